@@ -294,6 +294,7 @@ def test_epoch(monkeypatch):
     assert row["peak_rss_bytes"] > 10 << 20
 
 
+@pytest.mark.long
 def test_layers_of_pyg():
     pytest.importorskip("torch_geometric", reason="needs PyTorch and PyG")
     report = measured("torch", "--graphs", "dense,road", "--widths", "5", *QUICK)

@@ -97,6 +97,7 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
     assert words.endswith(f"target never reached hpgcn vertices:200 (best {best})")
 
 
+@pytest.mark.long
 def test_seconds_end_a_run(graph):
     """In a process of its own, of which the peak memory is told."""
     row, = measured(graph, "--epochs", 500, "--seconds", 1e-6)["rows"]

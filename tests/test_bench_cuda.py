@@ -236,6 +236,7 @@ def check(*args, cwd, **environment):
     return done
 
 
+@pytest.mark.long
 def test_the_script_says_that_there_is_no_gpu(tmp_path):
     subprocess.run(["bash", "-n", SCRIPT], check=True)
     done = check(cwd=tmp_path)
@@ -262,6 +263,7 @@ esac
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("tests", "code", "status"), [
     ("0", 0, 0), ("none", 0, 0), ("5", 70, 5),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (("1", 0, 1), ("0", 70, 70)))])

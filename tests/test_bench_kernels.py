@@ -154,6 +154,7 @@ def test_kernels(twice, cases):
     assert "share of floor" in heading and "M/s" in lines[lines.index(heading) + 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "options"), [
     ("spmm", {"graphs": "road", "widths": "5"}), ("kernels", {"widths": "8"})])
 def test_starved(command, options, twice, monkeypatch):

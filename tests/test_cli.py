@@ -88,6 +88,7 @@ def test_a_partition_of_the_users_own_is_left_alone(graphs):
     assert Path("digits.p2-cover-0.h5").exists()
 
 
+@pytest.mark.long
 def test_parts_from_a_file(graphs):
     parts = np.arange(1797) % 2
     np.save("parts.npy", parts)

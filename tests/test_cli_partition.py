@@ -67,6 +67,7 @@ def test_a_part_vector_goes_out_and_comes_back(graph, tmp_path, name):
     assert "exists" in refused(73, *given, "--method", "random", "-o", out)
 
 
+@pytest.mark.long
 def test_weights_from_widths(graph, tmp_path):
     # per row 2 x 128 x 128 + 3 x 128 x 40 dense; per nonzero 128 + 40 forward and as much backward
     assert dense_weight([128, 128, 40]) == round(48128 / (4 * 336))

@@ -61,6 +61,7 @@ def test_rows_that_nobody_reads_change_nothing(kind, stack):
     np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, stack", STORED)
 def test_a_run_is_stored_resumed_and_predicts(tmp_path, kind, stack):
     graph = make(directed=True)

@@ -103,6 +103,7 @@ def test_devices_that_make_no_sense():
         hpgcn.train(make(), Config(strategy="mop", aggregate_on="cuda", device="cpu"))
 
 
+@pytest.mark.long
 def test_a_run_and_its_prediction(cuda, tmp_path):
     graph, out = make(), tmp_path / "run"
     summary = hpgcn.train(graph, Config(out=str(out), epochs=4, hidden=6, device="cuda"))
@@ -167,6 +168,7 @@ def test_rows_of_16_bits_have_the_curve_of_the_cpu(gpu, model, kind, options):
                                    [entry[key] for entry in expected], rtol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model, dtype", [
     ("gcn", "float32"), ("sage", "float32"), ("gin", "float32"),
     *(pytest.param(model, "bf16", marks=pytest.mark.long) for model in ("gcn", "sage"))])
@@ -244,6 +246,7 @@ def test_without_a_gpu(monkeypatch):
     assert hpgcn.train(make(), Config(device="auto", epochs=1))["device"] == "cpu"
 
 
+@pytest.mark.long
 def test_the_command_says_what_is_missing(tmp_path):
     store.write_graph(tmp_path / "graph.h5", make())
     said = refused(69, "train", tmp_path / "graph.h5", "--device", "cuda", cwd=tmp_path,

@@ -26,7 +26,7 @@ def save(folder, number, start):
 
 def test_no_process_takes_the_number_of_another(tmp_path):
     context = multiprocessing.get_context("fork")
-    for turn in range(5):
+    for turn in range(2):
         folder = tmp_path / str(turn)
         folder.mkdir()
         start = context.Barrier(8)

@@ -17,6 +17,7 @@ SMALL = {"ROW_BYTES": (1 << 10, 1 << 12, 1 << 14), "MOST_ROWS": 1 << 8, "ROWS": 
          "MULTIPLICATIONS": 1 << 10}
 
 
+@pytest.mark.long
 def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     for name, value in SMALL.items():
         monkeypatch.setattr(rates, name, value)

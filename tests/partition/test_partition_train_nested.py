@@ -76,6 +76,7 @@ def test_numbers_literal():
     assert quarter[0] == quarter[1] and quarter[4] == quarter[6]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [
     "hypergraph", pytest.param("graph", marks=pytest.mark.long), "vertex-cut"])
 def test_nested_parts_merge(tmp_path, method):

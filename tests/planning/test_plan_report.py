@@ -234,6 +234,7 @@ def test_choice_weighs_time_against_ranks(made):
     assert "network assumed" in table(report)
 
 
+@pytest.mark.long
 def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
     rows = forecast(made, Options())["rows"]
     needs = {row["ranks"]: row["memory"]["max_bytes"] for row in rows

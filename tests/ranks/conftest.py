@@ -5,12 +5,15 @@ from training import RANKS
 
 from hpgcn.comm import as_comm, run_on_ranks
 
+QUICK = (1, 3, 4)  # numbers of ranks that are no long tests: one, an odd one, and a square
+
 
 class Ranks(int):
     """The number of ranks that a test is called on."""
 
 
-@pytest.fixture(params=RANKS, ids="{} ranks".format)
+@pytest.fixture(params=[
+    pytest.param(P, marks=[pytest.mark.long] * (P not in QUICK), id=f"{P} ranks") for P in RANKS])
 def comm(request):
     """Become the communicator of each rank when the test is called; see `pytest_pyfunc_call`."""
     return Ranks(request.param)

@@ -40,6 +40,7 @@ def test_a_run_takes_what_the_plan_chooses(comm, tmp_path, method, directed):
     assert chosen["strategy"] == fastest["strategy"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [2, 5], indirect=True)
 @pytest.mark.parametrize("kind", [
     {"directed": True}, {"degree": 2},

@@ -193,6 +193,7 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
     assert [each["sent_bytes"] for each in history] == (8 * sent + weights).tolist()
 
 
+@pytest.mark.long
 @on_ranks(1, 2, 5)
 @pytest.mark.parametrize("delay", ["none", "1", "3"])
 @pytest.mark.parametrize("kind, changes", [
@@ -218,6 +219,7 @@ def test_runs_send_and_hold_what_is_forecast(comm, tmp_path, delay, kind, change
         trainer.shard.close()
 
 
+@pytest.mark.long
 def test_products_of_many_steps(comm, tmp_path):
     graph = make(n=60, degree=3)
     config = settings(delay="2")
@@ -277,6 +279,7 @@ def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, tmp_path, c
     assert left(train(comm, path, folder / "stopped", 7, **changes)) == left(whole)
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 def test_what_another_run_would_be_is_refused(comm, tmp_path):
     out = comm.bcast(tmp_path) / "run"
@@ -305,6 +308,7 @@ def test_what_another_run_would_be_is_refused(comm, tmp_path):
         hpgcn.propagation(path, comm, strategy="vertex-cut", delay="2")
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, tmp_path):
     out = comm.bcast(tmp_path) / "run"
@@ -328,6 +332,7 @@ def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, tmp_path):
             train(comm, path, out, 4, delay="2")
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 @pytest.mark.parametrize("delay, title, watched", [
     ("none", "vertex-cut 0c", 5), ("3", "vertex-cut cd-3", 6)])

@@ -108,6 +108,7 @@ def test_stacks_and_losses_equal_those_of_one_rank(comm, batch, options):
     assert_same_curves(found, alone, 1e-8)
 
 
+@pytest.mark.long
 @on_ranks(2, 5)
 def test_a_batch_of_everything_is_the_full_batch(comm):
     graph = make()
@@ -122,7 +123,7 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
 @on_ranks(2, 5)
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch", BATCHES[:2])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize("model", ["gcn", pytest.param("gat", marks=pytest.mark.long)])
 @pytest.mark.parametrize("directed", [False, True])
 def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, model, directed):
     graph = make(directed=directed)

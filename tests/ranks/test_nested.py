@@ -29,7 +29,8 @@ def nested_file(comm, path, graph, nested=True):
 
 
 @pytest.mark.parametrize("comm", [2, 3], indirect=True)
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
+@pytest.mark.parametrize("strategy", ["p2p", *(
+    pytest.param(name, marks=pytest.mark.long) for name in ("cover", "vertex-cut", "1d"))])
 def test_it_trains_on_merged_parts(comm, tmp_path, strategy):
     graph = make(directed=True, weighted=True)
     path = nested_file(comm, tmp_path / "nested.h5", graph)

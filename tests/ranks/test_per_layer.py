@@ -129,6 +129,7 @@ def test_the_plan_lists_what_layers_take(comm, tmp_path):
     comm.barrier()
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 def test_a_run_is_resumed_and_predicts(comm, tmp_path):
     graph = scattered(make(directed=True), comm)

@@ -189,6 +189,7 @@ def test_a_plan_lists_it(tmp_path):
     assert "everybody" in report.table(told)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [3], indirect=True)
 def test_a_run_is_kept_resumed_and_predicts(comm, tmp_path):
     graph = make(directed=True)

@@ -34,7 +34,8 @@ def files(comm, folder, **options):
 
 
 @on_ranks(1, 3)
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d", "1.5d", "2d", "mop"])
+@pytest.mark.parametrize("strategy", ["p2p", "vertex-cut", *(
+    pytest.param(name, marks=pytest.mark.long) for name in ("cover", "1d", "1.5d", "2d", "mop"))])
 def test_training_planning_and_prediction(comm, tmp_path, strategy):
     path, graph = files(comm, tmp_path, n=120, directed=True, weighted=True)
     config = Config(strategy=strategy, epochs=3, dtype="float64", hidden=10, dropout=0.4)
@@ -56,6 +57,7 @@ def test_training_planning_and_prediction(comm, tmp_path, strategy):
     comm.barrier()
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 @pytest.mark.parametrize("batch", ["vertices:60", "parts:2:6", "neighbours:3,3:40"])
 def test_batches_are_the_same(comm, tmp_path, batch):
@@ -66,6 +68,7 @@ def test_batches_are_the_same(comm, tmp_path, batch):
     np.testing.assert_allclose([each["loss"] for each in result.history], expected, rtol=1e-11)
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 def test_a_run_goes_on(comm, tmp_path):
     path, _ = files(comm, tmp_path)
@@ -77,6 +80,7 @@ def test_a_run_goes_on(comm, tmp_path):
     assert [each["loss"] for each in resumed.history] == [each["loss"] for each in whole.history]
 
 
+@pytest.mark.long
 def test_plan_counts_what_both_files_send(tmp_path):
     path, graph = files(SerialComm(), tmp_path, n=120)
     store.write_graph(tmp_path / "plain.h5", graph)

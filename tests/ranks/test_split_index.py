@@ -30,7 +30,8 @@ def losses(source, comm, split=0, **settings):
 
 
 @on_ranks(1, 4)
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "1d", "2d", "mop"])
+@pytest.mark.parametrize("strategy", ["p2p", *(
+    pytest.param(name, marks=pytest.mark.long) for name in ("cover", "1d", "2d", "mop"))])
 def test_in_memory(comm, graph, strategy):
     whole = scattered(graph, comm)
     alone = losses(scattered(graph.of_split(SPLIT), comm), comm, strategy=strategy)
@@ -52,6 +53,7 @@ def test_in_a_partitioned_file(comm, graph, tmp_path):
     assert losses(folder / "whole.h5", comm, 1, strategy="p2p") != alone
 
 
+@pytest.mark.long
 @on_ranks(1, 4)
 def test_auto_partitions_all_of_them(comm, graph, tmp_path):
     folder = comm.bcast(tmp_path)

@@ -57,6 +57,7 @@ def test_equals_one_rank_and_the_prediction(comm, strategy, kind, stack, directe
     agree(comm, {"weights": flat})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("train", [None, 8])
 @served(["p2p", "2d", "mop"], ranks=(2, 5))
 def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
@@ -72,6 +73,7 @@ def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
     trainer.shard.close()
 
 
+@pytest.mark.long
 @on_ranks(3)
 @pytest.mark.parametrize("strategy, kind, stack", [
     ("p2p", "gcn", "platonov, batch norm, elu"), ("2d", "gcn", "platonov, batch norm, elu"),

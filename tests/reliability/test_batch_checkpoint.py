@@ -23,7 +23,8 @@ def graph():
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("changes", [
     {}, {"schedule": "cosine", "warmup": 2, "norm": "batch", "patience": 4, "lr": 0.05}], ids=str)
-@pytest.mark.parametrize("epoch, newest", [(1, None), (2, 3), (3, 12)])
+@pytest.mark.parametrize("epoch, newest", [
+    (1, None), *(pytest.param(*case, marks=pytest.mark.long) for case in ((2, 3), (3, 12)))])
 def test_a_run_goes_on_within_an_epoch(graph, tmp_path, fault, batch, changes, epoch, newest):
     changes = {"batch": batch, "epochs": 7, "checkpoint_every": 3, **changes}
     train(graph, settings(tmp_path / "whole", **changes))

@@ -133,6 +133,7 @@ def test_bad_vertex_cuts(cut_file, damage, message):
             read(stored)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compress", ["none", pytest.param("gzip", marks=pytest.mark.long)])
 def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
     """Of the data or of checksums, never packed; no rank reads the rest of a partition to train."""
