@@ -8,10 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.datasets import builtin, component, folders, foreign, formats
-from hpgcn.datasets.build import build, count_isolated, describe_zeros
-from hpgcn.datasets.features import MADE, make_features, normalize_rows
-from hpgcn.datasets.layout import Layout
+from hpgcn.datasets import component, formats, unsupported_formats
+from hpgcn.datasets.collections import builtin, folders
+from hpgcn.datasets.derived_features import MADE, make_features, normalize_rows
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import (
     describe_split,
@@ -54,7 +55,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     str. Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left behind.
     """
     from hpgcn import store
-    from hpgcn.datasets.scratch import Scratch
+    from hpgcn.datasets.sorting.disk_arrays import Scratch
 
     store.check_suffix(out)
     store.refuse_existing(out, overwrite)
@@ -73,7 +74,7 @@ def order_within(graph, name, memory):
     `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps its order,
     and so does one that would take too much memory.
     """
-    from hpgcn.datasets.external import room
+    from hpgcn.datasets.sorting.external import room
 
     on_disk = not isinstance(graph.indices, np.ndarray)
     size = ordering_bytes(graph)
@@ -98,9 +99,9 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     columns of tables are. Features of a name in MADE are made of the adjacency.
 
     By default `row_normalize` is for Planetoid alone, the split the input's own, `memory`, the
-    bytes that the input may ask for, 80% of those available. How edges are listed say `columns`,
-    `base`, `header`, `weights`, `num_nodes`, `bipartite` and `compact`
-    (hpgcn.datasets.layout.Layout). `weights` names the column or attribute of edges that has their
+    bytes that the input may ask for, 80% of those available. The Layout of an edge list
+    (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`, `weights`, `num_nodes`,
+    `bipartite` and `compact`. `weights` names the column or attribute of edges that has their
     weights, by default the one that is called a weight. `duplicates` says what becomes of edges
     that are listed several times, as for `hpgcn.Graph.from_scipy`. `largest_component` leaves out
     all other vertices, in memory; ids tell which are left. Of a random or per-class split
@@ -217,7 +218,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
     if fmt == "auto":
         fmt = formats.detect(file)
     elif fmt not in formats.FOLDERS:
-        foreign.refuse(file, by_name=False, fmt=fmt)
+        unsupported_formats.refuse(file, by_name=False, fmt=fmt)
     options = {"layout": layout}
     if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
@@ -234,7 +235,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
             if not streamed:
                 raise
 
-    from hpgcn.datasets import external
+    from hpgcn.datasets.sorting import external
 
     digest = hashlib.sha256()
     with formats.stream(fmt)(file, digest, default_threads(), **options) as stream:

@@ -10,35 +10,37 @@ weights, None if its name is to tell, False for weights of 1.
 A reader whose edges come block by block, so that they may be larger than memory, also has
 `stream(source, digest, threads, **options)`: a context that gives a Stream, for which
 `threads` parse, and the bytes of the file go through `digest`, a hash object, unless it is
-None. Both take a `layout`, a hpgcn.datasets.layout.Layout: what the user says of the edge list.
+None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user says of the
+edge list.
 """
 import re
 from importlib import import_module
 
-from hpgcn.datasets import folders, foreign
+from hpgcn.datasets import unsupported_formats
+from hpgcn.datasets.collections import folders
 
 READERS = {  # format: its module, imported when it is needed
-    "planetoid": "hpgcn.datasets.planetoid",
-    "ogb": "hpgcn.datasets.ogb",
-    "graphsaint": "hpgcn.datasets.graphsaint",
-    "reddit": "hpgcn.datasets.reddit",
-    "geomgcn": "hpgcn.datasets.geomgcn",
-    "linqs": "hpgcn.datasets.linqs",
-    "dglcsv": "hpgcn.datasets.dglcsv",
-    "npz": "hpgcn.datasets.npz",
-    "mtx": "hpgcn.datasets.mtx",
-    "snap": "hpgcn.datasets.edges",
-    "csv": "hpgcn.datasets.edges",
-    "parquet": "hpgcn.datasets.parquet",
-    "pt": "hpgcn.datasets.pyg",
-    "mat": "hpgcn.datasets.matlab",
-    "metis": "hpgcn.datasets.metis",
-    "graphml": "hpgcn.datasets.networks",
-    "gexf": "hpgcn.datasets.networks",
-    "gml": "hpgcn.datasets.networks",
-    "pajek": "hpgcn.datasets.networks",
-    "adjlist": "hpgcn.datasets.adjlist",
-    "json": "hpgcn.datasets.nodelink",
+    "planetoid": "hpgcn.datasets.collections.planetoid",
+    "ogb": "hpgcn.datasets.collections.ogb",
+    "graphsaint": "hpgcn.datasets.collections.graphsaint",
+    "reddit": "hpgcn.datasets.collections.reddit",
+    "geomgcn": "hpgcn.datasets.collections.geomgcn",
+    "linqs": "hpgcn.datasets.collections.linqs",
+    "dglcsv": "hpgcn.datasets.collections.dglcsv",
+    "npz": "hpgcn.datasets.readers.npz",
+    "mtx": "hpgcn.datasets.readers.matrix_market",
+    "snap": "hpgcn.datasets.edges.edge_lists",
+    "csv": "hpgcn.datasets.edges.edge_lists",
+    "parquet": "hpgcn.datasets.edges.parquet",
+    "pt": "hpgcn.datasets.readers.torch_file",
+    "mat": "hpgcn.datasets.readers.matlab",
+    "metis": "hpgcn.datasets.readers.metis",
+    "graphml": "hpgcn.datasets.readers.networks",
+    "gexf": "hpgcn.datasets.readers.networks",
+    "gml": "hpgcn.datasets.readers.networks",
+    "pajek": "hpgcn.datasets.readers.networks",
+    "adjlist": "hpgcn.datasets.readers.adjacency_list",
+    "json": "hpgcn.datasets.readers.node_link",
 }
 WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
@@ -64,10 +66,10 @@ def detect(source):
     """Return the format of a file by its name, then by its first bytes; DataError if unknown."""
     if fmt := folders.set_of(source.path):
         return fmt
-    known = foreign.identify(source)
+    known = unsupported_formats.identify(source)
     if known is not None and known.reader:
         return known.reader
-    foreign.refuse(source)
+    unsupported_formats.refuse(source)
 
     if source.suffix in (".npz", ".mtx", ".csv", ".parquet"):
         return source.suffix[1:]

@@ -11,7 +11,7 @@ from commands import refused, succeed
 from hpgcn import store
 from hpgcn.bench import accuracy, tables
 from hpgcn.config import Config
-from hpgcn.datasets.generate import generate
+from hpgcn.datasets.generators.generate import generate
 from hpgcn.errors import UsageError
 
 ROW = {"library", "batch", "steps", "epochs_run", "epoch_s", "setup_s", "reached",

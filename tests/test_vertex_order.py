@@ -11,7 +11,8 @@ from stored_graphs import edit, make_graph
 import hpgcn
 from hpgcn import store
 from hpgcn.config import Config
-from hpgcn.datasets import convert, generate
+from hpgcn.datasets import convert
+from hpgcn.datasets.generators import generate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import graph as graphs
 from hpgcn.graphs import vertex_order

@@ -4,9 +4,9 @@ import re
 from array import array
 from itertools import chain, islice
 
+from hpgcn.datasets.edges.text import BLANKS, Table
 from hpgcn.datasets.source import need, not_utf8, shown
 from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
-from hpgcn.datasets.text import BLANKS, Table
 from hpgcn.errors import DataError
 
 ROWS = 4096  # rows of a block

@@ -4,9 +4,9 @@ import json
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.datasets.edges.text import WHOLE, whole_text
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
-from hpgcn.datasets.text import WHOLE, whole_text
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 

@@ -4,8 +4,8 @@ import re
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.datasets.edges.text import Table, finite
 from hpgcn.datasets.source import need, shown
-from hpgcn.datasets.text import Table, finite
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 

@@ -1,6 +1,6 @@
 """Tables in Parquet files."""
 
-from hpgcn.datasets.parquet import refusing
+from hpgcn.datasets.edges.parquet import refusing
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
 from hpgcn.errors import DataError, require

@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from hpgcn.datasets.columns import LABEL, MUSAE
+from hpgcn.datasets.edges.columns import LABEL, MUSAE
 from hpgcn.datasets.source import shown
 from hpgcn.datasets.tables.data_table import NUMBER
 from hpgcn.datasets.tables.vertex_ids import HALF

@@ -1,8 +1,8 @@
 """Files of splits: masks or ids of vertices in .npz and JSON, or a column of a table."""
 import numpy as np
 
-from hpgcn.datasets import arrays
-from hpgcn.datasets.npz import as_mask
+from hpgcn.datasets.readers import numpy_files
+from hpgcn.datasets.readers.npz import as_mask
 from hpgcn.datasets.source import shown
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
@@ -103,13 +103,13 @@ def _from_ids(columns, source, vertices):
 
 def _from_arrays(source, vertices, options, counts):
     if source.magic[:2] != b"PK":
-        array, notes = arrays.read_array(source, options.memory, "SU")
+        array, notes = numpy_files.read_array(source, options.memory, "SU")
         if array.ndim != 1 or not roles.is_split(array.astype(np.str_).tolist()):
             raise DataError(f"{source}: expected one of the words train, val, test for each vertex")
         words = [roles.PARTS.get(word.lower()) for word in array.astype(np.str_).tolist()]
         masks = np.array([[word == part for part in SPLIT] for word in words])
         return VertexRows("split", str(source), masks, notes=notes)
-    archive = arrays.Archive(source, options.memory)
+    archive = numpy_files.Archive(source, options.memory)
     masks, columns = {}, {}
     for key in archive.keys:
         part = roles.PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")

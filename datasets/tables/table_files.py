@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets import arrays, foreign
+from hpgcn.datasets import unsupported_formats
+from hpgcn.datasets.readers import numpy_files
 from hpgcn.datasets.source import need, shown
 from hpgcn.datasets.tables import roles
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
@@ -72,7 +73,7 @@ def read_labels(source, vertices, options):
     """Return the VertexRows of labels: classes (rows,), -1 unlabeled, or 0/1 (rows, t)."""
     rows = partial(VertexRows, "labels", str(source))
     if is_array(source):
-        array, notes = arrays.read_array(source, options.memory, "fiubSU")
+        array, notes = numpy_files.read_array(source, options.memory, "fiubSU")
         if array.dtype.kind in "SU" and array.shape[1:] in ((), (1,)) and array.ndim:
             texts = array.astype(np.str_).ravel().tolist()
             return _classes(rows, texts, str(source), notes=notes)
@@ -163,7 +164,7 @@ def read_features(source, vertices, options):
     """Return the VertexRows of a file of features, (rows, f) dense or sparse."""
     rows = partial(VertexRows, "features", str(source))
     if is_array(source):
-        values, notes = arrays.read_matrix(source, options.memory)
+        values, notes = numpy_files.read_matrix(source, options.memory)
         return rows(values, notes=notes)
     if is_libsvm(source.head()):
         _, values, notes = read_libsvm(source, options.memory)
@@ -216,7 +217,7 @@ def _matrix(table, chosen, memory):
 def read_ids(source, column, vertices, options):
     """Return the VertexRows of a file of ids, the order of rows of files without ids (--ids)."""
     if is_array(source):
-        array, notes = arrays.read_array(source, options.memory, "iuSU")
+        array, notes = numpy_files.read_array(source, options.memory, "iuSU")
         if array.ndim != 1:
             raise DataError(f"{source}: ids have shape {array.shape}, expected (n,)")
         ids = (TextColumn("id", array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
@@ -250,9 +251,11 @@ def is_array(source):
     """Whether a file is .npy or .npz; DataError if it is no table either."""
     if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY):
         return True
-    known = foreign.identify(source, by_name=False)
-    if known is not None and known not in foreign.TEXTS:
-        way = f": {known.way.partition(' > ')[0]} > table.csv" if known is foreign.UTF16 else ""
+    known = unsupported_formats.identify(source, by_name=False)
+    if known is not None and known not in unsupported_formats.TEXTS:
+        way = ""
+        if known is unsupported_formats.UTF16:
+            way = f": {known.way.partition(' > ')[0]} > table.csv"
         raise DataError(f"{source}: is {known.name}, expected a table (text, Parquet or JSON) or "
                         f"an array of numpy.save{way}")
     return source.magic.startswith(ZIP)

@@ -3,7 +3,7 @@ import re
 
 import numpy as np
 
-from hpgcn.datasets.names import NAME_BYTES
+from hpgcn.datasets.edges.vertex_names import NAME_BYTES
 from hpgcn.datasets.source import need, shown
 from hpgcn.errors import DataError
 

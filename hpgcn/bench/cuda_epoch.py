@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.bench.graphs import scaled
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.datasets.generate import generate
+from hpgcn.datasets.generators.generate import generate
 from hpgcn.errors import InternalError
 from hpgcn.graphs.graph import Graph
 from hpgcn.runtime.clock import Clock

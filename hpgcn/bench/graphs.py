@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import store
-from hpgcn.datasets.generate import generate
+from hpgcn.datasets.generators.generate import generate
 from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
 
 FAMILIES = {"dense": ("rmat", 16, 214), "prod": ("rmat", 20, 13), "road": ("grid", 20, 1)}

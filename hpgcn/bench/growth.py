@@ -7,7 +7,7 @@ import numpy as np
 from hpgcn.bench.graphs import normalized, scaled
 from hpgcn.bench.roofline import LINE, cache_misses
 from hpgcn.bench.timing import in_turns
-from hpgcn.datasets.generate import generate
+from hpgcn.datasets.generators.generate import generate
 
 SCALES = (16, 18, 20, 22)  # R-MAT of 1.6 to 109 million nonzeros
 EDGE_FACTOR = 13

@@ -47,7 +47,7 @@ def convert(args):
 def generate(args):
     """Write a generated graph with features and labels, or its edges as text."""
     from hpgcn import store
-    from hpgcn.datasets import generate
+    from hpgcn.datasets.generators import generate
 
     text = args.out.endswith(".txt")
     if not text:

@@ -12,7 +12,7 @@ def asked(args):
     UsageError: flags of other kinds, or not one of --degrees and --like; DataError: in the file.
     """
     from hpgcn import store
-    from hpgcn.datasets.degrees import degrees_of, read_degrees
+    from hpgcn.datasets.generators.degree_distribution import degrees_of, read_degrees
 
     refuse(args, OF_OTHERS)
     if (args.degrees is None) == (args.like is None):

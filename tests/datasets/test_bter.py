@@ -7,10 +7,15 @@ from inputs import put
 
 from hpgcn import load
 from hpgcn.__main__ import main
-from hpgcn.datasets import bter_check, bter_kernels, draws, generate
-from hpgcn.datasets.bter import Bter
 from hpgcn.datasets.convert import read
-from hpgcn.datasets.degrees import Degrees, by_degree, degrees_of, read_degrees
+from hpgcn.datasets.generators import bter_check, bter_kernels, generate, rmat_draws
+from hpgcn.datasets.generators.bter import Bter
+from hpgcn.datasets.generators.degree_distribution import (
+    Degrees,
+    by_degree,
+    degrees_of,
+    read_degrees,
+)
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import check_csr
@@ -118,9 +123,9 @@ def test_same_bits_on_disk_by_blocks_and_threads(tmp_path, monkeypatch, threads,
         kind, options = "rmat", {"scale": 9, "edge_factor": 4}
     options |= {"features": 3, "classes": 5, "seed": 7}
     first = generate.generate(kind, **options)
-    monkeypatch.setattr(draws, "CHUNK", chunk)
-    monkeypatch.setattr(draws, "default_threads", lambda: threads)
-    monkeypatch.setattr("hpgcn.datasets.bter.FIRST_DRAWS", chunk)
+    monkeypatch.setattr(rmat_draws, "CHUNK", chunk)
+    monkeypatch.setattr(rmat_draws, "default_threads", lambda: threads)
+    monkeypatch.setattr("hpgcn.datasets.generators.bter.FIRST_DRAWS", chunk)
     monkeypatch.setattr(generate, "_size", lambda *_: 1 << 60)
     generate.write(kind, tmp_path / "g.h5", **options)
     stored = load(tmp_path / "g.h5").read()

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from inputs import put
 
 from hpgcn.datasets.convert import read
-from hpgcn.datasets.parse import U, V, W
-from hpgcn.datasets.text import Grammar, Table
+from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.text import Grammar, Table
 
 
 def dense(tmp_path, content, name="g.txt", **options):

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inputs import put
 
-from hpgcn.datasets import convert, external
-from hpgcn.datasets.scratch import Scratch
+from hpgcn.datasets import convert
+from hpgcn.datasets.sorting import external
+from hpgcn.datasets.sorting.disk_arrays import Scratch
 from hpgcn.errors import DataError, OutputError, StorageError
 
 MOMENT = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -46,8 +47,8 @@ def assert_same(folder, content, *rooms, name="g.txt", **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(convert, "EDGE_BYTES", 1 << 60)
         patch.setattr(external, "RUN", 1 << 10)
-        patch.setattr("hpgcn.datasets.ids.MERGE", 16)
-        patch.setattr("hpgcn.datasets.text.BLOCK", 64)
+        patch.setattr("hpgcn.datasets.edges.ids.MERGE", 16)
+        patch.setattr("hpgcn.datasets.edges.text.BLOCK", 64)
         for room in rooms or (400,):
             patch.setattr(external, "room", lambda memory, room=room: room)
             assert attempt("disk") == whole

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from inputs import put, rows
 
-from hpgcn.datasets import draws, keyed_sampling
 from hpgcn.datasets.convert import read
-from hpgcn.datasets.generate import generate, write_edge_list
+from hpgcn.datasets.generators import keyed_sampling, rmat_draws
+from hpgcn.datasets.generators.generate import generate, write_edge_list
 from hpgcn.errors import OutputError, UsageError
 from hpgcn.graphs.validation import check_csr
 
@@ -44,7 +44,7 @@ def arrays(graph):
 def test_same_seed_same_bits(kind, monkeypatch):
     first = generate(kind, scale=10, features=3, seed=5)
     other = generate(kind, scale=10, features=3, seed=6)
-    monkeypatch.setattr(draws, "CHUNK", 1 << 10)
+    monkeypatch.setattr(rmat_draws, "CHUNK", 1 << 10)
     chunked = generate(kind, scale=10, features=3, seed=5)
     assert all(np.array_equal(a, b) for a, b in zip(arrays(first), arrays(chunked)))
     assert kind == "grid" or not np.array_equal(other.indices, first.indices)

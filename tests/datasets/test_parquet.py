@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 from inputs import put, rows
 
-from hpgcn.datasets import convert, external
+from hpgcn.datasets import convert
 from hpgcn.datasets.formats import detect
+from hpgcn.datasets.sorting import external
 from hpgcn.datasets.source import Source
 from hpgcn.errors import DataError, MissingError
 

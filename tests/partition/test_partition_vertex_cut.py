@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from small_graphs import edges, grid
 
-from hpgcn.datasets.generate import generate
+from hpgcn.datasets.generators.generate import generate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import Partition

@@ -11,7 +11,8 @@ from in_process import refused, run, succeed
 
 from hpgcn import load, partition, store
 from hpgcn.config import Config
-from hpgcn.datasets import convert, external
+from hpgcn.datasets import convert
+from hpgcn.datasets.sorting import external
 from hpgcn.datasets.tables import join
 from hpgcn.errors import ConfigError, DataError
 from hpgcn.strategies import Strategy

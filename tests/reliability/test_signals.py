@@ -24,7 +24,7 @@ PIECES = "convert", "edges.txt", "new.h5", "--memory", "300K"
 SYNCHRONISES = "hpgcn.runtime.atomic.synchronise"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "convert": (WRITES, ("convert", "karate", "new.h5")),
-    "read in pieces": ("hpgcn.datasets.sort_kernels.append", PIECES),
+    "read in pieces": ("hpgcn.datasets.sorting.sort_kernels.append", PIECES),
     "write in pieces": ("hpgcn.store.graphs.write_csr", PIECES),
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
     "generate text": (SYNCHRONISES, ("generate", "sbm", "new.txt", "--scale", "6")),

@@ -1,0 +1,1 @@
+"""Readers of published collections of graphs, and graphs that need no file."""

@@ -1,0 +1,245 @@
+"""Folders of DGL's CSVDataset: meta.yaml names tables of nodes and edges, here of one graph.
+
+Of meta.yaml the lines `key: value` are read, and lists of them under edge_data and node_data.
+"""
+import csv
+import io
+import re
+from contextlib import contextmanager
+
+import numpy as np
+
+from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.source import LINE_LIMIT, need, open_all, shown
+from hpgcn.datasets.vertex_numbers import Nodes
+from hpgcn.errors import DataError, InputNotFoundError
+from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.edge_weights import choose_weight, listed, plain
+from hpgcn.graphs.validation import SPLIT, check_finite
+
+META = "meta.yaml"
+LONGEST = 1 << 16  # bytes of meta.yaml
+LINE = re.compile(r"( *)(- +)?([A-Za-z_]+) *:(?: +(.*))?")
+PLAIN = re.compile(r"""'[^']*'|"[^"\\]*"|[^\s'"\[\]{}&*|>!%@`,#][^\[\]{}#]*|\[[^\[\]{}]*\]""")
+KEYS = {"dataset_name", "version", "separator", "edge_data", "node_data", "graph_data", "file_name",
+        "ntype", "etype"}
+FEATURES = ("feat", "feats", "feature", "features", "x", "attr")
+LABELS = ("label", "labels", "y")
+FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+WAY = ("in Python hpgcn.Graph.from_dgl(g) takes one graph g of one type, such as "
+       "dgl.to_homogeneous(dgl.data.CSVDataset(FOLDER)[0])")
+CELL_BYTES = 120  # of memory that a cell takes beside its text
+
+
+def belongs(path):
+    """Return whether a file is meta.yaml with edge_data, or a table that it names."""
+    meta = path.with_name(META)
+    if path.suffix not in (".csv", ".yaml") or not meta.is_file():
+        return False
+    with open(meta, "rb") as file:
+        text = file.read(LONGEST)
+    return b"edge_data" in text and (path.name == META or path.name.encode() in text)
+
+
+def graph_name(path):
+    return path.absolute().parent.name or "graph"
+
+
+def read(source, memory, weights=None):
+    """Read the nodes and edges of one graph; an edge src -> dst is A[dst, src]."""
+    folder = source.path.parent
+    meta, = source.files = open_all([folder / META])
+    edge_file, node_file, separator = _tables(meta)
+    try:
+        source.files += open_all([folder / edge_file, folder / node_file])
+    except InputNotFoundError as error:
+        raise InputNotFoundError(f"{meta} names {shown(error)}") from error
+    _, edges, vertices = source.files
+    names, columns = _columns(vertices, separator, memory)
+    raw, nodes = _vertices(vertices, names, columns)
+    _edges(edges, separator, nodes, raw, memory, weights)
+    return raw
+
+
+def _tables(file):
+    """Return the names of the tables of edges and nodes, and the separator of their fields."""
+    found = _parse(file)
+    tables = {}
+    for key in ("edge_data", "node_data"):
+        entries = found.get(key)
+        if not isinstance(entries, list) or not entries:
+            raise DataError(f"{file}: no list {key}, expected edge_data and node_data with "
+                            "file_name")
+        if len(entries) > 1:
+            raise DataError(f"{file}: {len(entries)} tables in {key}, expected one type of nodes "
+                            f"and of edges: {WAY}")
+        name = entries[0].get("file_name")
+        if not name or "/" in name or "\0" in name:
+            raise DataError(f"{file}: {key} without file_name, the name of a file beside it")
+        tables[key] = name
+    separator = found.get("separator", ",")
+    if len(separator) != 1:
+        raise DataError(f"{file}: separator is {shown(separator, 40)!r}, expected one character")
+    return tables["edge_data"], tables["node_data"], separator
+
+
+def _parse(file):
+    """Return what meta.yaml says, a dict of text and of lists of dict; DataError at other YAML."""
+    with file.open() as stream:
+        text = stream.read(LONGEST + 1)
+    if len(text) > LONGEST:
+        raise DataError(f"{file}: more than {LONGEST} bytes")
+    found, block = {}, None
+    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
+        line = line.rstrip()
+        if not line.strip() or line.lstrip()[0] == "#" or line in ("---", "..."):
+            continue
+        match = LINE.fullmatch(line)
+        value = re.sub(r"\s+#.*", "", match[4] or "") if match else ""
+        inside = bool(match and (match[1] or match[2]))
+        known = match and match[3] in KEYS and (not value or PLAIN.fullmatch(value))
+        if not known or (inside and (block is None or not value)):
+            raise DataError(f"{file}: line {number}: {shown(line.strip(), 40)!r}, expected `key: "
+                            f"value` of {', '.join(sorted(KEYS))}")
+        value = value[1:-1] if value[:1] in ("'", '"') else value
+        if not inside:
+            block = None if value else found.setdefault(match[3], [])
+            if value:
+                found[match[3]] = value
+            continue
+        if match[2] or not block:
+            block.append({})
+        block[-1][match[3]] = value
+    return found
+
+
+@contextmanager
+def _reader(file, separator):
+    """Give an iterator over the rows of a CSV file, whose fields may be long lists."""
+    limit = csv.field_size_limit(LINE_LIMIT)
+    try:
+        with file.open() as stream:
+            yield csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""),
+                             delimiter=separator)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: broken CSV ({shown(error)})") from error
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _columns(file, separator, memory):
+    """Return the names of the columns, and the texts of each by its name."""
+    with _reader(file, separator) as rows:
+        names = [name.strip() for name in next(rows, [])]
+        columns = [[] for _ in names]
+        size = 0
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(names):
+                raise DataError(f"{file}: line {rows.line_num}: {len(row)} field(s), expected "
+                                f"{len(names)}")
+            for column, text in zip(columns, row):
+                column.append(text.strip())
+            size += sum(map(len, row)) + CELL_BYTES * len(row)
+            need(size, memory, file)
+    if len(set(names)) < len(names):
+        raise DataError(f"{file}: line 1: {shown(', '.join(names))}, expected different names")
+    return names, dict(zip(names, columns))
+
+
+def _one_graph(columns, file):
+    """Refuse a table of several graphs."""
+    graphs = set(columns.get("graph_id", ()))
+    if len(graphs) > 1:
+        raise DataError(f"{file}: {len(graphs)} graphs (graph_id), expected one: {WAY}")
+
+
+def _require(columns, file, *names):
+    for name in names:
+        if name not in columns:
+            raise DataError(f"{file}: line 1: columns {shown(', '.join(columns)) or 'none'}, "
+                            f"expected {' and '.join(names)}")
+
+
+def _vertices(file, names, columns):
+    """Return a Raw without edges, and its Nodes."""
+    _require(columns, file, "node_id")
+    _one_graph(columns, file)
+    ids = columns["node_id"]
+    nodes = Nodes(ids, file)
+    order = nodes.order
+    none = np.empty(0, np.int64)
+    raw = Raw(len(ids), none, none, original_ids=nodes.original_ids, reads=TARGET_FIRST)
+    read = {"node_id", "graph_id"}
+
+    feature = next((name for name in names if plain(name) in FEATURES), None)
+    if feature is not None:
+        read.add(feature)
+        raw.features = _numbers(columns[feature], f"{file}: {feature}")[order]
+    label = next((name for name in names if plain(name) in LABELS), None)
+    if label is not None:
+        read.add(label)
+        where = f"{file}: {label}"
+        if any("," in text for text in columns[label]):
+            raw.labels = _numbers(columns[label], where)[order]
+        else:
+            classes = parse_classes(columns[label], where, lambda row: f"line {row + 2}")
+            raw.labels, raw.class_names = classes.numbers[order], classes.names
+            raw.notes += classes.notes
+    masks = {}
+    for key in SPLIT:
+        name = f"{key}_mask"
+        if name not in columns:
+            continue
+        read.add(name)
+        for row, text in enumerate(columns[name]):
+            if text.lower() not in FLAGS:
+                raise DataError(f"{file}: {name}: line {row + 2}: {shown(text, 40)!r}, expected "
+                                "True or False")
+        masks[key] = np.array([FLAGS[text.lower()] for text in columns[name]], bool)[order]
+    raw.masks = masks or None
+    if unread := [name for name in names if name not in read]:
+        raw.notes.append(f"columns of {file.path.name} are not read: {listed(unread)}")
+    return raw, nodes
+
+
+def _numbers(texts, where):
+    """Return (n, f) float64 of texts `number,number,..`."""
+    rows = []
+    for row, text in enumerate(texts):
+        try:
+            rows.append(np.array(text.split(",") if text else [], dtype=np.float64))
+        except ValueError as error:
+            raise DataError(f"{where}: line {row + 2}: {shown(error)}") from error
+        if rows[-1].size != rows[0].size:
+            raise DataError(f"{where}: line {row + 2}: {rows[-1].size} numbers, expected "
+                            f"{rows[0].size}")
+    return np.array(rows)
+
+
+def _edges(file, separator, nodes, raw, memory, weights):
+    """Put the edges into a Raw, with the weights that `choose_weight` finds."""
+    names, columns = _columns(file, separator, memory)
+    _require(columns, file, "src_id", "dst_id")
+    _one_graph(columns, file)
+    ends = []
+    for key in ("src_id", "dst_id"):
+        for row, name in enumerate(columns[key]):
+            if name not in nodes.number:
+                raise DataError(f"{file}: {key}: line {row + 2}: {shown(name, 40)!r} is not a "
+                                f"node_id of {nodes.where.path.name}")
+        ends.append(np.array([nodes.number[name] for name in columns[key]], np.int64))
+    raw.columns, raw.rows = ends
+
+    others = [name for name in names if name not in ("src_id", "dst_id", "graph_id")]
+    weight = choose_weight(others, weights, str(file), "--weights {}".format)
+    if weight is not None:
+        values = _numbers(columns[weight], f"{file}: {weight}")
+        if values.ndim != 2 or values.shape[1:] != (1,):
+            raise DataError(f"{file}: {weight}: shape {values.shape}, expected one number an edge")
+        raw.values = values[:, 0]
+        check_finite(raw.values, f"{file}: {weight}")
+        raw.notes.append(f"weights read from {weight} (--unweighted sets them to 1)")
+    if unread := [name for name in others if name != weight]:
+        raw.notes.append(f"columns of {file.path.name} are not read: {listed(unread)}")

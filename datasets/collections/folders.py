@@ -1,0 +1,53 @@
+"""Graphs of several files: which set a file belongs to, and where in a folder one begins.
+
+The module of such a format has `belongs(path)`, whether a file is part of a set by its name and
+its neighbours, and `graph_name(path)`, the name of the set that it is part of.
+"""
+from pathlib import Path
+
+from hpgcn.datasets.collections import dglcsv, geomgcn, graphsaint, linqs, ogb, planetoid, reddit
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError, InputNotFoundError
+
+SETS = {  # format: its module
+    "planetoid": planetoid,
+    "ogb": ogb,
+    "graphsaint": graphsaint,
+    "reddit": reddit,
+    "geomgcn": geomgcn,
+    "linqs": linqs,
+    "dglcsv": dglcsv,
+}
+WITHIN = ("", "raw")  # subfolders of a folder in which the files may lie
+
+
+def set_of(path):
+    """Return the format of the set that a file belongs to, or None."""
+    return next((fmt for fmt, module in SETS.items() if module.belongs(path)), None)
+
+
+def first_file(folder, fmt="auto"):
+    """Return a file of the only set in a folder, a Path; DataError if there are none or several."""
+    folder = Path(folder)
+    first = {}
+    for path in (path for name in WITHIN for path in _files(folder / name)):
+        found = set_of(path) if fmt == "auto" else fmt
+        if found in SETS and SETS[found].belongs(path):
+            first.setdefault((found, SETS[found].graph_name(path)), path)
+    if len(first) == 1:
+        return next(iter(first.values()))
+    if not first:
+        raise DataError(f"{folder}: is a directory that holds no graph of several files "
+                        f"({', '.join(SETS)}): give one file")
+    names = shown(", ".join(f"{name} ({found})" for found, name in first))
+    raise DataError(f"{folder}: is a directory that holds several graphs: {names}; give a file of "
+                    "one")
+
+
+def _files(folder):
+    if not folder.is_dir():
+        return []
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as error:
+        raise InputNotFoundError(f"{folder}: {error.strerror}") from error

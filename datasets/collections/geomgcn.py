@@ -1,0 +1,164 @@
+"""Sets of Geom-GCN: out1_graph_edges.txt, out1_node_feature_label.txt, and ten splits.
+
+Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. Both tables have a header
+and tabs. Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in ../../splits.
+"""
+import re
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.collections.linqs import rows_of
+from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.readers.numpy_files import Archive
+from hpgcn.datasets.source import Source, decoded, need, open_all, shown
+from hpgcn.datasets.vertex_numbers import Nodes
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.validation import MAX_WIDTH, SPLIT, check_finite
+
+EDGES = "out1_graph_edges.txt"
+NODES = "out1_node_feature_label.txt"
+SPLIT_FILE = re.compile(r"(.+)_split_0\.6_0\.2_(\d+)\.npz")
+WIDTHS = {"film": 932, "actor": 932}  # columns where features are lists of numbers
+NUMBER_BYTES = 100  # of memory that a number in a list of features takes
+
+
+def belongs(path):
+    """Return whether a file is one of the tables, or a split beside them."""
+    return path.name in (EDGES, NODES) or (
+        SPLIT_FILE.fullmatch(path.name) is not None and (path.parent / NODES).is_file())
+
+
+def graph_name(path):
+    """Return NAME of the splits beside the tables, else the name of their folder."""
+    names = {name for name, _, _ in _splits(path.parent)}
+    folder = path.absolute().parent
+    folder = folder.parent if folder.name == "raw" else folder
+    return names.pop() if len(names) == 1 else folder.name or "graph"
+
+
+def read(source, memory):
+    """Read both tables and all splits: u -> v is A[v, u], v aggregates u."""
+    folder = source.path.parent
+    name = graph_name(source.path)
+    edges, table = open_all(folder / file for file in (EDGES, NODES))
+    source.files = [edges, table]
+    ids, lists, labels, lines = _vertices(table, memory)
+    nodes = Nodes(ids, table)
+    order = nodes.order
+    features, note = _features(lists, lines, name, table, memory)
+    classes = parse_classes(labels, f"{table}: label", lambda k: f"line {lines[k]}")
+    masks = _masks(folder, name, len(ids), source, memory)
+    sources, targets = _edges(edges, nodes, memory)
+    return Raw(len(ids), targets, sources, features=features[order],
+               labels=classes.numbers[order], class_names=classes.names, masks=masks,
+               original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[note, *classes.notes])
+
+
+def _vertices(file, memory):
+    """Return ids, lists of features (bytes), labels, and their lines."""
+    ids, lists, labels, lines = [], [], [], []
+    for line, fields in _table(file, 3, "node_id, feature and label"):
+        where = f"{file}: line {line}"
+        ids.append(decoded(fields[0], where))
+        lists.append(fields[1])
+        labels.append(decoded(fields[2], where))
+        lines.append(line)
+        need(400 * len(ids), memory, file)
+    if not ids:
+        raise DataError(f"{file}: no vertices")
+    return ids, lists, labels, lines
+
+
+def _features(lists, lines, name, file, memory):
+    """Return features (n, f) and a note: columns of numbers, or lists of the numbers of features.
+
+    Lists of one length whose numbers are 0 and 1, or have points, are columns.
+    """
+    counts = np.array([text.count(b",") + 1 if text.strip() else 0 for text in lists])
+    need(NUMBER_BYTES * int(counts.sum()), memory, file)
+    rows = []
+    for line, text in zip(lines, lists):
+        words = text.split(b",") if text.strip() else []
+        try:
+            rows.append(np.array(words, dtype="S").astype(np.float64))
+        except ValueError as error:
+            raise DataError(f"{file}: line {line}: {shown(error)}") from error
+        check_finite(rows[-1], f"{file}: line {line}: feature")
+    values = np.concatenate(rows)
+    whole = bool(np.all(values == np.floor(values)))
+    even = bool(np.all(counts == counts[0]))
+    if even and name not in WIDTHS and not (whole and np.any(values > 1)):
+        dense = values.reshape(len(rows), -1)
+        return sp.csr_array(dense), f"features: {dense.shape[1]} columns of numbers"
+    repeated = next((line for line, row in zip(lines, rows) if np.unique(row).size < row.size),
+                    None)
+    if not whole or values.min(initial=0) < 0 or values.max(initial=0) >= MAX_WIDTH or repeated:
+        place = f"line {repeated}: " if repeated else ""
+        raise DataError(f"{file}: {place}features are neither rows of one length of 0 and 1, nor "
+                        "lists of different numbers of features")
+    width = max(int(values.max(initial=-1)) + 1, WIDTHS.get(name, 0))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    features = sp.csr_array((np.ones(values.size), values.astype(np.int64), indptr),
+                            shape=(len(rows), width))
+    return features, f"features: lists of the numbers of features, 0..{width - 1}"
+
+
+def _edges(file, nodes, memory):
+    """Return sources and targets, two (e,) int64."""
+    edges = []
+    for line, fields in _table(file, 2, "two nodes"):
+        where = f"{file}: line {line}"
+        names = [decoded(field, where) for field in fields]
+        missing = next((name for name in names if name not in nodes.number), None)
+        if missing is not None:
+            raise DataError(f"{where}: node {shown(missing, 40)!r} is not in {NODES}")
+        edges.append([nodes.number[name] for name in names])
+        need(200 * len(edges), memory, file)
+    return np.array(edges, np.int64).reshape(-1, 2).T
+
+
+def _table(file, width, expected):
+    """Yield the number and the fields of each line; a first line without numbers is a header."""
+    for line, fields in rows_of(file):
+        if line == 1 and not fields[0].isdigit():
+            continue
+        if len(fields) != width:
+            raise DataError(f"{file}: line {line}: {len(fields)} field(s), expected {expected}")
+        yield line, fields
+
+
+def _splits(folder):
+    """Return (name, number, path) of the splits beside the tables, else in ../../splits."""
+    beside = [(match[1], int(match[2]), path) for path in folder.glob("*_split_0.6_0.2_*.npz")
+              if (match := SPLIT_FILE.fullmatch(path.name))]
+    if beside:
+        return sorted(beside)
+    apart = folder.absolute().parent.parent / "splits"
+    return sorted((match[1], int(match[2]), path) for path in apart.glob("*_split_0.6_0.2_*.npz")
+                  if (match := SPLIT_FILE.fullmatch(path.name)) and match[1] == folder.name)
+
+
+def _masks(folder, name, n, source, memory):
+    """Return masks (n,), or (n, s) of s splits, or None; row i is of the i-th smallest id."""
+    found = [split for split in _splits(folder) if split[0] == name]
+    if not found:
+        names = sorted({split[0] for split in _splits(folder)})
+        if names:
+            raise DataError(f"{folder}: splits of {shown(', '.join(names))}, expected one set's")
+        return None
+    need(3 * n * len(found), memory, f"{folder}: {len(found)} splits")
+    columns = {key: [] for key in SPLIT}
+    for _, _, path in found:
+        source.files.append(Source(path))
+        archive = Archive(source.files[-1], memory)
+        archive.require(*(f"{key}_mask" for key in SPLIT))
+        for key in SPLIT:
+            mask = archive.read(f"{key}_mask").ravel()
+            if mask.shape != (n,) or not np.isin(mask, (0, 1)).all():
+                raise DataError(f"{path} {key}_mask: shape {mask.shape}, expected ({n},) of 0 and "
+                                "1")
+            columns[key].append(mask.astype(bool))
+    return {key: np.stack(masks, axis=1) if len(masks) > 1 else masks[0]
+            for key, masks in columns.items()}

@@ -1,0 +1,108 @@
+"""Folders of GraphSAINT: adj_full.npz, role.json, class_map.json, feats.npy.
+
+Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its loader takes
+entries of the adjacency for edges of weight 1, and standardizes features by the train vertices.
+"""
+import numpy as np
+
+from hpgcn.datasets.edges.text import WHOLE
+from hpgcn.datasets.readers.json_text import parse_json
+from hpgcn.datasets.readers.npz import from_matrix
+from hpgcn.datasets.readers.numpy_files import Archive, read_array
+from hpgcn.datasets.source import need, open_all, shown
+from hpgcn.datasets.tables.data_table import counted
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import MAX_WIDTH
+
+ADJACENCY = "adj_full.npz"
+BESIDE = ("feats.npy", "class_map.json", "role.json")
+TRAIN = "adj_train.npz"  # its entries are in adj_full.npz
+ROLES = {"train": "tr", "val": "va", "test": "te"}
+
+
+def belongs(path):
+    """Return whether a file is one of the set, with the adjacency and another file beside it."""
+    names = (ADJACENCY, TRAIN, *BESIDE)
+    return (path.name in names and (path.parent / ADJACENCY).is_file()
+            and any((path.parent / name).is_file() for name in BESIDE))
+
+
+def graph_name(path):
+    folder = path.absolute().parent
+    return (folder.parent if folder.name == "raw" else folder).name or "graph"
+
+
+def read(source, memory):
+    """Read the four files; u aggregates v where row u of the adjacency has an entry in column v."""
+    folder = source.path.parent
+    source.files = open_all(folder / name for name in (ADJACENCY, *BESIDE))
+    adjacency, features, classes, roles = source.files
+    archive = Archive(adjacency, memory)
+    if not archive.is_sparse:
+        raise DataError(f"{adjacency}: expected a matrix written by scipy.sparse.save_npz")
+    raw = unweighted(from_matrix(archive, archive.read_sparse(), f"{adjacency} shape"))
+    raw.features, notes = read_array(features, memory)
+    raw.notes += [*notes, "features as they are: GraphSAINT's loader standardizes them by the "
+                  "mean and deviation of the train vertices"]
+    raw.labels = _classes(classes, raw, memory)
+    raw.masks = _roles(roles, raw.num_nodes, memory)
+    return raw
+
+
+def unweighted(raw):
+    """Return a Raw whose entries other than 0 weigh 1, with a note where they did not."""
+    there = raw.values != 0
+    if not np.all(raw.values == 1):
+        raw.notes.append("weights set to 1, as the set's own loader takes them")
+    raw.rows, raw.columns, raw.values = raw.rows[there], raw.columns[there], None
+    return raw
+
+
+def _classes(file, raw, memory):
+    """Return labels, (n,) class numbers, or (n, t) 0 and 1, of {"vertex": number or list}."""
+    n = raw.num_nodes
+    found = parse_json(file, memory, dict, '{"vertex": class}')
+    lists = any(isinstance(value, list) for value in found.values())
+    width = max((len(value) for value in found.values() if isinstance(value, list)), default=0)
+    if width > MAX_WIDTH:
+        raise DataError(f"{file}: lists of {width} classes, expected {MAX_WIDTH} at most")
+    need(8 * n * max(width, 1), memory, f"{file}: {n} x {width} labels")
+    labels = np.zeros((n, width), np.float32) if lists else np.full(n, -1, np.int64)
+    for key, value in found.items():
+        vertex = _vertex(key, n, file)
+        numbers = value if lists and isinstance(value, list) else [value]
+        highest = 1 if lists else MAX_WIDTH
+        known = all(type(number) in (int, float) and lists - 1 <= number <= highest
+                    and number == int(number) for number in numbers)
+        if not known or len(numbers) != (width if lists else 1) or isinstance(value, list) != lists:
+            expected = f"{width} numbers 0 and 1" if lists else "a class number"
+            raise DataError(f"{file}: vertex {vertex}: {shown(value, 40)}, expected {expected}")
+        labels[vertex] = numbers if lists else numbers[0]
+    if len(found) < n:
+        if lists:
+            absent = next(vertex for vertex in range(n) if str(vertex) not in found)
+            raise DataError(f"{file}: vertex {absent} is missing, expected classes of all {n}")
+        count = counted(n - len(found), "vertex", "vertices")
+        raw.notes.append(f"{count} without a class in {file.path.name}: unlabeled")
+    return labels
+
+
+def _roles(file, n, memory):
+    """Return masks (n,) of {"tr": [..], "va": [..], "te": [..]}."""
+    found = parse_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
+    masks = {}
+    for key, role in ROLES.items():
+        numbers = found.get(role)
+        if not isinstance(numbers, list):
+            raise DataError(f'{file}: no list "{role}", expected tr, va and te')
+        masks[key] = np.zeros(n, bool)
+        masks[key][[_vertex(number, n, f"{file}: {role}") for number in numbers]] = True
+    return masks
+
+
+def _vertex(number, n, where):
+    """Return a vertex, an int or its text; DataError if it is none of 0..n-1."""
+    whole = type(number) is int or (isinstance(number, str) and WHOLE.fullmatch(number))
+    if not whole or not 0 <= int(number) < n:
+        raise DataError(f"{where}: vertex {shown(repr(number), 40)}, expected 0..{n - 1}")
+    return int(number)

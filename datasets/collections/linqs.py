@@ -1,0 +1,109 @@
+"""Citation sets of the LINQS group: NAME.content (id, words, class) and NAME.cites.
+
+Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. A line of
+NAME.cites is `cited citing`: the citing paper is the source, the cited one the target.
+"""
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.edges.text import BLANKS, Table
+from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.source import decoded, need, open_all, shown
+from hpgcn.datasets.tables.data_table import counted
+from hpgcn.datasets.vertex_numbers import Nodes
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.validation import check_finite
+
+SUFFIXES = (".content", ".cites")
+ID_BYTES = 400  # of memory that a paper takes beside its words
+
+
+def belongs(path):
+    """Return whether a file is one of the two; a list of edges may be called .cites, too."""
+    return path.suffix == ".content" or (path.suffix == ".cites"
+                                         and path.with_suffix(".content").is_file())
+
+
+def graph_name(path):
+    return path.stem
+
+
+def read(source, memory):
+    """Read both files; lines of NAME.cites with a paper that has no content are left out."""
+    source.files = open_all(source.path.with_suffix(suffix) for suffix in SUFFIXES)
+    content, cites = source.files
+    ids, features, labels, lines = _content(content, memory)
+    nodes = Nodes(ids, content)
+    order = nodes.order
+    classes = parse_classes(labels, f"{content}: last column", lambda k: f"line {lines[k]}")
+    targets, sources, notes = _cites(cites, nodes, memory)
+    return Raw(len(ids), targets, sources, features=None if features is None else features[order],
+               labels=classes.numbers[order], class_names=classes.names,
+               original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[*notes, *classes.notes])
+
+
+def _content(file, memory):
+    """Return ids, features (n, f) as CSR, labels and their lines, in the order of the file."""
+    ids, labels, lines, columns, values, counts = [], [], [], [], [], [0]
+    width = 0
+    for line, fields in rows_of(file):
+        where = f"{file}: line {line}"
+        if len(fields) != width if ids else len(fields) < 2:
+            expected = width if ids else "an id, words and a class"
+            raise DataError(f"{where}: {len(fields)} field(s), expected {expected}")
+        width = len(fields)
+        ids.append(decoded(fields[0], where))
+        labels.append(decoded(fields[-1], where))
+        lines.append(line)
+        try:
+            with np.errstate(over="ignore"):
+                numbers = np.array(fields[1:-1], dtype="S").astype(np.float32)
+        except ValueError as error:
+            raise DataError(f"{where}: {shown(error)}") from error
+        check_finite(numbers, where)
+        found = np.flatnonzero(numbers)
+        columns.append(found)
+        values.append(numbers[found])
+        counts.append(counts[-1] + found.size)
+        need(ID_BYTES * len(ids) + 24 * counts[-1], memory, file)
+    if not ids:
+        raise DataError(f"{file}: no vertices")
+    features = sp.csr_array((np.concatenate(values), np.concatenate(columns), np.array(counts)),
+                            shape=(len(ids), width - 2))
+    return ids, features if width > 2 else None, labels, lines
+
+
+def _cites(file, nodes, memory):
+    """Return targets and sources, two (e,) int64, and notes on lines that were left out."""
+    edges, left_out, unknown = [], 0, set()
+    for line, fields in rows_of(file):
+        where = f"{file}: line {line}"
+        if len(fields) != 2:
+            raise DataError(f"{where}: {len(fields)} field(s), expected the cited and the citing "
+                            "paper")
+        names = [decoded(field, where) for field in fields]
+        missing = [name for name in names if name not in nodes.number]
+        unknown.update(missing)
+        left_out += bool(missing)
+        if not missing:
+            edges.append([nodes.number[name] for name in names])
+        need(200 * (len(edges) + len(unknown)), memory, file)
+    notes = []
+    if left_out:
+        names = shown(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
+        notes.append(f"{counted(left_out, 'line')} of {file.path.name} left out: "
+                     f"{counted(len(unknown), 'paper')} not in {nodes.where.path.name} ({names})")
+    return *np.array(edges, np.int64).reshape(-1, 2).T, notes
+
+
+def rows_of(file):
+    """Yield the number and the fields of each line, which tabs separate, else blanks."""
+    with file.open() as stream:
+        table = Table(stream, file)
+        for block in table.blocks():
+            for line in block.split(b"\n")[:-1]:
+                table.line += 1
+                text = line.strip(BLANKS)
+                if text:
+                    yield table.line, text.split(b"\t") if b"\t" in text else text.split()

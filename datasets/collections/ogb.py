@@ -1,0 +1,192 @@
+"""Folders of the Open Graph Benchmark, node property prediction.
+
+    NAME/raw/edge.csv.gz num-node-list.csv.gz [node-feat.csv.gz] [node-label.csv.gz]
+    NAME/raw/data.npz (edge_index, num_nodes_list, [node_feat]) [node-label.npz (node_label)]
+    NAME/split/SCHEME/train.csv.gz valid.csv.gz test.csv.gz
+
+Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs,
+NeurIPS 2020. An edge goes from source to target, as in PyG: `u v` is the entry
+a[v, u]. Ids are vertices, and kept; num-node-list says how many there are.
+"""
+import re
+
+import numpy as np
+
+from hpgcn.datasets.edges.parse import U, V
+from hpgcn.datasets.edges.text import Grammar, Table
+from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.readers.npz import read_edge_index
+from hpgcn.datasets.readers.numpy_files import Archive
+from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.edge_weights import listed
+
+NODES = "num-node-list.csv.gz"
+TABLES = ("edge.csv.gz", NODES, "node-feat.csv.gz", "node-label.csv.gz")
+READ = (*TABLES, "num-edge-list.csv.gz")
+ARCHIVES = ("data.npz", "node-label.npz")
+SPLIT = {"train": "train", "val": "valid", "test": "test"}
+LISTED_ONCE = ("products", "proteins")  # add_inverse_edge in OGB's nodeproppred/master.csv
+BLOCK = 1 << 24  # bytes of a table at a time
+
+
+def belongs(path):
+    """Whether a file is one of those above, by its name and its neighbours."""
+    raw = path.parent
+    if path.name in TABLES:
+        return (raw / NODES).is_file() and (raw / TABLES[0]).is_file()
+    return path.name in ARCHIVES and raw.name == "raw" and (raw / ARCHIVES[0]).is_file()
+
+
+def graph_name(path):
+    """Return the name of the graph: that of the folder around raw."""
+    folder = path.absolute().parent
+    folder = folder.parent if folder.name == "raw" else folder
+    return folder.name.encode("utf-8", "replace").decode() or "graph"
+
+
+def read(source, memory):
+    """Read the set that a file belongs to; the `files` of `source` become all that are read.
+
+    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. A set
+    of several graphs, and what does not fit the number of vertices, is a DataError.
+    """
+    raw = source.path.parent
+    source.files = []
+    read_graph = _from_archives if source.path.name in ARCHIVES else _from_tables
+    graph = read_graph(raw, source, memory)
+    graph.masks = _split(raw, source, graph.num_nodes, memory)
+    name = graph_name(source.path)
+    if re.sub("^ogbn[_-]", "", name) in LISTED_ONCE:
+        graph.notes.append(f"{name} lists each edge once: OGB's own loader takes both directions, "
+                           "as --symmetrize does")
+    if graph.masks is not None and graph.labels is not None and graph.labels.ndim == 1:
+        for mask in graph.masks.values():
+            mask &= graph.labels >= 0
+    return graph
+
+
+def _file(source, path):
+    source.files.append(Source(path))
+    return source.files[-1]
+
+
+def _from_tables(raw, source, memory):
+    counts = _integers(_file(source, raw / NODES), 1 << 62, memory)
+    n = _one_number(counts, raw / NODES)
+    need(64 * n, memory, f"{raw / NODES}: {n} vertices")
+    edges = _file(source, raw / TABLES[0])
+    grammar = Grammar((U, V), b",", high=n - 1, names=("source", "target", ""), comments=False)
+    with edges.open() as stream:
+        columns, rows, _ = Table(stream, edges).columns(grammar, memory)
+    features, labels = (_numbers(_file(source, raw / name), n, memory)
+                        if (raw / name).exists() else None for name in TABLES[2:])
+    unread = sorted(file.name for file in raw.glob("*.csv.gz") if file.name not in READ)
+    notes = [f"not read: {listed(unread)}"] if unread else []
+    return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST,
+               notes=notes)
+
+
+def _from_archives(raw, source, memory):
+    archive = Archive(_file(source, raw / ARCHIVES[0]), memory)
+    archive.require("edge_index", "num_nodes_list")
+    where = f"{archive.source} num_nodes_list"
+    n = _one_number(archive.read("num_nodes_list").ravel(), where)
+    need(64 * n, memory, f"{where}: {n} vertices")
+    columns, rows = read_edge_index(archive, n)
+    features = archive.first("node_feat")
+    labels = archive.first("node_label")
+    notes = archive.notes
+    if unread := [key for key in archive.unread if key != "num_edges_list"]:
+        notes.append(f"not read: {listed(unread)}")
+    if labels is None and (raw / ARCHIVES[1]).exists():
+        archive = Archive(_file(source, raw / ARCHIVES[1]), memory)
+        archive.require("node_label")
+        labels = archive.read("node_label")
+        notes += archive.notes
+    return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST,
+               notes=notes)
+
+
+def _labels(labels):
+    """Return class ids, -1 for unknown, from one column; several columns as they are."""
+    if labels is None or labels.ndim != 2 or labels.shape[1] != 1:
+        return labels
+    labels = labels[:, 0]
+    return np.where(np.isnan(labels), -1, labels) if labels.dtype.kind == "f" else labels
+
+
+def _split(raw, source, n, memory):
+    """Return masks out of the only folder in `split`, or None."""
+    folders = sorted(file.parent for file in raw.parent.glob("split/*/train.csv.gz"))
+    if raw.name != "raw" or not folders:
+        return None
+    if len(folders) > 1:
+        names = shown(", ".join(folder.name for folder in folders))
+        raise DataError(f"{raw.parent / 'split'}: splits {names}, expected one")
+    masks = {}
+    for key, name in SPLIT.items():
+        numbers = _integers(_file(source, folders[0] / f"{name}.csv.gz"), n, memory)
+        masks[key] = np.isin(np.arange(n), numbers)
+    return masks
+
+
+def _one_number(numbers, where):
+    if numbers.size > 1:
+        raise DataError(f"{where}: a set of {numbers.size} graphs (graph classification), expected "
+                        "a node property set: one graph is trained on here")
+    if numbers.size != 1 or numbers.dtype.kind not in "iu" or int(numbers[0]) < 1:
+        raise DataError(f"{where}: {numbers.size} numbers {shown(numbers[:4].tolist())}, expected "
+                        "that of the vertices of one graph")
+    return int(numbers[0])
+
+
+def _integers(file, stop, memory):
+    """Return one integer in 0..stop - 1 a line."""
+    grammar = Grammar((U,), b",", high=stop - 1, names=("number", "", ""), comments=False)
+    with file.open() as stream:
+        return Table(stream, file).columns(grammar, memory)[0]
+
+
+def _numbers(file, n, memory):
+    """Read a table of n lines of numbers separated by commas, (n, f) float32."""
+    table = None
+    first = 0
+    with file.open() as stream:
+        while first < n:
+            lines = _lines(stream, n - first)
+            if not lines:
+                raise DataError(f"{file}: {first} lines, expected {n}: one for each vertex")
+            if table is None:
+                width = lines[0].count(b",") + 1
+                need(4 * n * width, memory, f"{file}: {n} x {width} numbers")
+                table = np.empty((n, width), np.float32)
+            table[first:first + len(lines)] = _block(lines, width, first, file)
+            first += len(lines)
+        if stream.readline(LINE_LIMIT).strip():
+            raise DataError(f"{file}: more than {n} lines, expected one for each vertex")
+    return table
+
+
+def _lines(stream, most):
+    lines = []
+    size = 0
+    while len(lines) < most and size < BLOCK and (line := stream.readline(LINE_LIMIT)):
+        lines.append(line)
+        size += len(line)
+    return lines
+
+
+def _block(lines, width, first, file):
+    """Return the numbers of some lines, of which the first is number `first`, counted from 0."""
+    for k, line in enumerate(lines, first + 1):
+        if line.count(b",") != width - 1 or not line.strip():
+            raise DataError(f"{file}: line {k}: {line.count(b',') + 1} field(s), expected {width}")
+    try:
+        with np.errstate(over="ignore"):
+            block = np.loadtxt(lines, np.float32, comments=None, delimiter=",", ndmin=2)
+    except ValueError as error:
+        row = re.search(r"at row (\d+)", str(error))
+        line = f"line {first + int(row[1]) + 1}: " if row else ""
+        raise DataError(f"{file}: {line}{shown(str(error).split(' at row')[0])}") from error
+    return block.reshape(len(lines), width)

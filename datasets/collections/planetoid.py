@@ -1,0 +1,250 @@
+"""Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
+
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict
+of lists need are known here, and each stands for a small class below that keeps what it is given.
+"""
+import io
+import math
+import pickle
+import pickletools
+import re
+from collections import defaultdict
+from itertools import chain
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.edges.parse import U
+from hpgcn.datasets.edges.text import Grammar, Table
+from hpgcn.datasets.raw_graph import Raw
+from hpgcn.datasets.readers.numpy_files import COMPRESSED, sparse_matrix
+from hpgcn.datasets.source import need, open_all, refused, shown
+from hpgcn.errors import DataError
+
+PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
+FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
+NUM_VAL = 500
+EDGE_BYTES = 64  # of memory that a neighbour takes on its way
+OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
+
+
+def belongs(path):
+    """Return whether a file is one of the eight, by its name."""
+    return FILE.fullmatch(path.name) is not None
+
+
+def graph_name(path):
+    """Return NAME of ind.NAME.graph."""
+    match = FILE.fullmatch(path.name)
+    return match[1] if match else path.stem
+
+
+def read(source, memory):
+    """Read the Planetoid set that a file belongs to; the `files` of `source` become all eight.
+
+    Train are the first len(y) vertices, validation the next 500, test those of test.index: vertices
+    that it leaves out stay, with edges, unlabelled and without features. Edges are symmetrised.
+    """
+    match = FILE.fullmatch(source.path.name)
+    if not match:
+        raise DataError(f"{source}: expected a name like ind.NAME.graph")
+    source.files = open_all(source.path.parent / f"ind.{match[1]}.{part}" for part in PARTS)
+    files = dict(zip(PARTS, source.files))
+    packed = next((file for file in source.files if file.packing), None)
+    if packed is not None:
+        raise DataError(f"{packed}: compressed, expected a plain file: "
+                        f"{packed.packing.command} unpacks it")
+    need(4 * sum(file.size for file in source.files), memory, source)
+
+    allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))
+    ally, ty, y = (_classes(files[part], X.shape[0], memory)
+                   for part, X in (("ally", allx), ("ty", tx), ("y", x)))
+    for part, width in (("tx", tx.shape[1]), ("x", x.shape[1])):
+        if width != allx.shape[1]:
+            raise DataError(f"{files[part]}: {width} features, but {allx.shape[1]} in "
+                            f"{files['allx'].path.name}")
+    if y.size > ally.size:
+        raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in "
+                        f"{files['ally'].path.name}")
+    graph = _load(files["graph"], memory)
+    test = _test_index(files["test.index"], ally.size, ty.size, memory)
+    listed = len(graph) if isinstance(graph, dict) else 0
+    n = max(ally.size, int(test.max(initial=-1)) + 1, listed)
+    need(64 * n, memory, f"{files['test.index']}: {n} vertices")
+    rows, columns = _edges(graph, n, files["graph"], memory)
+
+    labels = np.full(n, -1, np.int64)
+    labels[:ally.size] = ally
+    labels[test] = ty
+    vertices = np.arange(n)
+    masks = {"train": vertices < y.size,
+             "val": (vertices >= y.size) & (vertices < min(y.size + NUM_VAL, ally.size)),
+             "test": np.isin(vertices, test)}
+    masks = {key: mask & (labels >= 0) for key, mask in masks.items()}
+    return Raw(n, rows, columns, None, _stack(allx, tx, test, n), labels, masks, "planetoid",
+               undirected=True, symmetrize=True, row_normalize=True)
+
+
+def _stack(allx, tx, test, n):
+    """Return features of all vertices: of allx, of tx at `test`, and empty rows."""
+    parts = sp.coo_array(sp.vstack([allx, tx]))
+    row_of = np.concatenate([np.arange(allx.shape[0]), test])
+    rows, columns = parts.coords
+    return sp.csr_array((parts.data, (row_of[rows], columns)), shape=(n, allx.shape[1]))
+
+
+def _matrix(file, memory):
+    """Return what a file holds as an array or a csr_array; None where it is neither."""
+    pickled = _load(file, memory)
+    return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
+
+
+def _features(file, memory):
+    matrix = _matrix(file, memory)
+    if matrix is None or matrix.ndim != 2:
+        raise DataError(f"{file}: expected a matrix of features")
+    return sp.csr_array(matrix)
+
+
+def _classes(file, rows, memory):
+    """Return the class of each row of a one-hot matrix; -1 where a row is empty."""
+    matrix = _matrix(file, memory)
+    shape = (0,) if matrix is None else matrix.shape
+    need(9 * math.prod(shape), memory, f"{file}: labels of shape {shape}")
+    if len(shape) != 2 or shape[0] != rows:
+        raise DataError(f"{file}: labels have shape {shape}, expected ({rows}, classes)")
+    matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+    counts = np.count_nonzero(matrix, axis=1)
+    wrong = np.flatnonzero(counts > 1)
+    if wrong.size:
+        raise DataError(f"{file}: row {wrong[0]} has {counts[wrong[0]]} classes, expected one at "
+                        "most")
+    if not shape[1]:
+        return np.full(rows, -1, np.int64)
+    return np.where(counts > 0, np.argmax(matrix != 0, axis=1), -1)
+
+
+def _test_index(file, first, count, memory):
+    """Return the test vertices, one a line: `count` of them, from `first` on."""
+    grammar = Grammar((U,), low=first, names=("vertex", "", ""), comments=False)
+    with file.open() as stream:
+        test = Table(stream, file).columns(grammar, memory)[0]
+    if test.size != count:
+        raise DataError(f"{file}: {test.size} lines, but ty has {count} rows")
+    order = np.argsort(test, kind="stable")
+    again = np.flatnonzero(np.diff(test[order]) == 0)
+    if again.size:
+        k = order[again[0] + 1]
+        raise DataError(f"{file}: vertex {test[k]} is listed twice, the second time as number "
+                        f"{k + 1}")
+    return test
+
+
+def _edges(graph, n, file, memory):
+    if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
+        raise DataError(f"{file}: expected a dict of lists of neighbours")
+    counts = [len(row) for row in graph.values()]
+    size = EDGE_BYTES * sum(counts)  # a pickle may name one list many times
+    need(size, memory, f"{file}: {sum(counts)} edges")
+    numbers = list(chain(graph, chain.from_iterable(graph.values())))
+    if not all(type(number) is int for number in numbers):
+        raise DataError(f"{file}: expected vertex numbers, all of them integers")
+    try:
+        numbers = np.array(numbers, np.int64)
+    except OverflowError as error:
+        raise DataError(f"{file}: a vertex number does not fit 64 bits") from error
+    rows = np.repeat(numbers[:len(graph)], counts)
+    outside = np.flatnonzero((numbers < 0) | (numbers >= n))
+    if outside.size:
+        k = outside[0]
+        neighbour = f"{rows[k - len(graph)]} has the neighbour " if k >= len(graph) else ""
+        raise DataError(f"{file}: vertex {neighbour}{numbers[k]}, expected 0..{n - 1}")
+    return rows, numbers[len(graph):]
+
+
+class _Dtype:
+    """Stands for numpy.dtype: keeps code and byte order, never sets the flags of a real one."""
+
+    def __init__(self, code, *_):
+        self.code = code
+        self.order = "="
+
+    def __setstate__(self, state):
+        self.order = state[1]
+
+    def dtype(self):
+        order = self.order if self.order in ("<", ">") else "="
+        return np.dtype(self.code).newbyteorder(order)
+
+
+class _Array:
+    """Stands for what numpy's _reconstruct returns: an array that is given its content later."""
+
+    def __init__(self, *_):
+        self.state = None
+
+    def __setstate__(self, state):
+        self.state = state
+
+    def array(self, where):
+        try:
+            _, shape, dtype, fortran, raw = self.state
+            dtype = dtype.dtype()
+            if dtype.kind not in "fiub":
+                raise TypeError(f"dtype {dtype}, expected numbers")
+            raw = raw.encode("latin1") if isinstance(raw, str) else raw
+            return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+        except (TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{where}: broken array ({shown(error)})") from error
+
+
+class _Csr:
+    """Stands for scipy's csr_matrix: only its attributes, until they are checked."""
+
+    def array(self, where):
+        state = vars(self)
+        shape = state.get("_shape", state.get("shape"))
+        arrays = [state.get(key) for key in COMPRESSED]
+        pair = isinstance(shape, tuple) and [type(size) for size in shape] == [int, int]
+        whole = all(isinstance(array, _Array) for array in arrays)
+        if not pair or min(shape) < 0 or not whole:
+            raise DataError(f"{where}: broken CSR matrix of shape {shown(shape)}")
+        return sparse_matrix(*(array.array(where) for array in arrays), shape, str(where))
+
+
+def _encode(text, encoding):
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"encoding {encoding!r}, expected latin1")
+    return text.encode("latin1")
+
+
+ALLOWED = {
+    "numpy.ndarray": object,  # which pickles pass to _reconstruct
+    "numpy.core.multiarray._reconstruct": _Array, "numpy._core.multiarray._reconstruct": _Array,
+    "scipy.sparse.csr.csr_matrix": _Csr, "scipy.sparse._csr.csr_matrix": _Csr,
+    "numpy.dtype": _Dtype, "_codecs.encode": _encode, "collections.defaultdict": defaultdict,
+    "__builtin__.list": list, "builtins.list": list}
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data, where):
+        super().__init__(io.BytesIO(data), encoding="latin1")
+        self.where = where
+
+    def find_class(self, module, name):
+        wanted = f"{module}.{name}"
+        if wanted not in ALLOWED:
+            raise DataError(f"{self.where}: forbidden global {shown(wanted)}")
+        return ALLOWED[wanted]
+
+
+def _load(file, memory):
+    """Unpickle a file with the names in ALLOWED alone, and objects that fit into `memory` bytes."""
+    with file.open() as stream:
+        data = stream.read()
+    with refused(file, "broken pickle"):
+        for count, (opcode, argument, at) in enumerate(pickletools.genops(data), 1):
+            need(OBJECT_BYTES * count, memory, file)
+            if opcode.name.endswith("PUT") and argument > len(data):  # allocates that many slots
+                raise DataError(f"{file}: broken pickle (memo {argument} at byte {at})")
+        return _Unpickler(data, file).load()

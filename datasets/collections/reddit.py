@@ -1,0 +1,48 @@
+"""The Reddit set as DGL and PyG ship it: reddit_data.npz with reddit_graph.npz beside it.
+
+Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both loaders take
+row and column of an entry of the matrix for source and target of an edge of weight 1.
+"""
+import numpy as np
+
+from hpgcn.datasets.collections.graphsaint import graph_name, unweighted
+from hpgcn.datasets.raw_graph import TARGET_FIRST
+from hpgcn.datasets.readers.npz import from_matrix
+from hpgcn.datasets.readers.numpy_files import Archive
+from hpgcn.datasets.source import open_all
+from hpgcn.errors import DataError
+
+FILES = ("reddit_data.npz", "reddit_graph.npz")
+TYPES = {"train": 1, "val": 2, "test": 3}
+
+__all__ = ["belongs", "graph_name", "read"]
+
+
+def belongs(path):
+    """Return whether a file is the data, or the graph with the data beside it."""
+    return path.name in FILES and (path.parent / FILES[0]).is_file()
+
+
+def read(source, memory):
+    """Read `feature`, `label` and `node_types` (1 train, 2 validate, 3 test), and the graph."""
+    source.files = open_all(source.path.parent / name for name in FILES)
+    data, graph = source.files
+    archive = Archive(graph, memory)
+    if not archive.is_sparse:
+        raise DataError(f"{graph}: expected a matrix written by scipy.sparse.save_npz")
+    raw = unweighted(from_matrix(archive, archive.read_sparse(), f"{graph} shape"))
+    raw.rows, raw.columns, raw.reads = raw.columns, raw.rows, TARGET_FIRST
+
+    archive = Archive(data, memory)
+    archive.require("feature", "label", "node_types")
+    raw.features, raw.labels = archive.read("feature"), archive.read("label")
+    types = archive.read("node_types").ravel()
+    if types.shape != (raw.num_nodes,):
+        raise DataError(f"{data} node_types: shape {types.shape}, expected ({raw.num_nodes},)")
+    wrong = np.flatnonzero(~np.isin(types, (0, *TYPES.values())))
+    if wrong.size:
+        raise DataError(f"{data} node_types: entry {wrong[0]} is {types[wrong[0]]}, expected 1 "
+                        "(train), 2 (validate), 3 (test), or 0")
+    raw.masks = {key: types == number for key, number in TYPES.items()}
+    raw.notes += archive.notes + archive.unread_notes()
+    return raw

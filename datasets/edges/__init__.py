@@ -1,0 +1,1 @@
+"""Edge lists: columns, ids, options, and the text or tables that hold them."""

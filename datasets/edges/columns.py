@@ -1,0 +1,288 @@
+"""The columns of an edge list by their names: those of a header, or those of --columns.
+
+Names are compared without case, blanks and punctuation; what is not known is refused.
+"""
+import re
+from dataclasses import dataclass
+
+from hpgcn.datasets.edges.parse import PASSED, U, V, W
+from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.edge_weights import is_weight, plain
+
+THING = "(node|vertex|vert|id|user|person|author|page|paper|entity|member|tx|protein|gene)?"
+NUMBER = "(id|idx|index|no|number)?"
+SOURCE = "(source|src|from|sender|start|origin)"
+TARGET = "(target|tgt|trg|dst|dest|destination|to|receiver|recipient|end)"
+DIRECTED = ("source", "target")
+ENDS = {  # both ends of an edge, as --columns spells them: how else they are called
+    DIRECTED: (f"{THING}{SOURCE}{THING}{NUMBER}", f"{THING}{TARGET}{THING}{NUMBER}"),
+    ("u", "v"): (f"{THING}u{NUMBER}", f"{THING}v{NUMBER}"),
+    ("i", "j"): (f"{THING}i", f"{THING}j"),
+    ("row", "col"): ("rows?", "cols?|columns?"),
+    ("node1", "node2"): (f"{THING}{NUMBER}(?<=.)1{NUMBER}", f"{THING}{NUMBER}(?<=.)2{NUMBER}"),
+    ("node_a", "node_b"): (f"{THING}{NUMBER}(?<=.)a", f"{THING}{NUMBER}(?<=.)b"),
+}
+IGNORED = "|".join((
+    "unnamed[0-9]*|indexlevel[0-9]*|",  # an index that pandas wrote, without or with a name
+    "(edge|link|row|rel|relation)?(id|idx|index|no|number)",
+    "(start|end|unix|edge|created|updated|utc)?"
+    "(times?|timestamps?|ts|at|dates?|datetime|timeset|interval)",
+    "years?|months?|days?|hours?",
+    "(edge|link|rel|relation)?"
+    "(type|label|kind|class|name|colou?r|description|comment|title|directed)"))
+GRAPH = "(graph|subgraph|network|component)(id|idx|index|no|number|name)?"  # one of several
+TRIPLE = (  # the head, relation and tail of a knowledge graph
+    "(h|head|s|subj|subject)(entity)?(id|name)?",
+    "(r|rel|relation|relationship|p|pred|predicate|property|verb)(type)?(id|name)?",
+    "(t|tail|o|obj|object)(entity)?(id|name)?")
+NEO4J = re.compile(r"([^:]*):([A-Za-z_-]+)(?:\[\])?(?:\(([^()]*)\))?(?:\{[^{}]*\})?")
+NEO4J_ROLES = ("id", "start_id", "end_id", "type", "label", "ignore")
+VERTEX = "(node|vertex|user|person|author|page|paper|entity)?(id|idx|index|name)?|unnamed[0-9]*"
+LABEL = ("(node|vertex|true)?"
+         "(labels?|class|classes|target|y|gt|groundtruth|community|group|category)(id)?")
+MUSAE = "pagetype|mltarget"
+MOST_SHOWN = 16  # words
+SNAP = {"fromnodeid", "tonodeid"}
+
+
+class UnclearError(Exception):
+    """The names do not say what the columns are."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The roles of the columns of an edge list."""
+
+    roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
+    ends: tuple[str, str] = ROW_FIRST  # what the first and the second end are called
+    reads: tuple[str, str] = ROW_FIRST  # which end is the row of the adjacency, or TARGET_FIRST
+    notes: tuple[str, ...] = ()  # what a user should know of it
+    guessed: bool = False  # nothing but its place says that the third column holds weights
+
+    @property
+    def sides(self):
+        """The names of the two kinds of ids in a bipartite list."""
+        return self.ends if len(set(self.ends)) == 2 else ROW_FIRST
+
+
+def of_place(count):
+    """Return the columns of a list that names none: `u v` or `u v weight`."""
+    if count < 3:
+        return Columns((U, V))
+    note = "no header: the third column is read as weights; --columns u,v,- leaves it out"
+    return Columns((U, V, W), notes=(note,), guessed=True)
+
+
+def third_column_error(where, kind, *, text=False):
+    """Return the error for a third column without a name, numbers or `text` that are no weights."""
+    ways = ["--columns u,v,- leaves it out"]
+    ways.insert(0 if text else 1, "--columns source,-,target reads triples")
+    if not text:
+        ways.insert(1, "--columns u,v,w reads it as weights")
+    return DataError(f"{where}: no header, and the third column {kind}: {', '.join(ways)}")
+
+
+def of_header(names, where, *, comment=False, textual=(), layout=None):
+    """Return columns by the names of a header at `where`; DataError where these do not say.
+
+    FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
+    `textual` are the columns without numbers: not read where their names are not known. Of the
+    user's `layout`, `weights` is the name of the weights, and `bipartite` allows ids of two kinds.
+    """
+    weights = None if layout is None else layout.weights
+    try:
+        bipartite = layout is not None and layout.bipartite
+        if not bipartite:
+            _refuse_two_kinds(names)
+        roles, ends = _assign(names, textual, weights, bipartite=bipartite)
+    except UnclearError as error:
+        raise DataError(f"{where}: columns {shown(', '.join(names))}: {error}") from None
+    directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
+    return _columns(roles, names, directed, _notes(names, roles, directed))
+
+
+def of_flag(text, names, where):
+    """Columns by --columns, `names` being the header's, or empty words; errors as `check_flag`."""
+    words = check_flag(text)
+    if len(words) != len(names):
+        raise DataError(f"{where}: {len(names)} column(s), but --columns {text} names {len(words)}")
+    roles, ends = _assign(words)
+    directed = ends == DIRECTED
+    notes = _notes(names, roles, directed) if any(names) else ()
+    return _columns(roles, names if any(names) else words, directed, notes)
+
+
+def _columns(roles, names, directed, notes):
+    ends = names[roles.index(U)], names[roles.index(V)]
+    return Columns(roles, ends, TARGET_FIRST if directed else ROW_FIRST, notes)
+
+
+def check_flag(text):
+    """Return the words of --columns; UsageError where they do not say what the columns are."""
+    words = [word.strip() for word in text.split(",")]
+    try:
+        _assign(words)
+    except UnclearError:
+        raise UsageError(f"--columns {shown(text)}: expected a word for each column: source and "
+                         "target, or u and v, once each; w (weights) at most once; - for what is "
+                         "not read") from None
+    return words
+
+
+def spelled(words):
+    """Return --columns with these words, as it can be typed; no more than fit a line."""
+    text = ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
+    return f"--columns={text}" if text.startswith("-") else f"--columns {text}"
+
+
+def is_header(words):
+    """Whether words are names of columns: of both ends, of a triple, or of labels."""
+    return bool(_pairs(map(_kind, words))) or _are_labels(words) or _triple(words) is not None
+
+
+def _plain(name):
+    """Return a name to compare: without case, punctuation, and the type that Neo4j writes."""
+    if (typed := NEO4J.fullmatch(name)):
+        name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
+    return plain(name)
+
+
+def _refuse_two_kinds(names):
+    """Refuse ends that Neo4j takes from two id spaces, whose ids may be the same."""
+    typed = [found for name in names if (found := NEO4J.fullmatch(name))]
+    spaces = {found[2].lower(): found[3] for found in typed
+              if found[2].lower() in ("start_id", "end_id")}
+    if len(set(spaces.values())) > 1:
+        raise UnclearError("ids of two kinds: --bipartite keeps them apart")
+
+
+def _place(name, names):
+    """Return the place of a column by its name, as it is written or but for case and blanks."""
+    same = [k for k, other in enumerate(names) if other == name]
+    same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
+    if len(same) != 1:
+        raise UnclearError(f"expected one called {shown(name)} (--weights)")
+    return same[0]
+
+
+def _kind(name):
+    """Return (ends, 0 or 1), or ("weight" or "ignored" or "unknown", 0)."""
+    name = _plain(name)
+    for ends, patterns in ENDS.items():
+        for end, pattern in enumerate(patterns):
+            if re.fullmatch(pattern, name):
+                return ends, end
+    if is_weight(name):
+        return "weight", 0
+    if re.fullmatch(GRAPH, name):
+        return "graph", 0
+    return "ignored" if re.fullmatch(IGNORED, name) else "unknown", 0
+
+
+def _pairs(kinds):
+    """Return those of ENDS of which both ends are among the kinds."""
+    kinds = set(kinds)
+    return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
+
+
+def _are_labels(names):
+    """Whether these are a vertex and its label rather than both ends of an edge."""
+    if len(names) != 2:
+        return False
+    first, second = map(plain, names)
+    return any(re.fullmatch(VERTEX, vertex) and re.fullmatch(LABEL, label)
+               for vertex, label in ((first, second), (second, first)))
+
+
+def _assign(names, textual=(), weights=None, *, bipartite=False):
+    """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
+    if _are_labels(names):
+        raise UnclearError("looks like labels of vertices, not edges: give this file as --labels "
+                           "beside the edges; if these are edges, --columns source,target says so")
+    kinds = [_kind(name) for name in names]
+    if weights is not None:
+        kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]
+        kinds[_place(weights, names)] = "weight", 0
+    if bipartite:
+        _find_two_kinds(names, kinds)
+    pairs = _pairs(kinds)
+    if len(pairs) != 1:
+        two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
+        raise UnclearError("which are the ends of an edge? "
+                           + "--bipartite reads ids of two kinds. " * two
+                           + f"Name each column, as in {spelled(_ends_of(names))}")
+    [ends] = pairs
+    role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
+    roles = [role_of.get(kind, PASSED if kind[0] != "graph" and (weights or k in textual)
+                         else None) for k, kind in enumerate(kinds)]
+
+    word_of = {U: ends[0], V: ends[1], W: "w"}
+    words = [word_of[role] if role in word_of and role not in roles[:k] else "-"
+             for k, role in enumerate(roles)]
+    for role in word_of:
+        if roles.count(role) > 1:
+            several = [shown(name) for name, other in zip(names, roles) if other == role]
+            raise UnclearError(f"{' and '.join(several)} mean the same: name one, as in "
+                               f"{spelled(words)}")
+    if None in roles:
+        k = roles.index(None)
+        raise UnclearError(_unknown(shown(names[k]), kinds[k], k, words, W in roles))
+    return tuple(roles), ends
+
+
+def _unknown(name, kind, k, words, weighted):
+    """Say what can be done with column k, whose name has no role."""
+    if kind[0] == "graph":
+        return (f"{name} says which of several graphs an edge is in, and one is trained on: keep "
+                f"the rows of one; if all rows are of one graph, {spelled(words)} leaves it out")
+    also = ""
+    if not weighted:
+        also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} or --weights reads it as weights"
+    return f"{name} is not known: {spelled(words)} leaves it out{also}"
+
+
+def _two_kinds(names, kinds):
+    """Return the places of columns of unknown names that may be two kinds of ids."""
+    unknown = [k for k, kind in enumerate(kinds) if kind[0] == "unknown"]
+    ids = [k for k in unknown if _plain(names[k]).endswith("id")]
+    return ids if len(ids) == 2 else unknown
+
+
+def _find_two_kinds(names, kinds):
+    """Take two columns of unknown names for the ends of an edge, where there are no others."""
+    places = _two_kinds(names, kinds)
+    if not _pairs(kinds) and len(places) == 2:
+        kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
+
+
+def _ends_of(names):
+    """Return the words for --columns that are likely: those of a triple, else the first two."""
+    triple = _triple(names)
+    if triple is None:
+        return ["source", "target", *"-" * (len(names) - 2)]
+    words = ["-"] * len(names)
+    words[triple[0]], words[triple[2]] = "source", "target"
+    return words
+
+
+def _triple(names):
+    """Return the places of head, relation and tail in a header of triples; None if it is none."""
+    plain = list(map(_plain, names))
+    places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
+              for pattern in TRIPLE]
+    return [found[0] for found in places] if all(len(found) == 1 for found in places) else None
+
+
+def _notes(names, roles, directed):
+    """Say how a header was read, unless its own words say so."""
+    word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
+    unread = [shown(name) or "one without a name"
+              for name, role in zip(names, roles) if role == PASSED]
+    if not unread and all(plain(name) == word_of[role] for name, role in zip(names, roles)):
+        return ()
+    parts = [f"{shown(names[roles.index(role)])} is {word}"
+             for role, word in word_of.items() if role in roles]
+    rest = f"; not read: {', '.join(unread)}" if unread else ""
+    return (f"columns: {', '.join(parts)}{rest}",)

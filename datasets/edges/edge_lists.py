@@ -1,0 +1,159 @@
+"""Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
+
+Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the first
+edge # and % begin comments. Ids are integers or, where most of the first lines have others,
+names. A header says what the columns are, or --columns does; without both, the line `u v w` is
+the entry a[u, v] of weight w, if these weights are no whole numbers.
+"""
+import re
+from contextlib import closing, contextmanager
+
+from hpgcn.datasets.edges import columns
+from hpgcn.datasets.edges.comments import read_comments
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.edges.first_line import (
+    ADJACENCY,
+    PADDED,
+    count_like_edges,
+    has_names,
+    header_beside,
+    read_first_line,
+    refuse_ragged,
+    refuse_text,
+)
+from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
+from hpgcn.datasets.edges.stream import SIDE, Stream
+from hpgcn.datasets.edges.text import Grammar, Table
+from hpgcn.datasets.edges.vertex_names import Names, named_parts
+from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.classes import NUMBER
+from hpgcn.runtime.machine import memory_budget
+
+GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
+KONECT_ROLES = (U, V, W, PASSED)  # the last is a time
+SAMPLE = 1 << 16  # bytes of edges that say whether ids are names
+
+
+def read(source, memory, **options):
+    with stream(source, None, 1, memory=memory, **options) as edges:
+        return edges.collect(memory)
+
+
+@contextmanager
+def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
+    """Open an edge list; base is 1 in KONECT's files unless the layout has one, else 0.
+
+    Names of vertices may take `memory` bytes.
+    """
+    with source.open(digest) as file:
+        table = Table(file, source)
+        comments, line = read_comments(table)
+        where = f"{source}: line {table.line}"
+        following = table.readlines(SAMPLE)
+        first = read_first_line(line, following, layout, where, header_beside(source, layout))
+        named = _columns(first, comments, layout, where)
+        roles = named.roles + (PASSED,) * first.ended
+        table.unread(*following if first.header else (line, *following))
+
+        bipartite = layout.bipartite or comments.bipartite
+        notes = [*first.notes, *named.notes]
+        options = {
+            "notes": notes, "table": table, "counted": comments.counted,
+            "undirected": comments.undirected, "listed_once": comments.listed_once,
+            "compact": layout.compact,
+            "sides": named.sides if bipartite else None}
+        if not comments.konect and has_names(first, named.roles):
+            layout.refuse_for_names(source)
+            notes += _comment_notes(comments, first)
+            names = Names(source, memory_budget() if memory is None else memory,
+                          apart=bipartite)
+            parts = named_parts(table, roles, first.delimiter, names,
+                                line if first.header else None)
+            yield Stream(str(source), parts, named, base_known=True, names=names, **options)
+            return
+        base = layout.base
+        low = int(comments.konect is not None) if base is None else base
+        num_nodes = layout.num_nodes
+        if num_nodes is None and not (bipartite or layout.compact):
+            num_nodes = comments.num_nodes
+        high = SIDE - 1 if bipartite else INT64_MAX
+        if num_nodes is not None:
+            high = low + num_nodes - 1
+        grammar = Grammar(roles, first.delimiter, low=low, high=high, hint=True)
+        notes += [*comments.notes(base), *_gephi_notes(first, following),
+                  *_padding_notes(first, named.roles)]
+        with closing(table.parts(grammar, threads)) as parts:
+            yield Stream(str(source), parts, named, num_nodes, base=low, **options,
+                         base_known=base is not None or comments.konect is not None)
+
+
+def _columns(first, comments, layout, where):
+    """Return columns by --columns, a header, a header among the comments, or their places."""
+    count = len(first.fields)
+    if layout.columns is not None:
+        names = first.fields if first.header else [""] * count
+        return columns.of_flag(layout.columns, names, where)
+    if first.names is not None:
+        return columns.of_header(first.names, first.place, layout=layout)
+    if comments.konect and layout.weights is None:
+        if not 2 <= count <= len(KONECT_ROLES):
+            raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "
+                            "weight, time")
+        return columns.Columns(KONECT_ROLES[:count])
+    if count in comments.headers:
+        where = f"{where}: comment above it"
+        return columns.of_header(comments.headers[count], where, comment=True, layout=layout)
+    if layout.weights is not None:
+        raise UsageError(f"--weights {layout.weights}: {where} has no header that names columns: "
+                         "--columns u,v,w says which has the weights")
+    refuse_ragged(first, where)
+    if count < 2:
+        raise DataError(f"{where}: {count} field(s), expected two ids and maybe a weight")
+    if count > 3:
+        _refuse_matrix(first, where)
+        words = columns.spelled(["u", "v", *"-" * (count - 2)])
+        raise DataError(f"{where}: {count} columns without a header: name each, as in {words} "
+                        f"(w for weights, - for what is not read); {ADJACENCY}")
+    if count == 3:
+        refuse_text(first, where)
+    return columns.of_place(count)
+
+
+def _refuse_matrix(first, where):
+    """Refuse a square table of numbers alone, as far as it is sampled."""
+    rows = len(first.rows)
+    count = len(first.fields)
+    if rows <= count and (rows == count or rows > 16) and all(
+            len(fields) == count and all(map(NUMBER.fullmatch, fields)) for fields in first.rows):
+        blanks = first.delimiter in (b" ", b"\t")
+        delimiter = "" if blanks else f", delimiter='{first.delimiter.decode()}'"
+        raise DataError(f"{where}: {count} columns of numbers, as of a matrix (n, n): "
+                        f"A = scipy.sparse.csr_array(numpy.loadtxt(FILE{delimiter})); "
+                        "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz; of an "
+                        f"edge list {columns.spelled(['u', 'v', *'-' * (count - 2)])} names each "
+                        "column")
+
+
+def _comment_notes(comments, first):
+    count = 0 if first.header else count_like_edges(comments, first)
+    if not count:
+        return []
+    return [f"{count} lines above the first edge begin with # or % and are read as comments: in "
+            "quotes they are edges"]
+
+
+def _padding_notes(first, roles):
+    """Say that ids with zeros in front are numbers, by the first edges."""
+    padded = [field for fields in first.rows for field, role in zip(fields, roles)
+              if role in (U, V) and PADDED.fullmatch(field)]
+    if not padded:
+        return []
+    return [f"ids with zeros in front are read as numbers: {padded[0]} is {int(padded[0])}"]
+
+
+def _gephi_notes(first, following):
+    """Say what a column under a header says of direction."""
+    if first.header and GEPHI_TYPE.search(b"\n".join([*following, b""])):
+        return ["edges that are called undirected are read in one direction: --symmetrize takes "
+                "both"]
+    return []

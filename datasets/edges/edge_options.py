@@ -1,0 +1,50 @@
+"""What a user says of an edge list: its columns, its header, its ids and its vertices."""
+from dataclasses import dataclass, fields
+
+from hpgcn.datasets.edges.columns import check_flag
+from hpgcn.errors import UsageError
+
+MOST_VERTICES = 2**62
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The flags of `hpgcn convert` that say how edges are listed; by default the file decides."""
+
+    columns: str | None = None  # a word for each column: see hpgcn.datasets.edges.columns
+    weights: str | None = None  # the name of the column of weights
+    header: bool | None = None  # whether the first line has the names of the columns
+    base: int | None = None  # the id of vertex 0
+    num_nodes: int | None = None  # ids are base..base + num_nodes - 1
+    bipartite: bool = False  # the ids of the two columns are of two kinds
+    compact: bool = False  # only ids that are in an edge are vertices
+
+    @property
+    def flags(self):
+        """The flags that are given, as they are typed."""
+        return [f"--no-{each.name}" if getattr(self, each.name) is False else
+                "--" + each.name.replace("_", "-")
+                for each in fields(self) if getattr(self, each.name) != each.default]
+
+    def check(self):
+        """Refuse values out of range, and flags that exclude each other: UsageError."""
+        if self.columns is not None:
+            check_flag(self.columns)
+        if self.base not in (None, 0, 1):
+            raise UsageError(f"--base {self.base}: expected 0 or 1")
+        n = self.num_nodes
+        if n is not None and not (isinstance(n, int) and 1 <= n < MOST_VERTICES):
+            raise UsageError(f"--num-nodes {n}: expected a number of vertices, 1 or more")
+        for one, other in (("columns", "weights"), ("num_nodes", "bipartite"),
+                           ("num_nodes", "compact")):
+            if getattr(self, one) and getattr(self, other):
+                one, other = (f"--{name.replace('_', '-')}" for name in (one, other))
+                raise UsageError(f"{one} and {other}: expected one of them")
+
+    def refuse_for_names(self, where):
+        """Refuse flags that are of ids that are numbers: UsageError."""
+        if self.base:
+            raise UsageError(f"--base {self.base}: the ids of {where} are names, which have none")
+        if self.num_nodes is not None:
+            raise UsageError(f"--num-nodes {self.num_nodes}: the ids of {where} are names, and "
+                             "a vertex without edges has none")

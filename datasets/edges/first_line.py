@@ -1,0 +1,212 @@
+"""The first line of an edge list as text: its separator, and whether it is a header or an edge."""
+import re
+from typing import NamedTuple
+
+from hpgcn.datasets.edges import columns
+from hpgcn.datasets.edges.columns import check_flag, spelled
+from hpgcn.datasets.edges.parse import U, V
+from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, split_line, stripped
+from hpgcn.datasets.edges.vertex_names import is_name
+from hpgcn.datasets.source import Source, shown
+from hpgcn.errors import DataError
+
+NUMERIC = re.compile("[-+.]?[0-9]")
+ADJACENCY = "--format adjlist reads lines of a vertex and its neighbours"
+COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # one that separates: in no decimal, before no blank
+PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
+
+
+class FirstLine(NamedTuple):
+    """How an edge list begins."""
+
+    delimiter: bytes
+    fields: list[str]  # of the first line
+    header: bool  # whether they are the names of columns
+    rows: list[list[str]]  # fields of the first edges
+    names: list[str] | None  # of the columns, if a header has them
+    place: str  # where these are, for errors
+    notes: tuple[str, ...] = ()
+    ended: bool = False  # whether a separator ends each line: a last column without a name
+
+
+def read_first_line(line, following, layout, where, beside=None):
+    """Return the FirstLine of an edge list, by the lines that follow it.
+
+    A header may be `beside` it: see `header_beside`. DataError where the line may be a header or
+    an edge, and the Layout does not say which.
+    """
+    delimiter, fields, wordy = _split(line)
+    mark = b"\t" if b"\t" in line else delimiter
+    ended = _are_ended(mark, _fields(line, mark), following, layout)
+    if ended:
+        following = [text.rstrip(BLANKS).removesuffix(mark) for text in following]
+        line = line.rstrip(BLANKS).removesuffix(mark)
+        delimiter, fields, wordy = _split(line)
+    first = _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside)
+    return first._replace(ended=ended and first.delimiter == mark)
+
+
+def _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside):
+    header = layout.header
+    if header is None and beside is not None and not columns.is_header(fields):
+        header = False
+    if header is None and wordy:
+        header = _is_header(fields, _rows(following, delimiter, len(fields)), layout, where)
+    if header is False and wordy:
+        header = _is_above_integers(fields, _rows(following, delimiter, len(fields)))
+    if not header and b"\t" in line and any(map(is_name, _fields(line, delimiter))):
+        delimiter = b"\t"  # names may have blanks in them
+        fields = _fields(line, delimiter)
+    rows = _rows(following, delimiter, len(fields))
+    if header and rows and all(_is_numbered(text) for text in following if text.strip(BLANKS)) \
+            and all(len(row) == len(fields) + 1 for row in rows):
+        fields = ["", *fields]  # R numbers the rows
+        rows = _rows(following, delimiter, len(fields))
+    if header:
+        weak = layout.header is None and not _has_numbers(rows, len(fields)) and any(
+            len(field) == 1 or "#" in _shape(field) for field in fields)
+        notes = ("the first line is read as a header: --no-header reads an edge",) if weak else ()
+        return FirstLine(delimiter, fields, True, rows, fields, where, notes)
+    rows = [fields, *rows]
+    if beside is not None:
+        names, path = beside
+        if len(names) != len(fields):
+            raise DataError(f"{where}: {len(fields)} field(s), but {path.name} beside it names "
+                            f"{len(names)}: --no-header leaves that file out")
+        note = f"the header is that of {path.name}"
+        return FirstLine(delimiter, fields, False, rows, names, str(path), (note,))
+    notes = ()
+    if layout.header is False and columns.is_header(fields):
+        notes = (f"{shown(', '.join(fields))}: an edge, as --no-header says",)
+    return FirstLine(delimiter, fields, False, rows, None, where, notes)
+
+
+def has_names(first, roles):
+    """Whether most of the first edges have an end that is no number."""
+    named = [any(is_name(field) for field, role in zip(fields, roles) if role in (U, V))
+             for fields in first.rows if len(fields) == len(roles)]
+    return 2 * sum(named) > len(first.rows)
+
+
+def refuse_text(first, where):
+    """Refuse a third column without a name that is text, such as the tail of a triple."""
+    third = [fields[2] for fields in first.rows if len(fields) == 3]
+    texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
+    if 2 * len(texts) > len(third):
+        raise columns.third_column_error(where, f"holds text ({shown(texts[0], 40)!r})", text=True)
+
+
+def refuse_ragged(first, where):
+    """Refuse lines of many lengths, as those of an adjacency list."""
+    if len({len(fields) for fields in first.rows}) > 2:
+        raise DataError(f"{where}: the lines below have {len(first.fields)} and other numbers of "
+                        f"fields: {ADJACENCY}")
+
+
+def count_like_edges(comments, first):
+    """Return the number of comments above a list of names that may be edges: `#tag name`."""
+    marked = re.compile(rb"[#%][^#% \t,;!]")
+    return sum(len(_fields(text, first.delimiter)) == len(first.fields)
+               for text in comments.lines if marked.match(text))
+
+
+def _are_ended(delimiter, fields, following, layout):
+    """Whether a separator ends each line below the first, which may lack it as a header."""
+    if delimiter == b" ":
+        return False
+    lines = [text for line in following
+             if (text := stripped(line, delimiter)) and text[:1] not in MARKS]
+    if not fields[-1] and layout.columns is not None:
+        return len(check_flag(layout.columns)) == len(fields) - 1  # else a word is for the last
+    count = len(fields) + bool(fields[-1])
+    return count > 2 and (bool(lines) or not fields[-1]) and all(
+        text.endswith(delimiter) and len(_fields(text, delimiter)) == count for text in lines)
+
+
+def _split(line):
+    """Return the first line's delimiter, its fields, and whether none of them is a number."""
+    delimiter = b";" if b";" in line else b" "
+    if b"," in line and (delimiter == b" " or COMMA.search(line)):
+        delimiter = b","
+    for tried in (b"\t", delimiter) if b"\t" in line else (delimiter,):
+        fields = _fields(line, tried)
+        if not any(map(NUMERIC.match, fields)):
+            return tried, fields, True
+    return delimiter, fields, False
+
+
+def _fields(line, delimiter):
+    return [word.decode("utf-8", "replace").strip("\"'") for word in split_line(line, delimiter)]
+
+
+def _rows(lines, delimiter, count):
+    """Return the fields of lines; without those marked as comments, unless all are."""
+    lines = [stripped(line, delimiter) for line in lines if line.strip(BLANKS)]
+    lines = [text for text in lines if text[:1] not in MARKS] or lines
+    return [_fields(text, delimiter) for text in lines]
+
+
+def header_beside(source, layout):
+    """Return the names in a header of its own beside a file, `edges-header.csv`, and its path.
+
+    None if there is no such file, or the Layout says what it does: Neo4j has headers apart.
+    """
+    if layout.columns is not None or layout.header is not None:
+        return None
+    stem, dot, suffix = source.path.name.removesuffix(".gz").rpartition(".")
+    for mark in "-_.":
+        path = source.path.with_name(f"{stem}{mark}header{dot}{suffix}")
+        if stem and path.is_file():
+            _, fields, wordy = _split(Source(path).head().partition(b"\n")[0].strip(BLANKS))
+            if wordy and len(fields) > 1:
+                return fields, path
+    return None
+
+
+def _is_above_integers(fields, rows):
+    """Whether words stand above rows of integers alone, so that they are no edge."""
+    whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
+    return bool(rows) and len(whole) == len(rows)
+
+
+def _has_numbers(rows, count):
+    """Whether a column of `count` has numbers alone, so that words above it are its name."""
+    rows = [row for row in rows if len(row) == count]
+    return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
+                              for k in range(count))
+
+
+def _is_numbered(line):
+    """Whether a line begins with a number in quotes, as R writes the names of rows."""
+    return re.match(rb'"\d+"', line) is not None
+
+
+def _shape(name):
+    """Return a name without what numbers it: node# for node1, node_# for node_a."""
+    return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
+
+
+def _is_header(fields, rows, layout, where):
+    """Whether words are names of columns: DataError where they may be an edge of names."""
+    if len(fields) < 2:
+        return True
+    if _has_numbers(rows, len(fields)):
+        return True
+    rows = [row for row in rows if len(row) == len(fields)]
+    ends = range(len(fields))
+    if layout.columns is not None:
+        words = check_flag(layout.columns)
+        ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
+    known = columns.is_header(fields)
+    above = {fields[k] for k in ends}
+    below = {row[k] for row in rows for k in ends}
+    again = bool(above & below)
+    if known:  # user1,user2 above user3,user4
+        again |= any("#" in shape for shape in set(map(_shape, above)) & set(map(_shape, below)))
+    if known != again:
+        return known
+    words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
+    words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
+    edge = words if len(fields) > 2 else ""
+    raise DataError(f"{where}: {shown(', '.join(fields))}: names of columns, or an edge of names? "
+                    f"--no-header{edge} reads an edge, --header{words} names of columns")

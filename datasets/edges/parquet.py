@@ -1,0 +1,157 @@
+"""Edge lists in Parquet files, by the names of their columns: see hpgcn.datasets.edges.columns."""
+from contextlib import closing, contextmanager
+
+import numpy as np
+
+from hpgcn.datasets.edges import columns
+from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
+from hpgcn.datasets.edges.stream import SIDE, Stream
+from hpgcn.datasets.edges.vertex_names import Names
+from hpgcn.datasets.source import need, shown
+from hpgcn.errors import DataError, require
+from hpgcn.runtime.machine import memory_budget
+
+BATCH = 1 << 18  # rows
+INTEGERS = ("int", "uint")
+EXACT = 2**53  # from here on float64 skips whole numbers
+NUMBERS = (*INTEGERS, "float", "double", "halffloat")
+TEXT = ("string", "large_string", "string_view", "dictionary<values=string",
+        "dictionary<values=large_string")
+
+
+def read(source, memory, **options):
+    with stream(source, None, 1, memory=memory, **options) as edges:
+        return edges.collect(memory)
+
+
+@contextmanager
+def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
+    """Open an edge list, whose row groups may take `memory` bytes; MissingError without pyarrow.
+
+    Its threads are its own, so that `threads` is not used. Names of vertices may also take
+    `memory` bytes.
+    """
+    parquet = require("pyarrow.parquet", "io", "reading Parquet")
+    if digest is not None:
+        with source.open(digest):
+            pass  # all of its bytes go through the digest as it is closed
+    with refusing(source):
+        file = parquet.ParquetFile(source.path, page_checksum_verification=True)
+    with file:
+        named, chosen, textual = _columns(file.schema_arrow, layout, source)
+        if textual:
+            layout.refuse_for_names(source)
+        memory = memory_budget() if memory is None else memory
+        for group in range(file.metadata.num_row_groups):
+            size = file.metadata.row_group(group).total_byte_size
+            need(size, memory, f"{source}: row group {group}")
+        names = Names(source, memory, apart=layout.bipartite) if textual else None
+        base = layout.base or 0
+        high = SIDE - 1 if layout.bipartite else INT64_MAX
+        if layout.num_nodes is not None:
+            high = base + layout.num_nodes - 1
+        with closing(_parts(file, chosen, (base, high), source, names)) as parts:
+            yield Stream(str(source), parts, named, layout.num_nodes, base=base,
+                         base_known=textual or layout.base is not None, notes=list(named.notes),
+                         names=names, compact=layout.compact,
+                         sides=named.sides if layout.bipartite else None)
+
+
+def _columns(schema, layout, source):
+    """Return Columns, the names of those of ids and of weights, and whether ids are text."""
+    kinds = [str(column.type) for column in schema]
+    if layout.columns is not None:
+        named = columns.of_flag(layout.columns, schema.names, source)
+    else:
+        textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
+        named = columns.of_header(schema.names, source, textual=textual, layout=layout)
+    chosen = []
+    ends = [kinds[named.roles.index(role)] for role in (U, V)]
+    textual = all(kind.startswith(TEXT) for kind in ends)
+    ids = ("text", TEXT) if textual else ("integers", NUMBERS)
+    for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", (*NUMBERS, "bool")))):
+        if role not in named.roles:
+            continue
+        k = named.roles.index(role)
+        name = schema.names[k]
+        if not kinds[k].startswith(allowed):
+            raise DataError(f"{source}: column {shown(name)} is {kinds[k]}, expected {wanted}")
+        if schema.names.count(name) > 1:
+            raise DataError(f"{source}: {schema.names.count(name)} columns are called "
+                            f"{shown(name)}, expected one")
+        chosen.append(name)
+    return named, chosen, textual
+
+
+def _parts(file, chosen, limits, source, names):
+    row = 0
+    batches = file.iter_batches(BATCH, columns=chosen)
+    while True:
+        with refusing(source):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        w = [_values(batch.column(name), name, row, None, source) for name in chosen[2:]]
+        ends = [(batch.column(name), name) for name in chosen[:2]]
+        if names is None:
+            u, v = (_values(column, name, row, limits, source) for column, name in ends)
+        else:
+            u, v = _numbers(ends, names, row, source)
+        yield u, v, w[0] if w else None
+        row += batch.num_rows
+
+
+def _numbers(ends, names, row, source):
+    """Return two columns of text from row `row` on as numbers of names."""
+    for column, name in ends:
+        _refuse_empty(column, name, row, source)
+    (first, name), (second, other) = ends
+    with refusing(source):
+        pairs = list(zip(first.to_pylist(), second.to_pylist()))
+    found = [(names.number(u, f"{source}: row {k}: {shown(name)}", U),
+              names.number(v, f"{source}: row {k}: {shown(other)}", V))
+             for k, (u, v) in enumerate(pairs, row)]
+    names.check()
+    return np.array(found, np.int64).reshape(-1, 2).T
+
+
+def _refuse_empty(column, name, row, source):
+    if column.null_count:
+        empty = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
+        raise DataError(f"{source}: row {row + empty}: {shown(name)} is empty, expected a number "
+                        "or a name")
+
+
+def _values(column, name, row, limits, source):
+    """Return a column from row `row` on: int64 ids within `limits`, or (None) float64 weights."""
+    _refuse_empty(column, name, row, source)
+    values = column.to_numpy(zero_copy_only=False)
+    if limits is None:
+        values = values.astype(np.float64)
+        wrong = ~np.isfinite(values)
+        expected = "a finite number"
+    else:
+        low, high = limits
+        expected = f"{low}..{high}"
+        wrong = (values < low) | (values > high)
+        if values.dtype.kind == "f":  # whole numbers, as pandas writes them beside gaps
+            odd = (values != np.floor(values)) | (np.abs(values) >= EXACT)
+            expected = "an integer" if odd.any() else expected
+            wrong = odd if odd.any() else wrong
+    if wrong.any():
+        k = np.argmax(wrong)
+        raise DataError(f"{source}: row {row + k}: {shown(name)} is {values[k]}, expected "
+                        f"{expected}")
+    return values if limits is None else values.astype(np.int64)
+
+
+@contextmanager
+def refusing(source):
+    try:
+        yield
+    except MemoryError as error:
+        raise DataError(f"{source}: does not fit into memory") from error
+    except Exception as error:  # what ArrowInvalid and OSError share
+        reason = shown(" ".join(str(error).split()) or type(error).__name__)
+        raise DataError(f"{source}: broken Parquet data ({reason})") from error

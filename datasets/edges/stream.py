@@ -1,0 +1,201 @@
+"""An edge list that is read block by block, and the same in memory."""
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpgcn.datasets.edges.columns import Columns, third_column_error
+from hpgcn.datasets.edges.ids import Numbering, compact_ids, ids_are_kept
+from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.text import Table, join_parts
+from hpgcn.datasets.edges.vertex_names import Names
+from hpgcn.datasets.raw_graph import ROW_FIRST, Raw
+from hpgcn.datasets.source import need
+from hpgcn.errors import DataError
+
+SIDE = 1 << 62  # added to the ids of the second end where the two are of different kinds
+LATE = 10**8  # numbers from here on are Unix times rather than weights
+
+
+@dataclass
+class Stream:
+    """Edges in the order of a file.
+
+    `parts` are read once: (u, v, w), (k,) int64 ids from `base` on, finite float64 or None.
+    """
+
+    where: str  # the file, for errors
+    parts: Iterator
+    columns: Columns
+    num_nodes: int | None = None  # if the file says so: ids base..base + num_nodes - 1 are kept
+    counted: int | None = None  # vertices that the file says it has, whatever their ids
+    base: int = 0  # the id of vertex 0, where ids are kept
+    base_known: bool = False  # the user or the format says what it is
+    undirected: bool = False  # the file says so of edges, each listed once or in both directions
+    listed_once: bool = False  # edges have no direction, one is listed: `edges` gives both
+    notes: list[str] = field(default_factory=list)  # what a user should know; `raw` adds to them
+    names: Names | None = None  # ids are numbers of these
+    compact: bool = False  # ids that are in no edge are no vertices
+    sides: tuple[str, str] | None = None  # the two kinds of ids, of the first end and the second
+    table: Table | None = None  # text, whose lines that look like comments are counted
+
+    @property
+    def weighted(self):
+        return W in self.columns.roles
+
+    def edges(self):
+        """Yield (rows, columns, weights); ids begin at 0."""
+        third = _ThirdColumn() if self.columns.guessed else None
+        empty = True
+        for u, v, w in self.parts:
+            empty = empty and not u.size
+            if third is not None:
+                third.add(w)
+            if self.base:
+                u = u - self.base
+                v = v - self.base
+            if self.undirected and w is not None and w.min(initial=0) < 0:
+                raise DataError(f"{self.where}: says it is undirected, and has a negative weight: "
+                                "max(A, A^T), which is taken then, would lose it")
+            if self.sides:
+                v = v + SIDE
+            if self.listed_once or self.sides:
+                u, v, w = _both_directions(u, v, w)
+            yield (u, v, w) if self.columns.reads == ROW_FIRST else (v, u, w)
+        if empty:
+            raise DataError(f"{self.where}: no edges, expected two ids each")
+        if third is not None:
+            third.refuse(self.where)
+
+    def collect(self, memory):
+        """Read all edges into memory, of which they may take `memory` bytes; return Raw."""
+        rows, columns, values = join_parts(self.edges(), self.weighted, memory, self.where)
+        numbering = Numbering(self.num_nodes)
+        if self.num_nodes is None:
+            largest = max(int(rows.max()), int(columns.max()))
+            if not self.compact and self.counted is not None and largest <= self.counted:
+                need(64 * self.counted, memory, f"{self.where}: {self.counted} vertices")
+            numbering, rows, columns = compact_ids(rows, columns, **self.numbering_options)
+        n = numbering.num_nodes
+        need(64 * n, memory, f"{self.where}: {n} vertices")
+        return self.raw(self.restored(numbering), rows, columns, values)
+
+    @property
+    def numbering_options(self):
+        """How the ids of `edges` are numbered, for `Ids.result`."""
+        return {"counted": self.counted, "compact": self.compact or self.sides is not None,
+                "from_one": not self.base_known}
+
+    def restored(self, numbering):
+        """Return a Numbering with the file's own ids, where `edges` gave them from 0."""
+        ids = numbering.original_ids
+        if self.sides:
+            second = ids >= SIDE
+            ids = np.concatenate([self._named(ids[~second], U), self._named(ids[second], V)])
+        elif self.names is not None:
+            ids = self.names.array()
+        elif ids is not None:
+            ids = ids + self.base
+        return numbering._replace(original_ids=ids)
+
+    def _named(self, ids, side):
+        """Return ids of one side as text behind the side's name."""
+        if self.names is not None:
+            ids = self.names.array(side)
+        else:
+            ids = (ids - side * SIDE + self.base).astype(np.str_)
+        return np.char.add(f"{self.sides[side]}:", ids)
+
+    def raw(self, numbering, rows, columns, values):
+        """Return the Raw of these edges, with notes on their ids; see `restored`."""
+        ids = numbering.original_ids
+        first = numbering.first if ids is None and not self.base_known else 0
+        self.notes += self._notes_on_ids(numbering)
+        in_edge = numbering.in_edge if self.num_nodes is None else None
+        gaps = self._notes_on_gaps(numbering, first == 1)
+        return Raw(numbering.num_nodes, rows, columns, values, original_ids=ids, base=self.base,
+                   first=first, in_edge=in_edge, reads=self.columns.reads,
+                   bipartite=self.sides is not None, undirected=self.undirected, notes=self.notes,
+                   gap_notes=gaps)
+
+    def _notes_on_ids(self, numbering):
+        """Say which ids are vertices, and which lines below the first edge look like comments."""
+        n, ids, distinct, *_ = numbering
+        notes = []
+        if self.table is not None and self.table.marked:
+            read = "skipped as comments" if self.names is None else "read as edges"
+            notes.append(f"{self.table.marked} lines below the first edge begin with # or %: they "
+                         f"are {read}")
+        if self.names is not None and (blanks := self.names.blanks()):
+            notes.append(f"{' and '.join(blanks)} read as a name, like others: if it stands for an "
+                         "empty cell, leave its lines out")
+        if self.sides:
+            one, two = (f"{side}:ID" for side in self.sides)
+            notes.append(f"two kinds of ids, {one} and {two}: edges are read in both directions")
+        if self.num_nodes is not None:
+            return notes
+        if self.counted is not None and self.counted != n:
+            named = self.names is not None or self.sides is not None
+            kept = "" if named else ": --num-nodes N is another count"
+            if not named and ids is not None and distinct < self.counted:
+                kept = (f": --num-nodes {ids[-1] - self.base + 1} keeps all ids up to the largest, "
+                        "with or without edges")
+            notes.append(f"the header counts {self.counted} vertices, {distinct} are in an edge"
+                         + kept)
+        elif self.counted is not None and n > distinct:
+            notes.append(f"the header counts {n} vertices: {n - distinct} of them are in no edge")
+        elif (self.counted is not None and ids is not None and ids.dtype.kind == "i"
+              and ids_are_kept(int(ids[-1]) - self.base, distinct)):
+            notes.append(f"the header counts {n} vertices, as many as are in an edge: those "
+                         "alone are numbered")
+        return notes
+
+    def _notes_on_gaps(self, numbering, from_one):
+        """Say which vertices are in no edge but have ids below the largest."""
+        n, ids, distinct, *_ = numbering
+        notes = []
+        if self.num_nodes is not None:
+            return notes
+        if from_one:
+            notes.append("ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out")
+        isolated = n - distinct - from_one
+        if ids is None and self.counted != n and isolated:
+            notes.append(f"{isolated} ids below the largest are in no edge, and are isolated "
+                         "vertices: --compact leaves them out")
+        return notes
+
+
+def _both_directions(u, v, w):
+    """Return edges and, unless they are loops, their images, each after the edge itself."""
+    times = 1 + (u != v)
+    image = np.zeros(times.sum(), bool)
+    image[np.cumsum(times) - 1] = times == 2
+    u = np.repeat(u, times)
+    v = np.repeat(v, times)
+    w = None if w is None else np.repeat(w, times)
+    return np.where(image, v, u), np.where(image, u, v), w
+
+
+class _ThirdColumn:
+    """A third column that has no name, looked at block by block for what is no weight."""
+
+    def __init__(self):
+        self.low = np.inf
+        self.high = -np.inf
+        self.whole = True
+
+    def add(self, numbers):
+        if numbers.size:
+            self.low = min(self.low, numbers.min())
+            self.high = max(self.high, numbers.max())
+            self.whole = self.whole and bool(np.all(numbers == np.floor(numbers)))
+
+    def refuse(self, where):
+        """Refuse times and whole numbers, unless all are 1: the same graph without weights."""
+        if self.low == self.high == 1 or self.low > self.high:
+            return
+        if self.low >= LATE:
+            raise third_column_error(where, f"looks like times ({self.low:.16g}..{self.high:.16g})")
+        if self.whole:
+            raise third_column_error(where, f"holds whole numbers ({self.low:.16g}.."
+                                     f"{self.high:.16g}), which may be weights, types or times")

@@ -1,0 +1,261 @@
+"""Lines of two integers, and maybe a number, out of text: millions of edges per second."""
+import re
+from collections import deque
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.datasets.edges import parse
+from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
+from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, shown
+from hpgcn.errors import DataError
+from hpgcn.kernels.pools import start_pool
+from hpgcn.runtime.progress_bar import bar
+
+BLOCK = 1 << 22  # bytes
+LONGEST_NUMBER = 400  # characters
+BLANKS = b" \t\r"
+MARKS = (b"#", b"%")  # of a comment
+NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
+WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is no name
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """The fields of a line."""
+
+    roles: tuple[int, ...] = (U, V)  # U, V (the two integers), W (the weight) or PASSED (not read)
+    delimiter: bytes = b" "  # for any run of blanks; else one character, maybe with blanks around
+    low: int = 0
+    high: int = INT64_MAX  # of the two integers
+    names: tuple[str, str, str] = ("first id", "second id", "weight")  # of U, V and W in an error
+    integral: bool = False  # the weight must be an integer
+    hint: bool = False  # whether an error says when ids are names
+    comments: bool = True  # lines that start with # or % are skipped
+
+    @property
+    def weighted(self):
+        return W in self.roles
+
+
+def words(line):
+    """Return the words, bytes, that blanks separate in a line."""
+    return re.findall(rb"[^ \t\r]+", line)
+
+
+def finite(word, where, what=""):
+    """Return the number that a word, bytes, says; DataError if it is none, or not finite."""
+    number = float(word) if NUMBER.fullmatch(word) else np.nan
+    if not np.isfinite(number):
+        text = shown(word.decode("utf-8", "replace"), 40)
+        raise DataError(f"{where}: {what}{text!r}, expected a finite number{point_hint(word)}")
+    return number
+
+
+def point_hint(word):
+    """Return the end of an error for a number, bytes, that has a decimal comma."""
+    return " with a decimal point" if re.fullmatch(rb"[-+]?\d+,\d+", word) else ""
+
+
+def whole_text(source, memory, factor):
+    """Return all text of a Source, UTF-8, as bytes; a byte of it may become `factor` in memory."""
+    limit = memory // factor
+    with source.open() as stream:
+        text = stream.read(limit + 1)
+    if len(text) > limit:
+        need(factor * max(source.size, len(text)), memory, source)
+    text = text.removeprefix(BYTE_ORDER_MARK)
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise not_utf8(f"{source}: line {line}", error) from error
+    return text
+
+
+def stripped(line, delimiter):
+    """Return a line without blanks around it; tabs that separate may have an empty field behind."""
+    return line.strip(b" \r" if delimiter == b"\t" else BLANKS)
+
+
+def split_line(line, delimiter):
+    """Return the fields of a line without blanks around them; double quotes hide a delimiter."""
+    if delimiter == b" ":
+        return re.findall(rb'"[^"]*"(?=[ \t\r]|$)|[^ \t\r]+', line)
+    fields = []
+    start = 0
+    quoted = False
+    for mark in re.finditer(b'["' + delimiter + b"]", line):
+        if mark[0] == b'"':
+            quoted = not quoted
+        elif not quoted:
+            fields.append(line[start:mark.start()])
+            start = mark.end()
+    fields.append(line[start:])
+    return [field.strip(BLANKS) for field in fields]
+
+
+class Table:
+    """Text lines of a binary stream, of the file `where`; read one by one, then all at once."""
+
+    def __init__(self, stream, where):
+        self.stream = stream
+        self.where = where
+        self.line = 0  # lines handed out so far
+        self.marked = 0  # lines parsed that begin with # or %
+        self.pending = b""
+
+    def readline(self):
+        """Return the next line without its end or a byte-order mark; None after the last."""
+        line = self.stream.readline(LINE_LIMIT)
+        if not line:
+            return None
+        self.line += 1
+        if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
+            raise self._too_long(self.line)
+        if self.line == 1:
+            line = line.removeprefix(BYTE_ORDER_MARK)
+        return line.rstrip(b"\r\n")
+
+    def unread(self, *lines):
+        """Hand these lines, the last ones read, to whoever reads the rest."""
+        self.pending = b"".join(line + b"\n" for line in lines)
+        self.line -= len(lines)
+
+    def readlines(self, size):
+        """Return the next lines: as many as have `size` bytes, or all that are left."""
+        lines = []
+        while size > 0 and (line := self.readline()) is not None:
+            lines.append(line)
+            size -= len(line) + 1
+        return lines
+
+    def blocks(self):
+        """Yield the rest in blocks of whole lines, as bytes."""
+        rest = self.pending
+        self.pending = b""
+        raw = getattr(self.stream, "fileobj", self.stream)  # of gzip the file: its length is known
+        total = getattr(self.where, "size", None)
+        with bar(total=total, desc=str(self.where), unit="B", unit_scale=True, leave=False) as done:
+            while block := self.stream.read(BLOCK):
+                if self.line == 0 and not rest:
+                    block = block.removeprefix(BYTE_ORDER_MARK)
+                block = rest + block
+                cut = block.rfind(b"\n") + 1
+                rest = block[cut:]
+                if cut:
+                    yield block[:cut]
+                if len(rest) > LINE_LIMIT:
+                    raise self._too_long(self.line + 1)
+                done.update(raw.tell() - done.n)
+        if rest:
+            yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+    def _too_long(self, line):
+        return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
+
+    def parts(self, grammar, threads=1):
+        """Parse the rest on several threads; yield (u, v, w), w None without weights, by blocks."""
+        pending = deque()
+        with start_pool(threads)[0] as pool:
+            for block in self.blocks():
+                pending.append(pool.submit(self._parse, block, grammar, self.line + 1))
+                self.line += block.count(b"\n")
+                if len(pending) > threads:
+                    yield self._counted(pending.popleft().result())
+            while pending:
+                yield self._counted(pending.popleft().result())
+
+    def _counted(self, parsed):
+        part, skipped = parsed
+        self.marked += skipped
+        return part
+
+    def columns(self, grammar, memory=INT64_MAX):
+        """Parse the rest into (u, v, w), which may take `memory` bytes; see `parts`."""
+        with closing(self.parts(grammar)) as parts:
+            return join_parts(parts, grammar.weighted, memory, self.where)
+
+    def _parse(self, block, grammar, line):
+        """Return the columns of a block of whole lines, and how many of these are comments.
+
+        The number of the first of these lines is `line`.
+        """
+        text = np.frombuffer(block, np.uint8)
+        roles = np.array(grammar.roles, np.int64)
+        shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
+        rows = text.size // (shortest - 1) + 1
+        u, v = np.empty((2, rows), np.int64)
+        w = np.empty(rows if grammar.weighted else 0)
+        inexact = np.empty((w.size, 4), np.int64)
+
+        status, at, field, line, count, rough, skipped = parse.parse(
+            text, ord(grammar.delimiter), grammar.comments, roles, grammar.low, grammar.high,
+            grammar.integral, line, u, v, w, inexact)
+        if status != parse.DONE:
+            reason = _complaint(status, block, at, field, grammar)
+            raise DataError(f"{self.where}: line {line}: {reason}")
+        if rough:
+            w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
+        w = w[:count].copy() if grammar.weighted else None
+        return (u[:count].copy(), v[:count].copy(), w), skipped
+
+    def _floats(self, text, tokens):
+        """Return the values of numbers that the compiled loop could not round itself."""
+        _, start, end, line = tokens.T
+        width = int((end - start).max())
+        if width > LONGEST_NUMBER:
+            longest = line[np.argmax(end - start)]
+            raise DataError(f"{self.where}: line {longest}: a number of {width} characters")
+        at = start[:, None] + np.arange(width)
+        letters = np.where(at < end[:, None], text[np.minimum(at, text.size - 1)], 0)
+        strings = letters.astype(np.uint8).view(f"S{width}")[:, 0]
+        values = strings.astype(np.float64)
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if wrong.size:
+            raise DataError(f"{self.where}: line {line[wrong[0]]}: weight "
+                            f"{strings[wrong[0]].decode()} is too large for a number")
+        return values
+
+
+def join_parts(parts, weighted, memory, where):
+    """Join the parts (u, v, w) of columns, of which two copies must fit into `memory` bytes."""
+    kept = []
+    size = 0
+    for part in parts:
+        kept.append(list(part))
+        size += part[0].size * (24 if weighted else 16)
+        need(2 * size, memory, where)
+    columns = [None, None, None]
+    for k in range(3 if weighted else 2):
+        columns[k] = np.concatenate([part[k] for part in kept]) if kept else np.empty(0, np.int64)
+        for part in kept:
+            part[k] = None  # lets go of it, so that no column is held twice for long
+    return columns
+
+
+def _complaint(status, block, at, field, grammar):
+    expected = len(grammar.roles)
+    separated = "" if grammar.delimiter == b" " else f" separated by {grammar.delimiter.decode()!r}"
+    if status == parse.MISSING:
+        return f"{field} field(s), expected {expected}{separated}"
+    if status == parse.EXTRA:
+        return f"more than {expected} fields, expected {expected}{separated}"
+
+    rest = block[at:block.index(b"\n", at)]
+    token = rest.split()[0].split(grammar.delimiter)[0][:40] if rest.strip() else b""
+    within = f"{grammar.low} or more"
+    if grammar.high < INT64_MAX:
+        within = f"{grammar.low}..{grammar.high}"
+    wanted = {
+        parse.NOT_INTEGER: "an integer",
+        parse.TOO_LARGE: "an integer of 64 bits",
+        parse.OUT_OF_RANGE: within,
+        parse.NOT_NUMBER: ("an integer" if grammar.integral
+                           else f"a finite number{point_hint(token)}"),
+    }[status]
+    if status == parse.NOT_INTEGER and token[:1].isalpha() and grammar.hint:
+        wanted += "; ids are names where most edges have one, or in Parquet as text"
+    name = grammar.names[grammar.roles[field]]
+    return f"{name} is {token.decode('utf-8', 'replace')!r}, expected {wanted}"

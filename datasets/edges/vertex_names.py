@@ -1,0 +1,112 @@
+"""Edges whose ids are names: vertices are numbered in the order in which the names appear.
+
+Lines are split in Python, some hundred thousand a second: names are text of any kind, and each is
+looked up. Edges still go block by block, so that they alone may be larger than memory.
+"""
+import numpy as np
+
+from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.text import BLANKS, MARKS, finite, split_line, stripped
+from hpgcn.datasets.source import need, not_utf8, shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import MAX_NAME
+
+NAME_BYTES = 250  # of memory for each name, beside four times the longest as an array
+
+MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N/A", "#N/A", "<NA>")
+
+
+class Names:
+    """Names met so far, each with its number; they may take `memory` bytes.
+
+    The names of an edge's first end and those of its second are numbered `apart`, or together.
+    """
+
+    def __init__(self, where, memory, *, apart=False):
+        self.where = where
+        self.memory = memory
+        first = {}
+        self.sides = (first, {}) if apart else (first, first)
+        self.longest = 1
+
+    def number(self, name, place, side=U):
+        """Return the number of a name, str, at one end (U or V); `place` is for errors."""
+        numbers = self.sides[side]
+        found = numbers.get(name)
+        if found is None:
+            if not name or "\0" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
+                raise DataError(f"{place} is {shown(name, 40)!r}, expected a number, or a name of "
+                                f"1 to {MAX_NAME} bytes without NUL")
+            self.longest = max(self.longest, len(name))
+            found = numbers[name] = len(numbers)
+        return found
+
+    def blanks(self):
+        """Return those names that programs write for an empty cell."""
+        return [name for name in MISSING if any(name in side for side in self.sides)]
+
+    def check(self):
+        """Refuse more names than memory holds."""
+        first, second = self.sides
+        count = len(first) + (len(second) if second is not first else 0)
+        need(count * (NAME_BYTES + 4 * self.longest), self.memory, f"{self.where}: {count} names")
+
+    def array(self, side=U):
+        self.check()
+        return np.array(list(self.sides[side]), np.str_)
+
+
+def is_name(field):
+    """Whether a field, str, is no number."""
+    try:
+        float(field)
+    except ValueError:
+        return bool(field)
+    return False
+
+
+def named_parts(table, roles, delimiter, names, header=None):
+    """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights.
+
+    Lines that begin with # or % are edges like others, for names may; one that is the `header`
+    again is refused.
+    """
+    for block in table.blocks():
+        columns = [], [], []
+        for line in block.split(b"\n")[:-1]:
+            table.line += 1
+            text = stripped(line, delimiter)
+            if text and text == header:
+                raise DataError(f"{table.where}: line {table.line}: the names of the columns "
+                                "again: leave this line out")
+            if text.strip(BLANKS):
+                table.marked += text[:1] in MARKS
+                _take(split_line(text, delimiter), roles, names, columns,
+                      f"{table.where}: line {table.line}")
+        names.check()
+        u, v = (np.array(column, np.int64) for column in columns[:2])
+        yield u, v, np.array(columns[2], np.float64) if W in roles else None
+
+
+def _take(fields, roles, names, columns, where):
+    while len(fields) > len(roles) and not fields[-1]:
+        fields.pop()
+    if len(fields) != len(roles):
+        marked = fields and fields[0][:1] in MARKS
+        raise DataError(f"{where}: {len(fields)} field(s), expected {len(roles)}"
+                        + "; comments stand above the first edge only" * marked)
+    for field, role in zip(fields, roles):
+        if role in (U, V):
+            columns[role].append(names.number(_text(field, where), f"{where}: id", role))
+        elif role == W:
+            columns[W].append(finite(field.strip(b'"'), where, "weight is "))
+
+
+def _text(field, where):
+    """Return a field as str, without the quotes around it."""
+    if len(field) > 1 and field[:1] == field[-1:] == b'"':
+        field = field[1:-1].replace(b'""', b'"')
+    try:
+        return field.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(where, error) from error

@@ -1,0 +1,98 @@
+"""BTER graphs, block two-level Erdos-Renyi: degrees and clustering by degree as asked for.
+
+C. Seshadhri, T. G. Kolda, A. Pinar, Community structure and scale-free collections of Erdos-Renyi
+graphs, Physical Review E 85, 2012; T. G. Kolda, A. Pinar, T. Plantenga, C. Seshadhri, A scalable
+generative graph model with community structure, SIAM J. Sci. Comput. 36, 2014.
+
+Phase 1 puts d + 1 vertices of degree d into an affinity block, and links each pair of it with the
+same probability. Phase 2 links vertices of all blocks by their excess degrees, what phase 1 left of
+their degrees. There the papers draw both ends of each edge independently, which leaves many
+vertices of degree 1 alone and gives others two edges. Here each vertex has stubs, as many as its
+excess degree and a few for edges that repeat others, and all stubs are matched by a keyed
+permutation: vertices of low degrees have exactly those that were asked for.
+"""
+import numpy as np
+
+from hpgcn.datasets.generators import bter_kernels as kernels
+from hpgcn.datasets.generators import keyed_sampling
+from hpgcn.datasets.generators.bter_fit import fit_blocks, fit_stubs
+from hpgcn.datasets.generators.rmat_draws import shuffled
+
+FIRST_DRAWS = 1 << 18  # pairs within blocks at a time, as degrees are counted
+
+
+class Bter:
+    """The draws of a BTER graph, by number: vertices are in the order of their degrees.
+
+    Attributes
+    ----------
+    name : str
+    num_nodes, num_draws : int
+        Vertices; pairs within blocks and pairs of stubs.
+    num_edges : int
+        Undirected edges at most: some of them repeat others.
+    """
+
+    def __init__(self, degrees, seed):
+        self.name = f"bter-{degrees.name}"
+        self.num_nodes = degrees.num_nodes
+        self.seed = seed
+        self.starts = kernels.block_starts(degrees.counts)
+        self._block_pairs(degrees)
+        self._stubs(np.repeat(np.arange(degrees.counts.size), degrees.counts))
+
+    def _block_pairs(self, degrees):
+        size = np.diff(self.starts)
+        self.pairs = np.concatenate([[0], np.cumsum(size * (size - 1) // 2)])
+        within = fit_blocks(degrees, self.starts) if size.size else np.zeros(0)
+        self.least = np.rint(within * 2.0**kernels.BITS).astype(np.uint64)
+
+    def _stubs(self, degree):
+        in_block = np.zeros(self.num_nodes, np.int64)
+        for first in range(0, self.num_pairs, FIRST_DRAWS):
+            last = min(first + FIRST_DRAWS, self.num_pairs)
+            keyed_sampling.count(*self._pairs(first, last), in_block)
+        excess = degree - in_block
+        ratio = fit_stubs(excess, in_block)
+        self.first_stub = np.zeros(self.num_nodes + 1, np.int64)
+        kernels.round_stubs(self.key(kernels.ROUNDING), excess, ratio, self.first_stub)
+        stubs = int(self.first_stub[-1])
+        self.shift = max(0, (stubs // self.num_nodes).bit_length() - 1)
+        self.guide = kernels.guide(self.first_stub, self.shift)
+        self.num_draws = self.num_pairs + stubs // 2
+        self.num_edges = (int(in_block.sum()) + stubs) // 2
+
+    @property
+    def num_pairs(self):
+        return int(self.pairs[-1])
+
+    def key(self, stream):
+        """Return the key of the draws of one purpose, uint64: compiled code gives a Python int."""
+        return np.uint64(kernels.stream_key(np.uint64(self.seed), stream))
+
+    def draw(self, first, last):
+        """Return the ends u, v (k,) int64 of draws first..last - 1 that are edges, or loops."""
+        if first >= self.num_pairs:
+            return self._matched(first, last)
+        if last <= self.num_pairs:
+            return self._pairs(first, last)
+        both = self._pairs(first, self.num_pairs), self._matched(self.num_pairs, last)
+        return tuple(np.concatenate(ends) for ends in zip(*both))
+
+    def _pairs(self, first, last):
+        return kernels.pairs_within(self.key(kernels.PAIRS), self.starts, self.pairs, self.least,
+                                    first, last)
+
+    def _matched(self, first, last):
+        return kernels.matched(self.key(kernels.MATCHING), self.first_stub, self.guide, self.shift,
+                               first - self.num_pairs, last - self.num_pairs)
+
+    def order(self):
+        """Return new numbers of the vertices, (n,) int32 or int64, at random."""
+        return shuffled(self.num_nodes, self.seed)
+
+    def labels(self, classes):
+        """Return (n,) int64: all vertices of a block have one class, drawn at random."""
+        labels = np.empty(self.num_nodes, np.int64)
+        kernels.block_labels(self.key(kernels.LABELS), self.starts, classes, labels)
+        return labels

@@ -1,0 +1,99 @@
+"""How well a graph has the degrees and the clustering that were asked for."""
+import numpy as np
+
+from hpgcn.datasets.generators.degree_distribution import by_degree
+from hpgcn.kernels.triangles import Triangles
+
+EXACT_STEPS = 1 << 33  # comparisons, a few seconds: beyond, wedges are drawn
+ENTRY_BYTES = 8  # of memory for each entry as triangles are counted
+WEDGES = 1000  # of each class of degrees
+WIDTH = 1.1  # largest degree of a class over its least one, where that is more than one degree
+
+
+def describe_match(degrees, indptr, indices, room):
+    """Return a line on a graph made of Degrees: edges, distance of degrees, of clustering.
+
+    `indptr` and `indices` are arrays or Spools. KS is the largest difference of the shares of
+    vertices of at most a degree (Kolmogorov, Smirnov). The difference of clustering is absolute,
+    and meant over the vertices that were asked for with clustering and two neighbours or more.
+    Where all triangles can be counted, in `room` bytes and some seconds, they are: else wedges
+    are drawn of each degree (C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The
+    Power of Wedge Sampling, SDM 2013).
+    """
+    indptr = indptr[:]
+    degree = np.diff(indptr)
+    values, clustering, how = _clustering(indptr, indices, degree, room)
+    words = [f"{indices.shape[0] // 2:,} of {degrees.num_edges:,} edges",
+             f"degrees: KS {ks_distance(degrees.counts, np.bincount(degree)):.4f}"]
+    difference = clustering_difference(degrees, values, clustering)
+    if difference is not None:
+        words.append(f"clustering by degree: mean difference {difference:.4f} over vertices{how}")
+    return ", ".join(words)
+
+
+def ks_distance(first, second):
+    """Return the largest difference of cumulated shares of two lists of counts."""
+    size = max(first.size, second.size)
+    shares = np.zeros((2, size))
+    shares[0, :first.size] = first / first.sum()
+    shares[1, :second.size] = second / second.sum()
+    return float(np.abs(np.diff(np.cumsum(shares, axis=1), axis=0)).max())
+
+
+def clustering_difference(degrees, values, clustering):
+    """Return the mean over vertices of |c_d - asked for|, None where none was asked for.
+
+    `values` (k,) are increasing degrees, `clustering` (k,) is theirs; between them it is a line.
+    """
+    asked = np.flatnonzero((degrees.counts > 0) & ~np.isnan(degrees.clustering))
+    asked = asked[asked >= 2]
+    if not asked.size:
+        return None
+    made = np.interp(asked, values, clustering) if values.size else np.zeros(asked.size)
+    return float(np.average(np.abs(made - degrees.clustering[asked]),
+                            weights=degrees.counts[asked]))
+
+
+def _clustering(indptr, indices, degree, room):
+    """Return degrees from 2 on, increasing, the clustering of each, and how it was found."""
+    if isinstance(indices, np.ndarray) and ENTRY_BYTES * (indices.size + indptr.size) <= room:
+        triangles = Triangles(indptr, indices)
+        if triangles.steps <= EXACT_STEPS:
+            _, clustering = by_degree(degree, triangles.count())
+            known = np.flatnonzero(~np.isnan(clustering))
+            return known, clustering[known], ""
+    values, clustering = sampled(indptr, indices, degree)
+    return values, clustering, f", by {WEDGES * values.size:,} wedges"
+
+
+def sampled(indptr, indices, degree, wedges=WEDGES):
+    """Estimate the clustering of classes of degrees: (k,) mean degrees, (k,) shares.
+
+    Of each class so many wedges are drawn, keyed: a vertex, and two of its neighbours. The standard
+    error of a share c is sqrt(c (1 - c) / wedges).
+    """
+    order = np.argsort(degree, kind="stable")
+    ordered = degree[order]
+    first = int(np.searchsorted(ordered, 2))
+    values = []
+    shares = []
+    while first < order.size:
+        low = int(ordered[first])
+        stop = int(np.searchsorted(ordered, max(low + 1, WIDTH * low)))
+        draws = np.random.Generator(np.random.Philox(key=[low, 21]))
+        centres = np.sort(order[draws.integers(first, stop, wedges)])
+        one = draws.integers(0, degree[centres])
+        other = draws.integers(0, degree[centres] - 1)
+        other += other >= one
+        closed = 0
+        for centre, a, b in zip(centres, one, other):
+            start = int(indptr[centre])
+            u, v = sorted((int(indices[start + k:start + k + 1][0]) for k in (a, b)),
+                          key=degree.__getitem__)
+            row = indices[int(indptr[u]):int(indptr[u + 1])]
+            place = int(np.searchsorted(row, v))
+            closed += place < row.size and row[place] == v
+        values.append(ordered[first:stop].mean())
+        shares.append(closed / wedges)
+        first = stop
+    return np.array(values), np.array(shares)

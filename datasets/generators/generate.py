@@ -1,0 +1,229 @@
+"""Synthetic graphs: R-MAT, a planted partition, a lattice, BTER; features tell the classes.
+
+Draws are keyed by seed and edge: the same call gives the same graph, as arrays or as text, in
+memory or sorted on disk, by any number of threads.
+"""
+import dataclasses
+
+import numpy as np
+
+from hpgcn.datasets.generators import keyed_sampling
+from hpgcn.datasets.generators import rmat_draws as drawing
+from hpgcn.datasets.generators.bter import Bter
+from hpgcn.datasets.generators.bter_check import describe_match
+from hpgcn.datasets.sorting import external
+from hpgcn.datasets.split import describe_split, random_split
+from hpgcn.errors import UsageError
+from hpgcn.graphs.graph import Graph, Header
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.graphs.vertex_order import AUTO, check_order
+from hpgcn.runtime.machine import memory_budget
+
+BTER = "bter"
+KINDS = (*keyed_sampling.KINDS, BTER)
+SCALE = EDGE_FACTOR = 16
+ENTRIES = 1 << 20  # of rows that are written as text at a time
+FEATURE_ROWS = 1 << 16  # drawn by one key
+VERTEX_BYTES = 96  # of memory for each vertex, besides features and entries
+PERCENT = (60, 20, 20)
+SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of one feature
+MOST_SEPARATE = 1e6
+
+
+def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, memory=None,
+             scratch=None, **options):
+    """Make an undirected graph of `scale` and `edge_factor`, or of `degrees`; no loops, no repeats.
+
+        rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
+        sbm    as many draws, 4 of 5 within a class; vertices in random order
+        grid   a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used
+        bter   the Degrees of vertices and their clustering; vertices in random order
+
+    `scale` and `edge_factor` are 16 by default. Classes are contiguous ranges of the vertices
+    before they are shuffled: planted blocks, corners of the R-MAT square, bands of the lattice; of
+    a BTER graph each affinity block has a class, drawn at random. They are split random:60/20/20
+    with the seed. Features are the mean of the class, about `separation` from 0, and unit noise in
+    each of them. Of features and classes 0 means none. Arrays may take `memory` bytes, by default
+    80% of those available; in a Scratch (`scratch`) edges that do not fit are sorted on disk, and
+    arrays may then be Spools, which live as long. What is out of range, or does not fit into
+    memory, is a UsageError.
+    """
+    for name, value, high in (("features", features, 1 << 20), ("classes", classes, 1 << 16)):
+        _check_range(name, value, 0, high)
+    if not 0 <= separation <= MOST_SEPARATE:
+        raise UsageError(f"generate: separation is {separation}, expected 0..{MOST_SEPARATE:g}")
+    room = _room(memory)
+    draws = _draws(kind, classes, seed, room, **options)
+    n = draws.num_nodes
+    if classes > n:
+        raise UsageError(f"generate: {classes} classes for {n} vertices")
+    on_disk = scratch is not None and draws.num_edges and _size(draws, features) > room
+    if not on_disk:
+        _refuse_large(draws, features, room)
+
+    order = draws.order()
+    labels = X = masks = None
+    if classes:
+        labels = np.empty(n, np.int64)
+        labels[order] = draws.labels(classes)
+        masks = random_split(labels, PERCENT, seed, kind)
+    if features:
+        known = np.zeros(n, np.int64) if labels is None else labels
+        X = _Features(known, max(classes, 1), features, separation, seed)
+    if on_disk:
+        budget = memory_budget() if memory is None else memory
+        stored = external.collect(drawing.stream(draws, order), scratch, budget)
+        graph = stored.merge(scratch, budget).assemble(name=draws.name)
+    else:
+        graph = _assemble(draws, order)
+        X = X and X[:]
+    header = dataclasses.replace(
+        graph.header, num_features=features, num_classes=classes,
+        num_splits=int(masks is not None),
+        split=describe_split("random", PERCENT, seed) if masks else "")
+    return dataclasses.replace(graph, header=header, features=X, labels=labels, masks=masks)
+
+
+def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
+    """Write the graph of `generate` to `out`, .h5; return what a user should know, a list of str.
+
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows;
+    edges need not fit into `memory` bytes. OutputError, StorageError: nothing is left behind.
+    """
+    from hpgcn import store
+    from hpgcn.datasets.convert import order_within
+    from hpgcn.datasets.sorting.disk_arrays import Scratch
+
+    check_order(order)
+    store.refuse_existing(out, overwrite)
+    with Scratch(out) as scratch:
+        graph = generate(kind, memory=memory, scratch=scratch, degrees=degrees, **options)
+        header = graph.header
+        notes = [f"{header.num_nodes:,} vertices, {header.num_edges:,} stored entries"]
+        if degrees is not None:
+            notes += [*degrees.notes, describe_match(degrees, graph.indptr, graph.indices,
+                                                     _room(memory))]
+        perm, note = order_within(graph, order, memory)
+        store.write_graph(out, graph, overwrite=overwrite, scratch=scratch.folder, order=perm)
+    return notes + [note] * bool(note)
+
+
+def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=None, **options):
+    """Write the edges of `generate` as text, a line `u v` with u < v each; return their number.
+
+    Line 1 counts the vertices, isolated ones too; with symmetrize=True it reads back the same.
+    """
+    from hpgcn.store import atomic_write
+
+    room = _room(memory)
+    draws = _draws(kind, classes if kind == "sbm" else 0, seed, room, **options)
+    _refuse_large(draws, 0, room)
+    n = draws.num_nodes
+    indptr, indices = drawing.adjacency(draws, draws.order())
+    made_of = f"scale {options.get('scale', SCALE)}, edge factor " \
+              f"{options.get('edge_factor', EDGE_FACTOR)}, classes {classes}"
+
+    def write(file):
+        file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, "
+                   f"{draws.name if kind == BTER else made_of}, seed {seed}\n".encode())
+        text = np.empty(0, np.uint8)
+        row = 0
+        while row < n:  # as many rows as hold about ENTRIES
+            end = indptr[row] + ENTRIES
+            stop = max(row + 1, int(np.searchsorted(indptr, end, side="right")) - 1)
+            room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
+            if text.size < room:
+                text = np.empty(room, np.uint8)
+            size = keyed_sampling.write_rows(indptr, indices, row, stop, text)
+            file.write(memoryview(text)[:size])
+            row = stop
+
+    atomic_write(path, write, overwrite=overwrite)
+    return indices.size // 2
+
+
+def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, degrees=None):
+    """Return the draws of a kind, whose vertices fit into `room` bytes."""
+    if kind not in KINDS:
+        raise UsageError(f"generate {kind!r}: expected {', '.join(KINDS)}")
+    _check_range("seed", seed, 0, 2**63 - 1)
+    if kind == BTER:
+        if degrees is None:
+            raise UsageError("generate: bter needs degrees")
+        _refuse_vertices(degrees.num_nodes, room)
+        return Bter(degrees, seed)
+    if degrees is not None:
+        raise UsageError(f"generate: {kind} takes no degrees, bter does")
+    _check_range("scale", scale, 1, 40)
+    _check_range("edge-factor", edge_factor, 1, 1 << 16)
+    if kind == "sbm" and not classes:
+        raise UsageError("generate: sbm needs classes")
+    _refuse_vertices(1 << scale, room)
+    return drawing.Recursive(kind, scale, edge_factor, classes, seed)
+
+
+def _check_range(name, value, low, high):
+    if not low <= value <= high:
+        raise UsageError(f"generate: {name} is {value}, expected {low}..{high}")
+
+
+def _room(memory):
+    return external.room(memory_budget() if memory is None else memory)
+
+
+def _size(draws, features):
+    """Return the bytes that a graph takes in memory."""
+    entries = 2 * draws.num_edges * index_dtype(draws.num_nodes).itemsize
+    return draws.num_nodes * (VERTEX_BYTES + 4 * features) + entries
+
+
+def _refuse_vertices(n, room):
+    if n * VERTEX_BYTES > room:
+        raise UsageError(f"generate: {n} vertices need {n * VERTEX_BYTES} bytes of memory, the "
+                         f"limit leaves {room}")
+
+
+def _refuse_large(draws, features, room):
+    size = _size(draws, features)
+    if size > room:
+        raise UsageError(f"generate: {draws.num_nodes} vertices and {draws.num_edges} edges need "
+                         f"{size} bytes of memory, the limit leaves {room}")
+
+
+def _assemble(draws, order):
+    """Return the Graph without features and labels, in memory."""
+    n = draws.num_nodes
+    indptr, indices = drawing.adjacency(draws, order)
+    header = Header(draws.name, n, indices.size, directed=False, all_ones=True)
+    degree = np.diff(indptr).astype(np.float64)
+    return Graph(header, 0, indptr, indices, None, None, None, None, degree, degree, np.zeros(n),
+                 np.arange(n, dtype=np.int64))
+
+
+class _Features:
+    """Class means and unit noise, (n, f) float32, drawn as they are asked for, rows by rows."""
+
+    def __init__(self, labels, classes, width, separation, seed):
+        self.labels = labels
+        self.seed = seed
+        self.shape = labels.size, width
+        self.dtype = np.dtype(np.float32)
+        self.mean = self._noise(2).standard_normal((classes, width), np.float32)
+        self.mean *= np.float32(separation / np.sqrt(width))
+
+    def _noise(self, key):
+        return np.random.Generator(np.random.Philox(key=[self.seed, key]))
+
+    def __getitem__(self, rows):
+        start, stop, _ = rows.indices(self.shape[0])
+        X = np.empty((max(0, stop - start), self.shape[1]), np.float32)
+        block = np.empty((FEATURE_ROWS, self.shape[1]), np.float32)
+        for first in range(start - start % FEATURE_ROWS, stop, FEATURE_ROWS):
+            last = min(first + FEATURE_ROWS, self.shape[0])
+            drawn = block[:last - first]
+            self._noise(3 + first).standard_normal(dtype=np.float32, out=drawn)
+            drawn += self.mean[self.labels[first:last]]
+            low = max(first, start)
+            high = min(last, stop)
+            X[low - start:high - start] = drawn[low - first:high - first]
+        return X

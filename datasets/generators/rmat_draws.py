@@ -1,0 +1,105 @@
+"""What a generator draws, by number: the same edges however they are cut into blocks."""
+from collections import deque
+
+import numpy as np
+
+from hpgcn.datasets.edges import columns
+from hpgcn.datasets.edges.stream import Stream
+from hpgcn.datasets.generators import keyed_sampling
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.kernels.pools import start_pool
+from hpgcn.runtime.machine import default_threads
+from hpgcn.runtime.progress_bar import bar
+
+CHUNK = 1 << 18  # draws at a time
+MOST_THREADS = 4  # of those that draw: what takes the edges keeps up with no more
+
+
+class Recursive:
+    """R-MAT, a planted partition or a lattice: 2^scale vertices, edges of `keyed_sampling`.
+
+    Attributes
+    ----------
+    name : str
+    num_nodes, num_draws : int
+        Vertices; draws, among which there are loops and repeated edges.
+    num_edges : int
+        Undirected edges at most.
+    """
+
+    def __init__(self, kind, scale, edge_factor, classes, seed):
+        self.kind = kind
+        self.name = f"{kind}-{scale}"
+        self.scale = scale
+        self.classes = classes
+        self.seed = seed
+        self.num_nodes = 1 << scale
+        self.num_draws = self.num_nodes * (1 if kind == "grid" else edge_factor)
+        self.num_edges = self.num_draws * (2 if kind == "grid" else 1)
+
+    def draw(self, first, last):
+        """Return the ends u, v (k,) int64 of draws first..last - 1."""
+        edges = keyed_sampling.KINDS[self.kind]
+        return edges(np.uint64(self.seed), first, last, self.scale, self.classes)
+
+    def order(self):
+        """Return new numbers of the vertices, (n,) int32 or int64; a lattice keeps its order."""
+        if self.kind == "grid":
+            return np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes))
+        return shuffled(self.num_nodes, self.seed)
+
+    def labels(self, classes):
+        """Return the classes of the vertices before they are shuffled: contiguous ranges."""
+        return np.arange(self.num_nodes) * classes // self.num_nodes
+
+
+def shuffled(n, seed):
+    """Return new numbers of n vertices, (n,) int32 or int64, by sorting keyed draws."""
+    draws = np.random.Philox(key=[seed, 1]).random_raw(n)
+    order = np.empty(n, index_dtype(n))
+    order[np.argsort(draws, kind="stable")] = np.arange(n, dtype=order.dtype)
+    return order
+
+
+def edge_blocks(draws, order):
+    """Yield the edges (u, v) of all draws in their order, renumbered, without loops.
+
+    Some threads draw ahead; an edge may be there several times.
+    """
+    def block(first):
+        u, v = draws.draw(first, min(first + CHUNK, draws.num_draws))
+        end = keyed_sampling.renumber(u, v, order)
+        return u[:end], v[:end]
+
+    threads = min(default_threads(), MOST_THREADS)
+    pending = deque()
+    with start_pool(threads)[0] as pool:
+        for first in bar(range(0, draws.num_draws, CHUNK), desc=draws.name, unit="block",
+                         leave=False):
+            pending.append(pool.submit(block, first))
+            if len(pending) > threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def adjacency(draws, order):
+    """Return indptr, indices of both directions by a counting sort: draws are made twice."""
+    n = draws.num_nodes
+    indptr = np.zeros(n + 1, np.int64)
+    for u, v in edge_blocks(draws, order):
+        keyed_sampling.count(u, v, indptr[1:])
+    np.cumsum(indptr, out=indptr)
+
+    indices = np.empty(indptr[-1], order.dtype)
+    place = indptr[:-1].copy()
+    for u, v in edge_blocks(draws, order):
+        keyed_sampling.place(u, v, place, indices)
+    return indptr, indices[:keyed_sampling.sort_rows(indptr, indices)]
+
+
+def stream(draws, order):
+    """Return the edges as a Stream, as if they were read, to be sorted on disk."""
+    parts = ((u, v, None) for u, v in edge_blocks(draws, order))
+    return Stream(draws.name, parts, columns.of_place(2), num_nodes=draws.num_nodes,
+                  undirected=True)

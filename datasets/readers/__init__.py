@@ -1,0 +1,1 @@
+"""Readers of graphs in one file, one per format."""

@@ -1,0 +1,31 @@
+"""JSON as it is parsed, within memory; names that repeat in an object are refused."""
+import json
+
+from hpgcn.datasets.edges.text import whole_text
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError
+
+TEXT_FACTOR = 30  # bytes of memory that a byte of text may become
+
+
+def parse_json(source, memory, kind, expected):
+    """Return the value in a JSON file, of type `kind`, list or dict; DataError else."""
+    text = whole_text(source, memory, TEXT_FACTOR).decode()
+
+    def unique(pairs):
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen = set()
+            again = next(key for key, _ in pairs if key in seen or seen.add(key))
+            raise DataError(f"{source}: {shown(again, 40)!r} is there twice in one object")
+        return found
+
+    try:
+        found = json.loads(text, object_pairs_hook=unique)
+    except DataError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{source}: broken JSON ({shown(error) or 'nested too deep'})") from error
+    if not isinstance(found, kind):
+        raise DataError(f"{source}: JSON of a {type(found).__name__}, expected {expected}")
+    return found

@@ -1,0 +1,138 @@
+"""Graphs in .mat files of MATLAB 5 to 7: SuiteSparse, Facebook100, attributed networks."""
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
+from hpgcn.datasets.readers.matlab5 import BrokenError, variables
+from hpgcn.datasets.source import need, shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.classes import parse_classes
+from hpgcn.graphs.validation import check_edges
+
+ADJACENCY = ("A", "network", "adj", "adjacency", "net", "Problem")  # what the matrix is called
+EDGES = "edge_index"  # sources and targets (2, e), from 0, of Lim et al.
+GROUPS = "group"  # of DeepWalk's sets: 0 or 1 for each vertex and label
+FEATURES = ("attributes", "attribute", "attrb", "features", "feature", "feat", "fea", "node_feat",
+            "X")
+LABELS = ("label", "labels", "gnd", "node_label", "class", "Y")  # a number for each vertex
+FACTS = "local_info"  # of Facebook100
+GENDER = 1  # its column in these: 1 or 2, 0 unknown
+
+
+def read(source, memory):
+    """Read the one square matrix, or that of a known name; A[u, v]: u aggregates v.
+
+    Names are compared without regard to case. Beside the matrix FEATURES (n, f), LABELS (n, 1) or
+    (1, n) and `group` (n, t) are read, and of `local_info` (n, 7), as Lim et al. (2021, arXiv
+    2110.14446) take it, the column of gender is the label, and each value of another is a feature.
+    """
+    found = variables(source, memory // 2)
+    name = _choose({key: each.shape for key, each in found.items()}, source)
+    places = [_named(found, names, but=name) for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
+    where = f"{source}: {name}"
+    try:
+        matrix = found[name].field("A", where) if name.lower() == "problem" else found[name]
+        matrix = matrix.read(where)
+        beside = [None if key is None else found[key].read(f"{source}: {key}") for key in places]
+    except BrokenError as error:
+        raise DataError(f"{where}: broken MATLAB data ({shown(error)})") from error
+    features, labels, groups, facts = beside
+    raw = _graph(name, matrix, features, labels, source, memory)
+    if facts is not None:
+        _take_facts(raw, facts, f"{source}: {places[3]}")
+    else:
+        raw.features = features
+        key = places[1] if labels is not None else places[2]
+        values = labels if labels is not None else groups
+        if values is not None:
+            _take_labels(raw, values, f"{source}: {key}", memory, one=labels is not None)
+    read_names = {name, *(places[3:] if facts is not None else places[:2])}
+    if facts is None and labels is None:
+        read_names.add(places[2])
+    if unread := [key for key in found if key not in read_names]:
+        raw.notes.append(f"not read: {shown(', '.join(unread))}")
+    return raw
+
+
+def _graph(name, matrix, features, labels, source, memory):
+    """Return a Raw of the adjacency matrix, or of sources and targets."""
+    where = f"{source}: {name}"
+    if name.lower() != EDGES:
+        matrix = sp.coo_array(matrix)
+        n = matrix.shape[0]
+        if n != matrix.shape[1]:
+            raise DataError(f"{where} has shape {matrix.shape}, expected a square matrix")
+        need(64 * (n + matrix.nnz), memory, f"{source}: {n} vertices and {matrix.nnz} entries")
+        return Raw(n, *matrix.coords, matrix.data)
+    n = next((max(array.shape) if array is labels else array.shape[0]
+              for array in (features, labels) if array is not None), None)
+    edges = matrix.toarray() if sp.issparse(matrix) else matrix
+    if edges.dtype.kind == "f" and np.array_equal(edges, np.floor(edges)):
+        edges = edges.astype(np.int64)
+    sources, targets, _, n = check_edges(edges, None, n, where)
+    need(64 * n, memory, f"{source}: {n} vertices")
+    return Raw(n, targets, sources, reads=TARGET_FIRST)
+
+
+def _named(found, names, but=None):
+    """Return the name of the first of these variables that is there, in any case, or None."""
+    for name in names:
+        same = [key for key in found if key.lower() == name.lower() and key != but]
+        if same:
+            return name if name in same else same[0]
+    return None
+
+
+def _choose(shapes, where):
+    """Return the name of the adjacency matrix, or of the edges."""
+    name = _named(shapes, ADJACENCY)
+    if name is not None:
+        return name
+    edges = _named(shapes, [EDGES])
+    if edges is not None:
+        return edges
+    square = [name for name, shape in shapes.items()
+              if len(shape) == 2 and shape[0] == shape[1] > 1]
+    if len(square) == 1:
+        return square[0]
+    names = shown(", ".join(f"{name} {shape}" for name, shape in shapes.items())) or "nothing"
+    raise DataError(f"{where}: holds {names}, expected one square matrix, or one called "
+                    f"{' or '.join(ADJACENCY)}")
+
+
+def _take_labels(raw, values, where, memory, *, one):
+    """Take labels (n, t), or one number for each vertex (`one`): classes may begin at 1."""
+    need(8 * values.shape[0] * values.shape[1], memory, where)
+    values = values.toarray() if sp.issparse(values) else values
+    if not one or values.shape not in ((raw.num_nodes, 1), (1, raw.num_nodes)):
+        raw.labels = values
+        return
+    classes = parse_classes([f"{value:.17g}" for value in values.ravel().tolist()], where,
+                            "vertex {}".format)
+    raw.labels, raw.class_names = classes.numbers, classes.names
+    raw.notes += classes.notes
+    count = int(raw.labels.max(initial=0))
+    if np.array_equal(np.unique(raw.labels[raw.labels >= 0]), np.arange(1, count + 1)) and count:
+        raw.labels = np.where(raw.labels > 0, raw.labels - 1, -1)
+        raw.class_names = tuple(map(str, range(1, count + 1)))
+        raw.notes.append(f"classes 1..{count} are numbered 0..{count - 1}")
+
+
+def _take_facts(raw, facts, where):
+    """Make labels and features of Facebook100's table."""
+    n = raw.num_nodes
+    if sp.issparse(facts) or facts.dtype.kind not in "fiu" or facts.shape != (n, 7):
+        raise DataError(f"{where} has shape {np.shape(facts)}, expected numbers ({n}, 7)")
+    gender = facts[:, GENDER]
+    wrong = ~np.isin(gender, (0, 1, 2))
+    if wrong.any():
+        k = np.argmax(wrong)
+        raise DataError(f"{where}: gender of vertex {k} is {gender[k]}, expected 1, 2, or 0 for "
+                        "unknown")
+    raw.labels = gender.astype(np.int64) - 1
+    columns = [np.unique(facts[:, k], return_inverse=True) for k in range(7) if k != GENDER]
+    blocks = [sp.csr_array((np.ones(n, np.float32), place.ravel(), np.arange(n + 1)),
+                           shape=(n, values.size)) for values, place in columns]
+    raw.features = sp.hstack(blocks, format="csr")
+    raw.notes.append(f"labels: gender; features: {raw.features.shape[1]} columns, one for each "
+                     "value of the others in local_info")

@@ -1,0 +1,126 @@
+"""MatrixMarket coordinate files: real, integer or pattern; general, symmetric or skew-symmetric."""
+import numpy as np
+
+from hpgcn.datasets.edges.parse import U, V, W
+from hpgcn.datasets.edges.text import Grammar, Table, words
+from hpgcn.datasets.raw_graph import Raw
+from hpgcn.datasets.source import need
+from hpgcn.errors import DataError
+
+FIELDS = {  # whether values are integers; None: there are none
+    "real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
+SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
+
+
+def read(source, memory):
+    """Read a MatrixMarket file, square and whole; the entry `u v` is a[u - 1, v - 1].
+
+    Without its banner, where the first line has rows, columns and entries, it is read as general.
+    """
+    notes = []
+    with source.open() as stream:
+        table = Table(stream, source)
+        line = table.readline() or b""
+        bare = _is_sizes(words(line))
+        integral, sign = (None, 0) if bare else _banner(line, source)
+        n, nnz = _sizes(table, line if bare else b"%")
+        header = table.line
+        where = f"{source}: line {header}"
+        if nnz > source.text_room - stream.tell():
+            raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
+                            "bytes can hold")
+        if bare:
+            integral = _fields(table)
+            notes.append("no banner: entries read as those of a general matrix; --symmetrize takes "
+                         "both directions")
+        roles = (U, V) if integral is None else (U, V, W)
+        size = 64 * n + 16 * len(roles) * nnz * (2 if sign else 1)
+        need(size, memory, f"{where}: {n} rows and {nnz} entries")
+        grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"),
+                          integral=bool(integral), comments=False)
+        rows, columns, values = table.columns(grammar, memory)
+    if rows.size < nnz:
+        raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, the "
+                        f"header says {nnz}")
+    if rows.size > nnz:
+        line = _line_of_entry(source, nnz + 1, header)
+        raise DataError(f"{source}: line {line}: more entries than the header says")
+
+    rows -= 1
+    columns -= 1
+    if sign:
+        rows, columns, values = _mirrored(rows, columns, values, sign, source)
+    return Raw(n, rows, columns, values, base=1, undirected=sign == 1, notes=notes)
+
+
+def _is_sizes(fields):
+    return len(fields) == 3 and all(size.isdigit() and len(size) <= 19 for size in fields)
+
+
+def _fields(table):
+    """Return, by the first entry, None where there are no values, else False: any numbers."""
+    ahead = []
+    while (line := table.readline()) is not None:
+        ahead.append(line)
+        if words(line):
+            break
+    table.unread(*ahead)
+    return False if ahead and len(words(ahead[-1])) > 2 else None
+
+
+def _banner(line, source):
+    """Return whether values are integers (None: there are none), and the sign of the images."""
+    where = f"{source}: line 1"
+    banner = [word.decode("latin1") for word in words(line.lower())]
+    if banner[:1] != ["%%matrixmarket"]:
+        raise DataError(f"{where}: no %%MatrixMarket banner")
+    if len(banner) != 5 or banner[1] != "matrix":
+        raise DataError(f"{where}: banner {' '.join(banner)[:80]!r}, expected '%%MatrixMarket "
+                        "matrix coordinate FIELD SYMMETRY'")
+    for word, known in zip(banner[2:], (("coordinate",), FIELDS, SYMMETRIES)):
+        if word not in known:
+            raise DataError(f"{where}: {word[:40]!r} in the banner, expected {' or '.join(known)}")
+    field, symmetry = banner[3:]
+    if field == "pattern" and symmetry == "skew-symmetric":
+        raise DataError(f"{where}: a skew-symmetric matrix needs values, not pattern")
+    return FIELDS[field], SYMMETRIES[symmetry]
+
+
+def _sizes(table, line):
+    """Return the numbers of rows and of entries, from `line` or the first that is no comment."""
+    while line is not None and (not words(line) or line.startswith(b"%")):
+        line = table.readline()
+    where = f"{table.where}: line {table.line}"
+    sizes = words(line or b"")
+    if not _is_sizes(sizes):
+        text = "the end of the file" if line is None else repr(line[:60].decode("latin1"))
+        raise DataError(f"{where}: {text}, expected the numbers of rows, columns and entries")
+    n, num_columns, nnz = map(int, sizes)
+    if n != num_columns:
+        raise DataError(f"{where}: {n} rows and {num_columns} columns, expected a square matrix")
+    return n, nnz
+
+
+def _line_of_entry(source, number, header):
+    """Return the line of an entry, counted from 1 after the header's line."""
+    with source.open() as stream:
+        table = Table(stream, source)
+        while number:
+            line = table.readline()
+            if table.line > header and words(line):
+                number -= 1
+    return table.line
+
+
+def _mirrored(rows, columns, values, sign, where):
+    """Return the entries and, after them, their images on the other side of the diagonal."""
+    off = rows != columns
+    if sign < 0 and np.any(values[~off]):
+        k = np.flatnonzero(~off & (values != 0))[0]
+        u = rows[k] + 1
+        raise DataError(f"{where}: entry {k + 1} is {values[k]} at ({u}, {u}), expected 0 on the "
+                        "diagonal of a skew-symmetric matrix")
+    if values is not None:
+        values = np.concatenate([values, sign * values[off]])
+    rows, columns = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
+    return rows, columns, values

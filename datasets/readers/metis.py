@@ -1,0 +1,132 @@
+"""Graphs of METIS, Chaco and the DIMACS challenge: a line a vertex lists its neighbours, from 1."""
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets.edges.text import BLANKS, Table
+from hpgcn.datasets.raw_graph import Raw
+from hpgcn.datasets.source import need
+from hpgcn.errors import DataError
+
+DIGITS = 18  # of a number at most: it fits 64 bits
+ENTRY_BYTES = 120  # of memory that an entry takes on its way
+
+
+def read(source, memory):
+    """Read a METIS file; sizes and weights of vertices are left out, each edge is listed twice."""
+    hint = " (if it holds edges `u v`: --format snap)"
+    with source.open() as stream:
+        table = Table(stream, source)
+        n, m, skipped, weighted = _header(table, hint)
+        where = f"{source}: line {table.line}"
+        need(64 * n + ENTRY_BYTES * 2 * m, memory, f"{where}: {n} vertices and {m} edges")
+        if n > source.text_room or 4 * m > source.text_room:
+            raise DataError(f"{where}: {n} vertices and {m} edges declared, more than a file of "
+                            f"{source.size} bytes can hold{hint}")
+        rows, columns, values = _lists(table, n, m, skipped, weighted, hint)
+    _check(rows, columns, values, n, m, source)
+    notes = ["read as METIS: a line a vertex; --format snap reads lines of edges `u v`"]
+    if skipped:
+        notes.append("sizes and weights of vertices are not read")
+    return Raw(n, rows, columns, values, base=1, notes=notes)
+
+
+def _header(table, hint):
+    """Return n, m, the numbers before the neighbours of a vertex, whether edges have weights."""
+    line = _next(table)
+    words = [] if line is None else line.split()
+    where = f"{table.where}: line {table.line}"
+    numbers = all(word.isdigit() and len(word) <= DIGITS for word in words)
+    if not 2 <= len(words) <= 4 or not numbers:
+        raise DataError(f"{where}: expected the numbers of vertices and edges, maybe a format and "
+                        f"a number of weights{hint}")
+    n, m = int(words[0]), int(words[1])
+    fmt = words[2].decode().zfill(3) if len(words) > 2 else "000"
+    count = int(words[3]) if len(words) > 3 else int(fmt[1] == "1")
+    if len(fmt) > 3 or set(fmt) - {"0", "1"} or (count > 0) != (fmt[1] == "1") or count > 1000:
+        raise DataError(f"{where}: format {fmt} with {count} weights of a vertex, expected up to "
+                        "three digits 0 or 1: whether there are sizes, weights of vertices, and of "
+                        f"edges{hint}")
+    return n, m, int(fmt[0] == "1") + count, fmt[2] == "1"
+
+
+def _next(table):
+    """Return the next line that is no comment; None after the last. Empty lines count."""
+    while (line := table.readline()) is not None and line.lstrip(BLANKS)[:1] == b"%":
+        pass
+    return line
+
+
+def _lists(table, n, m, skipped, weighted, hint):
+    """Return rows, columns and weights (or None) of all lines."""
+    parts = []
+    row = entries = 0
+    step = 1 + weighted
+    for block in table.blocks():
+        for line in block.split(b"\n")[:-1]:
+            table.line += 1
+            text = line.strip(BLANKS)
+            if text[:1] == b"%" or (row == n and not text):
+                continue
+            where = f"{table.where}: line {table.line}"
+            if row == n:
+                raise DataError(f"{where}: more lines than the {n} vertices of the header{hint}")
+            words = text.split()
+            for word in words:
+                if not word.isdigit() or len(word) > DIGITS:
+                    shown = word[:40].decode("utf-8", "replace")
+                    raise DataError(f"{where}: {shown!r}, expected a whole number{hint}")
+            if len(words) < skipped or (len(words) - skipped) % step:
+                raise DataError(f"{where}: {len(words)} numbers, expected {skipped} of the vertex "
+                                f"and {'pairs' if weighted else 'its neighbours'}")
+            numbers = np.array(words[skipped:], dtype=f"S{DIGITS}").astype(np.int64)
+            neighbours = numbers[::step]
+            wrong = (neighbours < 1) | (neighbours > n) | (neighbours == row + 1)
+            if wrong.any():
+                found = neighbours[np.argmax(wrong)]
+                raise DataError(f"{where}: neighbour {found} of vertex {row + 1}, expected another "
+                                f"in 1..{n}{hint}")
+            entries += neighbours.size
+            if entries > 2 * m:
+                raise DataError(f"{where}: more than twice the {m} edges of the header{hint}")
+            parts.append((neighbours - 1, numbers[1::2] if weighted else None))
+            row += 1
+    if row < n:
+        raise DataError(f"{table.where}: ends after line {table.line} with {row} vertices, the "
+                        f"header says {n}{hint}")
+    if entries != 2 * m:
+        raise DataError(f"{table.where}: {entries} neighbours, expected twice the {m} edges of the "
+                        f"header{hint}")
+    counts = [part[0].size for part in parts]
+    none = [np.empty(0, np.int64)]
+    columns = np.concatenate(none + [part[0] for part in parts])
+    values = np.concatenate(none + [part[1] for part in parts]) if weighted else None
+    return np.repeat(np.arange(n), counts), columns, values
+
+
+def _check(rows, columns, values, n, m, where):
+    """Refuse a neighbour that is listed twice, or an edge at one end alone, or with two weights."""
+    places = np.arange(1, rows.size + 1)
+    matrix = sp.coo_array((places, (rows, columns)), shape=(n, n)).tocsr()
+    if matrix.nnz < rows.size:
+        order = np.lexsort((columns, rows))
+        same = (np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0)
+        k = order[1:][same].min()
+        raise DataError(f"{where}: vertex {rows[k] + 1} lists its neighbour {columns[k] + 1} twice")
+    image = np.zeros(rows.size, np.int64)
+    found = matrix.T.tocsr()
+    found.sort_indices()
+    matrix.sort_indices()
+    if not (np.array_equal(matrix.indptr, found.indptr)
+            and np.array_equal(matrix.indices, found.indices)):
+        lonely = (abs(matrix.sign()) - abs(found.sign())).maximum(0).tocoo()
+        lonely.eliminate_zeros()
+        u, v = lonely.coords[0][0] + 1, lonely.coords[1][0] + 1
+        raise DataError(f"{where}: vertex {u} lists {v} as a neighbour, but {v} does not list {u}")
+    if values is None:
+        return
+    image[matrix.data - 1] = found.data - 1  # the place of the same edge at its other end
+    wrong = values != values[image]
+    if wrong.any():
+        k = np.argmax(wrong)
+        raise DataError(f"{where}: edge {rows[k] + 1} - {columns[k] + 1} has weight {values[k]}, "
+                        f"at its other end {values[image[k]]}")

@@ -1,0 +1,262 @@
+"""NumPy arrays out of .npy and .npz files, each size checked before it is allocated."""
+import copy
+import math
+import os
+import warnings
+import zipfile
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.datasets import unsupported_formats
+from hpgcn.datasets.source import need, refused, shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import check_csr_arrays, check_range
+
+END_RECORD = 22  # bytes at the end of a zip, its comment aside
+HEADER_LIMIT = 10_000  # bytes; NumPy's own limit
+COMPRESSED = ("data", "indices", "indptr")
+SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
+
+
+def read_npy(stream, size, where, memory, kinds="fiub"):
+    """Read an array of numbers in .npy format from a binary file that declares `size` bytes.
+
+    It may allocate `memory` bytes; of dtypes, `kinds` are taken. Returns the array,
+    in native byte order and C order, and notes on what was cast or copied. DataError:
+    not .npy; another dtype; a shape that does not match the size; more than `memory`.
+    """
+    shape, fortran, dtype, offset = _read_header(stream, where)
+    if dtype.hasobject or dtype.kind not in kinds:
+        expected = {"fiub": "numbers", "SU": "text"}.get(kinds, "numbers or text")
+        objects = " (a pickle, nothing in it is executed)" if dtype.hasobject else ""
+        if dtype.hasobject and "U" in kinds:
+            expected += ": numpy.save of array.astype(str) writes text"
+        raise DataError(f"{where}: dtype {shown(dtype)}{objects}, expected {expected}")
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes != size - offset or min(shape, default=0) < 0:
+        raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but "
+                        f"{size - offset} are there")
+    need(nbytes, memory, where)
+    with refused(where), warnings.catch_warnings(action="ignore"):  # see _read_header
+        stream.seek(0)
+        array = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=HEADER_LIMIT)
+        if stream.read(1):  # also makes zipfile check the CRC
+            raise DataError(f"{where}: more than the declared {nbytes} bytes of data")
+
+    notes = []
+    if fortran and len(shape) > 1:
+        notes.append(f"{where}: copied from Fortran order")
+    if not dtype.isnative:
+        array = array.astype(dtype.newbyteorder("="))
+        notes.append(f"{where}: byte order of {dtype.str} swapped")
+    if dtype.kind == "f" and dtype.itemsize < 4:
+        array = array.astype(np.float32)
+        notes.append(f"{where}: cast from {dtype.name} to float32")
+    return np.ascontiguousarray(array).reshape(shape), notes
+
+
+def _read_header(stream, where):
+    """Return (shape, whether in Fortran order, dtype, bytes before the data)."""
+    with refused(where, "not an array in .npy format"):
+        version = np.lib.format.read_magic(stream)
+        reader = np.lib.format.read_array_header_2_0
+        if version == (1, 0):
+            reader = np.lib.format.read_array_header_1_0
+        with warnings.catch_warnings(action="ignore"):  # headers written by Python 2
+            return *reader(stream, HEADER_LIMIT), stream.tell()
+
+
+class Archive:
+    """Arrays of an .npz file, read by name; of other members only the headers are looked at.
+
+    All arrays together may take `memory` bytes, one of them half of these. DataError:
+    no zip, or a broken one; two members of one name, with or without .npy.
+    """
+
+    def __init__(self, source, memory):
+        self.source = source
+        self.memory = memory
+        self.left = memory
+        self.notes = []  # what was cast or copied
+        self.members = {}
+        with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
+            infos = archive.infolist()
+            for info in infos:
+                name = info.filename.removesuffix(".npy")
+                if name in self.members:
+                    raise DataError(f"{source}: two members are called {shown(name)!r}, expected "
+                                    "one of each name")
+                self.members[name] = info
+            stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
+            stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
+            if stated not in (len(infos), 0xFFFF):  # 0xFFFF: too many for this field
+                raise DataError(f"{source}: broken data ({len(infos)} members, {stated} stated)")
+            for info in infos:  # a damaged name must not pass for an array that is not there
+                archive.open(info).close()
+        self.keys = list(self.members)
+        self.unread = list(self.members)  # names of members that were not read so far
+
+    def __contains__(self, key):
+        return key in self.members
+
+    @contextmanager
+    def _open(self, key, member):
+        where = f"{self.source} {key}"
+        with self.source.open() as stream, refused(where), zipfile.ZipFile(stream) as archive, \
+                archive.open(member) as content:
+            yield content, where
+
+    def read(self, key, kinds="fiub"):
+        """Return the array of that name, as `read_npy`."""
+        info = self.members[key]
+        need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
+        self.left -= info.file_size
+        self.unread.remove(key)
+        longer = copy.copy(info)
+        longer.file_size += 1  # zipfile stops at the declared size: let it go on to see more
+        with self._open(key, longer) as (content, where):
+            array, notes = read_npy(content, info.file_size, where, self.memory, kinds)
+        self.notes += notes
+        return array
+
+    def shape(self, key):
+        """Return the shape of the array of that name, which is not read."""
+        with self._open(key, self.members[key]) as (content, where):
+            return _read_header(content, where)[0]
+
+    def dtype(self, key):
+        """Return the dtype of the array of that name, which is not read."""
+        with self._open(key, self.members[key]) as (content, where):
+            return _read_header(content, where)[2]
+
+    def unread_notes(self):
+        """Return notes that name the arrays that were not read."""
+        objects = [key for key in self.unread if self._has_objects(key)]
+        others = [key for key in self.unread if key not in objects]
+        notes = [f"arrays not read: {shown(', '.join(others))}"] if others else []
+        if objects:
+            notes.append(f"arrays of Python objects not read, nothing in them is executed: "
+                         f"{shown(', '.join(objects))}")
+        return notes
+
+    def unread_shapes(self):
+        """Return the shapes of the arrays of numbers that were not read, by name."""
+        shapes = {}
+        for key in self.unread:
+            with suppress(DataError):  # no array
+                if not self._has_objects(key):
+                    shapes[key] = self.shape(key)
+        return shapes
+
+    def _has_objects(self, key):
+        try:
+            return self.dtype(key).hasobject
+        except DataError:
+            return False  # no array
+
+    def first(self, *keys, kinds="fiub"):
+        """Return the array of the first name that is there, or None; `kinds` as of `read_npy`."""
+        return next((self.read(key, kinds) for key in keys if key in self), None)
+
+    def require(self, *keys):
+        """Refuse an archive without all of these arrays."""
+        for key in keys:
+            if key not in self:
+                raise DataError(f"{self.source}: no array {key}, expected {', '.join(keys)}")
+
+    def read_shape(self, key):
+        """Return two numbers as a tuple of int."""
+        shape = self.read(key)
+        if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
+                or int(shape.max()) > np.iinfo(np.int64).max):
+            raise DataError(f"{self.source} {key}: {shape.tolist()}, expected two numbers of rows "
+                            "and columns")
+        return int(shape[0]), int(shape[1])
+
+    def csr_prefix(self, *prefixes):
+        """Return the first of these that arrays of a CSR matrix are called by, or None."""
+        return next((prefix for prefix in prefixes
+                     if any(prefix + key in self for key in COMPRESSED)), None)
+
+    def read_csr(self, prefix):
+        """Return the CSR matrix in PREFIX with data (default ones), indices, indptr and shape."""
+        keys = [prefix + key for key in (*COMPRESSED, "shape")]
+        self.require(*keys[1:])
+        shape = self.read_shape(keys[3])
+        indices = self.read(keys[1])
+        indptr = self.read(keys[2])
+        data = self.read(keys[0]) if keys[0] in self else None
+        return sparse_matrix(data, indices, indptr, shape, f"{self.source} {prefix[:-1]}")
+
+    @property
+    def is_sparse(self):
+        """Whether it holds a matrix as scipy.sparse.save_npz writes it, maybe without `format`."""
+        return "shape" in self and ("format" in self or all(key in self for key in COMPRESSED))
+
+    def read_sparse(self):
+        """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
+        where = str(self.source)
+        layout = "csr"
+        if "format" in self:
+            with refused(f"{where} format"):
+                layout = self.read("format", "SU").astype(str).item()
+        if layout not in SPARSE:
+            raise DataError(f"{where} format: {layout[:40]!r}, expected csr, csc or coo")
+        self.require(*SPARSE[layout])
+        shape = self.read_shape("shape")
+        data, first, second = (self.read(key) for key in SPARSE[layout])
+        if layout != "coo":
+            return sparse_matrix(data, first, second, shape, where, transposed=layout == "csc")
+        for key, numbers, stop in (("row", first, shape[0]), ("col", second, shape[1])):
+            if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.shape != data.shape:
+                raise DataError(f"{where} {key}: dtype {numbers.dtype} and shape {numbers.shape}, "
+                                f"expected integers {data.shape}")
+            check_range(numbers, stop, f"{where} {key}")
+        need(64 * shape[0], self.memory, f"{where} shape: {shape[0]} rows")
+        return sp.csr_array((data, (_signed(first), _signed(second))), shape=shape)
+
+
+def read_matrix(source, memory):
+    """Features and notes of a dense .npy, an .npz with one dense array, or save_npz's of SciPy."""
+    if source.magic[:2] != b"PK":
+        return read_array(source, memory)
+    unsupported_formats.refuse_array(source)
+    archive = Archive(source, memory)
+    if archive.is_sparse:
+        return archive.read_sparse(), archive.notes
+    if len(archive.keys) != 1:
+        names = shown(", ".join(archive.keys)) or "none"
+        raise DataError(f"{source}: arrays {names}, expected one dense array or a matrix written "
+                        "by scipy.sparse.save_npz")
+    return archive.read(archive.keys[0]), archive.notes
+
+
+def read_array(source, memory, kinds="fiub"):
+    """Read a .npy file of these kinds of dtypes; return the array and a list of notes."""
+    with source.open() as stream:
+        if source.packing:
+            raise DataError(f"{source}: compressed, expected a plain .npy file: "
+                            f"{source.packing.command} unpacks it")
+        if source.magic[:6] != b"\x93NUMPY":
+            unsupported_formats.refuse_array(source)
+            raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save "
+                            "writes one")
+        return read_npy(stream, source.size, source, memory, kinds)
+
+
+def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
+    """Check the arrays of a CSR (or CSC: transposed) matrix, data None for ones; make it CSR."""
+    check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
+    if data is None:
+        data = np.ones(indices.shape, np.float32)
+    if data.shape != indices.shape:
+        raise DataError(f"{where} data: shape {data.shape}, expected {indices.shape}")
+    kind = sp.csc_array if transposed else sp.csr_array
+    return sp.csr_array(kind((data, _signed(indices), _signed(indptr)), shape=shape))
+
+
+def _signed(numbers):
+    """Return integers below 2^63 in a dtype that SciPy counts with: int64 for uint64."""
+    return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers

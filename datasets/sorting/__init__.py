@@ -1,0 +1,1 @@
+"""Edge lists into CSR, in memory or on disk."""

@@ -1,0 +1,117 @@
+"""An edge list in memory into CSR: the small twin of hpgcn.datasets.sorting.external."""
+import numpy as np
+
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.adjacency import (
+    build_adjacency,
+    merged_adjacency,
+    repeated_loops,
+    without,
+)
+from hpgcn.graphs.edge_weights import count_rounded, rounded_note
+from hpgcn.graphs.validation import check_finite
+
+
+def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
+    """CSR of what was read into memory, whose edges are let go of; options as `convert.read`.
+
+    Returns (indptr, indices, data), Counts as `hpgcn.graphs.adjacency.build_adjacency`,
+    and adds to `notes` what a user should know. DataError: no vertices; weights that
+    are no finite numbers; strict, and a self loop or an edge that is there twice.
+    """
+    if reverse:
+        raw.rows, raw.columns = raw.columns, raw.rows
+    _drop_zeros(raw, unweighted, where, notes)
+    if not raw.num_nodes:
+        raise DataError(f"{where}: no vertices")
+    if strict:
+        _refuse_irregular(raw, where)
+
+    options = {"symmetrize": symmetrize or raw.symmetrize or raw.undirected, "name": where}
+    edges = raw.rows, raw.columns, raw.values
+    with np.errstate(over="ignore"):
+        total = 0.0 if raw.values is None else np.abs(raw.values).sum(dtype=np.float64)
+    again = not np.isfinite(total)  # sums overflow, maybe in one order of the input alone
+    if not again:
+        *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **options)
+        again = raw.values is not None and counts.duplicates
+    if again:  # SciPy sums weights in an order of its own
+        loops = repeated_loops(*edges[:2])
+        if duplicates == "sum-edges":
+            edges = without(loops, *edges)
+        order, first = _grouped(*edges[:2])
+        sums = np.bincount(np.cumsum(first) - 1, edges[2][order])
+        rows = edges[0][order][first]
+        *csr, counts = build_adjacency(rows, edges[1][order][first], sums, raw.num_nodes,
+                                       **options)
+        counts.duplicates = raw.rows.size - rows.size
+        counts.repeated_loops = loops.size
+        counts.ones = False
+    raw.rows = raw.columns = raw.values = None
+    if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
+        raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, "
+                        "the format lists both")
+    return csr, counts
+
+
+def count_isolated(indptr, indices):
+    """Return the number of vertices of a CSR without edges to others."""
+    n = indptr.size - 1
+    out_degree = np.diff(indptr)
+    loops = np.bincount(indices[indices == np.repeat(np.arange(n), out_degree)], minlength=n)
+    return int(np.count_nonzero(out_degree + np.bincount(indices, minlength=n) == 2 * loops))
+
+
+def describe_zeros(count):
+    """Say how many entries of weight 0 were left out, and how an edge list keeps them."""
+    return (f"{count} entries of weight 0 dropped: they are no edges, with --unweighted neither; "
+            "--columns u,v,- keeps them in an edge list")
+
+
+def _grouped(rows, columns):
+    """Return the stable order that sorts the entries, and where in it a new entry begins."""
+    order = np.lexsort((columns, rows))
+    rows = rows[order]
+    columns = columns[order]
+    first = np.ones(order.size, bool)
+    first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
+    return order, first
+
+
+def stored_as_zero(values):
+    """Return which values are 0 as float32, (e,) bool."""
+    with np.errstate(over="ignore", under="ignore"):
+        return values.astype(np.float32, copy=False) == 0
+
+
+def _drop_zeros(raw, unweighted, where, notes):
+    """Leave out entries of weight 0, which are no edges, and values that are then all 1."""
+    if raw.values is None:
+        return
+    if raw.values.dtype.kind not in "fiub":
+        raise DataError(f"{where}: weights have dtype {raw.values.dtype}, expected numbers")
+    check_finite(raw.values, f"{where}: weight")
+    kept = ~stored_as_zero(raw.values)
+    zeros = kept.size - int(np.count_nonzero(kept))
+    if zeros:
+        raw.rows = raw.rows[kept]
+        raw.columns = raw.columns[kept]
+        raw.values = raw.values[kept]
+        notes.append(describe_zeros(zeros))
+    if unweighted or np.all(raw.values == 1):
+        raw.values = None
+    elif lost := count_rounded(raw.values):
+        notes.append(rounded_note(lost))
+
+
+def _refuse_irregular(raw, where):
+    loops = np.flatnonzero(raw.rows == raw.columns)
+    order, first = _grouped(raw.rows, raw.columns)
+    for kind, entries in (("self loops", loops), ("duplicate edges", np.sort(order[~first]))):
+        if entries.size:
+            k = entries[0]
+            ends = np.array([raw.rows[k], raw.columns[k]])
+            u, v = ends if raw.original_ids is None else raw.original_ids[ends]
+            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: {shown(u)} "
+                            f"-> {shown(v)} (--strict)")

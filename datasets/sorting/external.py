@@ -1,0 +1,336 @@
+"""Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
+
+The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit: equal
+edges meet in the order of the input, and sums are taken in the order of the stored entries.
+"""
+import os
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from hpgcn.datasets.edges.ids import Ids, Numbering
+from hpgcn.datasets.sorting import sort_kernels
+from hpgcn.datasets.sorting.edges_to_csr import stored_as_zero
+from hpgcn.datasets.sorting.sorted_runs import RANGES, Runs
+from hpgcn.datasets.source import need
+from hpgcn.errors import DataError
+from hpgcn.graphs.adjacency import Counts
+from hpgcn.graphs.contents import check_contents
+from hpgcn.graphs.edge_weights import count_rounded
+from hpgcn.graphs.graph import Graph, Header
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.kernels.pools import start_pool
+
+VERTEX_BYTES = 32  # of memory for each vertex, besides features and labels
+SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
+RUN = 1 << 22  # entries in memory while the input is read: more are no faster
+TOP = np.uint64(2**64 - 1)
+
+
+@dataclass
+class Entries:
+    """All entries of an edge list, in runs on disk."""
+
+    where: str
+    numbering: Numbering
+    runs: Runs
+    weighted: bool  # there are weights, and not all of them are 1
+    mirror: bool  # the image of each entry is there too
+    strict: bool  # entries carry their numbers
+    last_loops: bool  # of the loops of a vertex the last counts
+    rounded: int  # weights that float32 does not hold
+    tally: np.ndarray  # (6,) int64: see hpgcn.datasets.sorting.sort_kernels
+    scratch: object  # where the runs are
+    size: int  # entries in memory at once
+
+    @property
+    def zeros(self):
+        """Entries of weight 0, which were left out."""
+        return int(self.tally[sort_kernels.ZEROS])
+
+    @property
+    def key_bits(self):
+        """Bits of a key that hold twice a column and whether it is an image."""
+        return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
+
+    def renumber(self, image, num_nodes, original_ids):
+        """Let vertex v be image[v], of `num_nodes` vertices with these ids or None."""
+        if not np.array_equal(image, np.arange(image.size)):
+            self.runs = self.runs.renumbered(image.__getitem__, self.scratch.spool(), self.size,
+                                             weighted=self.weighted, numbered=self.strict)
+        self.numbering = self.numbering._replace(num_nodes=num_nodes, original_ids=original_ids)
+
+    def merge(self, scratch, memory):
+        """Sort entries, merge equal ones: an Adjacency. DataError if strict, or a sum overflows."""
+        rows = _Rows(self, scratch)
+        entry = 2 * (24 + 32 * self.weighted + 24 * self.strict)
+        capacity = room(memory - 9 * self.numbering.num_nodes) // entry
+        keys = _SortedKeys(self, max(8, min(capacity, max(RUN, len(self.runs) >> 8))))
+        with start_pool(1)[0] as pool:  # reads and sorts a range while another is written
+            windows = keys.windows()
+            pending = pool.submit(next, windows, None)
+            while (window := pending.result()) is not None:
+                pending = pool.submit(next, windows, None)
+                rows.take(*window)
+
+        duplicates = int(self.tally[sort_kernels.KEPT] - rows.tally[sort_kernels.MERGED])
+        if self.strict and duplicates:
+            number, u, v = keys.repeated
+            raise DataError(f"{self.where}: {duplicates} duplicate edges, the first at entry "
+                            f"{number}: {u} -> {v} (--strict)")
+        self.runs.spool.remove()
+        adjacency = rows.adjacency(duplicates)
+        loops = int(self.tally[sort_kernels.LOOPS] - rows.tally[sort_kernels.DIAGONAL])
+        adjacency.counts.repeated_loops = loops
+        adjacency.counts.ones = not (self.weighted and self.tally[sort_kernels.NOT_ONE])
+        return adjacency
+
+
+@dataclass
+class Adjacency:
+    """A CSR on disk: Spools indptr, indices, values (None if all are 1); the rest as in Graph."""
+
+    indptr: object
+    indices: object
+    values: object
+    degree_row: object
+    degree_column: np.ndarray
+    degree_loop: object
+    directed: bool
+    isolated: int
+    counts: Counts
+
+    def sums(self):
+        return self.degree_row[:], self.degree_column
+
+    def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
+                 source_sha256="", class_names=None):
+        """Make a Graph, fit to be written, as `hpgcn.graphs.graph.assemble`, its arrays Spools."""
+        n = self.indptr.size - 1
+        arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
+        header = Header(name=name, num_nodes=n, num_edges=self.indices.size,
+                        directed=self.directed, all_ones=self.values is None,
+                        source_sha256=source_sha256, **fields)
+        return Graph(header, 0, self.indptr, self.indices, self.values,
+                     degree_row=self.degree_row, degree_column=self.degree_column,
+                     degree_loop=self.degree_loop, vertex=None, original_ids=original_ids,
+                     **arrays)
+
+
+def room(memory):
+    """Return the bytes of the budget left for arrays, without what this process holds already."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        resident = 0
+    return max(memory - resident - SLACK, memory // 4)
+
+
+def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweighted=False,
+            strict=False, duplicates="merge"):
+    """Read a Stream into Entries, in `memory` bytes; options and errors as `convert.read`."""
+    def refuse(count):
+        need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
+
+    ids = None
+    if stream.num_nodes is None:
+        ids = Ids(memory // VERTEX_BYTES, refuse)
+    else:
+        refuse(stream.num_nodes)
+    mirror = symmetrize or stream.undirected
+    counted = duplicates != "merge"
+    weighted = counted or (stream.weighted and not unweighted)
+    entry = 2 * (64 + 24 * weighted + 24 * strict)  # twice: the other half is for distinct ids
+    size = max(8, min(RUN, room(memory) // entry))
+    rows, columns = np.empty((2, size), np.uint64)
+    weights = np.empty(size if weighted else 0)
+    numbers = np.empty(size if strict else 0, np.int64)
+    runs = Runs(scratch.spool())
+    tally = np.zeros(6, np.int64)
+    step = size // 2 if mirror else size
+    at = 0
+    rounded = 0
+    for u, v, w in stream.edges():
+        if ids is not None:
+            ids.add(u)
+            ids.add(v)
+        if reverse:
+            u, v = v, u
+        if w is not None:
+            rounded += 0 if unweighted else count_rounded(w)
+            w = np.where(stored_as_zero(w), 0, w)
+        if counted and (w is None or unweighted):
+            w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
+        w = np.empty(0) if w is None else w
+        for start in range(0, u.size, step):
+            part = slice(start, start + step)
+            if at + u[part].size * (2 if mirror else 1) > size:
+                runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
+                at = 0
+            at = sort_kernels.append(u[part], v[part], w[part], mirror, rows, columns, weights,
+                                     numbers, at, tally)
+    runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
+    del rows, columns, weights, numbers
+
+    numbering = Numbering(stream.num_nodes)
+    if ids is not None:
+        numbering = ids.result(**stream.numbering_options)
+    original_ids = numbering.original_ids
+    restored = stream.restored(numbering)
+    if strict and tally[sort_kernels.LOOPS]:
+        u = tally[sort_kernels.LOOP_ID]
+        if original_ids is not None:
+            u = np.searchsorted(original_ids, u)
+        u = u if restored.original_ids is None else restored.original_ids[u]
+        raise DataError(f"{stream.where}: {tally[sort_kernels.LOOPS]} self loops, the first at "
+                        f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
+    weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
+    if original_ids is not None:
+        runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.spool(), size,
+                               weighted=weighted, numbered=strict)
+    return Entries(stream.where, restored, runs, weighted, mirror, strict,
+                   duplicates == "sum-edges", rounded, tally, scratch, size)
+
+
+class _SortedKeys:
+    """Keys of Entries in increasing order, a window of at most `capacity` of them after the other.
+
+    A range of rows with more distinct keys than that is read several times, a window each time.
+    """
+
+    def __init__(self, entries, capacity):
+        self.entries = entries
+        self.capacity = capacity
+        self.runs = entries.runs
+        n = entries.numbering.num_nodes
+        self.shift = max(self.runs.shift, (n - 1).bit_length() - RANGES)
+        self.sizes = self.runs.sizes(((n - 1) >> self.shift) + 1, self.shift)
+        self.repeated = None  # strict: number and ends of the first entry that repeats another
+
+    def windows(self):
+        """Yield (first row, row after the last, keys, weights, whether these rows end here)."""
+        n = self.entries.numbering.num_nodes
+        first = 0
+        while first < self.sizes.size:
+            ends = np.cumsum(self.sizes[first:])
+            fitting = int(np.searchsorted(ends, self.capacity, side="right"))
+            stop = first + max(1, min(fitting, self.capacity >> self.shift))
+            low = np.uint64(0)
+            high = np.uint64(0)
+            while high < TOP:
+                keys, weights, high = self._window(first, stop, low)
+                last = high == TOP
+                yield first << self.shift, min(n, stop << self.shift), keys, weights, last
+                if not last:
+                    low = high + sort_kernels.ONE
+            first = stop
+
+    def _window(self, first, stop, low):
+        """Return keys of these ranges from `low` on, their weights, the last key possible."""
+        entries = self.entries
+        row = np.uint64(first << self.shift)
+        bits = entries.key_bits
+        high = TOP
+        at = 0
+        size = min(self.capacity, int(self.sizes[first:stop].sum()))
+        keys = np.empty(size, np.uint64)
+        weights = np.empty(size if entries.weighted else 0)
+        numbers = np.empty(size if entries.strict else 0, np.int64)
+        for piece in self.runs.pieces(first, stop, self.shift, max(1, self.capacity // 4),
+                                      weighted=entries.weighted, numbered=entries.strict):
+            if at + piece[0].size > size:
+                at = self._merge(keys[:at], weights[:at], numbers[:at], row)
+            if at + piece[0].size > size:  # still: leave the upper half to the next window
+                high = (keys[at // 2] & ~sort_kernels.ONE) - sort_kernels.ONE
+                at = int(np.searchsorted(keys[:at], high, side="right"))
+            at = sort_kernels.join(*piece, row, bits, low, high, keys, weights, numbers, at)
+        at = self._merge(keys[:at], weights[:at], numbers[:at], row)
+        return keys[:at], weights[:at], high
+
+    def _merge(self, keys, weights, numbers, row):
+        """Sort in place and merge equal keys; return how many are left."""
+        if not weights.size and not numbers.size:
+            keys.sort()
+            return sort_kernels.unique(keys)
+        merged = np.empty_like(keys)
+        sums = np.empty_like(weights)
+        entries = self.entries
+        end, again = sort_kernels.combine(keys, weights, numbers, np.argsort(keys), merged, sums,
+                                          entries.last_loops, entries.key_bits, row)
+        if again >= 0 and (self.repeated is None or again < self.repeated[0]):
+            originals = (keys & sort_kernels.ONE) == 0
+            key = int(keys[np.argmax((numbers == again) & originals)])
+            bits = int(self.entries.key_bits)
+            ends = np.array([(key >> bits) + int(row), (key & ((1 << bits) - 1)) >> 1])
+            ids = self.entries.numbering.original_ids
+            self.repeated = (again, *(ends if ids is None else ids[ends]))
+        keys[:end] = merged[:end]
+        numbers[:end] = -1  # known: these come first from now on
+        if weights.size:
+            weights[:end] = sums[:end]
+        return end
+
+
+class _Rows:
+    """Rows of the CSR as they are finished, one after the other."""
+
+    def __init__(self, entries, scratch):
+        n = entries.numbering.num_nodes
+        self.entries = entries
+        self.tally = np.zeros(8, np.int64)
+        self.tally[[sort_kernels.INFINITE, sort_kernels.OVERFLOW]] = -1
+        self.refused = np.zeros(2)
+        self.indptr = scratch.spool(np.int64)
+        self.indptr.append(np.zeros(1, np.int64))
+        self.indices = scratch.spool(index_dtype(n))
+        self.values = scratch.spool(np.float32) if entries.weighted else None
+        self.degree_row = scratch.spool(np.float64)
+        self.degree_loop = scratch.spool(np.float64)
+        self.degree_column = np.zeros(n)
+        self.touched = np.zeros(n, bool)
+        self.hash_keys = np.frombuffer(os.urandom(16), np.uint64).copy()
+        self.fingerprint = np.zeros(2, np.uint64)
+        self.open = None  # counts, row sums and loops of rows that are not finished
+
+    def take(self, start, stop, keys, weights, last):
+        """Take distinct keys of rows start..stop - 1, in order; `last` finishes these rows."""
+        if self.open is None:
+            count = stop - start
+            self.open = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)
+            self.before = int(self.tally[sort_kernels.STORED])
+        counts, degree_row, degree_loop = self.open
+        columns = np.empty(keys.size, self.indices.dtype)
+        values = np.empty(0 if self.values is None else keys.size, np.float32)
+        end = sort_kernels.emit(
+            keys, weights, self.entries.key_bits, start, self.entries.mirror, self.refused, columns,
+            values, counts, degree_row, degree_loop, self.degree_column, self.touched, self.tally,
+            self.hash_keys, self.fingerprint)
+        self.indices.append(columns[:end])
+        if self.values is not None:
+            self.values.append(values[:end])
+        if last:
+            self.indptr.append(np.cumsum(counts) + self.before)
+            self.degree_row.append(degree_row)
+            self.degree_loop.append(degree_loop)
+            self.open = None
+
+    def adjacency(self, duplicates):
+        tally = self.tally
+        as_float32 = np.copysign(np.inf, self.refused[1])
+        for k, name, weight in ((sort_kernels.INFINITE, "weight", self.refused[0]),
+                                (sort_kernels.OVERFLOW, "weight (as float32)", as_float32)):
+            if tally[k] >= 0:
+                raise DataError(f"{self.entries.where}: {name} at {tally[k]} is {weight}, expected "
+                                "a finite number")
+        merged, zeros, stored, valued, loops = map(int, tally[:sort_kernels.DIAGONAL + 1])
+        mirror = self.entries.mirror
+        lost = int(tally[sort_kernels.LOST])
+        added = stored - (merged - zeros - lost) if mirror else 0
+        counts = Counts(duplicates, zeros, loops, added, lost=lost)
+        return Adjacency(
+            self.indptr, self.indices, self.values if valued else None, self.degree_row,
+            self.degree_column, self.degree_loop,
+            directed=not mirror and bool(self.fingerprint.any()),
+            isolated=int(np.count_nonzero(~self.touched)), counts=counts)

@@ -1,0 +1,91 @@
+"""Entries of an edge list on disk, in runs: each was in memory once, sorted by ranges of rows."""
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.datasets.sorting import sort_kernels
+
+RANGES = 10  # bits: a run is divided into at most 2^RANGES ranges of rows
+
+
+@dataclass(frozen=True)
+class _Run:
+    shift: int  # range b holds the rows with row >> shift == b
+    index: np.ndarray  # (ranges + 1,) int64: first entry of each range
+    columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
+
+    def cut(self, position, shift):
+        """Return the first entry of range number `position`, of ranges of 2^shift rows."""
+        return self.index[np.minimum(position << (shift - self.shift), self.index.size - 1)]
+
+
+class Runs:
+    """Runs in the order of the input, in a Spool. Equal edges are never reordered."""
+
+    def __init__(self, spool):
+        self.spool = spool
+        self.runs = []
+
+    def __len__(self):
+        return sum(int(run.index[-1]) for run in self.runs)
+
+    def add(self, rows, columns, weights, numbers):
+        """Write entries in any order as a run: arrays (k,) as `sort_kernels.append` makes them."""
+        if not rows.size:
+            return
+        top = int(rows.max())
+        shift = max(0, top.bit_length() - RANGES)
+        index = np.zeros((top >> shift) + 2, np.int64)
+        sort_kernels.count(rows, np.uint64(shift), index)
+        np.cumsum(index, out=index)
+        order = np.empty(rows.size, np.int64)
+        sort_kernels.place(rows, np.uint64(shift), index[:-1].copy(), order)
+
+        narrow = np.uint32 if max(top, int(columns.max())) < 2**32 else np.uint64
+        written = []
+        for array, dtype in ((rows, narrow), (columns, narrow), (weights, weights.dtype),
+                             (numbers, numbers.dtype)):
+            ordered = array.astype(dtype, copy=False)[order] if array.size else array
+            written.append((self.spool.append(ordered), ordered.dtype))
+        self.runs.append(_Run(shift, index, tuple(written)))
+
+    @property
+    def shift(self):
+        """The coarsest run's shift: from it on, all runs can be cut at the same rows."""
+        return max((run.shift for run in self.runs), default=0)
+
+    def sizes(self, ranges, shift):
+        """Return the entries in each range of rows with the same row >> shift, (ranges,) int64."""
+        total = np.zeros(ranges, np.int64)
+        for run in self.runs:
+            total += np.diff(run.cut(np.arange(ranges + 1), shift))
+        return total
+
+    def pieces(self, first, stop, shift, step, *, weighted, numbered):
+        """Yield (rows, columns, weights, numbers) of ranges first..stop - 1, `step` at a time."""
+        wanted = (True, True, weighted, numbered)
+        for run in self.runs:
+            end = int(run.cut(stop, shift))
+            for at in range(int(run.cut(first, shift)), end, step):
+                size = min(step, end - at)
+                yield tuple(self.spool.read(begin + at * dtype.itemsize, size if take else 0, dtype)
+                            for (begin, dtype), take in zip(run.columns, wanted))
+
+    def renumbered(self, image, spool, size, *, weighted, numbered):
+        """Return the runs, at most `size` entries each, with ids replaced by what `image` returns.
+
+        `image` takes and returns (k,) integers.
+        """
+        renumbered = Runs(spool)
+        for run in self.runs:
+            single = Runs(self.spool)
+            single.runs = [run]
+            for rows, columns, weights, numbers in single.pieces(
+                    0, run.index.size - 1, run.shift, size, weighted=weighted, numbered=numbered):
+                mirrored = columns.astype(np.uint64) & sort_kernels.ONE
+                rows = image(rows.astype(np.int64)).astype(np.uint64)
+                columns = image((columns >> columns.dtype.type(1)).astype(np.int64))
+                columns = columns.astype(np.uint64) << sort_kernels.ONE
+                renumbered.add(rows, columns | mirrored, weights, numbers)
+        self.spool.remove()
+        return renumbered

@@ -1,0 +1,49 @@
+"""Vertices that a file calls by ids of its own: which vertex each is, and the ids that are kept."""
+import numpy as np
+
+from hpgcn.datasets.edges.text import WHOLE
+from hpgcn.datasets.source import shown
+from hpgcn.errors import DataError
+from hpgcn.graphs.validation import check_ids
+
+
+class Nodes:
+    """Vertices 0..n-1 by their ids: whole numbers rise, names stay in the order of the file.
+
+    Attributes
+    ----------
+    order : (n,) int64
+        Place in the file of each vertex.
+    number : dict of str to int
+        Vertex of each id.
+    where : Source
+        File of the ids.
+    original_ids : (n,) int64 or text, or None
+        Id of each vertex; None if the ids are 0..n-1, or begin at `base`.
+    base : int
+        Id of vertex 0, without `original_ids`.
+    """
+
+    def __init__(self, ids, where, base=0):
+        n = len(ids)
+        self.where = where
+        self.order = np.arange(n)
+        self.original_ids = None
+        self.base = 0
+        if ids and all(map(WHOLE.fullmatch, ids)):
+            numbers = np.array(ids, np.int64)
+            self.order = np.argsort(numbers, kind="stable")
+            numbers = numbers[self.order]
+            self.base = next((first for first in (0, base)
+                              if np.array_equal(numbers, np.arange(first, first + n))), None)
+            if self.base is None:
+                self.base = 0
+                self.original_ids = numbers
+        elif ids:
+            self.original_ids = check_ids(ids, n, str(where))
+
+        self.number = {ids[place]: vertex for vertex, place in enumerate(self.order.tolist())}
+        if len(self.number) < n:
+            seen = set()
+            again = next(name for name in ids if name in seen or seen.add(name))
+            raise DataError(f"{where}: id {shown(again, 40)!r} is there twice")
