@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
     from hpgcn.report.runs import read_run
     from hpgcn.store import load
-    from hpgcn.training.inference import predict
-    from hpgcn.training.propagator import propagation
-    from hpgcn.training.result import Result
-    from hpgcn.training.run import train
+    from hpgcn.training.runs.inference import predict
+    from hpgcn.training.runs.propagator import propagation
+    from hpgcn.training.runs.result import Result
+    from hpgcn.training.runs.run import train
 
 __version__ = "0.1.0"
 __all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "propagation",
@@ -28,13 +28,13 @@ _HOMES = {
     "Config": "hpgcn.config",
     "Graph": "hpgcn.graphs.graph",
     "HpgcnError": "hpgcn.errors",
-    "Result": "hpgcn.training.result",
+    "Result": "hpgcn.training.runs.result",
     "load": "hpgcn.store",
-    "predict": "hpgcn.training.inference",
-    "propagation": "hpgcn.training.propagator",
+    "predict": "hpgcn.training.runs.inference",
+    "propagation": "hpgcn.training.runs.propagator",
     "read_run": "hpgcn.report.runs",
     "run_on_ranks": "hpgcn.comm",
-    "train": "hpgcn.training.run",
+    "train": "hpgcn.training.runs.run",
 }
 
 

@@ -21,7 +21,7 @@ def backend(array):
         from hpgcn.kernels import cpu
 
         return cpu.trusted
-    if hasattr(array, "kernels"):  # arrays that bring their own: those of hpgcn.planning.shapes
+    if hasattr(array, "kernels"):  # arrays that bring their own: of planning.counts.shapes
         return array.kernels
     owner = type(array).__module__
     if owner.partition(".")[0] == "cupy":  # to import CuPy takes a GPU's driver, and seconds

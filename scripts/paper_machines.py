@@ -16,11 +16,11 @@ from hpgcn.config import Config
 from hpgcn.graphs.header import Header
 from hpgcn.model import make_spec, products_of
 from hpgcn.parallel.layout import BlockLayout, split
-from hpgcn.planning.footprint import RankFootprint
-from hpgcn.planning.mixed_devices import pipeline_seconds
-from hpgcn.planning.options import read_machine
-from hpgcn.planning.seconds import step_seconds
-from hpgcn.planning.step import LevelSizes, Steps
+from hpgcn.planning.answers.options import read_machine
+from hpgcn.planning.counts.footprint import RankFootprint
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
+from hpgcn.planning.seconds.mixed_devices import pipeline_seconds
+from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.strategies import STRATEGIES, Arrangement
 
 # vertices, edges, features, classes, and stages of Table 4 (mixgcn, tables 2 and 4)

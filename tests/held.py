@@ -7,13 +7,13 @@ import pytest
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
-from hpgcn.planning.candidates import count
+from hpgcn.planning.answers.candidates import count
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.mop import MixtureOfParallelism
 from hpgcn.strategies.summa import Summa
-from hpgcn.training.placement import assign_rows
-from hpgcn.training.step import evaluate
-from hpgcn.training.trainer import make_trainer
+from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.loop.training_step import evaluate
+from hpgcn.training.setup.placement import assign_rows
 
 
 def run_two_epochs(source, config, comm):

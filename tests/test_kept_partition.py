@@ -7,8 +7,8 @@ from graphs import make
 
 from hpgcn import store
 from hpgcn.errors import OutputError
-from hpgcn.training import parts
-from hpgcn.training.run_directory import refuse_existing_run
+from hpgcn.training.runs.run_directory import refuse_existing_run
+from hpgcn.training.setup import run_partition
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def stored(tmp_path):
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
     """Give a function that names folders which cannot be written."""
-    real = parts.temporary_file
+    real = run_partition.temporary_file
     folders = {tmp_path / "data"}
 
     def refuse(folder):
@@ -31,23 +31,24 @@ def read_only(tmp_path, monkeypatch):
             raise PermissionError(13, "Permission denied")
         return real(folder)
 
-    monkeypatch.setattr(parts, "temporary_file", refuse)
+    monkeypatch.setattr(run_partition, "temporary_file", refuse)
     return folders
 
 
 def test_it_lies_in_the_run_directory_and_is_found_again(stored, read_only, tmp_path, caplog):
     run = tmp_path / "runs" / "first"
     with caplog.at_level(logging.INFO, "hpgcn"):
-        kept = parts.kept_partition(stored, 2, "block", run)
-        assert parts.kept_partition(stored, 2, "block", run) == kept
+        kept = run_partition.kept_partition(stored, 2, "block", run)
+        assert run_partition.kept_partition(stored, 2, "block", run) == kept
     path = run / "partitions" / "g.p2.h5"
     assert kept[0] == str(path) and path.exists()
     assert caplog.records[0].levelno == logging.WARNING
     assert caplog.messages[:2] == [
         f"{tmp_path / 'data'} cannot be written; partitioning {stored.path} in 2 parts by block; "
         f"kept as {path}", f"using the partition in {path}"]
-    assert parts.kept_partition(stored, 2, "random", run, also="block") == kept
-    assert parts.kept_partition(stored, 2, "random", run)[0] == f"{run}/partitions/g.p2-random-0.h5"
+    assert run_partition.kept_partition(stored, 2, "random", run, also="block") == kept
+    found = run_partition.kept_partition(stored, 2, "random", run)[0]
+    assert found == f"{run}/partitions/g.p2-random-0.h5"
     refuse_existing_run(run, overwrite=False)  # the run may still start there
     (run / "config.toml").touch()
     with pytest.raises(OutputError, match="run directory exists"):
@@ -55,7 +56,7 @@ def test_it_lies_in_the_run_directory_and_is_found_again(stored, read_only, tmp_
 
 
 def test_beside_the_graph_it_comes_first(stored, tmp_path):
-    kept = parts.kept_partition(stored, 2, "block", tmp_path / "run")
+    kept = run_partition.kept_partition(stored, 2, "block", tmp_path / "run")
     assert kept[0] == str(tmp_path / "data" / "g.p2.h5")
     assert not (tmp_path / "run").exists()
 
@@ -68,14 +69,14 @@ def test_a_partition_that_fails_leaves_nothing(stored, read_only, tmp_path, monk
 
     monkeypatch.setattr(partition, "make_partition", fail)
     with pytest.raises(MemoryError):
-        parts.kept_partition(stored, 2, "block", tmp_path / "run")
+        run_partition.kept_partition(stored, 2, "block", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_without_any_folder_it_is_made_in_memory(stored, read_only, tmp_path, caplog):
-    assert parts.kept_partition(stored, 2, "block") is None
+    assert run_partition.kept_partition(stored, 2, "block") is None
     read_only.add(tmp_path / "run" / "partitions")
-    assert parts.kept_partition(stored, 2, "block", tmp_path / "run") is None
+    assert run_partition.kept_partition(stored, 2, "block", tmp_path / "run") is None
     assert caplog.messages == [
         f"{tmp_path / 'data'} cannot be written: the partition is not kept"] * 2
     assert not (tmp_path / "run").exists()
@@ -98,6 +99,6 @@ def test_without_any_folder_it_is_made_in_memory(stored, read_only, tmp_path, ca
         def __exit__(self, *_):
             pass
 
-    made = parts.partitioned(stored, Comm(), "block")
+    made = run_partition.partitioned(stored, Comm(), "block")
     assert len(made.offsets) == 3
     np.testing.assert_array_equal(np.sort(made.vertex), np.arange(stored.header.num_nodes))

@@ -15,13 +15,13 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, ModelSpec, Parameters, find_model, keyed_uniform, num_parameters
-from hpgcn.model.gcn import GraphConvolution
-from hpgcn.model.layer import spmm_first
+from hpgcn.model.layers.gcn import GraphConvolution
+from hpgcn.model.layers.layer import spmm_first
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.model.registry import find_widths, spec_of
-from hpgcn.planning.step import LevelSizes, Steps
-from hpgcn.training.run_directory import read_run
-from hpgcn.training.step import evaluate
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
+from hpgcn.training.loop.training_step import evaluate
+from hpgcn.training.runs.run_directory import read_run
 
 NEW = ["sage-mean", "sage-gcn", "gin"]
 KNOWN = [name for name in SETTINGS if name in oracle.MATRIX]  # others: finite differences alone
@@ -461,7 +461,7 @@ def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     graph = make(n=60, f=5, c=20, directed=True, weighted=True)
     found, held = [], []
     for drops in (False, True):
-        monkeypatch.setattr("hpgcn.training.trainer.drops_AX", lambda *_, drops=drops: drops)
+        monkeypatch.setattr("hpgcn.training.loop.trainer.drops_AX", lambda *_, drops=drops: drops)
         trainer = shaken(trainer_of(graph, model, layers=2, hidden=10, dropout=0.3,
                                     layer_norm=layer_norm))
         found.append(loss_and_gradient(trainer))

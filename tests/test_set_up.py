@@ -17,8 +17,8 @@ from hpgcn.kernels.__main__ import main as compile_kernels
 from hpgcn.kernels.cpu import blocks, tuning
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
 from hpgcn.runtime.progress_log import progress_log, set_activity
-from hpgcn.training import warmup
-from hpgcn.training.trainer import make_trainer
+from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.setup import warmup
 
 SETTINGS = [{}, {"model": "sage", "norm": "layer", "residual": True}, {"model": "gat"},
             {"model": "gin", "layers": 3}, {"prune": False, "input_dropout": 0.0}]

@@ -12,7 +12,7 @@ import hpgcn
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.model import Parameters, find_model
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.counts.survey import Survey
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "residual"),
          ("sage-mean", "cat"), ("sgc", "batch norm"), ("sgc", "platonov"), ("appnp", "elu"),

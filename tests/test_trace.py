@@ -10,7 +10,7 @@ from commands import python, succeed
 from hpgcn.comm import SerialComm
 from hpgcn.errors import OutputError
 from hpgcn.runtime.clock import KINDS, Clock
-from hpgcn.training import trace
+from hpgcn.training.runs import trace
 
 
 def test_sums_without_recording():
@@ -124,7 +124,7 @@ def test_offsets_on_the_line_between_two_measurements():
 RANKS = """
     import os, sys, time
     import numpy as np
-    from hpgcn.training import trace
+    from hpgcn.training.runs import trace
     from hpgcn.comm import world
 
     comm = world(30)

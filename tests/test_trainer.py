@@ -9,8 +9,8 @@ from training import SETTINGS
 
 import hpgcn
 from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError
-from hpgcn.training.run_directory import read_run
-from hpgcn.training.trainer import Best
+from hpgcn.training.loop.trainer import Best
+from hpgcn.training.runs.run_directory import read_run
 
 KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s",
         "spmm_s", "dense_s", "comm_s", "wait_s", "sent_bytes", "sent_messages", "peak_rss_bytes"}

@@ -15,11 +15,11 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DeviceMemoryError, MissingError, UsageError
 from hpgcn.kernels.cuda.device import _kept as known
-from hpgcn.planning import dry_run
-from hpgcn.planning.footprint import ON_GPU
+from hpgcn.planning.answers import dry_run
+from hpgcn.planning.counts.footprint import ON_GPU
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.placement import assign_rows
-from hpgcn.training.step import evaluate
+from hpgcn.training.loop.training_step import evaluate
+from hpgcn.training.setup.placement import assign_rows
 
 __all__ = ["cuda", "gpu"]
 OPTIONS = {"optimizer": "adamw", "clip_norm": 0.1, "schedule": "cosine", "warmup": 2,

@@ -10,7 +10,7 @@ import pytest
 import hpgcn
 from hpgcn.report import Run
 from hpgcn.store import StoredGraph
-from hpgcn.training.propagator import Propagation
+from hpgcn.training.runs.propagator import Propagation
 
 ROOT = Path(__file__).parents[1]
 OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagation": Propagation}

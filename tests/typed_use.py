@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn.store import StoredGraph
-from hpgcn.training.propagator import Propagation
+from hpgcn.training.runs.propagator import Propagation
 
 
 def in_memory(A: sp.csr_array, X: np.ndarray, y: np.ndarray) -> None:

@@ -77,7 +77,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
     config = config.replace(out="", seed=0)
     batches = check(config, batches, seeds, target, margin, seconds)
     from hpgcn import store
-    from hpgcn.training.trainer import check as check_graph
+    from hpgcn.training.loop.trainer import check as check_graph
 
     source = store.load(path)
     check_graph(source.header, config.split_index, source.path)
@@ -157,7 +157,7 @@ def train_on(path, config, seconds):
 
     An epoch of a run before, which does not count, compiles and loads whatever is needed.
     """
-    from hpgcn.training.run import train
+    from hpgcn.training.runs.run import train
 
     train(path, config.replace(epochs=1, eval_every=0))
     spent = [0.0]
@@ -227,7 +227,7 @@ def peer_settings(source, graph, config, folder):
         fan_outs = list(request.fan_outs) * (config.layers if len(request.fan_outs) == 1 else 1)
         options |= {"size": request.size, "fan_outs": fan_outs}
     elif request is not None and request.name == "parts":
-        from hpgcn.training.batch_parts import parts_of
+        from hpgcn.training.setup.batch_partition import parts_of
 
         options["size"] = request.size
         part, _ = parts_of(request, source, SerialComm(), CLUSTERS)

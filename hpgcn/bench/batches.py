@@ -11,9 +11,9 @@ import numpy as np
 from hpgcn import store
 from hpgcn.errors import DataError
 from hpgcn.partition import make_partition
-from hpgcn.partition.model import entry_rows, pattern
-from hpgcn.partition.stochastic import batch_size
-from hpgcn.planning.pairs import Pairs
+from hpgcn.partition.rows.partition_model import entry_rows, pattern
+from hpgcn.partition.rows.stochastic import batch_size
+from hpgcn.planning.counts.pairs import Pairs
 from hpgcn.sampling import Vertices
 from hpgcn.sampling.expectation import expected_rows
 

@@ -65,7 +65,7 @@ def measure(path, config, seeds=(0,)):
 
 def train_once(path, config):
     """Train; return the numbers of a row, and the losses of all epochs."""
-    from hpgcn.training.run import train
+    from hpgcn.training.runs.run import train
 
     result = train(path, config)
     losses = [line["loss"] for line in result.history]

@@ -19,7 +19,7 @@ from hpgcn.kernels.cpu.emitter import vector_bytes
 from hpgcn.kernels.cpu.spmm import Pass, product
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget
-from hpgcn.training.run_directory import versions
+from hpgcn.training.runs.run_directory import versions
 
 CPUS = Path("/sys/devices/system/cpu")
 ASSUMED_CACHE = 32 << 20  # bytes, where the system does not say

@@ -9,8 +9,9 @@ from hpgcn.bench.kernel_cases import CASES, Arrays
 from hpgcn.config import Config
 from hpgcn.kernels.cpu import tuning
 from hpgcn.kernels.threads import num_threads
-from hpgcn.planning.candidates import candidates, count_candidate
-from hpgcn.planning.rates import (
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.seconds.kernel_rates import (
     ARRAYS,
     DENSE_SIZES,
     PRODUCT_BYTES,
@@ -18,7 +19,6 @@ from hpgcn.planning.rates import (
     ROW_BYTES,
     ROW_WIDTHS,
 )
-from hpgcn.planning.survey import Survey
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.runtime.progress_bar import bar
 
@@ -39,7 +39,7 @@ STEPS = 30  # of training
 
 
 def measure(settings, host, ranks=1):
-    """Time kernels as one of so many ranks that do the same; return hpgcn.planning.rates.Rates.
+    """Time kernels as one of so many ranks that do the same; return kernel_rates.Rates.
 
     As a dict of numbers and lists of numbers. All ranks call this together.
     """
@@ -176,7 +176,7 @@ def dense_times(settings, host):
 def call_seconds(host):
     """Return what a call of a kernel takes in a step of training on a graph of no size."""
     from hpgcn.comm import SerialComm
-    from hpgcn.training.trainer import make_trainer
+    from hpgcn.training.loop.trainer import make_trainer
 
     graph = make("road", 1 << 14, features=16, classes=4)
     config = Config(eval_every=0, threads=num_threads())

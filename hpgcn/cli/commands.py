@@ -22,7 +22,7 @@ def compiles(command):
     """Make a command say when it compiles kernels: the first time, that takes most of its time."""
     @functools.wraps(command)
     def run(args):
-        from hpgcn.training.warmup import compiling
+        from hpgcn.training.setup.warmup import compiling
 
         with compiling(not args.quiet):
             return command(args)
@@ -176,7 +176,8 @@ def train_on(comm, args, config, asked, threads):
     from hpgcn import store
     from hpgcn.comm import as_comm
     from hpgcn.runtime import faults
-    from hpgcn.training import run, run_directory, trainer
+    from hpgcn.training.loop import trainer
+    from hpgcn.training.runs import run, run_directory
 
     ranks = as_comm(comm, config.comm_timeout)
     ranks.assert_same(started(args, config), "command line")
@@ -191,8 +192,8 @@ def train_on(comm, args, config, asked, threads):
         asked = asked.of(source.header)
         trainer.check(source.header, asked.last_split(config), source.path)
     if args.dry_run:
-        from hpgcn.planning import dry_run
-        from hpgcn.training.placement import assign_rows, same_everywhere
+        from hpgcn.planning.answers import dry_run
+        from hpgcn.training.setup.placement import assign_rows, same_everywhere
 
         same_everywhere(source, config, ranks)
         report = dry_run.forecast(assign_rows(source, ranks, config), config, ranks)
@@ -244,8 +245,8 @@ def predict(args):
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime.progress_log import progress_log
-    from hpgcn.training import inference, run_directory
-    from hpgcn.training.warmup import compiling, set_threads
+    from hpgcn.training.runs import inference, run_directory
+    from hpgcn.training.setup.warmup import compiling, set_threads
 
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through

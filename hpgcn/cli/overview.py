@@ -11,8 +11,8 @@ from hpgcn.report import read_runs
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.text_table import label_list
 from hpgcn.store import words
-from hpgcn.training.checkpoint import NAME, Checkpoints, read_checkpoint
-from hpgcn.training.run_directory import FILES
+from hpgcn.training.runs.checkpoint import NAME, Checkpoints, read_checkpoint
+from hpgcn.training.runs.run_directory import FILES
 
 
 def describe(path, *, verify=False):

@@ -9,7 +9,7 @@ from hpgcn.cli.measuring_arguments import bench
 from hpgcn.cli.settings import Parser, alone, integers, knobs, size, verbosity
 from hpgcn.config import COST_FIELDS, Config
 
-# of hpgcn.planning.machine_files.SHIPPED, likewise
+# of hpgcn.planning.seconds.machine_files.SHIPPED, likewise
 MACHINES = ("mg-gcn-dgx-a100", "mg-gcn-dgx-v100", "mixgcn-cpu", "mixgcn-sparse-unit")
 
 

@@ -10,8 +10,9 @@ def answer(args, settings):
 
     `settings` are those fields of hpgcn.Config that the command line says something of.
     """
-    from hpgcn.planning import calibration, report, sweep
-    from hpgcn.planning.options import Options
+    from hpgcn.planning.answers import model_sweep, report
+    from hpgcn.planning.answers.options import Options
+    from hpgcn.planning.seconds import calibration
     from hpgcn.report import comparison
     from hpgcn.report import sweep as panels
     from hpgcn.report.runs import read_run
@@ -37,9 +38,9 @@ def answer(args, settings):
         found = report.forecast(graph, asked, progress=not args.quiet)
         draw, table = comparison.draw, report.table
     else:
-        models = sweep.Sweep.parse(args.sweep)
-        found = sweep.forecast(graph, asked, models, progress=not args.quiet)
-        draw, table = panels.draw, sweep.table
+        models = model_sweep.Sweep.parse(args.sweep)
+        found = model_sweep.forecast(graph, asked, models, progress=not args.quiet)
+        draw, table = panels.draw, model_sweep.table
     if args.plot:
         comparison.plot(found, args.plot, draw)
     return json.dumps(found) if args.json else table(found)

@@ -78,7 +78,7 @@ def gpu():
 
 
 def engine(name):
-    from hpgcn.partition.engines import ENGINES
+    from hpgcn.partition.engines.engine_registry import ENGINES
 
     import_module(ENGINES[name].module)
     return "ok", f"{ENGINES[name].package} {version(ENGINES[name].package)}"

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpgcn.model.layer import indexed
-from hpgcn.model.linear import FeedForward
+from hpgcn.model.layers.layer import indexed
+from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.registry import layer_kinds
 
 ACTIVATIONS = ("relu", "elu", "gelu")

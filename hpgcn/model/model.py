@@ -9,9 +9,9 @@ from functools import partial
 
 from hpgcn import kernels
 from hpgcn.model.blocks import INNER_KEY, blocks_of
-from hpgcn.model.jump import JUMPS
-from hpgcn.model.linear import FeedForward
-from hpgcn.model.norm import NORMS
+from hpgcn.model.layers.jump import JUMPS
+from hpgcn.model.layers.linear import FeedForward
+from hpgcn.model.layers.normalization import NORMS
 from hpgcn.model.parameters import Parameters
 from hpgcn.model.stages import Activation, Map, Pass, Residual, chain
 

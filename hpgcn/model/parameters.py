@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.errors import DataError
 from hpgcn.model.blocks import blocks_of
-from hpgcn.model.layer import layer_of
+from hpgcn.model.layers.layer import layer_of
 from hpgcn.model.registry import MODELS, find_widths, spec_of
 from hpgcn.runtime.device import HOST
 

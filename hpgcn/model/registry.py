@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, agreed, setting
-from hpgcn.model.appnp import PersonalizedPropagation
-from hpgcn.model.gat import GraphAttention
-from hpgcn.model.gcn import GraphConvolution, MeanConvolution
-from hpgcn.model.gin import GraphIsomorphism
-from hpgcn.model.linear import Linear
-from hpgcn.model.sage import SageMean
-from hpgcn.model.sgc import SimplifiedConvolution
+from hpgcn.model.layers.appnp import PersonalizedPropagation
+from hpgcn.model.layers.gat import GraphAttention
+from hpgcn.model.layers.gcn import GraphConvolution, MeanConvolution
+from hpgcn.model.layers.gin import GraphIsomorphism
+from hpgcn.model.layers.linear import Linear
+from hpgcn.model.layers.sage import SageMean
+from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.model.spec import ModelSpec
 from hpgcn.strategies import STRATEGIES
 

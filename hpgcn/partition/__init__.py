@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpgcn.graphs.partition import Partition
-    from hpgcn.partition.files import read_parts, write_parts
     from hpgcn.partition.methods import (
         METHOD_ENGINES,
         METHODS,
@@ -15,8 +14,9 @@ if TYPE_CHECKING:
         given_partition,
         make_partition,
     )
-    from hpgcn.partition.model import dense_weight
+    from hpgcn.partition.part_files import read_parts, write_parts
     from hpgcn.partition.quality import describe, format_statistics, relative, statistics
+    from hpgcn.partition.rows.partition_model import dense_weight
 
 __all__ = [
     "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "Partition", "dense_weight", "describe",
@@ -26,10 +26,10 @@ __all__ = [
 
 _HOMES = {
     "hpgcn.graphs.partition": ["Partition"],
-    "hpgcn.partition.files": ["read_parts", "write_parts"],
+    "hpgcn.partition.part_files": ["read_parts", "write_parts"],
     "hpgcn.partition.methods": [
         "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "given_partition", "make_partition"],
-    "hpgcn.partition.model": ["dense_weight"],
+    "hpgcn.partition.rows.partition_model": ["dense_weight"],
     "hpgcn.partition.quality": ["describe", "format_statistics", "relative", "statistics"],
 }
 

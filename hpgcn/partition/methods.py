@@ -18,19 +18,19 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
 from hpgcn.kernels.cgroups import usable_cores
-from hpgcn.partition.model import entry_rows, pattern, stored_holders
-from hpgcn.partition.nested import nested_numbers, nested_parts
-from hpgcn.partition.nonzero_methods import (
+from hpgcn.partition.engines.engine_process import engine_version
+from hpgcn.partition.nonzeros.nonzero_methods import (
     cover,
     expansion,
     fine_grain,
     medium_grain,
     vertex_cut,
 )
-from hpgcn.partition.process import engine_version
+from hpgcn.partition.partition_request import ROWS, Parts, Request
 from hpgcn.partition.quality import COMPARED, count, touched, train_mask
-from hpgcn.partition.request import ROWS, Parts, Request
-from hpgcn.partition.row_methods import (
+from hpgcn.partition.rows.nested import nested_numbers, nested_parts
+from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_holders
+from hpgcn.partition.rows.row_methods import (
     GRAPH_ENGINES,
     HYPERGRAPH_ENGINES,
     block,
@@ -79,8 +79,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
         Lower what the busiest part sends after an engine has lowered the total
-        (`hpgcn.partition.refine`); of "hypergraph" to what the busiest of "graph" sends at most. Of
-        NONZERO_METHODS lower the total (`hpgcn.partition.refine_nonzeros`), rows balanced.
+        (`rows.refine`); of "hypergraph" to what the busiest of "graph" sends at most. Of
+        NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`), rows balanced.
     baseline : bool
         Also count random partitions, and put their mean into the statistics (`over_random`), to be
         compared with.
@@ -217,7 +217,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
 
 def _balanced(rows, weights, parts, request, train):
     """Balance the vertices to train on, too."""
-    from hpgcn.partition.balance_train import balance_train  # brings Numba
+    from hpgcn.partition.rows.balance_train import balance_train  # brings Numba
 
     if parts.holder is None:
         allowed = weights, request.epsilon

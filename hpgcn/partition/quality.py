@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import check_parts
 from hpgcn.parallel.halo_plan import HaloPlanSizes
-from hpgcn.partition.model import entry_rows, holders, pattern
+from hpgcn.partition.rows.partition_model import entry_rows, holders, pattern
 from hpgcn.runtime.text_table import table
 
 # key of Partition.statistics -> how the table calls it, and how it is written
@@ -84,7 +84,7 @@ def train_mask(graph):
 
 
 def count(rows, part, k, holder=None, train=None):
-    """Count as `statistics`, of `hpgcn.partition.model.pattern` and parts that were checked.
+    """Count as `statistics`, of `partition_model.pattern` and parts that were checked.
 
     holder: (nnz,) of all entries of the pattern; train: (n,) bool.
     """

@@ -30,7 +30,7 @@ def plot(report, path, draw):
 
 
 def draw(report):
-    """Draw what `hpgcn.planning.report.forecast` returned; return the Figure.
+    """Draw what `hpgcn.planning.answers.report.forecast` returned; return the Figure.
 
     Predicted seconds of a training step, and bytes that the busiest rank sends, against ranks.
 

@@ -22,8 +22,8 @@ from hpgcn.errors import (
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
-from hpgcn.training.records import METRICS, read_summary
-from hpgcn.training.result import summary_pairs
+from hpgcn.training.runs.records import METRICS, read_summary
+from hpgcn.training.runs.result import summary_pairs
 
 if TYPE_CHECKING:
     import pandas

@@ -3,7 +3,7 @@
 On one number of ranks: against widths, a line a depth.
 """
 
-from hpgcn.planning.sweep import best_of
+from hpgcn.planning.answers.model_sweep import best_of
 from hpgcn.report import figures
 from hpgcn.report.comparison import MARKERS, rank_axis
 
@@ -11,7 +11,7 @@ PANEL = 4.0  # inches
 
 
 def draw(found):
-    """Draw what `hpgcn.planning.sweep.forecast` returned; return the Figure."""
+    """Draw what `hpgcn.planning.answers.model_sweep.forecast` returned; return the Figure."""
     models = found["models"]
     every = [row for model in models for row in best_of(model)]
     strategies = list(dict.fromkeys(row["strategy"] for row in every))

@@ -7,8 +7,8 @@ from graphs import make
 
 from hpgcn.bench import Settings, machine, rates, table
 from hpgcn.bench.host import Host
-from hpgcn.planning.options import Options, read_machine
-from hpgcn.planning.report import forecast
+from hpgcn.planning.answers.options import Options, read_machine
+from hpgcn.planning.answers.report import forecast
 from hpgcn.store import write_graph
 
 pytestmark = pytest.mark.mpi

@@ -10,7 +10,7 @@ from graphs import make, scattered
 
 import hpgcn
 from hpgcn.errors import ConfigError, StorageError
-from hpgcn.training.run_directory import RunDirectory, read_run
+from hpgcn.training.runs.run_directory import RunDirectory, read_run
 
 pytestmark = pytest.mark.mpi
 

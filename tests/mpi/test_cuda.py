@@ -10,11 +10,11 @@ from training import SETTINGS, assert_same_curves, run, start
 import hpgcn
 from hpgcn.comm import as_comm
 from hpgcn.config import Config
-from hpgcn.planning.dry_run import forecast
+from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.placement import assign_rows
-from hpgcn.training.progress import Best
+from hpgcn.training.loop.progress import Best
+from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
 

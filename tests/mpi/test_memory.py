@@ -11,12 +11,12 @@ from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import Partition
-from hpgcn.planning.dry_run import forecast
+from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.placement import assign_rows
-from hpgcn.training.step import evaluate
-from hpgcn.training.trainer import make_trainer
+from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.loop.training_step import evaluate
+from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
 F = 48

@@ -17,8 +17,8 @@ from hpgcn.partition import (
     given_partition,
     make_partition,
 )
-from hpgcn.partition.engines import ENGINES, kahypar_ini
-from hpgcn.partition.model import column_nets, neighbours, pattern
+from hpgcn.partition.engines.engine_registry import ENGINES, kahypar_ini
+from hpgcn.partition.rows.partition_model import column_nets, neighbours, pattern
 
 # how KaHyPar is called does not depend on who makes the nets, but for their costs
 CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[method] or (None,)

@@ -11,10 +11,10 @@ from small_graphs import edges, grid, two_cliques
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
-from hpgcn.partition.model import holders, pattern
-from hpgcn.partition.nonzero_moves import sweep, vacate
-from hpgcn.partition.nonzero_state import LAM, pins_of, state_of
-from hpgcn.partition.refine_nonzeros import Nets, refine_nonzeros
+from hpgcn.partition.nonzeros.nonzero_moves import sweep, vacate
+from hpgcn.partition.nonzeros.nonzero_state import LAM, pins_of, state_of
+from hpgcn.partition.nonzeros.refine_nonzeros import Nets, refine_nonzeros
+from hpgcn.partition.rows.partition_model import holders, pattern
 
 refine = sys.modules[refine_nonzeros.__module__]
 

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition, statistics
-from hpgcn.partition.model import pattern
-from hpgcn.partition.refine import no_busier, refine
+from hpgcn.partition.rows.partition_model import pattern
+from hpgcn.partition.rows.refine import no_busier, refine
 
 
 def drawn(n, density, *, directed, seed):

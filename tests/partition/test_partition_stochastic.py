@@ -9,10 +9,16 @@ from small_graphs import grid
 
 from hpgcn.datasets import convert
 from hpgcn.errors import InternalError
-from hpgcn.partition import stochastic
-from hpgcn.partition.model import column_nets, pattern, run_offsets
-from hpgcn.partition.process import run_engine
-from hpgcn.partition.stochastic import batch_size, deal, merge_nets, nets_wanted, stochastic_nets
+from hpgcn.partition.engines.engine_process import run_engine
+from hpgcn.partition.rows import stochastic
+from hpgcn.partition.rows.partition_model import column_nets, pattern, run_offsets
+from hpgcn.partition.rows.stochastic import (
+    batch_size,
+    deal,
+    merge_nets,
+    nets_wanted,
+    stochastic_nets,
+)
 
 N = 300
 

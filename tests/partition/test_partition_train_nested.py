@@ -8,7 +8,7 @@ from hpgcn import store
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import METHODS, Partition, make_partition, statistics
-from hpgcn.partition.nested import nested_numbers
+from hpgcn.partition.rows.nested import nested_numbers
 
 
 def labelled(graph, train):

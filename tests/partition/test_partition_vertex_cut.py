@@ -12,8 +12,8 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import Partition
 from hpgcn.partition import statistics
-from hpgcn.partition import vertex_cut as module
-from hpgcn.partition.vertex_cut import vertex_cut
+from hpgcn.partition.nonzeros import cut_edges as module
+from hpgcn.partition.nonzeros.cut_edges import vertex_cut
 
 
 def entries(graph):

@@ -14,12 +14,12 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.parallel.layout import split
 from hpgcn.partition import make_partition
-from hpgcn.planning.batch_report import takers
-from hpgcn.planning.batches import DrawnNeighbours, Induced
-from hpgcn.planning.candidates import count
-from hpgcn.planning.options import Options
-from hpgcn.planning.report import forecast, table
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.answers.batch_report import takers
+from hpgcn.planning.answers.candidates import count
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import forecast, table
+from hpgcn.planning.counts.batch_traffic import DrawnNeighbours, Induced
+from hpgcn.planning.counts.survey import Survey
 from hpgcn.sampling import Neighbours, Parts, Vertices, parse
 from hpgcn.sampling import expectation as formulas
 from hpgcn.strategies import STRATEGIES

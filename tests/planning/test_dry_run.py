@@ -12,15 +12,15 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError
 from hpgcn.graphs.graph import Graph
-from hpgcn.planning.dry_run import drops_AX, forecast, table
-from hpgcn.planning.footprint import ON_GPU, PARTS
-from hpgcn.training.placement import assign_rows
+from hpgcn.planning.answers.dry_run import drops_AX, forecast, table
+from hpgcn.planning.counts.footprint import ON_GPU, PARTS
+from hpgcn.training.setup.placement import assign_rows
 
 SLOW = """
 import sys, time
 from hpgcn import comm, config, store
-from hpgcn.planning import dry_run
-from hpgcn.training.placement import assign_rows
+from hpgcn.planning.answers import dry_run
+from hpgcn.training.setup.placement import assign_rows
 
 class SlowSurvey(dry_run.Survey):
     def __init__(self, *given):

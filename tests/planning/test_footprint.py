@@ -8,9 +8,9 @@ from graphs import make
 
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Graph
-from hpgcn.planning.candidates import count
-from hpgcn.planning.footprint import ON_GPU
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.answers.candidates import count
+from hpgcn.planning.counts.footprint import ON_GPU
+from hpgcn.planning.counts.survey import Survey
 from hpgcn.strategies import STRATEGIES
 
 STAR = np.zeros((4, 4))

@@ -8,10 +8,10 @@ from graphs import make
 
 from hpgcn import store
 from hpgcn.errors import UsageError
-from hpgcn.planning.goals import Goal
-from hpgcn.planning.options import Options
-from hpgcn.planning.report import forecast, table
-from hpgcn.planning.seconds import Machine
+from hpgcn.planning.answers.goals import Goal
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import forecast, table
+from hpgcn.planning.seconds.step_seconds import Machine
 
 
 def case(strategy, ranks, seconds, fits=True):

@@ -14,11 +14,11 @@ from hpgcn import store
 from hpgcn.cli.parser import MACHINES
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.planning.machine_files import SHIPPED
-from hpgcn.planning.mixed_devices import Aggregator, MixedDevices, Updater, pipeline_seconds
-from hpgcn.planning.options import Options, read_machine
-from hpgcn.planning.report import forecast, notes
-from hpgcn.planning.seconds import Machine
+from hpgcn.planning.answers.options import Options, read_machine
+from hpgcn.planning.answers.report import forecast, notes
+from hpgcn.planning.seconds.machine_files import SHIPPED
+from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater, pipeline_seconds
+from hpgcn.planning.seconds.step_seconds import Machine
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "paper_machines.py"
 FILE = {"aggregate": {"adders": 4, "clock_hz": 10, "memory_bytes_per_s": 100, "cache_bytes": 0},

@@ -14,11 +14,11 @@ from hpgcn.config import Config
 from hpgcn.errors import ConfigError, DataError, InputNotFoundError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
-from hpgcn.planning.choice import _choose as choose_of_run
-from hpgcn.planning.footprint import PARTS
-from hpgcn.planning.options import Options, read_machine
-from hpgcn.planning.report import forecast, table
-from hpgcn.planning.seconds import Machine
+from hpgcn.planning.answers.choice import _choose as choose_of_run
+from hpgcn.planning.answers.options import Options, read_machine
+from hpgcn.planning.answers.report import forecast, table
+from hpgcn.planning.counts.footprint import PARTS
+from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.report.comparison import check_picture, draw, plot
 from hpgcn.strategies import STRATEGIES
 

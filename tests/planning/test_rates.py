@@ -9,9 +9,10 @@ from graphs import make
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.planning.candidates import candidates, count_candidate
-from hpgcn.planning.options import read_machine
-from hpgcn.planning.rates import (
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.answers.options import read_machine
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.seconds.kernel_rates import (
     DENSE_SIZES,
     ENTRY,
     NEEDED,
@@ -22,8 +23,7 @@ from hpgcn.planning.rates import (
     Locality,
     Rates,
 )
-from hpgcn.planning.seconds import step_seconds
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.seconds.step_seconds import step_seconds
 
 LIMITS = {"memory_bytes_per_s": 1e29, "gemm_float32_flops_per_s": 1e9,
           "gemm_float64_flops_per_s": 2.5e8}

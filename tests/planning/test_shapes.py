@@ -10,7 +10,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.model import MODELS
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.counts.survey import Survey
 
 # in tests/ranks the arrays of gat are those that are planned in every run
 EACH = [pytest.param(name, marks=[pytest.mark.long] * (name == "gat")) for name in MODELS]
@@ -35,7 +35,7 @@ def test_every_model(model, drops, train, monkeypatch):
     config = Config(**settings_of(model), layers=3, hidden=20)
     survey = Survey(graph, config)
     survey.spec = replace(survey.spec, drop_AX=drops)
-    monkeypatch.setattr("hpgcn.training.trainer.drops_AX", lambda *_: drops)
+    monkeypatch.setattr("hpgcn.training.loop.trainer.drops_AX", lambda *_: drops)
     check_run(graph, config, survey)
 
 

@@ -8,9 +8,10 @@ from graphs import make
 from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.planning import report, survey
-from hpgcn.planning.options import Options
-from hpgcn.planning.sweep import Sweep, best_of, forecast, table
+from hpgcn.planning.answers import report
+from hpgcn.planning.answers.model_sweep import Sweep, best_of, forecast, table
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.counts import survey
 from hpgcn.report import figures
 from hpgcn.report.sweep import draw
 

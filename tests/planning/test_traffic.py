@@ -16,10 +16,10 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.model import ModelSpec
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.parallel.layout import BlockLayout, split, stages
-from hpgcn.planning.candidates import count
-from hpgcn.planning.step import PHASES, LevelSizes, Steps
-from hpgcn.planning.survey import Survey
-from hpgcn.planning.traffic import predict_step
+from hpgcn.planning.answers.candidates import count
+from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes, Steps
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Arrangement, Product
 from hpgcn.strategies.summa_plan import Travelling, cube_of
 

@@ -6,8 +6,8 @@ from hpgcn import store, train
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.planning.options import Options
-from hpgcn.planning.report import forecast
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import forecast
 
 SETTINGS = {"epochs": 3, "hidden": 10, "prune": False}
 

@@ -18,9 +18,9 @@ import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import HpgcnError, UsageError
-from hpgcn.planning.dry_run import forecast
+from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.placement import assign_rows
+from hpgcn.training.setup.placement import assign_rows
 
 HALVING = [name for name, each in STRATEGIES.items() if each.halves]
 CURVE, SHARE = 1e-4, 0.3  # how far losses differ at most; in the mean, of what wide rows do
@@ -136,7 +136,7 @@ def test_a_dry_run_says_what_is_held(comm, strategy, directed, model):
     trainer = start(scattered(graph, comm), config, comm)
     with trainer.shard:
         trainer.epoch(1)
-        trainer.judge({"epoch": 1, "loss": 0}, hpgcn.training.progress.Best())
+        trainer.judge({"epoch": 1, "loss": 0}, hpgcn.training.loop.progress.Best())
         memory = said["memory"][comm.rank]
         workspace = trainer.training.model.workspace
         dropped = workspace.arrays["X"].nbytes if "X" in workspace.arrays else 0

@@ -24,9 +24,9 @@ from hpgcn.model import Parameters
 from hpgcn.parallel.halo_plan import build_all
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import make_partition, statistics
-from hpgcn.planning.dry_run import forecast
+from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.strategies import STRATEGIES, Arrangement
-from hpgcn.training.placement import assign_rows
+from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 NEEDY = next(name for name, each in STRATEGIES.items() if each.needs_parts)

@@ -21,12 +21,12 @@ from hpgcn.errors import ConfigError, DataError, StoppedError, UsageError
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import Parameters
 from hpgcn.partition import make_partition
-from hpgcn.planning import report
-from hpgcn.planning.dry_run import forecast
-from hpgcn.planning.options import Options
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.answers import report
+from hpgcn.planning.answers.dry_run import forecast
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.counts.survey import Survey
 from hpgcn.strategies.delayed import DelayedVertexCut
-from hpgcn.training.placement import assign_rows, read_slab
+from hpgcn.training.setup.placement import assign_rows, read_slab
 
 
 def settings(**changes):

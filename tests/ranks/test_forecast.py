@@ -5,7 +5,7 @@ from held import check_held, footprint_of, run_two_epochs
 from training import WIDE, served
 
 from hpgcn.config import Config
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.counts.survey import Survey
 
 
 def check(comm, graph, config):

@@ -9,13 +9,13 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.partition import Partition, make_partition
-from hpgcn.planning.batch_report import batches_of, settings_of
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.answers.batch_report import batches_of, settings_of
+from hpgcn.planning.counts.survey import Survey
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.progress import Best
-from hpgcn.training.run import train
-from hpgcn.training.trainer import make_trainer
+from hpgcn.training.loop.progress import Best
+from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.runs.run import train
 
 SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]
 BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]

@@ -8,8 +8,8 @@ from hpgcn import store, train
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError
 from hpgcn.graphs.partition import Partition
-from hpgcn.planning.options import Options
-from hpgcn.planning.report import forecast
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import forecast
 
 EACH = 4  # parts of the file that a rank takes
 

@@ -11,10 +11,10 @@ from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.partition import make_partition
-from hpgcn.planning.candidates import count
-from hpgcn.planning.options import Options
-from hpgcn.planning.report import forecast
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.answers.candidates import count
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import forecast
+from hpgcn.planning.counts.survey import Survey
 from hpgcn.strategies import STRATEGIES, named
 from hpgcn.strategies.per_layer import PerLayer
 

@@ -17,11 +17,11 @@ from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.planning import dry_run, report
-from hpgcn.planning.footprint import PARTS
-from hpgcn.planning.options import Options
+from hpgcn.planning.answers import dry_run, report
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.counts.footprint import PARTS
 from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy
-from hpgcn.training.placement import assign_rows
+from hpgcn.training.setup.placement import assign_rows
 
 # ------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatc
     histories = []
     for drops in (False, True):
         comm.barrier()  # no rank is in the other run
-        monkeypatch.setattr("hpgcn.training.trainer.drops_AX", lambda *_, drops=drops: drops)
+        monkeypatch.setattr("hpgcn.training.loop.trainer.drops_AX", lambda *_, drops=drops: drops)
         histories.append(run(source, config, comm, 2)[0])
     assert_same_curves(*histories, 1e-10)
     kept, dropped = (history[-1]["sent_bytes"] for history in histories)

@@ -9,11 +9,11 @@ from hpgcn import predict, store, train
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.graphs.vertex_order import find_order
-from hpgcn.planning import dry_run
-from hpgcn.planning.options import Options
-from hpgcn.planning.report import forecast
+from hpgcn.planning.answers import dry_run
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import forecast
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.placement import as_source, assign_rows
+from hpgcn.training.setup.placement import as_source, assign_rows
 
 
 @once

@@ -9,9 +9,9 @@ from training import RANKS, assert_same_curves, loss_and_gradient, metrics_of, o
 
 import hpgcn
 from hpgcn.config import Config
-from hpgcn.planning.survey import Survey
+from hpgcn.planning.counts.survey import Survey
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.state import agree
+from hpgcn.training.loop.state import agree
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "cat"),
          ("sgc", "batch norm"), ("appnp", "batch norm"), ("gat", "residual")]
@@ -66,7 +66,7 @@ def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
     trainer = start(graph, config, comm)
     for number in (1, 2):
         trainer.epoch(number)
-        hpgcn.training.step.evaluate(trainer.evaluation)
+        hpgcn.training.loop.training_step.evaluate(trainer.evaluation)
     footprint = footprint_of(graph, config, comm, Survey(graph, config))
     check_held(footprint, trainer, comm.rank)
     agree(comm, {"weights": trainer.parameters.flat})

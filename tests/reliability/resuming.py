@@ -3,7 +3,7 @@ import json
 import time
 
 import hpgcn
-from hpgcn.training.run_directory import read_run
+from hpgcn.training.runs.run_directory import read_run
 
 TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
 

@@ -10,7 +10,7 @@ from resuming import left_behind, lines, settings, steps
 from hpgcn import store, train
 from hpgcn.errors import DataError, StoppedError
 from hpgcn.runtime import faults
-from hpgcn.training.epoch import EpochSums
+from hpgcn.training.loop.training_epoch import EpochSums
 
 BATCHES = ["vertices:45", "neighbours:4,3:15"]  # five steps an epoch
 
@@ -49,7 +49,7 @@ def test_a_metrics_line_is_an_epoch_and_sums_its_steps(graph, tmp_path):
 
 def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
     """Not only after the epoch: steps may be many."""
-    from hpgcn.training import epoch as module
+    from hpgcn.training.loop import training_epoch as module
 
     taken = module.take_step
 
@@ -57,13 +57,13 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
         taken(trainer, number, sums)
         return signal.SIGUSR1 if trainer.steps == 7 else 0
 
-    monkeypatch.setattr("hpgcn.training.trainer.take_step", noted)
+    monkeypatch.setattr("hpgcn.training.loop.trainer.take_step", noted)
     changes = {"batch": BATCHES[0], "epochs": 3, "checkpoint_every": 0}
     with pytest.raises(StoppedError, match="after step 2 of epoch 2, with a checkpoint"):
         train(graph, settings(tmp_path / "cut", **changes))
     assert steps(tmp_path / "cut") == ["step-00000007"]
     assert len(lines(tmp_path / "cut")) == 1
-    monkeypatch.setattr("hpgcn.training.trainer.take_step", taken)
+    monkeypatch.setattr("hpgcn.training.loop.trainer.take_step", taken)
     train(graph, resume=tmp_path / "cut")
     train(graph, settings(tmp_path / "whole", **changes))
     assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
@@ -89,7 +89,7 @@ def test_killed_within_an_epoch(tmp_path, batch, ranks):
 
 
 def test_what_is_said_of_an_epoch_under_way_is_checked(graph, tmp_path, fault):
-    from hpgcn.training.state import parse
+    from hpgcn.training.loop.state import parse
 
     fault("raise:0:2:checkpoint.end")
     with pytest.raises(RuntimeError, match="on purpose"):

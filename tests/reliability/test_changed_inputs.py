@@ -16,8 +16,9 @@ from hpgcn.datasets.sorting import external
 from hpgcn.datasets.tables import join
 from hpgcn.errors import ConfigError, DataError
 from hpgcn.strategies import Strategy
-from hpgcn.training import checkpoint, parts
-from hpgcn.training.run import train
+from hpgcn.training.runs import checkpoint
+from hpgcn.training.runs.run import train
+from hpgcn.training.setup import run_partition
 
 
 def rename(path, other):
@@ -83,17 +84,17 @@ def test_a_graph_that_changes_while_ranks_partition_it(folder, monkeypatch, chan
     with load("g.h5") as stored:
         after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
         with pytest.raises(DataError, match=r"g\.h5: changed while it was read"):
-            parts.kept_partition(stored, 2, "block")
+            run_partition.kept_partition(stored, 2, "block")
     assert sorted(os.listdir()) == ["g.h5", "other.h5"]
 
 
 def test_a_partition_of_another_graph_is_not_used(folder):
     with load("g.h5") as stored:
-        path, checksum = parts.kept_partition(stored, 2, "block")
-        assert parts.kept_partition(stored, 2, "block") == (path, checksum)
+        path, checksum = run_partition.kept_partition(stored, 2, "block")
+        assert run_partition.kept_partition(stored, 2, "block") == (path, checksum)
     rename("g.h5", "other.h5")
     with load("g.h5") as stored:
-        other, _ = parts.kept_partition(stored, 2, "block")
+        other, _ = run_partition.kept_partition(stored, 2, "block")
         assert (path, other) == ("g.p2.h5", "g.p2-block-0.h5")
         np.testing.assert_array_equal(np.sort(load(other).features, 0), np.sort(stored.features, 0))
 
@@ -197,14 +198,14 @@ store.load = load
 """,
     "a partition in use": """
 from hpgcn.strategies import Strategy
-from hpgcn.training import parts
+from hpgcn.training.setup import run_partition
 Strategy.method = "block"
-real = parts.kept_partition
+real = run_partition.kept_partition
 def kept(*args, **options):
     result = real(*args, **options)
     os.replace("other.p2.h5", "g.p2.h5")
     return result
-parts.kept_partition = kept
+run_partition.kept_partition = kept
 """}
 
 
@@ -220,7 +221,7 @@ def test_real_processes(folder, hook, command, code, words):
     if hook == "a partition in use":
         for name in ("g.h5", "other.h5"):
             with load(name) as stored:
-                parts.kept_partition(stored, 2, "block")
+                run_partition.kept_partition(stored, 2, "block")
     apart = {"opened", "other.h5", "other.p2.h5"}
     before = {*os.listdir()} - apart
     assert words in refused_elsewhere(code, *command, ranks=2, PYTHONPATH=str(folder / "hooks"))

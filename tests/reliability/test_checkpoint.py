@@ -15,8 +15,8 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.training.run_directory import RunDirectory, read_run
-from hpgcn.training.state import agree, in_words
+from hpgcn.training.loop.state import agree, in_words
+from hpgcn.training.runs.run_directory import RunDirectory, read_run
 
 
 @pytest.mark.parametrize("changes", [

@@ -27,7 +27,7 @@ GENERATE = "generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4
 # One process that imports everything, then a child for each run: threads start in these alone.
 CHILDREN = """
 import json, os, sys
-import hpgcn, hpgcn.training.trainer, h5py
+import hpgcn, hpgcn.training.loop.trainer, h5py
 for out, fault, settings in json.load(sys.stdin):
     child = os.fork()
     if not child:

@@ -10,7 +10,7 @@ from resuming import lines
 import hpgcn
 from hpgcn import partition, store
 from hpgcn.errors import OutputError, UsageError
-from hpgcn.training.parts import kept_partition
+from hpgcn.training.setup.run_partition import kept_partition
 
 TOO_LONG = {"300": "x" * 300, "5000": "x" * 5000, "folders": "/".join(["y" * 200] * 30)}
 ODD = {"line feed, return, escape, unseen": "a\nb\rc\x1b[31md\u200ee", "bytes": "a\udcffb"}

@@ -29,13 +29,13 @@ SERIAL = {  # name -> (point, arguments); files are those of `folder`
     "generate": (WRITES, ("generate", "sbm", "new.h5", "--scale", "6")),
     "generate text": (SYNCHRONISES, ("generate", "sbm", "new.txt", "--scale", "6")),
     "partition": (WRITES, ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
-    "partition by an engine": ("hpgcn.partition.process._answer",
+    "partition by an engine": ("hpgcn.partition.engines.engine_process._answer",
                                ("partition", "karate.h5", "-k", "2", "-o", "new.h5")),
     "inspect": ("hpgcn.store.describe", ("inspect", "karate.h5")),
     "predict": (WRITES, ("predict", "done", "karate.h5", "-o", "new.h5")),
     "report": (SYNCHRONISES, ("report", "done", "--html", "new.html")),
     "doctor": ("hpgcn.doctor.describe_launcher", ("doctor",)),
-    "train": ("hpgcn.training.shard.GraphShard.release_features",
+    "train": ("hpgcn.training.setup.shard.GraphShard.release_features",
               ("train", "karate.h5", "--out", "new", "--input-dropout", "0")),
     "train in a checkpoint": (WRITES, ("train", "karate.h5", "--out", "new",
                                        "--checkpoint-every", "1"))}
@@ -172,10 +172,10 @@ def losses(out):
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, how, point", [
-    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.trainer.warm_up"),
-    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.run_directory.RunDirectory.__init__"),
-    (2, "karate.p2.h5", "1:SIGUSR1:1", "hpgcn.training.trainer.warm_up"),
-    (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.process._spawn")])
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.loop.trainer.warm_up"),
+    (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.runs.run_directory.RunDirectory.__init__"),
+    (2, "karate.p2.h5", "1:SIGUSR1:1", "hpgcn.training.loop.trainer.warm_up"),
+    (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.engines.engine_process._spawn")])
 def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_path, ranks, graph,
                                                                  how, point):
     if "partition" in point:
@@ -197,7 +197,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (2, "karate.p2.h5", 1)])
 def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
     command = ("train", graph, "--strategy", "p2p", "--epochs", 40, "--out", tmp_path / "run")
-    done = run(f"{rank}:SIGINT:12", "hpgcn.training.trainer.evaluate", *command, ranks=ranks)
+    done = run(f"{rank}:SIGINT:12", "hpgcn.training.loop.trainer.evaluate", *command, ranks=ranks)
     assert done.returncode == 130, done.stderr
     (line,) = lines(done)
     epochs = len(losses(tmp_path / "run"))
@@ -231,7 +231,7 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
 @pytest.mark.long
 def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
     terminal, theirs = os.openpty()
-    nowhere = "9:none:1", "hpgcn.training.trainer.warm_up"
+    nowhere = "9:none:1", "hpgcn.training.loop.trainer.warm_up"
     child = subprocess.Popen(
         [sys.executable, SIGNALLED, *nowhere, "train", "karate.h5", "--out", tmp_path / "run"],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs,

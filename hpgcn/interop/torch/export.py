@@ -13,20 +13,20 @@ import torch
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, setting
 from hpgcn.model import find_model, norm_of
-from hpgcn.model.appnp import PersonalizedPropagation
 from hpgcn.model.blocks import blocks_of
-from hpgcn.model.gat import GraphAttention
-from hpgcn.model.gcn import GraphConvolution
-from hpgcn.model.gin import GraphIsomorphism
-from hpgcn.model.linear import Linear
+from hpgcn.model.layers.appnp import PersonalizedPropagation
+from hpgcn.model.layers.gat import GraphAttention
+from hpgcn.model.layers.gcn import GraphConvolution
+from hpgcn.model.layers.gin import GraphIsomorphism
+from hpgcn.model.layers.linear import Linear
+from hpgcn.model.layers.sage import SageMean
+from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.model.parameters import Parameters
-from hpgcn.model.sage import SageMean
-from hpgcn.model.sgc import SimplifiedConvolution
 from hpgcn.runtime.atomic import atomic_write
-from hpgcn.training.run_directory import read_run
+from hpgcn.training.runs.run_directory import read_run
 
 if TYPE_CHECKING:
-    from hpgcn.training.result import Result
+    from hpgcn.training.runs.result import Result
 
 ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
                "gelu": "torch.nn.functional.gelu"}

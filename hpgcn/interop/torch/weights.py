@@ -15,15 +15,15 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.interop.torch.state_dict import Module, as_arrays, modules_of, tensors_of
 from hpgcn.model import MODELS, find_model
-from hpgcn.model.gat import GraphAttention
-from hpgcn.model.gcn import GraphConvolution
-from hpgcn.model.gin import GraphIsomorphism
-from hpgcn.model.layer import indexed
-from hpgcn.model.norm import EPSILON
-from hpgcn.model.sage import SageMean
-from hpgcn.model.sgc import SimplifiedConvolution
-from hpgcn.training.inference import predict
-from hpgcn.training.placement import as_source
+from hpgcn.model.layers.gat import GraphAttention
+from hpgcn.model.layers.gcn import GraphConvolution
+from hpgcn.model.layers.gin import GraphIsomorphism
+from hpgcn.model.layers.layer import indexed
+from hpgcn.model.layers.normalization import EPSILON
+from hpgcn.model.layers.sage import SageMean
+from hpgcn.model.layers.sgc import SimplifiedConvolution
+from hpgcn.training.runs.inference import predict
+from hpgcn.training.setup.placement import as_source
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,63 @@
+"""The propagation of APPNP (Gasteiger, Bojchevski and Guennemann 2019, equation 4)."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.model.layers.layer import Layer
+
+
+class PersonalizedPropagation(Layer):
+    """Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H; see Layer.
+
+    Each of the K products adds all rows of H, so none are left out between them.
+    """
+
+    any_norm = after_mlp = True
+    prunes = False
+    default_hops = 10
+    last_bias = ""
+
+    @classmethod
+    def shapes(cls, spec, number):
+        return {}
+
+    @classmethod
+    def products_of(cls, spec):
+        return spec.hops
+
+    def __init__(self, number, spec, parameters, hop, *given, **named):
+        super().__init__(number, spec, parameters, hop, *given, **named)
+        kind = np.dtype(spec.dtype).type
+        self.restart = kind(spec.restart)
+        self.rest = kind(1 - spec.restart)
+
+    def forward(self, H, out, *, keep=False):
+        restarted = self._share(H)
+        Z = H
+        for number, A in enumerate(self.hop.maps, 1):
+            target = out
+            if number < len(self.hop.maps):
+                target = self.take("own" if number % 2 else "odd", self.rows_out, self.width_out)
+            Z = A.forward(Z, out=target)
+            with self.clock("dense"):
+                Z *= self.rest
+                Z += restarted
+        return Z, self._backward
+
+    def _backward(self, G, below, gradient):
+        total = self._share(G)
+        for number, A in enumerate(self.hop.maps, 1):
+            name = "own" if number % 2 else "odd"
+            G = A.backward(G, out=self.take(name, self.rows_in, self.width_in))
+            with self.clock("dense"):
+                G *= self.rest
+                if number < len(self.hop.maps):
+                    total += self.restart * G
+        with self.clock("dense"):
+            G = np.add(G, total, out=self.take("even", self.rows_in, self.width_in))
+        return self.masked(G, below)
+
+    def _share(self, H):
+        """The share of H that each product adds, in a work array of its own."""
+        with self.clock("dense"):
+            return np.multiply(H, self.restart, out=self.take("part", *H.shape))

@@ -1,0 +1,92 @@
+"""The layer of GAT (Velickovic et al. 2018, equations 1 to 6): attention of K heads."""
+from __future__ import annotations
+
+from functools import partial
+
+from hpgcn.errors import UsageError
+from hpgcn.model.layers.layer import Layer
+from hpgcn.strategies.attention import Heads
+
+
+class GraphAttention(Layer):
+    """Z_i = sum over j of softmax_j(LeakyReLU(<a, H_i W> + <b, H_j W>)) H_j W, head by head.
+
+    Heads are concatenated; those of the last layer are averaged. A vertex is its own neighbour;
+    weights of edges are not read. See Layer, and hpgcn.strategies.attention.
+    """
+
+    norm = "none"
+    self_loops = True
+    attends = True
+    activation = "elu"
+
+    @classmethod
+    def heads(cls, spec, number):
+        """K of a layer."""
+        last = number + 1 == spec.num_layers
+        return spec.output_heads or spec.heads if last else spec.heads
+
+    @classmethod
+    def inner_width(cls, spec, number):
+        """K f: all heads side by side."""
+        heads, width = cls.heads(spec, number), spec.widths[number + 1]
+        if number + 1 == spec.num_layers:
+            return heads * width
+        if width % heads:
+            raise UsageError(f"hidden = {width}: expected a multiple of {heads} heads")
+        return width
+
+    @classmethod
+    def shapes(cls, spec, number):
+        """See `Layer`."""
+        heads, inner = cls.heads(spec, number), cls.inner_width(spec, number)
+        fan_in, fan_out = spec.layers[number]
+        return {"W": (fan_in, inner), "a_self": (heads, inner // heads),
+                "a_neighbour": (heads, inner // heads), "b": (fan_out,)}
+
+    def __init__(self, number, spec, *given, vertex):
+        super().__init__(number, spec, *given, vertex=vertex)
+        self.count = self.heads(spec, number)
+        self.averaged = number + 1 == spec.num_layers and self.count > 1
+        self.keeps_rows = spec.keeps_rows and number == 0
+        heads = Heads(number, self.count, *vertex, self.hop.self_rows, spec.attention_dropout,
+                      spec.seed, self.take)
+        self.attention = self.A.attention(heads)
+
+    def prepare(self, features, width):
+        """See `Layer`; rows of X that others own are kept where X never changes."""
+        if self.keeps_rows:
+            self.attention.keep_rows(features.X, width)
+
+    def forward(self, H, out, *, keep=False, epoch=0):
+        x = self.times_W(H, "W", self.take(f"x{self.number}" if keep else "odd", self.rows_in,
+                                           self.inner))
+        vectors = self.parameter("a_self"), self.parameter("a_neighbour")
+        W = self.parameter("W") if self.keeps_rows else None
+        attended, backward = self.attention.forward(x, *vectors, W=W, epoch=epoch)
+        with self.clock("dense"):
+            if self.averaged:
+                c = self.fan_out
+                out[:] = attended[:, :c]
+                for h in range(1, self.count):
+                    out += attended[:, h * c:(h + 1) * c]
+                out *= 1 / self.count
+            else:
+                out[:] = attended
+        return out, partial(self._backward, H, backward)
+
+    def _backward(self, H, attention_backward, G, below, gradient):
+        with self.clock("dense"):
+            if self.averaged:
+                share = self.take("own", self.rows_out, self.inner)
+                for h in range(self.count):
+                    share[:, h * self.fan_out:(h + 1) * self.fan_out] = G
+                share *= 1 / self.count
+                G = share
+        dx, da, db = attention_backward(G)
+        for name, found in (("a_self", da), ("a_neighbour", db)):
+            gradient.arrays[self.name_of(name)][:] = found
+        self.weight_gradient(gradient, "W", H, dx)
+        if not self.number:
+            return None
+        return self.times_W_transposed(dx, "W", "even", self.scale, below)

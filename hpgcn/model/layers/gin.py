@@ -1,0 +1,110 @@
+"""The layer of GIN with a learned epsilon (Xu, Hu, Leskovec and Jegelka 2019, equation 4.1)."""
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.model.layers.layer import Layer
+
+
+class GraphIsomorphism(Layer):
+    """Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency as it is; see Layer.
+
+    As W_a is linear, A multiplies H or H W_a: the narrower one is exchanged.
+    """
+
+    norm = "none"
+    self_loops = False
+    takes_AX = reads_self = True
+    last_bias = "b_b"
+
+    @classmethod
+    def shapes(cls, spec, number):
+        fan_in, fan_out = spec.layers[number]
+        inner = cls.inner_width(spec, number)
+        return {"W_a": (fan_in, inner), "W_b": (inner, fan_out), "b_a": (inner,), "b_b": (fan_out,),
+                "eps": (1,)}
+
+    @classmethod
+    def inner_width(cls, spec, number):
+        """Width between the two linear maps: that of the hidden layer next to it.
+
+        In the last layer that is its input (classes may be few, and a ReLU of few
+        units dies easily); in a single layer, which has none, the number of classes.
+        """
+        widths = spec.widths
+        return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
+
+    def forward(self, H, out, *, keep=False, AX=None):
+        name = f"inner{self.number}" if keep else "inner"
+        inner = self.take(name, self.rows_out, self.width_inner)
+        if self.spmm_first:
+            S = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
+            T = self.A.forward(H, out=S) if AX is None else AX
+            kept = self._with_self(T, H, S)
+            self.times_W(kept, "W_a", inner)
+        else:
+            kept = self.times_W(H, "W_a", self.kept("T", self.rows_in, self.width_inner, keep))
+            self._with_self(self.A.forward(kept, out=inner), kept, inner)
+        bits = None
+        if keep:
+            width = -(-self.width_inner // 8)
+            bits = self.take(f"bits{self.number}", self.rows_out, width, np.uint8)
+        with self.clock("dense"):
+            b = self.parameter("b_a")[self.columns.of(self.inner)]
+            kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
+        return self.times_W(inner, "W_b", out), partial(self._backward, H, kept, inner, bits)
+
+    def _backward(self, H, kept, inner, bits, G, below, gradient):
+        whole = self.gathered(G, self.fan_out)
+        self.weight_gradient(gradient, "W_b", inner, whole)
+        dU = self.times_W_transposed(whole, "W_b", "own", mask=bits)
+        with self.clock("dense"):
+            db = gradient.arrays[self.name_of("b_a")]
+            db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
+        if self.spmm_first:
+            whole = self.gathered(dU, self.inner)
+            dS = self.times_W_transposed(whole, "W_a", "odd", self.scale)
+            self._epsilon_gradient(gradient, dS, H, 1 / self.scale)
+        else:
+            self._epsilon_gradient(gradient, dU, kept)
+
+        if self.stores_AX:
+            self.weight_gradient(gradient, "W_a", kept, whole)
+            if not self.number:
+                return None
+            G = self.A.backward(dS, out=self.take("even", self.rows_in, dS.shape[1]))
+            return self.masked(self._add_self(G, dS), below)
+        dY = self.A.backward(dU, out=self.take("odd", self.rows_in, dU.shape[1]))
+        dY = self.gathered(self._add_self(dY, dU), self.inner)
+        self.weight_gradient(gradient, "W_a", H, dY)
+        if not self.number:
+            return None
+        return self.times_W_transposed(dY, "W_a", "even", self.scale, below)
+
+    @property
+    def _factor(self):
+        return 1 + self.parameter("eps")
+
+    def _with_self(self, T, H, out):
+        """T + (1 + eps) H in `out`, which may be T; of H the rows that the layer computes."""
+        H = self.self_rows(H, "own")
+        with self.clock("dense"):
+            own = np.multiply(H, self._factor, out=self.take("own", self.rows_out, H.shape[1]))
+            return np.add(T, own, out=out)
+
+    def _add_self(self, T, G):
+        """T + (1 + eps) G in T; G is lost."""
+        with self.clock("dense"):
+            G *= self._factor
+        return self.add_self(G, T)
+
+    def _epsilon_gradient(self, gradient, dS, H, factor=1.0):
+        """Sum of dS * H over this rank's rows and ALL columns, of ranks that share rows."""
+        H = self.self_rows(H, "part")
+        with self.clock("dense"):
+            total = factor * kernels.backend(dS).inner(dS, H)
+            self.columns.row.allreduce(total, None)
+            gradient.arrays[self.name_of("eps")][:] = total

@@ -1,0 +1,39 @@
+"""Linear maps without A: layers before and behind those with A, and the second one of a block."""
+from __future__ import annotations
+
+from functools import partial
+
+from hpgcn.model.layers.layer import Layer
+from hpgcn.parallel.receptive_field import Hop
+
+
+class Linear(Layer):
+    """Z = H W + b; see Layer. `place` is the work array that its backward writes."""
+
+    products = 0
+    halves = True
+    matrix = "W"
+    place = "even"
+
+    def forward(self, H, out, *, keep=False):
+        return self.times_W(H, self.matrix, out), partial(self._backward, H)
+
+    def _backward(self, H, G, below, gradient):
+        G = self.gathered(G, self.fan_out)
+        self.weight_gradient(gradient, self.matrix, H, G)
+        if not self.number:
+            return None
+        return self.times_W_transposed(G, self.matrix, self.place, self.scale, below)
+
+
+class FeedForward(Linear):
+    """The second linear map of a layer with A, on the rows that this computes."""
+
+    matrix = "W_ffn"
+    last_bias = "b_ffn"
+
+    def __init__(self, number, spec, parameters, hop, *given, **named):
+        own = Hop([], hop.rows[-1:], None, False)
+        super().__init__(number, spec, parameters, own, *given, **named)
+        self.fan_in = self.fan_out
+        self.width_in = self.width_out

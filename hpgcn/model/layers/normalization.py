@@ -1,0 +1,145 @@
+"""Normalisation of rows, spread over ranks or not, and of columns over the rows of all ranks."""
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.model.blocks import MOMENTS
+from hpgcn.model.layers.layer import indexed
+
+EPSILON = 1e-5
+MOMENTUM = 0.1  # share of a step's moments in the running ones
+
+
+class Norm:
+    """y = gain * (z - mean) / sqrt(variance + 1e-5), and a shift; a stage, see hpgcn.model.stages.
+
+    After a layer it works in place on the layer's result plus bias, and the activation adds the
+    shift; before a layer it makes an array of its own, and adds the shift itself.
+    """
+
+    keeps_moments = False
+
+    def __init__(self, layer, block, count):
+        self.layer = layer
+        self.number = layer.number
+        self.count = count  # of what moments are over: columns, or rows of all ranks
+        self.first = block.norm_first
+        self.columns = layer.columns
+        self.take = layer.take
+        self.arrays = layer.parameter_arrays
+        self.bias = self.name_of("shift")
+        self.clock = layer.clock
+        self.mine = self.columns.of(block.norm_width)
+
+    def name_of(self, name):
+        return indexed(name, self.number)
+
+    def forward(self, Z, given):
+        """Normalise Z (m, f_j)."""
+        ops = kernels.backend(Z)
+        gain, shift = (self.arrays[self.name_of(name)][self.mine] for name in ("gain", "shift"))
+        with self.clock("dense"):
+            out = Z
+            if self.first:
+                out = self.take(f"N{self.number}" if given.keep else "normed", *Z.shape)
+            else:
+                bias = self.arrays[self.layer.bias][self.mine]
+                ops.activate(Z, bias, first=self.mine.start, relu=False)
+                shift = np.zeros_like(gain)
+            mean, variance = self.moments(ops, Z, given.keep)
+            inv_std = 1 / np.sqrt(variance + EPSILON)
+            normal = self.take(f"normal{self.number}", *Z.shape) if given.keep else None
+            self.normalise(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
+        moments = (mean, variance) if self.keeps_moments else None
+        return out, partial(self._backward, normal, moments, inv_std, gain)
+
+    def _backward(self, normal, moments, inv_std, gain, G, gradient):
+        """The gradient of Z, in place of G; gradients of gain and shift go to `gradient`."""
+        ops = kernels.backend(G)
+        dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
+        with self.clock("dense"):
+            found = ops.layer_norm_backward_sums(G, normal, gain)
+            _, dgain[self.mine], dshift[self.mine] = found
+            if moments is not None:
+                self.keep(moments, gradient)
+            return self.back(ops, found, G, normal, inv_std, gain)
+
+    def absorb(self, gradient):
+        """Take from a gradient, summed over all ranks, what a step's backward wrote for this."""
+
+
+class LayerNorm(Norm):
+    """Moments over all columns of a row (Ba, Kiros and Hinton 2016, section 3)."""
+
+    def __init__(self, layer, block, rows):
+        super().__init__(layer, block, block.norm_width)
+
+    def moments(self, ops, Z, _):
+        row = self.columns.row
+        mean = ops.row_sum(Z)
+        row.allreduce(mean, "dense")
+        mean /= self.count
+        squares = ops.row_squares(Z, mean)
+        row.allreduce(squares, "dense")
+        return mean, squares / self.count
+
+    def normalise(self, ops):
+        return ops.layer_norm
+
+    def back(self, ops, found, G, normal, inv_std, gain):
+        sums = found[0]
+        self.columns.row.allreduce(sums, "dense")
+        return ops.layer_norm_backward(G, normal, inv_std, gain, sums / self.count, G)
+
+
+class BatchNorm(Norm):
+    """Moments over all rows of a column (Ioffe and Szegedy 2015, Algorithm 1).
+
+    An evaluation takes running ones: they are parameters "mean{l}" and "variance{l}" that no
+    gradient moves. In their place the gradient carries a step's own moments, of the first of the
+    ranks that share columns, to all ranks.
+    """
+
+    keeps_moments = True
+
+    def moments(self, ops, Z, training):
+        if not training:
+            return [self.arrays[self.name_of(name)][self.mine].astype(np.float64)
+                    for name in MOMENTS]
+        mean = ops.column_sum(Z)
+        self.columns.column.allreduce(mean, "dense")
+        mean /= self.count
+        squares = ops.column_squares(Z, mean)
+        self.columns.column.allreduce(squares, "dense")
+        return mean, squares / self.count
+
+    def normalise(self, ops):
+        return ops.batch_norm
+
+    def back(self, ops, found, G, normal, inv_std, gain):
+        means = np.concatenate([found[2], found[1]])
+        self.columns.column.allreduce(means, "dense")
+        means = (means / self.count).reshape(2, gain.size)
+        return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
+
+    def keep(self, moments, gradient):
+        """Write a step's moments to `gradient`, where `absorb` reads them on all ranks."""
+        if self.columns.column.rank == 0:
+            mean, variance = moments
+            variance = variance * (self.count / max(self.count - 1, 1))  # as PyTorch keeps it
+            for name, found in zip(MOMENTS, (mean, variance)):
+                gradient.arrays[self.name_of(name)][self.mine] = found
+
+    def absorb(self, gradient):
+        """Move the running moments, and leave 0 where the step's own were."""
+        for name in map(self.name_of, MOMENTS):
+            running = self.arrays[name]
+            found = gradient.arrays[name]
+            running += MOMENTUM * (found - running)
+            found[:] = 0
+
+
+NORMS = {"layer": LayerNorm, "batch": BatchNorm}

@@ -1,0 +1,63 @@
+"""The layer of GraphSAGE with the aggregator mean (Hamilton, Ying and Leskovec 2017, Algorithm 1).
+
+The concatenation of a vertex with the mean of its neighbours, times a matrix,
+is a sum of two products.
+"""
+from __future__ import annotations
+
+from functools import partial
+
+from hpgcn import kernels
+from hpgcn.model.layers.layer import Layer
+
+
+class SageMean(Layer):
+    """Z = H W_self + A H W_neighbour; see Layer.
+
+    A is divided by its row sums, 0 for a vertex without neighbours.
+    """
+
+    norm = "row"
+    self_loops = False
+    takes_AX = reads_self = halves = True
+
+    @classmethod
+    def shapes(cls, spec, number):
+        fan_in, fan_out = spec.layers[number]
+        return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
+
+    def forward(self, H, out, *, keep=False, AX=None):
+        own = self.self_rows(H, "part")
+        own = self.times_W(own, "W_self",
+                           self.take("own", self.rows_out, self.width_out, out.dtype))
+        T = AX
+        if self.spmm_first:
+            if T is None:
+                T = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
+                T = self.A.forward(H, out=T)
+            Z = self.times_W(T, "W_neighbour", out)
+        else:
+            Y = self.times_W(H, "W_neighbour", self.take("odd", self.rows_in, self.width_out))
+            Z = self.A.forward(Y, out=out)
+        with self.clock("dense"):
+            kernels.backend(Z).add(own, Z)
+        return Z, partial(self._backward, H, T)
+
+    def _backward(self, H, T, G, below, gradient):
+        whole = self.gathered(G, self.fan_out)
+        self.weight_gradient(gradient, "W_self", self.self_rows(H, "part"), whole)
+        own = None
+        if self.number:
+            own = self.times_W_transposed(whole, "W_self", "own", self.scale)
+        if not self.stores_AX:
+            dY = self.A.backward(G, out=self.take("odd", self.rows_in, G.shape[1]))
+            whole = self.gathered(dY, self.fan_out)
+        self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
+        if not self.number:
+            return None
+        if self.stores_AX:
+            dT = self.times_W_transposed(whole, "W_neighbour", "odd", self.scale)
+            G = self.A.backward(dT, out=self.take("even", self.rows_in, dT.shape[1]))
+        else:
+            G = self.times_W_transposed(whole, "W_neighbour", "even", self.scale)
+        return self.masked(self.add_self(own, G), below)

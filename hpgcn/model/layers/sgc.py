@@ -1,0 +1,35 @@
+"""The layer of SGC (Wu, Zhang, de Souza, Fifty, Yu and Weinberger 2019, equation 8)."""
+from __future__ import annotations
+
+from functools import partial
+
+from hpgcn.model.layers.layer import Layer
+
+
+class SimplifiedConvolution(Layer):
+    """Z = A^K H W + b, as A (... (A (H W))); see Layer."""
+
+    any_norm = halves = True
+    default_hops = 2
+
+    @classmethod
+    def products_of(cls, spec):
+        return spec.hops
+
+    def forward(self, H, out, *, keep=False):
+        Z = self.times_W(H, "W", self.take("odd", self.rows_in, self.width_out))
+        *others, last = self.hop.maps
+        for number, A in enumerate(others, 1):
+            name = "own" if number % 2 else "odd"
+            Z = A.forward(Z, out=self.take(name, self.hop.rows[number], self.width_out))
+        return last.forward(Z, out=out), partial(self._backward, H)
+
+    def _backward(self, H, G, below, gradient):
+        for number, A in reversed([*enumerate(self.hop.maps)]):
+            name = "own" if number % 2 else "odd"
+            G = A.backward(G, out=self.take(name, self.hop.rows[number], self.width_out))
+        G = self.gathered(G, self.fan_out)
+        self.weight_gradient(gradient, "W", H, G)
+        if not self.number:
+            return None
+        return self.times_W_transposed(G, "W", "even", self.scale, below)

@@ -1,0 +1,1 @@
+"""External partitioners, each run in a child process."""

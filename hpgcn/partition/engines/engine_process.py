@@ -1,0 +1,137 @@
+"""Runs an engine in a child process with limits: partitioners crash, and exit, on bad input."""
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+
+import numpy as np
+
+from hpgcn.errors import InternalError, MissingError, StorageError
+from hpgcn.graphs.partition import check_parts
+from hpgcn.partition.engines.engine_registry import ENGINES
+from hpgcn.runtime import signals
+from hpgcn.runtime.advice import install_command
+from hpgcn.runtime.machine import available_memory, child_environment
+from hpgcn.runtime.temporary import temporary_folder
+
+OUT_OF_MEMORY = (
+    "bad_alloc", "memoryerror", "cannot allocate memory", "memory allocation failed",
+    "out of memory", "pthread_create", "max_allowed_parallelism cannot be 0",
+)  # the last two: no thread can be started
+
+
+def run_engine(name, arrays, settings, *, time_limit, memory):
+    """Run one engine; return its part vector, (n,) int32, and its own count of the volume or None.
+
+    Arrays and settings are those of `engine_registry`; the child is killed after
+    `time_limit` seconds, and has `memory` bytes of address space (None: 80% of what is available).
+    Raises MissingError if the engine is not installed, StorageError if its input could not be
+    written to the temporary folder, and InternalError if it crashed, ended the process, ran out of
+    memory or time, or returned no valid part vector.
+    """
+    if importlib.util.find_spec(ENGINES[name].module) is None:
+        raise _missing(name, "not installed")
+    memory = available_memory() * 4 // 5 if memory is None else memory
+    with ExitStack() as stack:
+        parent = tempfile.gettempdir()
+        try:
+            folder = stack.enter_context(temporary_folder(parent))
+            for key, array in arrays.items():
+                np.save(folder / f"{key}.npy", array)
+            settings = {**settings, "engine": name, "memory": int(memory)}
+            (folder / "settings.json").write_text(json.dumps(settings))
+        except OSError as error:
+            raise StorageError(f"{parent}: cannot write the input of {name}: "
+                               f"{error.strerror or error}") from error
+        code = _spawn(name, folder, time_limit)
+        if code != 0:
+            raise _failure(name, code, folder, memory)
+        return _answer(name, folder, arrays["weights"].size, settings["k"])
+
+
+def engine_version(name):
+    """Return the version of an installed engine, empty if unknown."""
+    try:
+        return importlib.metadata.version(ENGINES[name].package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _spawn(name, folder, time_limit):
+    # -P: the working folder, which may hold a folder named hpgcn, stays off the module path
+    command = [sys.executable, "-P", "-m", "hpgcn.partition.engines.child", str(folder),
+               str(os.getpid())]
+    with open(folder / "log", "wb") as log:
+        try:
+            # a scheduler sends SIGUSR1 to every process, but it is meant for the run
+            with signals.blocked(signal.SIGUSR1):
+                child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                         env=child_environment(), start_new_session=True)
+        except OSError as error:
+            raise InternalError(f"{name}: cannot start a child process: "
+                                f"{error.strerror}") from error
+        try:
+            return child.wait(time_limit)
+        except subprocess.TimeoutExpired:
+            raise InternalError(f"{name} did not finish within its time limit of "
+                                f"{time_limit:g} s") from None
+        finally:
+            if child.returncode is None:  # past its limit, or we were interrupted
+                child.kill()
+                child.wait()
+
+
+def _failure(name, code, folder, memory):
+    """Return the error that tells why the child ended with a code other than 0."""
+    log = (folder / "log").read_text(errors="replace")
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    kind = ""
+    cause = f"exited with code {code}"
+    if (folder / "failure.json").exists():
+        failure = json.loads((folder / "failure.json").read_text())
+        kind = failure["kind"]
+        cause = f"failed with {kind}: {_one_line(failure['message'])}"
+    elif code < 0:
+        cause = f"was killed by signal {-code} ({signal.strsignal(-code)})"
+    if kind in ("ImportError", "ModuleNotFoundError"):
+        return _missing(name, cause)
+
+    advice = ""
+    evidence = " ".join([cause, *lines[-5:]]).lower()
+    if any(sign in evidence for sign in OUT_OF_MEMORY):
+        cause = f"ran out of memory under a limit of {memory / 2**30:.2f} GiB: it {cause}"
+        advice = "; the methods random and block need less"
+    elif code == -signal.SIGKILL:
+        cause += ", perhaps because the machine ran out of memory"
+    last_line = f" (its last line: {_one_line(lines[-1])})" if lines else ""
+    return InternalError(f"{name} {cause}{last_line}{advice}")
+
+
+def _answer(name, folder, n, k):
+    try:
+        part = np.load(folder / "part.npy")
+        volume = json.loads((folder / "volume.json").read_text())
+        return check_parts(part, k, n=n, where=f"the answer of {name}"), volume
+    except FileNotFoundError:
+        raise InternalError(f"{name} ended the process without an answer") from None
+    except (OSError, ValueError, EOFError) as error:  # a DataError is a ValueError
+        raise InternalError(f"{name} went wrong: {_one_line(str(error))}") from error
+
+
+def _missing(name, why):
+    """Return the error about an engine that is not there, with the command that installs it."""
+    engine = ENGINES[name]
+    return MissingError(f"partitioning with {name} needs {engine.module}: "
+                        f"{install_command(engine.extra)} ({why})")
+
+
+def _one_line(text, width=200):
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= width else text[:width - 3] + "..."

@@ -1,0 +1,1 @@
+"""Partitions of nonzeros, and their refinement."""

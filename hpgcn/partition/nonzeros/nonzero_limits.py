@@ -1,0 +1,80 @@
+"""Keep parts within their limits of rows and of nonzeros, at the least cost that one pass finds."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+from hpgcn.partition.nonzeros.nonzero_state import PART, PINS, move, pins_of, slots, touches
+
+COSTS = 5  # passes: moves that save most come first; a unit has two nets, which cost -2 to 2 rows
+
+
+def keep_limits(state):
+    """Move owners, then nonzeros, out of parts that have more of them than their room.
+
+    Rows come first: nonzeros follow into the room that is left. A part stays too large only by
+    less than a unit, a pair of nonzeros at most, where no other part has room for one.
+    """
+    for pass_ in range(COSTS + 1):
+        if state.rows.max() > state.room[1]:
+            shed(state, True, min(pass_, COSTS - 1) - 2, pass_ < COSTS)
+    for pass_ in range(COSTS):
+        if state.load.max() > state.room[0]:
+            shed(state, False, pass_ - 2, True)
+
+
+@jit()
+def shed(s, owners, most, light):
+    """Offer each unit of the parts that are too large the cheapest part with room.
+
+    Parameters
+    ----------
+    s : State
+    owners : bool
+        Move owners out of parts with too many rows; else nonzeros out of parts with too much
+        weight.
+    most : int
+        Rows that a move may cost: nets that the new part gains, less those that the old one loses.
+    light : bool
+        Whether owners need room for their weight, too.
+    """
+    first, end = (s.owners, s.part.size) if owners else (0, s.owners)
+    for e in range(first, end):
+        p = np.int64(s.part[e])
+        over = s.rows[p] > s.room[1] if owners else s.load[p] > s.room[0]
+        if not over:
+            continue
+        leaving = np.int64(0)
+        for side in range(2):
+            leaving += pins_of(s, np.int64(s.ends[e, side]), p) == 1
+        if -leaving > most:
+            continue
+        best = np.int64(-1)
+        least = most + 1
+        for side in range(2):
+            at, last, _ = slots(s, np.int64(s.ends[e, side]))
+            other = np.int64(s.ends[e, 1 - side])
+            while at < last:
+                q = np.int64(s.places[at, PART])
+                if s.places[at, PINS] > 0 and _has_room(s, e, p, q, owners, light):
+                    cost = np.int64(not touches(s, other, q)) - leaving
+                    if cost < least or (cost == least and best >= 0 and s.load[q] < s.load[best]):
+                        best = q
+                        least = cost
+                at += 1
+        if best < 0 and 2 - leaving <= most:  # a part that neither net touches
+            for q in range(s.load.size):
+                if _has_room(s, e, p, q, owners, light) and (
+                        best < 0 or s.load[q] < s.load[best]):
+                    best = q
+        if best >= 0:
+            move(s, e, best)
+
+
+@jit()
+def _has_room(s, e, p, q, owners, light):
+    """Whether part q may take a unit of part p: it has room, or is left smaller than p was."""
+    if q == p or (owners and s.rows[q] >= s.room[1]):
+        return False
+    load = s.load[q] + s.weight[e]
+    return not light or load <= s.room[0] or (not owners and load < s.load[p])

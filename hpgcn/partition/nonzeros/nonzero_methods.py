@@ -1,0 +1,106 @@
+"""Methods that give each nonzero a holder, and each row an owner; then both are refined."""
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.partition.partition_request import Parts, run
+from hpgcn.partition.rows.partition_model import column_nets, entry_rows, holders
+
+
+def cover(rows, weights, request):
+    """Seek owners by hypergraph, then for each pair of parts the fewest rows and sums.
+
+    Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
+    40(4), 2018).
+    """
+    from hpgcn.parallel.cover import balanced_cover  # brings Numba
+
+    offsets, pins = column_nets(rows)
+    parts = run({"offsets": offsets, "pins": pins}, weights, request)
+    number = entry_rows(rows)
+    reader, owner = parts.part[number], parts.part[rows.indices]
+    loads = np.bincount(reader, minlength=request.k)
+    share = 1 + min(request.epsilon, request.k - 1.0)  # k: all in one part
+    limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
+    across = np.flatnonzero(reader != owner)
+    entries = (array[across] for array in (number, rows.indices, reader, owner))
+    summed = across[balanced_cover(*entries, loads, limit)]
+    holder = reader.copy()
+    holder[summed] = owner[summed]
+    return _refined(rows, request, parts, holder, parts.part)
+
+
+def medium_grain(rows, weights, request):
+    """Let each nonzero go with its row or its column, whichever is shorter; seek their parts.
+
+    A net for each row and each column, as many pins as the column nets have. The diagonal goes with
+    the row, and owns it (Pelt and Bisseling, IPDPS 2014).
+    """
+    n = weights.size
+    number = entry_rows(rows)
+    columns = rows.indices
+    of_row, of_column = np.diff(rows.indptr), np.bincount(columns, minlength=n)
+    by_row = (of_row[number] <= of_column[columns]) | (number == columns)
+    groups, group = np.unique(np.where(by_row, number, n + columns.astype(np.int64)),
+                              return_inverse=True)
+    grouped = np.bincount(group) + np.where(groups < n, request.w0, 0)
+    return _by_groups(rows, request, group, grouped)
+
+
+def fine_grain(rows, weights, request):
+    """Seek a part for each nonzero alone; a net for each row and each column.
+
+    Catalyurek and Aykanat, IPDPS 2001.
+    """
+    weights = 1 + request.w0 * (entry_rows(rows) == rows.indices)
+    return _by_groups(rows, request, np.arange(rows.nnz), weights)
+
+
+def vertex_cut(rows, weights, request):
+    """Deal edges to parts so that vertices lie in few (Libra); owners are the roots."""
+    return _by_edges(rows, request, None)
+
+
+def expansion(rows, weights, request):
+    """Grow parts around few vertices; each takes the edges between those that it has reached."""
+    from hpgcn.partition.nonzeros.expansion import expand  # brings Numba
+
+    return _by_edges(rows, request, expand)
+
+
+def _by_edges(rows, request, deal):
+    from hpgcn.partition.nonzeros import cut_edges as cuts  # brings Numba
+
+    edge_part, owner = cuts.vertex_cut(request.graph, request.k, seed=request.seed, deal=deal)
+    holder = holders(request.graph, rows, edge_part, owner)
+    return _refined(rows, request, Parts(owner), holder, owner)
+
+
+def _by_groups(rows, request, group, weights):
+    """Seek the part of each group of nonzeros, (nnz,) numbers, by nets of rows and of columns."""
+    number = entry_rows(rows)
+    n = rows.shape[0]
+    lines = np.concatenate([rows.indices, n + number.astype(np.int64)])
+    # each group is in a net once
+    nets = sp.csr_array((np.ones(lines.size, bool), (lines, np.tile(group, 2))),
+                        shape=(2 * n, weights.size))
+    sizes = np.diff(nets.indptr)
+    kept = sizes > 1
+    arrays = {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
+    parts = run(arrays, weights, request)
+    holder = parts.part[group]
+    return _refined(rows, request, parts, holder, holder[number == rows.indices])
+
+
+def _refined(rows, request, parts, holder, owner):
+    """Refine holders and owners, if that is asked, and put them into Parts."""
+    epsilon = parts.epsilon
+    if request.refine and request.k > 1:
+        from hpgcn.partition.nonzeros.refine_nonzeros import refine_nonzeros
+
+        epsilon = request.epsilon
+        holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
+                                        request.seed)
+    return Parts(owner, parts.engine, epsilon, parts.statistics, holder)

@@ -1,0 +1,300 @@
+"""Moves of nonzeros between parts: passes that accept or refuse them."""
+from __future__ import annotations
+
+import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
+
+from hpgcn.kernels.entries import mix
+from hpgcn.kernels.jit import jit
+from hpgcn.partition.nonzeros.nonzero_state import (
+    AFTER,
+    AT,
+    HEAD,
+    LAM,
+    PART,
+    PINS,
+    move,
+    pins_of,
+    place,
+    slots,
+    touches,
+)
+
+TRIES = 4  # parts that are looked at for a unit whose nets share none
+LARGE = 8  # units: larger groups are tried in proportion less often, a pass costs the same
+HALF = np.uint64(32)
+
+
+@jit()
+def vacate(s, seed, turn, heat, most):
+    """Offer each net to leave each part where it has few units; return how many left.
+
+    Each unit goes to a part that both of its nets touch, or follows its other net's last unit, or
+    lets one of the nets enter a part of the other. All of it happens with probability
+    exp(-nets that parts gain / heat), or not at all. No part grows beyond its room.
+
+    most : int
+        Units that a net may have in a part that it leaves.
+    """
+    key = mix(mix(np.uint64(seed)) + np.uint64(turn))
+    chosen = np.empty(most, np.int64)
+    targets = np.empty(most, np.int64)
+    inside = np.empty(s.held.shape[1], np.uint64)  # parts that the net touches, or is to enter
+    left = 0
+    for net in range(s.held.shape[0]):
+        if s.nets[net, LAM] == 1:
+            continue
+        first, end, _ = slots(s, net)
+        for at in range(end - 1, first - 1, -1):
+            pins = np.int64(s.places[at, PINS])
+            if not 0 < pins <= most:
+                continue
+            p = np.int64(s.places[at, PART])
+            bits = mix(key + np.uint64(at))
+            rise = np.int64(0)
+            if heat > 0:
+                rise = np.int64(-heat * np.log(1 - np.float64(bits >> np.uint64(11)) * 2.0**-53))
+            weight, owner = _weigh(s, at, chosen)
+            inside[:] = s.held[net]
+            cost = np.int64(-1)
+            for i in range(pins):
+                link = chosen[i]
+                other = np.int64(s.ends[link >> 1, 1 - (link & 1)])
+                bits = mix(bits)
+                q = _shared(s, other, p, weight, owner, inside, bits)
+                if q < 0:
+                    cost += 1
+                    q = _either(s, net, other, p, weight, owner, bits)
+                    if q < 0:
+                        cost = rise + 1
+                        break
+                    inside[q >> 6] |= np.uint64(1) << np.uint64(q & 63)
+                cost -= s.places[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
+                if cost > rise + 1:
+                    break
+                targets[i] = q
+            if cost > rise:
+                continue
+            for i in range(pins):
+                move(s, chosen[i] >> 1, targets[i])
+            left += 1
+    return left
+
+
+@jit()
+def _weigh(s, at, chosen):
+    """List the links of the units at a place; return their weight, and how many are owners."""
+    weight = owner = np.int64(0)
+    size = 0
+    link = s.places[at, HEAD]
+    while link >= 0:
+        e = link >> 1
+        chosen[size] = link
+        size += 1
+        weight += s.weight[e]
+        owner += e >= s.owners
+        link = s.links[link, AFTER]
+    return weight, owner
+
+
+@jit()
+def _fits(s, q, p, weight, owner):
+    return (q != p and s.load[q] + weight <= s.room[0]
+            and (not owner or s.rows[q] + owner <= s.room[1]))
+
+
+@jit()
+def _shared(s, other, p, weight, owner, inside, bits):
+    """Return a part with room that is inside and that the other net touches, not p; -1 if none."""
+    words = inside.size
+    word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
+    turned = bits & np.uint64(63)  # the first bit to look at
+    for _ in range(words):
+        both = inside[word] & s.held[other, word]
+        both = both >> turned | both << (np.uint64(64) - turned & np.uint64(63))
+        while both:
+            q = 64 * word + np.int64(np.uint64(trailing_zeros(both)) + turned & np.uint64(63))
+            if _fits(s, q, p, weight, owner):
+                return q
+            both &= both - np.uint64(1)
+        word = word + 1 if word + 1 < words else 0
+    return np.int64(-1)
+
+
+@jit()
+def _either(s, net, other, p, weight, owner, bits):
+    """Return the part of some unit of one of two nets, with room, and not p; -1 if none is seen."""
+    for _ in range(TRIES):
+        bits = mix(bits)
+        some = net if bits & np.uint64(1) or s.nets[other, LAM] == 1 else other
+        q = _drawn(s, some, bits)
+        if _fits(s, q, p, weight, owner):
+            return q
+    return np.int64(-1)
+
+
+@jit()
+def _drawn(s, net, bits):
+    """Return the part of some unit of a net."""
+    size = np.uint64(s.start[net + 1] - s.start[net])
+    return np.int64(s.part[s.members[s.start[net] + np.int64((bits >> HALF) * size >> HALF)]])
+
+
+@jit()
+def _gather(s, net, p, q, near, chosen):
+    """Take the units of a net in part p, or those alone whose other net is near q; count them."""
+    size = 0
+    link = s.places[place(s, net, p), HEAD]
+    while link >= 0:
+        e = link >> 1
+        if not near or touches(s, np.int64(s.ends[e, 1 - (link & 1)]), q):
+            chosen[size] = e
+            size += 1
+        link = s.links[link, AFTER]
+    return size
+
+
+@jit()
+def _follows(s, net, p, q, entering, leaving):
+    """Whether the owner of a net's vertex, its last unit in p, had better go along to part q."""
+    n = s.part.size - s.owners
+    v = net if net < n else net - n
+    if s.part[s.owners + v] != p:
+        return False, entering, leaving
+    twin = v if net != v else n + v
+    enters = not touches(s, twin, q)
+    leaves = 1 + np.int64(pins_of(s, twin, p) == 1)
+    if enters >= leaves:
+        return False, entering, leaving
+    return True, entering + enters, leaving + leaves
+
+
+@jit()
+def _change(s, net, p, q, chosen, size):
+    """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
+
+    Owners that would stay behind alone are chosen, too, as long as q may own more.
+    Returns nets entering and leaving, how many units are chosen, and how many of them are owners.
+    """
+    n = s.part.size - s.owners
+    entering = np.int64(not touches(s, net, q))
+    leaving = np.int64(0)
+    total = size
+    owners = np.int64(0)
+    for i in range(size):
+        owners += chosen[i] >= s.owners
+    own = owners > 0
+    room = s.room[1] - s.rows[q]
+    for i in range(size):
+        e = chosen[i]
+        other = np.int64(s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1])
+        entering += not touches(s, other, q)
+        pins = pins_of(s, other, p)
+        leaving += pins == 1
+        if pins == 2 and e < s.owners and owners < room:
+            along, entering, leaving = _follows(s, other, p, q, entering, leaving)
+            if along:
+                chosen[total] = s.owners + (other if other < n else other - n)
+                total += 1
+                owners += 1
+    left = pins_of(s, net, p) - size
+    leaving += left == 0
+    if left == 1 and not own and owners < room:
+        along, entering, leaving = _follows(s, net, p, q, entering, leaving)
+        if along:
+            chosen[total] = s.owners + (net if net < n else net - n)
+            total += 1
+            owners += 1
+    return entering, leaving, total, owners
+
+
+@jit()
+def sweep(s, seed, turn, heat, price, limit, everyone):
+    """Offer units a move, alone or with others of a net: everyone, or those of parts too large.
+
+    It is made with probability exp(-cost / heat), where the cost are the nets that parts gain less
+    `price` times the excess that a part loses. No part grows beyond its room, or, unless by owners
+    alone, beyond a weight of `limit`.
+    """
+    k = np.uint64(s.load.size)
+    key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
+    largest = np.int64(0)
+    for net in range(s.start.size - 1):
+        largest = max(largest, s.start[net + 1] - s.start[net])
+    chosen = np.empty(2 * (1 + largest), np.int64)
+    for e in range(s.part.size):
+        p = np.int64(s.part[e])
+        excess = max(0, s.load[p] - s.room[0])
+        excess_rows = max(0, s.rows[p] - s.room[1])
+        inner = s.nets[s.ends[e, 0], LAM] == s.nets[s.ends[e, 1], LAM] == 1
+        if excess == excess_rows == 0 and (inner or not everyone):
+            continue
+        bits = mix(key + np.uint64(e))
+        more = mix(bits)
+        chance = np.float64(more >> np.uint64(11)) * 2.0**-53
+        kind = bits & np.uint64(3)  # 0, 1: alone; 2: all of a net; 3: near ones
+        net = np.int64(s.ends[e, bits >> np.uint64(2) & np.uint64(1)])
+        if bits >> np.uint64(4) & np.uint64(3):
+            seen = np.int64(s.ends[e, bits >> np.uint64(3) & np.uint64(1)])
+            q = _drawn(s, seen, bits)
+        else:
+            q = np.int64((bits >> HALF) * k >> HALF)
+        if q == p or s.load[q] >= s.room[0]:
+            continue
+        size = 1
+        chosen[0] = e
+        if kind >= 2:
+            pins = pins_of(s, net, p)
+            if chance * pins > LARGE:
+                continue
+            chance *= max(1, pins / LARGE)
+            size = _gather(s, net, p, q, kind == 3, chosen)
+            if size == 0:
+                continue
+        entering, leaving, size, owners = _change(s, net, p, q, chosen, size)
+        weight = np.int64(0)
+        for i in range(size):
+            weight += s.weight[chosen[i]]
+        full = s.room[0] if owners == size else limit
+        if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.room[1]):
+            continue
+        cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
+        if cost <= 0 or (heat > 0 and chance < np.exp(-cost / heat)):
+            for i in range(size):
+                move(s, chosen[i], q)
+
+
+@jit()
+def spread(s, sent, order, both):
+    """Deal owners anew among parts that hold their rows and columns, so that the busier sends less.
+
+    sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
+    vertex are one net. Returns how many changed.
+    """
+    n = s.part.size - s.owners
+    changed = 0
+    for v in order:
+        p = np.int64(s.part[s.owners + v])
+        shift = s.nets[v, LAM] - 2  # rows sent by the owner, less the sum that others send
+        if shift <= 0 or pins_of(s, v, p) == 1 or (not both and pins_of(s, n + v, p) == 1):
+            continue
+        best = p
+        least = sent[p]
+        first, end, _ = slots(s, v)
+        for at in range(first, end):
+            q = np.int64(s.places[at, PART])
+            if q == p or s.places[at, PINS] == 0 or s.rows[q] >= s.room[1]:
+                continue
+            if s.load[q] + s.weight[s.owners + v] > s.room[0]:
+                continue
+            if not both and not touches(s, n + v, q):
+                continue
+            if max(sent[q] + shift, sent[p] - shift) < least:
+                best = q
+                least = max(sent[q] + shift, sent[p] - shift)
+        if best != p:
+            move(s, s.owners + v, best)
+            sent[p] -= shift
+            sent[best] += shift
+            changed += 1
+    return changed

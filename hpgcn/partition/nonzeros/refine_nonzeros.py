@@ -1,0 +1,194 @@
+"""Refinement of nonzeros' holders and rows' owners by simulated annealing: fewer rows and sums.
+
+Every nonzero touches two nets: its column, whose row of H each holder must have, and its row, whose
+partial sums all holders send to the owner. A net that lies in lam parts costs lam - 1 rows, if its
+owner is among them. Of a symmetric pattern (i, j) and (j, i) stay together: they touch the same two
+vertices, so a column and its row are one net, at twice the price.
+
+A nonzero that moves alone rarely saves anything: its nets stay behind. So what moves first are all
+that a net has in a part, where these are few, each to where its two nets are already; then the net
+is gone from there. Downhill alone that ends soon, so it happens at random, ever less often uphill
+(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.graphs.reordering import random_order
+from hpgcn.partition.nonzeros.nonzero_limits import keep_limits
+from hpgcn.partition.nonzeros.nonzero_moves import spread, sweep, vacate
+from hpgcn.partition.nonzeros.nonzero_state import LAM, state_of
+from hpgcn.partition.partition_request import ROWS
+from hpgcn.partition.quality import touched
+from hpgcn.partition.rows.partition_model import entry_rows
+
+WORK = 180_000_000  # places of nets in parts that are looked at in all
+MOST, FEWEST = 400, 4  # turns that cool down
+SLOW = 100  # turns from which on units move alone, too
+LAST = 4  # turns downhill alone
+PATIENCE = 40  # more, at most, while a part is too large
+PRICE, DEARER = 0.05, 1.2  # of a nonzero or a row too many, in rows; its growth while there are any
+SLACK = 0.5  # of the room above the mean, taken by nonzeros while a part is too large
+LARGEST = 16  # units of a net that leave a part together
+SPREADS = 20  # passes over owners, at most
+PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
+HOT, WARM = 1.0, 0.5  # heat of the first turn, and after pairs
+COOLER = 0.3  # heat of units alone, in that of nets
+
+
+def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
+    """Lower the rows and partial sums that a product sends; return holders and owners.
+
+    Parameters
+    ----------
+    rows : csr_array (n, n)
+        Pattern with a full diagonal, as `hpgcn.partition.rows.partition_model.pattern`.
+    holder : (nnz,) integers
+        Part of each entry; on the diagonal `owner` counts.
+    owner : (n,) integers
+    k : int
+    epsilon : float
+        A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row that it owns,
+        and own (1 + ROWS) times the mean of rows, or the next whole number above the mean. Parts
+        that begin with more lose it, at any cost in rows and sums.
+    w0, seed : int
+
+    Returns
+    -------
+    holder : (nnz,) int32
+    owner : (n,) int32
+        The same input gives the same output; one thread. Never more rows and sums than given,
+        where what is given keeps within the limits.
+    """
+    owner = np.asarray(owner, np.int32)
+    if k == 1:
+        return np.zeros(rows.nnz, np.int32), owner
+    holder = np.where(entry_rows(rows) == rows.indices, owner[rows.indices], holder)
+    holder = holder.astype(np.int32, copy=False)
+    total = rows.nnz + w0 * owner.size
+    epsilon = min(epsilon, k - 1.0)  # which allows all in one part
+    room = np.array([max((1 + epsilon) * total / k, -(-total // k)),
+                     max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
+    refined = holder, owner
+    for nets, heat, work in _stages(rows):
+        weight = nets.weight.copy()
+        weight[-owner.size:] += w0
+        state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, room)
+        _anneal(state, seed, heat, work)
+        refined = nets.entries(state.part)
+    keep_limits(state)
+    _even_out(state, nets, seed)
+    refined = nets.entries(state.part)
+
+    owned = np.bincount(owner, minlength=k)
+    fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= room
+    if fits.all() and _held(rows, *refined, k) > _held(rows, holder, owner, k):
+        return holder, owner
+    return refined
+
+
+def _held(rows, holder, owner, k):
+    """Count the columns and rows that parts hold entries of: what is sent, but for a constant."""
+    return sum(each.nnz for each in touched(rows, owner, k, holder))
+
+
+class Nets:
+    """Units that are dealt to parts, and the nets that they touch: `ends` of nonzero_moves.State.
+
+    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i); then one for each
+    vertex, whose part owns it. Nets are n columns, or vertices, and n rows, or nets of an owner
+    alone.
+    """
+
+    def __init__(self, rows, paired):
+        n, _ = rows.shape
+        self.paired = paired
+        self.rows, self.columns = entry_rows(rows), rows.indices
+        self.off = np.flatnonzero(self.rows != self.columns)
+        i, j = self.rows[self.off], self.columns[self.off]
+        if paired:
+            keys = np.minimum(i, j).astype(np.int64) * n + np.maximum(i, j)
+            _, self.first, self.unit, weight = np.unique(
+                keys, return_index=True, return_inverse=True, return_counts=True)
+        else:
+            self.first = self.unit = np.arange(self.off.size)
+            weight = np.ones(self.off.size, np.int64)
+        vertices = np.arange(n)
+        ends = [np.concatenate([j[self.first], vertices]),
+                np.concatenate([i[self.first] + (0 if paired else n), n + vertices])]
+        self.ends = np.stack(ends, axis=1).astype(np.int32)
+        self.weight = np.concatenate([weight, np.ones(n, np.int64)])
+
+    def units(self, holder, owner):
+        """Return the part of each unit, (u,) int32, of holders of entries and owners of rows."""
+        return np.concatenate([holder[self.off[self.first]], owner]).astype(np.int32)
+
+    def entries(self, part):
+        """Return the holder of each entry and the owner of each row, int32, of parts of units."""
+        split = self.first.size
+        owner = part[split:].copy()
+        holder = owner[self.rows]
+        holder[self.off] = part[:split][self.unit]
+        return holder, owner
+
+    def sent(self, state):
+        """Count the rows and sums that each part sends in a product, (k,) int64."""
+        k = state.load.size
+        owner = state.part[state.owners:]
+        n = owner.size
+        pulled = np.bincount(owner, state.nets[:n, LAM] - 1, k).astype(np.int64)
+        lines = state.ends if self.paired else state.ends[:, 1:]
+        keys = lines.astype(np.int64) * k + state.part[:, None]
+        keys = np.unique(keys[lines < n] if self.paired else keys)
+        return pulled + np.bincount(keys % k, minlength=k) - state.rows
+
+
+def _stages(rows):
+    """Yield nets, how hot the first turn over them is, and how many places are looked at.
+
+    Where most entries have one across the diagonal, both move together first, even if the pattern
+    is not symmetric: half as many units, and a vertex' row and column stay together.
+    """
+    paired = Nets(rows, True)
+    arcs, pairs = paired.off.size, paired.first.size
+    if arcs == 2 * pairs:
+        yield paired, HOT, WORK
+    elif arcs > PAIRED * pairs:
+        yield paired, HOT, WORK // 2
+        yield Nets(rows, False), WARM, WORK // 2
+    else:
+        yield Nets(rows, False), HOT, WORK
+
+
+def _anneal(state, seed, cool, work):
+    """Let nets leave parts, and single units, at ever less cost, until no part is too large.
+
+    Units alone move where there is time for it: at few turns they would take most, and gain little.
+    """
+    turns = int(np.clip(work // len(state.places), FEWEST, MOST))
+    everyone = turns >= SLOW
+    hot = cool * min(1, turns / SLOW)
+    room = state.room.copy()
+    mean = state.load.mean()
+    tight = np.array([max(mean + SLACK * (room[0] - mean), np.ceil(mean)), room[1]], np.int64)
+    price = PRICE
+    for turn in range(turns + LAST + PATIENCE):
+        over = state.load.max() > room[0] or state.rows.max() > room[1]
+        if turn >= turns + LAST and not over:
+            break
+        heat = hot * max(0, 1 - turn / turns)
+        state.room[:] = tight if over else room  # owners must find room
+        vacate(state, seed, turn, heat, LARGEST)
+        state.room[:] = room
+        if over or everyone:
+            sweep(state, seed, turn, COOLER * heat, price, tight[0] if over else room[0], everyone)
+        price = price * DEARER if over else PRICE
+
+
+def _even_out(state, nets, seed):
+    """Deal owners anew where that costs nothing, so that the busiest part sends less."""
+    n = state.part.size - state.owners
+    sent = nets.sent(state)
+    for turn in range(SPREADS):
+        if not spread(state, sent, random_order(n, seed + turn), nets.paired):
+            break

@@ -1,0 +1,51 @@
+"""What a method of partitioning is asked, what it answers, and how it runs an engine."""
+from __future__ import annotations
+
+from collections import namedtuple
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpgcn.parallel.layout import cut_evenly
+from hpgcn.partition.engines.engine_process import run_engine
+
+MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
+MAX_ENGINE_SEED = 2**31 - 1
+ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have holders of their own
+
+
+# what `make_partition` was asked for, checked
+Request = namedtuple("Request", "graph k engine epsilon w0 seed time_limit memory threads refine")
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What a method returns."""
+
+    part: np.ndarray  # (n,) int32
+    engine: str | None = None  # that found it; None where none was needed
+    epsilon: float = 0.0  # imbalance that was allowed
+    statistics: dict = field(default_factory=dict)  # what it counted itself
+    holder: np.ndarray | None = None  # (nnz,) int32, of the entries of A + I
+
+
+def run(arrays, weights, request):
+    """Run the engine of a request, unless there is nothing to decide."""
+    k = request.k
+    n = weights.size
+    if k == 1:
+        return Parts(np.zeros(n, np.int32))
+    if k == n:
+        return Parts(np.arange(n, dtype=np.int32))
+    if arrays["offsets"][-1] == 0:
+        return Parts(cut_evenly(weights, k))  # nothing to cut: balance alone
+
+    divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
+    arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31
+    epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
+    settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED,
+                "threads": request.threads}
+    part, volume = run_engine(request.engine, arrays, settings, time_limit=request.time_limit,
+                              memory=request.memory)
+    counted = {} if volume is None else {"engine_volume": volume}
+    return Parts(part, request.engine, epsilon, counted)

@@ -1,0 +1,120 @@
+"""Vertices to train on, dealt evenly: where the loss is on few rows, they are the last layer.
+
+Engines balance one weight. So vertices of parts that own too many of them move on, where that adds
+least to what is sent; then others move out of parts that have become too heavy.
+"""
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.reordering import random_order
+from hpgcn.kernels.jit import jit
+from hpgcn.partition.rows.partition_model import entry_rows
+from hpgcn.partition.rows.refine import add_pin, take_pin
+
+SHARE = 0.1  # vertices to train on that a part may own beyond the mean, or one if that is less
+ROUNDS = 32  # a vertex may cost one row in the first, then twice as many
+
+# Vertex v lies in the nets indices[indptr[v]:indptr[v + 1]]. From first[j] on, net j lists the
+# lam[j] parts that it touches, and its pins in each.
+Nets = namedtuple("Nets", "indptr indices first touched pins lam")
+
+
+def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
+    """Move owners until no part owns too many vertices to train on; return them, (n,) int32.
+
+    Parameters
+    ----------
+    rows : csr_array (n, n)
+        Pattern with a full diagonal, as `hpgcn.partition.rows.partition_model.pattern`.
+    part : (n,) int32
+        Owners. They hold their rows whole, unless `holder` says otherwise.
+    holder : (nnz,) int32, or None
+        Of each entry of the pattern, the owner on the diagonal.
+    k : int
+    weights : (n,) int64
+        Of what moves with an owner. Parts that the moves make heavier than (1 + epsilon) of the
+        mean, or than the heaviest of `part`, pass other vertices on.
+    epsilon : float
+    train : (n,) bool
+    seed : int
+        Keys the order in which vertices are visited.
+    """
+    part = part.copy()
+    mean = np.count_nonzero(train) / k
+    most = int(mean + max(1, SHARE * mean))
+    load = np.bincount(part, weights, k).astype(np.int64)
+    heaviest = max(int((1 + epsilon) * load.sum() / k), int(load.max()))
+    nets = _nets(rows, part, holder, k)
+    _pass_on(nets, part, train, train.astype(np.int64), most, k, seed)
+    _pass_on(nets, part, ~train, np.asarray(weights, np.int64), heaviest, k, seed)
+    return part
+
+
+def _nets(rows, part, holder, k):
+    """Count the pins of every net: columns where rows are whole, else columns and rows."""
+    n = part.size
+    number = entry_rows(rows)
+    if holder is None:
+        indptr, indices = rows.indptr.astype(np.int64), rows.indices
+        lines, parts, total = indices, part[number], n
+    else:
+        indptr = 2 * np.arange(n + 1)
+        indices = np.stack([np.arange(n), np.arange(n, 2 * n)], axis=1).ravel()
+        lines, parts, total = np.concatenate([rows.indices, n + number]), np.tile(holder, 2), 2 * n
+    keys, pins = np.unique(lines.astype(np.int64) * k + parts, return_counts=True)
+    lam = np.bincount(keys // k, minlength=total).astype(np.int32)
+    size = np.bincount(indices, minlength=total)
+    first = run_offsets(np.minimum(lam + size, k) + 1)  # a move adds a part before it takes one
+    place = np.repeat(first[:-1] - run_offsets(lam)[:-1], lam) + np.arange(keys.size)
+    nets = Nets(indptr, indices, first, *np.zeros((2, first[-1]), np.int32), lam)
+    nets.touched[place] = keys % k
+    nets.pins[place] = pins
+    return nets
+
+
+def _pass_on(nets, part, moving, sizes, limit, k, seed):
+    """Let vertices leave parts whose sizes add up to more than a limit, the cheapest first."""
+    load = np.bincount(part, sizes, k).astype(np.int64)
+    for turn in range(ROUNDS):
+        if load.max(initial=0) <= limit:
+            break
+        order = random_order(part.size, seed + turn)
+        _sweep(nets, part, order[moving[order]], sizes, load, limit, 2.0**turn,
+               np.zeros(k, np.int64))
+
+
+@jit()
+def _sweep(s, part, order, sizes, load, limit, price, counted):
+    """Move vertices, in this order, to the part where they cost least, if that is below a price."""
+    for v in order:
+        p = part[v]
+        size = sizes[v]
+        if load[p] <= limit:
+            continue
+        last = 0  # nets of which v is the last pin in p
+        begin, end = s.indptr[v], s.indptr[v + 1]
+        for t in range(begin, end):
+            net = s.indices[t]
+            for at in range(s.first[net], s.first[net] + s.lam[net]):
+                counted[s.touched[at]] += 1
+                last += s.touched[at] == p and s.pins[at] == 1
+        best = p
+        least = np.inf
+        for q in range(load.size):
+            cost = end - begin - counted[q] - last
+            if q != p and load[q] + size <= limit and (
+                    cost < least or (cost == least and load[q] < load[best])):
+                best = q
+                least = cost
+            counted[q] = 0
+        if least <= price * size:
+            for t in range(begin, end):
+                add_pin(s.indices[t], best, s.first, s.touched, s.pins, s.lam)
+                take_pin(s.indices[t], p, s.first, s.touched, s.pins, s.lam)
+            part[v] = best
+            load[p] -= size
+            load[best] += size

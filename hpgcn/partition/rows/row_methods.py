@@ -1,0 +1,83 @@
+"""Methods that give each row an owner, who holds all of its nonzeros."""
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.errors import InternalError, MissingError
+from hpgcn.graphs.reordering import random_order
+from hpgcn.parallel.layout import cut_evenly
+from hpgcn.partition.partition_request import Parts, run
+from hpgcn.partition.rows.partition_model import column_nets, neighbours
+from hpgcn.partition.rows.stochastic import stochastic_nets
+
+log = logging.getLogger("hpgcn")
+HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
+GRAPH_ENGINES = ("metis",)
+
+
+def random(rows, weights, request):
+    """Give parts equally many rows, at random: the baseline. Keyed draws say who is dealt when."""
+    return Parts(random_parts(weights.size, request.k, request.seed))
+
+
+def block(rows, weights, request):
+    """Give each part contiguous rows, balanced by weight."""
+    return Parts(cut_evenly(weights, request.k))
+
+
+def hypergraph(rows, weights, request):
+    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2).
+
+    No part sends more than the busiest of method "graph": its edges spread over parts more evenly.
+    """
+    offsets, pins = column_nets(rows)
+    parts = _refined(rows, weights, request, {"offsets": offsets, "pins": pins})
+    if not (request.refine and parts.engine):
+        return parts
+
+    try:
+        rival = graph(rows, weights, request._replace(engine=GRAPH_ENGINES[0]))
+    except (MissingError, InternalError) as error:
+        log.warning("the parts of %s were not held against those of method graph: %s",
+                    parts.engine, error)
+        return parts
+
+    from hpgcn.partition.rows.refine import no_busier
+
+    part = no_busier(rows, parts.part, rival.part, request.k, weights, parts.epsilon, request.seed)
+    return rival if part is rival.part else replace(parts, part=part)
+
+
+def stochastic(rows, weights, request):
+    """Seek the least expected volume of a mini-batch (demirci-2022, section 4.3.3). Not refined."""
+    nets = stochastic_nets(rows, request.k, seed=request.seed, memory=request.memory)
+    parts = run(nets, weights, request)
+    return replace(parts, statistics={})  # the engine counted the drawn nets, not an exchange
+
+
+def graph(rows, weights, request):
+    """Seek the least edge cut of the undirected graph behind the pattern."""
+    offsets, adjacent = neighbours(rows)
+    return _refined(rows, weights, request, {"offsets": offsets, "adjacent": adjacent})
+
+
+def random_parts(n, k, seed):
+    """Deal vertices to parts of equal size in the order of keyed draws, (n,) int32."""
+    part = np.empty(n, np.int32)
+    part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)
+    return part
+
+
+def _refined(rows, weights, request, arrays):
+    """Run the engine, and refine its parts if that is asked."""
+    parts = run(arrays, weights, request)
+    if not (request.refine and parts.engine):
+        return parts
+
+    from hpgcn.partition.rows.refine import refine
+
+    part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed)
+    return replace(parts, part=part)

@@ -1,0 +1,159 @@
+"""The stochastic hypergraph: random nets whose connectivity is what a mini-batch likely sends.
+
+Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch draws s of the
+n vertices and trains on the adjacency that they induce: its nets are {i in the batch : a_ij != 0}.
+
+The paper unites the hypergraphs of sampled batches. An entry a_ij lies in a batch with probability
+(s / n)^2 only, so before (n / s)^2 batches are drawn most of the graph is in no net, and its
+vertices are placed at random. The nets are therefore drawn one by one, with the same distribution:
+each column deals its neighbours at random to n / s batches, and each hand, with the column's own
+vertex, is a net. One round of this holds every entry exactly once, and its nets are independent
+between columns, as Hoeffding's inequality behind the number of nets wants them.
+"""
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.errors import InternalError
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.runtime.machine import available_memory
+
+BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
+MAX_ROUNDS = 32  # for many parts of a small graph the bound asks for millions of nets, mostly equal
+THETA = 0.5  # the mean connectivity of a net is within THETA of its estimate...
+DELTA = 0.1  # ...but for a chance of DELTA
+BYTES_PER_PIN = 256  # that the engine takes at its peak
+MAX_PINS = 2**30  # engines add costs in 32 bits
+CHUNK = 2**22  # entries dealt at once
+ROUND_KEY = 2**63  # sets the keys of rounds apart from all seeds
+
+
+def batch_size(n):
+    """Return the vertices of a mini-batch of a graph of n vertices."""
+    return min(BATCH, max(1, n // 10))
+
+
+def nets_wanted(k):
+    """Return the least number of nets whose mean connectivity under k parts is within THETA of the
+    expected one with probability 1 - DELTA (demirci-2022, equation 14).
+    """
+    return math.ceil((k - 1) ** 2 * math.log(2 / DELTA) / (2 * THETA**2))
+
+
+def stochastic_nets(rows, k, *, seed=0, memory=None):
+    """Draw the stochastic hypergraph: a round, and more until there are `nets_wanted(k)` nets.
+
+    Equal nets are merged into one of a higher cost, and nets of one pin left out. The same
+    arguments give the same nets. There are at most MAX_ROUNDS rounds, and none after the first
+    that might pass the limit on memory.
+
+    Parameters
+    ----------
+    rows : csr_array (n, n) with a full diagonal
+        `hpgcn.partition.rows.partition_model.pattern` of a graph.
+    k : int
+        Number of parts.
+    seed : int, in [0, 2^63)
+    memory : int, optional
+        Bytes that the nets may take in an engine, at BYTES_PER_PIN; by default 80% of the memory
+        available.
+
+    Returns
+    -------
+    dict
+        offsets (nets + 1,) int64, pins (pins,) integers, and costs (nets,) int64: the times that
+        a net was drawn.
+
+    Raises
+    ------
+    InternalError
+        The nets of one round do not fit the limit on memory.
+    """
+    columns = sp.csc_array(rows)
+    columns.sort_indices()
+    n = columns.shape[1]
+    arcs = columns.nnz - n
+    memory = available_memory() * 4 // 5 if memory is None else memory
+    limit = memory // BYTES_PER_PIN
+    round_pins = 2 * arcs  # at most: where no net joins more than two vertices
+    if round_pins > limit:
+        raise InternalError(f"stochastic nets of {arcs} edges take up to "
+                            f"{round_pins * BYTES_PER_PIN / 2**30:.2f} GiB in a partitioner, over "
+                            f"the limit of {memory / 2**30:.2f} GiB")
+
+    batches = max(1, round(n / batch_size(n)))
+    sizes, pins, costs = merge_nets(*deal(columns, batches, seed, 0), n)
+    for number in range(1, MAX_ROUNDS):
+        enough = costs.size == 0 or costs.sum() >= nets_wanted(k)
+        full = pins.size + round_pins > limit or (number + 1) * round_pins > MAX_PINS
+        if enough or full:
+            break
+        dealt = deal(columns, batches, seed, number)
+        sizes, pins, costs = merge_nets(*map(np.append, (sizes, pins, costs), dealt), n)
+    return {"offsets": run_offsets(sizes), "pins": pins, "costs": costs}
+
+
+def deal(columns, batches, seed, number):
+    """Deal a round of a sorted csc_array (n, n) with a full diagonal, by (seed, number, place).
+
+    Each column deals its neighbours to batches, and each hand, with the column itself, is a net.
+    Return sizes, pins and costs of nets of two pins or more, increasing within each; all costs 1.
+    """
+    indptr = columns.indptr
+    draws = np.random.Philox(key=seed | (ROUND_KEY | number) << 64)
+    chunk_ends = np.searchsorted(indptr, np.arange(0, indptr[-1], CHUNK))
+    cuts = np.unique(np.append(chunk_ends, indptr.size - 1))
+    hands = [_deal_columns(columns, low, high, batches, draws) for low, high in pairwise(cuts)]
+    sizes = np.concatenate([np.zeros(0, np.int64), *(sizes for sizes, _ in hands)])
+    pins = np.concatenate([columns.indices[:0], *(pins for _, pins in hands)])
+    return sizes, pins, np.ones(sizes.size, np.int64)
+
+
+def _deal_columns(columns, low, high, batches, draws):
+    """Return the sizes and pins of the nets that columns low to high - 1 deal."""
+    indptr = columns.indptr[low:high + 1]
+    column = np.repeat(np.arange(low, high), np.diff(indptr))
+    pins = columns.indices[indptr[0]:indptr[-1]]
+    is_neighbour = pins != column
+    column = column[is_neighbour]
+    pins = pins[is_neighbour]
+
+    upper_bits = draws.random_raw(pins.size) >> np.uint64(32)
+    batch = (upper_bits * np.uint64(batches) >> np.uint64(32)).astype(np.int64)
+    hand = column * batches + batch
+    hands, neighbours = np.unique(hand, return_counts=True)
+
+    hand = np.append(hand, hands)
+    pins = np.append(pins, (hands // batches).astype(pins.dtype))  # the column's own vertex
+    return neighbours + 1, pins[np.lexsort((pins, hand))]
+
+
+def merge_nets(sizes, pins, costs, n):
+    """Merge nets that join the same vertices into one that costs their sum; return each set once.
+
+    Nets are sizes and costs, (nets,) int64, and pins, integers below n, increasing within each.
+    """
+    if costs.size == 0:
+        return sizes, pins, costs
+
+    starts = run_offsets(sizes)[:-1]
+    keys = np.random.Philox(key=n).random_raw(n)
+    code = np.add.reduceat(keys[pins], starts)  # equal for equal nets
+    order = np.lexsort((sizes, code))
+    sizes = sizes[order]
+    code = code[order]
+    offsets = run_offsets(sizes)
+    pins = pins[np.repeat(starts[order] - offsets[:-1], sizes) + np.arange(offsets[-1])]
+
+    # nets that may equal the one before are compared with it, pin by pin
+    alike = np.append(False, (code[1:] == code[:-1]) & (sizes[1:] == sizes[:-1]))
+    place = np.flatnonzero(np.repeat(alike, sizes))
+    differs = np.zeros(pins.size, bool)
+    differs[place] = pins[place] != pins[place - np.repeat(sizes[alike], sizes[alike])]
+    new = ~alike | np.logical_or.reduceat(differs, offsets[:-1])
+    merged_costs = np.add.reduceat(costs[order], np.flatnonzero(new))
+    return sizes[new], pins[np.repeat(new, sizes)], merged_costs

@@ -1,0 +1,1 @@
+"""Answers to `hpgcn plan`: comparisons, choices, dry runs."""

@@ -1,0 +1,83 @@
+"""Strategy auto: the rule by which a run chooses, and how it differs from the choice of a plan."""
+from hpgcn.errors import setting
+from hpgcn.planning.seconds.step_seconds import Machine
+from hpgcn.strategies import STRATEGIES, Product
+
+BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
+BY_HOLDERS = next(each for each in STRATEGIES.values() if each.takes_holders)
+METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
+RULE = "the fastest single strategy that moves no more rows than these parts need"
+
+
+def rows_moved(strategy, plan):
+    """Count the rows that ranks send in a product with A; None of a strategy for each product."""
+    if hasattr(strategy, "kinds"):
+        return None
+    sent, _ = plan.counts(Product(layer=0, width=plan.slices), itemsize=1)  # a byte is a row
+    return float(sent.sum() / plan.slices)
+
+
+def sparing(rows):
+    """Return the rows of a report that move no more rows than the parts need.
+
+    That is the least of what BY_ROWS and BY_HOLDERS move. Rows that name a strategy for each
+    product are left out.
+    """
+    limit = min(entry["rows_moved"] for entry in rows
+                if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
+    return [entry for entry in rows
+            if entry["rows_moved"] is not None and entry["rows_moved"] <= limit]
+
+
+def fitting(*choices):
+    """Return the first list of rows that has one that fits the memory; the last as if all did."""
+    for rows in choices:
+        if any(entry["fits"] for entry in rows):
+            return rows
+    # the run will say so, or keep less
+    return [{**entry, "fits": True} for entry in choices[-1]]
+
+
+def passed_over(rows, taken):
+    """Return a clause about the fastest row if the rule forbids it; "" if it is the one taken."""
+    fastest = min((entry for entry in rows if entry["fits"]), default=taken,
+                  key=lambda entry: entry["seconds"]["epoch"])
+    if fastest["seconds"]["epoch"] >= taken["seconds"]["epoch"]:
+        return ""
+    return (f"; {fastest['strategy']} would take {fastest['seconds']['epoch']:.3g} s, but moves "
+            f"more rows than these parts need: {setting('strategy', fastest['strategy'])} takes it")
+
+
+def partitions_first(survey, rows, methods):
+    """Return a note, in a list, if runs make parts that the rows do not count; else []."""
+    counted = survey.part_counts or METHOD in (methods or ())
+    if counted or all(entry["ranks"] == 1 for entry in rows):
+        return []
+    return [f"`hpgcn train` on several ranks partitions by {METHOD} first, and takes {RULE}: "
+            f"--method {METHOD} counts them"]
+
+
+def difference(survey, rows, choice, choose, options):
+    """Return notes, a list, on what a run takes by itself where that is not the plan's choice.
+
+    `choose` is `report.choose`. A run knows no other machine than the assumed one.
+    """
+    methods = options.methods
+    ranks = choice["ranks"]
+    first = partitions_first(survey, rows, methods)
+    if first:
+        return first
+    parts = rows if survey.part_counts else [
+        entry for entry in rows if entry["parts"] in (METHOD, "stored")]
+    same = [entry for entry in parts if entry["ranks"] == ranks]
+    if ranks == 1 or BY_ROWS.name not in {entry["strategy"] for entry in same}:
+        return []
+    if options.machine != Machine():
+        return [f"`hpgcn train` on {ranks} ranks takes {RULE}, by seconds of the machine that is "
+                f"assumed without --machine and --from; --strategy {choice['strategy']} takes the "
+                "choice"]
+    taken = choose(fitting(sparing(same), same))["strategy"]
+    if taken == choice["strategy"]:
+        return []
+    return [f"`hpgcn train` on {ranks} ranks takes {taken}, {RULE}; --strategy "
+            f"{choice['strategy']} takes the choice"]

@@ -1,0 +1,152 @@
+"""The ways to train a graph that are compared: strategy, parts, ranks and grid; their volumes."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.errors import DataError, UsageError, setting
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.model import heads_of, products_of
+from hpgcn.parallel.layout import BlockLayout
+from hpgcn.partition import NONZERO_METHODS
+from hpgcn.planning.answers.options import MOST_RANKS, QUICK
+from hpgcn.planning.counts.footprint import RankFootprint
+from hpgcn.planning.counts.shaped_step import LevelSizes
+from hpgcn.runtime.device import HOST
+from hpgcn.strategies import STRATEGIES, Arrangement, named, variant
+from hpgcn.strategies.strategy import grid_axes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to train."""
+
+    strategy: str
+    parts: str  # method of the partition, or "stored" where the stored order of rows is cut
+    ranks: int
+    shape: tuple[int, ...]  # the grid of ranks
+
+
+def candidates(survey, config, ranks=None, methods=None):
+    """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
+
+    Numbers of ranks that config.grid and config.replication do not fit are left out. A
+    DataError for more ranks than vertices; a UsageError for methods, of a file that is
+    partitioned already, and for a grid or a replication that fits none of the ranks.
+    """
+    n = survey.header.num_nodes
+    own = survey.part_counts
+    if own and methods:
+        raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was "
+                         "made from")
+    if ranks is None:
+        ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
+    if max(ranks) > n:
+        raise DataError(f"{survey.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
+    shapes = grid_shapes(config, ranks)
+    listed = []
+    for k in ranks:
+        parts = ("whole",) if k == 1 else methods or QUICK
+        if own:
+            parts = (survey.method or "given",) if k in own else ()
+        needy = [each for each in STRATEGIES.values() if each.needs_parts]
+        if k == 1 and parts:  # on a single rank all strategies are one
+            listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
+                       for name in parts]
+            continue
+        for each in needy:
+            listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
+                       if not each.takes_holders or name in NONZERO_METHODS or survey.edge_parts]
+        for each in STRATEGIES.values():
+            shape = shapes[each.name, k]
+            if each.needs_parts or shape is None or (each.takes_parts and own and k not in own):
+                continue
+            stored = (survey.method or "given") if own and each.takes_parts else "stored"
+            listed.append(Candidate(each.name, stored, k, shape))
+    heads = heads_of(survey.spec)
+    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)
+            and (STRATEGIES[each.strategy].halves or not survey.spec.halved)]
+
+
+def grid_shapes(config, ranks):
+    """The grid of each (strategy, number of ranks); None where the one asked for does not fit."""
+    shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
+    if config.grid:
+        axes = grid_axes(config.grid, setting("grid", config.grid))
+        product = int(np.prod(axes, dtype=object))
+        name = grid_owner(axes)
+        shapes.update(((name, k), None) for k in ranks)
+        STRATEGIES[name].check_shape(product, axes)
+        if product not in ranks:
+            raise UsageError(f"{setting('grid', config.grid)} holds {product} ranks, "
+                             f"expected one of {', '.join(map(str, ranks))}")
+        shapes[name, product] = axes
+    if config.replication:
+        fits = [k for k in ranks if k % config.replication == 0]
+        if not fits:
+            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of "
+                             f"one of {', '.join(map(str, ranks))}")
+        alone = config.replace(grid="")
+        for name, each in STRATEGIES.items():
+            if "replication" in each.options:
+                shapes.update(((name, k), each.choose_shape(alone, k) if k in fits else None)
+                              for k in ranks)
+    return shapes
+
+
+def grid_owner(axes):
+    """The strategy that takes a grid of so many axes."""
+    for name, each in STRATEGIES.items():
+        if "grid" in each.options and len(each.axes.split("x")) == len(axes):
+            return name
+    return next(name for name, each in STRATEGIES.items() if "grid" in each.options)
+
+
+def count_candidate(survey, candidate, config):
+    """Count one way to train: a RankFootprint."""
+    strategy = variant(named(candidate.strategy), config)
+    reading, offsets = arranged(survey, candidate, strategy)
+    return count(reading, survey, strategy, candidate.shape, offsets, config)
+
+
+def arranged(survey, candidate, strategy):
+    """Return the rows of a candidate: a Reading in its order, and who owns them, (B + 1,)."""
+    reading = survey.reading
+    if candidate.parts == "stored":
+        return reading, strategy.row_offsets(candidate.shape, survey.pointers)
+    if candidate.ranks in survey.part_counts:
+        size = survey.part_counts[0] // candidate.ranks
+        return reading.merged(size), survey.offsets[::size]
+    if candidate.parts == "whole":
+        return reading, np.array([0, survey.header.num_nodes])
+    made = survey.partition(candidate.parts, candidate.ranks)
+    return reading.held(survey.graph, made.edge_part).permuted(made.perm), made.offsets
+
+
+def count(reading, survey, strategy, shape, offsets, config):
+    """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
+    layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
+    arrangement = Arrangement(shape, layout, strategy.own_options(config, HOST))
+    plan = strategy.Plan.of(reading.pattern, arrangement)
+    train, evaluated = reading.train, reading.evaluated
+    if not strategy.prunes:
+        train = evaluated = [None] * len(train)
+
+    def plans(levels):
+        return [None if survey.spec.precomputed and hop == 0
+                else plan.of_product(hop).restrict(rows_out, rows_in)
+                for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
+
+    pointers = None
+    if reading.feature_entries is not None:
+        entries = reading.feature_entries
+        pointers = run_offsets(entries if plan.vertices is None else entries[plan.vertices])
+    products = products_of(survey.spec)[0]
+    views = [LevelSizes.of(levels, plan.layout, pointers, products)
+             for levels in (train, evaluated)]
+    stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
+    entries = np.repeat(np.diff(stored), layout.columns)
+    return RankFootprint(survey.spec, plan, *views, plans(train), plans(evaluated), entries,
+                         survey.steps, survey.locality)

@@ -1,0 +1,69 @@
+"""Strategies auto: what `hpgcn plan` would choose for the ranks and the parts that a run has."""
+from __future__ import annotations
+
+import logging
+
+from hpgcn.config import size
+from hpgcn.planning.answers.automatic import BY_HOLDERS, BY_ROWS, fitting, passed_over, sparing
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.answers.dry_run import COUNTING
+from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.report import choose, row
+from hpgcn.planning.answers.strategy_per_layer import of_layers
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.runtime.machine import return_freed_memory
+from hpgcn.sampling import parse
+from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, named
+
+log = logging.getLogger("hpgcn")
+
+
+def choose_strategy(source, config, comm):
+    """Choose among the strategies that a source and config.memory allow on these ranks.
+
+    Taken is the one with the least forecast of seconds among those that move no more rows in a
+    product than the parts promise: rows by their owners, or nonzeros by their holders, if they have
+    any. AUTO_PER_LAYER also asks what each layer alone would take, among those that send no more
+    for this layer than either of the two. Rank 0 reads the pattern of the whole adjacency, as
+    `hpgcn.planning.answers.dry_run.forecast`; all ranks call this together.
+
+    Returns
+    -------
+    (type, str)
+        The Strategy, and the sentence that says why.
+    """
+    chosen = None
+    with comm.extended_timeout(COUNTING), comm.collective_errors():
+        if comm.rank == 0:
+            chosen = _choose(source, config, comm.size)
+    return_freed_memory()
+    name, text = comm.bcast(chosen)
+    if comm.rank == 0:
+        log.info("strategy %s: %s", config.strategy, text)
+    return named(name), text
+
+
+def _choose(source, config, ranks):
+    survey = Survey(source, config)
+    memory = size(config.memory) if config.memory else None
+    options = Options((ranks,), memory=memory, config=config)
+    rows = []
+    whole = parse(config.batch) is None
+    known = {}  # on parts
+    for each in candidates(survey, config, (ranks,)):
+        if not (whole or STRATEGIES[each.strategy].samples):
+            continue
+        footprint = count_candidate(survey, each, config)
+        rows.append(row(each, footprint, options))
+        if STRATEGIES[each.strategy].needs_parts:
+            known[each] = footprint
+    allowed = sparing(rows)
+    if config.strategy == AUTO_PER_LAYER:
+        found = of_layers(survey, known, config, options.machine, (BY_ROWS, BY_HOLDERS))
+        if found:
+            allowed.append(row(*found, options))
+            rows.append(allowed[-1])
+    allowed = fitting(allowed, rows)
+    choice = choose(allowed)
+    text = choice["text"] + passed_over(rows, allowed[choice["index"]])
+    return choice["strategy"], text

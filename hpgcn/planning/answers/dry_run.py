@@ -1,0 +1,121 @@
+"""What a run on these ranks will send and hold: `hpgcn train --dry-run` and `--memory`."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.config import size
+from hpgcn.errors import ConfigError, setting
+from hpgcn.model import products_of
+from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.planning.answers.candidates import count
+from hpgcn.planning.counts.footprint import ON_GPU, PARTS
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
+from hpgcn.runtime.text_table import label_list
+from hpgcn.runtime.text_table import table as table_of
+
+COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one that reads
+
+
+def forecast(placed, config, comm):
+    """Say what a run will send and hold once it is known who owns what; all ranks call this.
+
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
+    values and no features. The dict, equal on all ranks, is the JSON object of docs/plan.md:
+    memory holds for each rank bytes of the PARTS of hpgcn.planning.counts.footprint, setup and
+    peak; gpu_memory those of ON_GPU and their total, or is None without a GPU; lean says
+    that A H is not kept; seconds are on an assumed machine. A ConfigError is raised on all
+    ranks if one needs more than config.memory, even if nothing is kept that need not be.
+    """
+    report = None
+    with comm.extended_timeout(COUNTING), comm.collective_errors():
+        if comm.rank == 0:
+            report = _count(placed, config)
+    return comm.bcast(report)
+
+
+def drops_AX(placed, config, comm):
+    """Whether A H does not fit, and is not kept for its gradient: hpgcn.model.ModelSpec.drop_AX.
+
+    Parameters and errors as `forecast`; without config.memory nothing is read.
+    """
+    return bool(config.memory) and forecast(placed, config, comm)["lean"]
+
+
+def _count(placed, config):
+    survey = Survey(placed.source, config)
+    shape = placed.arrangement.shape
+    footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets,
+                      config)
+    limit = size(config.memory) if config.memory else None
+    peak = footprint.peak
+    if limit is not None and peak.max() > limit:
+        kept = peak
+        footprint = replace(footprint, spec=replace(survey.spec, drop_AX=True))
+        peak = footprint.peak
+        if peak.max() > limit:
+            peak = min(kept, peak, key=np.max)
+            rank = int(peak.argmax())
+            raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs "
+                              f"{int(peak[rank]):,} bytes, but {setting('memory')} is {limit:,}; "
+                              f"`hpgcn plan --memory {limit}` says how many ranks would do")
+    spec = footprint.spec
+    prediction = footprint.prediction
+    compute, communication = step_seconds(Machine(), footprint)
+
+    def by_rank(sizes):
+        return [{name: int(each[rank]) for name, each in sizes.items()}
+                for rank in range(prediction.ranks)]
+
+    return {
+        "graph": survey.header.name, "strategy": placed.strategy.title(config),
+        "grid": "x".join(map(str, shape)), "ranks": prediction.ranks,
+        "model": spec.architecture, "widths": list(spec.widths),
+        "rows_per_level": [footprint.train.totals[place]
+                           for place in layer_bounds(products_of(spec))],
+        "predicted_bytes_per_epoch": prediction.total_bytes(),
+        "predicted_messages_per_epoch": prediction.total_messages(),
+        "max_rank_bytes_per_epoch": prediction.max_bytes(),
+        "memory": by_rank({**footprint.parts, "setup": footprint.setup, "peak": peak}),
+        "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
+        "memory_limit_bytes": limit, "lean": spec.drop_AX,
+        "seconds": {"epoch": compute + communication, "compute": compute,
+                    "communication": communication}}
+
+
+def table(report):
+    """Lines for people. No line feed at the end."""
+    seconds = report["seconds"]
+    lines = [
+        ("graph", f"{report['graph']}, {report['model']} of widths "
+                  f"{', '.join(map(str, report['widths']))}"),
+        ("ranks", f"{report['ranks']}, strategy {report['strategy']} ({report['grid']})"),
+        ("rows per level", ", ".join(f"{rows:,}" for rows in report["rows_per_level"])),
+        ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, by one rank at most "
+                            f"{report['max_rank_bytes_per_epoch']:,}"),
+        ("messages per epoch", f"{report['predicted_messages_per_epoch']:,}"),
+        ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, "
+                              f"communication {seconds['communication']:.3g}) on the machine that "
+                              "`hpgcn plan` assumes")]
+    if report["lean"]:
+        lines.append(("T = A H",
+                      "not kept, it does not fit: its backward takes the wider product"))
+    text = [label_list(lines, width=19), ""]
+    text += [_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
+    if report["gpu_memory"]:
+        names = (*ON_GPU[:-1], "total", "staging")
+        text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]
+    return "\n".join(text)
+
+
+def _memory(heading, ranks, decisive, names):
+    """A table of the rank that holds most, and of all ranks."""
+    most = int(np.argmax([rank[decisive] for rank in ranks]))
+    rows = [(heading, f"rank {most}", "all ranks")]
+    for name in names:
+        label = "pinned on the host" if name == "staging" else name
+        total = sum(rank[name] for rank in ranks)
+        rows.append((label, f"{ranks[most][name] / 1e6:,.3f}", f"{total / 1e6:,.3f}"))
+    return table_of(rows, widths=(19, 11, 11))

@@ -1,0 +1,119 @@
+"""`hpgcn plan --sweep`: what models of several widths and depths cost on several ranks."""
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from hpgcn.config import COST_FIELDS
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.graphs.validation import MAX_WIDTH, numbers
+from hpgcn.planning.answers import report
+from hpgcn.planning.answers.automatic import partitions_first
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.runtime.text_table import table as aligned
+from hpgcn.sampling import parse as parse_batch
+
+MOST_LAYERS = 1000
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Hidden widths and numbers of layers, ascending; every pair is a model."""
+
+    hidden: tuple[int, ...]
+    layers: tuple[int, ...] | None = None  # None: that of the settings
+
+    @staticmethod
+    def parse(text):
+        """Read `64,128,256` or `64,128,256:2,3`; a UsageError for anything else."""
+        hidden, colon, layers = text.partition(":")
+        return Sweep(_ascending(hidden, MAX_WIDTH),
+                     _ascending(layers, MOST_LAYERS) if colon else None)
+
+
+def forecast(path, options, sweep, *, progress=False):
+    """Predict what a training step of each model of a Sweep costs in every case of the Options.
+
+    The graph's partitions are made once for all models. Of options.widths the first and last
+    count. Return the JSON object of docs/plan.md, a dict: `models` hold a dict for each model, with
+    the `rows` and the `choice` of a plan. Errors as `report.forecast`; a ConfigError
+    if no model fits options.memory in any case; a UsageError with batches or a goal.
+    """
+    if parse_batch(options.config.batch):
+        raise UsageError("--sweep compares seconds, which are not forecast for --batch "
+                         f"{options.config.batch}")
+    if options.goal:
+        raise UsageError(f"--goal {options.goal.text} is asked of one model: leave out --sweep")
+    partitions = {}
+    models = []
+    for layers in sweep.layers or (options.config.layers,):
+        for hidden in sweep.hidden:
+            ends = options.widths
+            one = dataclasses.replace(
+                options, config=options.config.replace(hidden=hidden, layers=layers),
+                widths=ends and (ends[0], *[hidden] * (layers - 1), ends[-1]))
+            survey = Survey(path, one.config, one.widths, partitions)
+            rows = report.compare(survey, one, progress)
+            fits = any(row["fits"] for row in rows)
+            models.append({"hidden": hidden, "layers": layers, "step": report.step_of(survey),
+                           "rows": rows, "choice": report.choose(rows) if fits else None})
+    if not any(model["choice"] for model in models):
+        least = min(row["memory"]["max_bytes"] for model in models for row in model["rows"])
+        raise ConfigError(f"{survey.name}: --memory is {options.memory:,} bytes per rank, but at "
+                          f"least {least:,} are needed by every model on these ranks")
+    every = [row for model in models for row in model["rows"]]
+    return {"graph": survey.describe(path),
+            "settings": {name: getattr(options.config, name) for name in COST_FIELDS
+                         if name not in ("hidden", "layers")},
+            "machine": report.machine_of(options), "memory_limit_bytes": options.memory,
+            "models": models,
+            "notes": [*report.left_out(survey, every, options), *report.notes(options, every),
+                      *partitions_first(survey, every, options.methods)]}
+
+
+def best_of(model):
+    """The fastest row of a model on each number of ranks, fewest first: a list.
+
+    Where none fits the memory of a rank, the one that needs least.
+    """
+    found = {}
+    for row in model["rows"]:
+        found.setdefault(row["ranks"], []).append(row)
+    return [min((row for row in rows if row["fits"]), key=_epoch, default=None)
+            or min(rows, key=lambda row: row["memory"]["max_bytes"])
+            for _, rows in sorted(found.items())]
+
+
+def table(found):
+    """Lines for people: of each model the best case on each number of ranks. No line feed at the
+    end.
+    """
+    graph = found["graph"]
+    lines = [f"{graph['name']}: {graph['num_nodes']:,} vertices, "
+             f"{graph['multiplied_nonzeros']:,} nonzeros with loops; the best case of "
+             f"{len(found['models'])} models on each number of ranks", *found["notes"]]
+    cases = [("layers", "hidden", "ranks", "strategy", "parts", "grid", "s/epoch",
+              "communication", "MB sent", "max MB", "GB/rank")]
+    marks = {}
+    for model in found["models"]:
+        choice = model["choice"]
+        for row in best_of(model):
+            if choice and row is model["rows"][choice["index"]]:
+                marks[len(cases)] = "<- choice"
+            cases.append((
+                str(model["layers"]), str(model["hidden"]), str(row["ranks"]), row["strategy"],
+                row["parts"], "x".join(map(str, row["grid"])),
+                f"{_epoch(row):.3g}", f"{row['seconds']['communication']:.3g}",
+                f"{row['bytes']['total'] / 1e6:,.2f}", f"{row['bytes']['max'] / 1e6:,.2f}",
+                f"{row['memory']['max_bytes'] / 1e9:.3g}" + ("" if row["fits"] else " !")))
+    if not all(row["fits"] for model in found["models"] for row in best_of(model)):
+        lines.append("! more than --memory")
+    return "\n".join([*lines, "", aligned(cases, left=(3, 4), marks=marks, keys=3)])
+
+
+def _ascending(text, most):
+    return tuple(sorted(set(numbers("--sweep", text, most))))
+
+
+def _epoch(row):
+    return row["seconds"]["epoch"]

@@ -1,0 +1,277 @@
+"""Compare the ways to train a graph, choose one, and write the numbers as a table."""
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import asdict
+from itertools import groupby
+
+import numpy as np
+
+from hpgcn.config import COST_FIELDS
+from hpgcn.errors import ConfigError, setting
+from hpgcn.planning.answers import batch_report
+from hpgcn.planning.answers.automatic import difference, rows_moved
+from hpgcn.planning.answers.candidates import Candidate, candidates, count_candidate, grid_owner
+from hpgcn.planning.answers.goals import MAX_RANKS
+from hpgcn.planning.answers.options import QUICK
+from hpgcn.planning.answers.strategy_per_layer import of_layers
+from hpgcn.planning.counts.shaped_step import PHASES
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.traffic import KINDS
+from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
+from hpgcn.runtime.machine import available_memory
+from hpgcn.runtime.progress_bar import bar
+from hpgcn.runtime.text_table import table as aligned
+from hpgcn.sampling import parse
+from hpgcn.strategies import STRATEGIES, named, variant
+
+ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
+
+
+def forecast(path, options, *, progress=False):
+    """Predict what one training step of a graph (.h5) costs in every case of the Options.
+
+    Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
+    `choice` the one to take. A ConfigError if no case fits options.memory: it names
+    the least number of ranks that would; other errors as `Survey` and `candidates`. Of batches
+    the object is another: `hpgcn.planning.answers.batch_report.forecast`.
+    """
+    config = options.config
+    if request := parse(config.batch):
+        return batch_report.forecast(path, options, request, progress=progress)
+    survey = Survey(path, config, options.widths)
+    rows = compare(survey, options, progress)
+    if not any(entry["fits"] for entry in rows):
+        _refuse(survey, rows, options)
+    choice = choose(rows)
+    return {
+        "graph": survey.describe(path), "step": step_of(survey),
+        "settings": {name: getattr(config, name) for name in COST_FIELDS},
+        "rows_per_level": {"train": survey.totals(survey.reading.train),
+                           "evaluated": survey.totals(survey.reading.evaluated)},
+        "machine": machine_of(options),
+        "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
+        "goal": options.goal and options.goal.answer(rows, _named),
+        "notes": [*left_out(survey, rows, options), *notes(options, rows),
+                  *difference(survey, rows, choice, choose, options)]}
+
+
+def compare(survey, options, progress=False):
+    """Count every case of the Options: rows of the JSON object, a list; errors as `candidates`."""
+    ranks = options.ranks
+    if ranks is None and options.goal and not survey.part_counts:
+        ranks = options.goal.numbers(survey.header.num_nodes)
+    listed = candidates(survey, options.config, ranks, options.methods)
+    rows = {}
+    layered = []
+    with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
+        for _, group in groupby(cases, key=_place):  # what is on the same parts is kept together
+            known = {}
+            for each in group:
+                cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
+                footprint = count_candidate(survey, each, options.config)
+                rows[each] = row(each, footprint, options)
+                if STRATEGIES[each.strategy].needs_parts:
+                    known[each] = footprint
+            found = known and of_layers(survey, known, options.config, options.machine)
+            if found:
+                layered.append(row(*found, options))
+    rows = [*(rows[each] for each in listed), *layered]
+    return sorted(rows, key=lambda entry: entry["ranks"])  # of as many ranks in this order
+
+
+def step_of(survey):
+    """What is trained, as the JSON object describes it."""
+    spec = survey.spec
+    return {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
+            "sparse_features": spec.sparse_features, "constant": spec.precomputed,
+            "directed": survey.header.directed, "model": spec.architecture,
+            "multilabel": spec.multilabel, "norm": spec.norm,
+            "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX}
+
+
+def machine_of(options):
+    """The machine, as the JSON object describes it: of measured kernels for how many ranks."""
+    numbers = asdict(dataclasses.replace(options.machine, rates=()))
+    return {**numbers, "rates": [each.ranks for each in options.machine.rates],
+            "network_from_file": options.network}
+
+
+def row(candidate, footprint, options):
+    """The numbers of one case, as they go into the JSON object."""
+    compute, communication = step_seconds(options.machine, footprint)
+    peak = footprint.peak
+    largest = int(np.argmax(peak))
+    prediction = footprint.prediction
+    strategy = variant(named(candidate.strategy), options.config)
+    return {
+        "strategy": strategy.title(options.config),
+        "parts": candidate.parts, "ranks": candidate.ranks,
+        "grid": list(candidate.shape),
+        "fits": options.memory is None or int(peak[largest]) <= options.memory,
+        "rows_moved": rows_moved(strategy, footprint.plan),
+        "bytes": _by_kind(prediction, prediction.bytes),
+        "messages": _by_kind(prediction, prediction.messages),
+        "memory": {"max_bytes": int(peak[largest]), "rank": largest,
+                   "setup": int(footprint.setup[largest]),
+                   **{name: int(sizes[largest]) for name, sizes in footprint.parts.items()}},
+        "seconds": {"epoch": compute + communication, "compute": compute,
+                    "communication": communication}}
+
+
+def choose(rows):
+    """Choose a row that fits, the fewest ranks that come near the fastest; `text` says why."""
+    good = [entry for entry in rows if entry["fits"]]
+    fastest = min(_epoch(entry) for entry in good)
+    best = min((entry for entry in good if _epoch(entry) <= ENOUGH * fastest),
+               key=lambda entry: (entry["ranks"], _epoch(entry)))
+    text = f"{_named(best)}: {_epoch(best):.3g} s per epoch"
+    if best["bytes"]["total"]:
+        text += f", of which {best['seconds']['communication']:.2g} s communication"
+    others = [entry for entry in rows
+              if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
+    if others and best["bytes"]["total"]:
+        other = min(others, key=_epoch)
+        ratio = other["bytes"]["total"] / best["bytes"]["total"]
+        text += (f"; {_named(other, ranks=False)} would take {_epoch(other):.3g} s and send "
+                 f"{ratio:.2f}x as much")
+    elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
+        other = min((entry for entry in good if entry["ranks"] > 1), key=_epoch)
+        text += f"; {_named(other)} would take {_epoch(other):.3g} s"
+    taken = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
+    return {"index": rows.index(best), **taken, "text": text}
+
+
+def left_out(survey, rows, options):
+    """Which strategies are missing for some numbers of ranks, why, and how to see them: lines."""
+    asked = sorted({entry["ranks"] for entry in rows})
+    config = options.config
+    found = []
+    if survey.part_counts:
+        own = survey.part_counts[0]
+        # on one rank all strategies are one
+        others = [k for k in asked if k not in (1, *survey.part_counts)]
+        if others:
+            names = [name for name, each in STRATEGIES.items() if each.takes_parts]
+            found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
+                         f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
+                         f"{others[0]}` of the graph it was made from makes a file for them")
+    if config.grid:
+        name = grid_owner(config.grid.split("x"))
+        found.append(f"{name} is shown on the grid {config.grid} alone: leave out "
+                     f"{setting('grid')} for others")
+    if config.replication:
+        others = [k for k in asked if k % config.replication]
+        if others:
+            names = [name for name, each in STRATEGIES.items() if "replication" in each.options]
+            found.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
+                         f"{setting('replication', config.replication)} does not divide")
+    return found
+
+
+def _listed(things):
+    return ", ".join(map(str, things[:-1])) + " and " * (len(things) > 1) + str(things[-1])
+
+
+def notes(options, rows):
+    """What a reader should know beside the numbers."""
+    found = [options.calibrated] if options.calibrated else []
+    if not options.network:
+        found.append(f"network assumed: {options.machine.latency_s * 1e6:g} us, "
+                     f"{options.machine.network_bytes_per_s / 1e9:g} GB/s a rank")
+    if options.machine == Machine():
+        found.append("machine assumed: one rank per node of two sockets; measure yours: "
+                     "`hpgcn bench machine --json` and --machine FILE")
+    free = available_memory()
+    large = sum(entry["memory"]["max_bytes"] > free for entry in rows)
+    if options.memory is None and large:
+        found.append(f"{large} of {len(rows)} cases need more memory per rank than the "
+                     f"{free / 1e9:.3g} GB free here; --memory BYTES keeps such out of the choice")
+    return found
+
+
+def table(report):
+    """Lines for people: the choice and the notes, then a row a case. No line feed at the end."""
+    if "batch" in report:
+        return batch_report.table(report)
+    graph = report["graph"]
+    title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
+             f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
+             f"{','.join(map(str, report['step']['widths']))}; a training step of "
+             f"{report['step']['model']}")
+    levels = report["rows_per_level"]["train"]
+    if min(levels) < graph["num_nodes"]:
+        title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
+    choice = report["choice"]
+    goal = report["goal"]
+    lines = [title, "choice: " + choice["text"]]
+    if goal:
+        lines.append(f"{goal['asked']}: {goal['text']}")
+    lines += report["notes"]
+    if not all(entry["fits"] for entry in report["rows"]):
+        lines.append("! more than --memory")
+    cases = [("strategy", "parts", "ranks", "grid", "s/epoch", "compute", "communication",
+              "MB sent", "max MB", "messages", "max messages", "GB/rank")]
+    for entry in report["rows"]:
+        seconds = entry["seconds"]
+        cases.append((
+            entry["strategy"], entry["parts"], str(entry["ranks"]),
+            "x".join(map(str, entry["grid"])),
+            f"{seconds['epoch']:.3g}", f"{seconds['compute']:.3g}",
+            f"{seconds['communication']:.3g}",
+            f"{entry['bytes']['total'] / 1e6:,.2f}", f"{entry['bytes']['max'] / 1e6:,.2f}",
+            f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
+            f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !")))
+    marks = {1 + choice["index"]: "<- choice"}
+    if goal:
+        at = 1 + goal["index"]
+        marks[at] = f"{marks[at]}, {goal['asked']}" if at in marks else f"<- {goal['asked']}"
+    return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
+
+
+def _by_kind(prediction, counts):
+    by_rank = sum(counts.values())
+    period = prediction.period
+    return {"total": int(by_rank.sum()) // period, "max": int(by_rank.max()) // period,
+            **{kind: {phase: int(counts[kind, phase].sum()) // period for phase in PHASES}
+               for kind in KINDS}}
+
+
+def _place(candidate):
+    return candidate.ranks, candidate.parts
+
+
+def _epoch(entry):
+    return entry["seconds"]["epoch"]
+
+
+def _named(entry, ranks=True):
+    text = entry["strategy"]
+    if ranks:
+        text = f"{entry['ranks']} rank{'s' * (entry['ranks'] > 1)}, {text}"
+    if entry["ranks"] > 1 and entry["parts"] != "stored":
+        text += f" on {entry['parts']} parts"
+    return text
+
+
+def _refuse(survey, rows, options):
+    """Say which power of two is the least of ranks that would do, on parts that need no engine."""
+    tried = sorted({entry["ranks"] for entry in rows})
+    memory = options.memory
+    least = min(entry["memory"]["max_bytes"] for entry in rows)
+    most = min(survey.header.num_nodes, MAX_RANKS)
+    said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
+            f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
+    needy = next(each for each in STRATEGIES.values() if each.needs_parts)
+    ranks = 1 << tried[-1].bit_length()
+    while ranks <= most:
+        for parts in QUICK:
+            candidate = Candidate(needy.name, parts, ranks, needy.default_shape(ranks))
+            need = int(count_candidate(survey, candidate, options.config).peak.max())
+            if need <= memory:
+                raise ConfigError(f"{said}; {ranks} ranks would do ({needy.name} on {parts} parts: "
+                                  f"{need:,} bytes)")
+            least = min(least, need)
+        ranks *= 2
+    raise ConfigError(f"{said}; no power of two up to {most} would do: the least found is "
+                      f"{least:,} bytes")

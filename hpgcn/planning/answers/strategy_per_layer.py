@@ -1,0 +1,92 @@
+"""Which strategy each layer would take: the least seconds of its products with A, by the forecast.
+
+Candidates are the strategies that keep rows whole: on the same parts they hold H and G alike, and
+a switch between them costs nothing.
+"""
+from __future__ import annotations
+
+import math
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from hpgcn.config import Config
+from hpgcn.model import products_of
+from hpgcn.planning.answers.candidates import Candidate, arranged, count
+from hpgcn.planning.seconds.step_seconds import product_seconds
+from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
+
+NAMING = ("grid", "replication", "delay", "batch")  # settings that want one strategy, by its name
+
+
+def of_layers(survey, known, config, machine, limits=()):
+    """Choose a strategy for each layer on the same parts.
+
+    Each layer takes what its products with A, forward and backward, take least seconds by on the
+    rank that takes longest; of equals what sends least, then what STRATEGIES has first. A layer
+    whose only product is formed once goes with the next one.
+
+    Parameters
+    ----------
+    known : dict
+        Candidates on these parts, at least one, and what was counted of them, their RankFootprints.
+    limits : types of Strategy
+        A layer takes none that sends more bytes than one of these would.
+
+    Returns
+    -------
+    (Candidate, RankFootprint), or None
+        None where all layers take the same strategy.
+    """
+    spec = survey.spec
+    groups = [range(*ends) for ends in pairwise(accumulate(products_of(spec), initial=0))
+              if ends[0] < ends[1]]
+    candidate = next(iter(known))
+    if len(groups) - spec.precomputed < 2 or candidate.ranks == 1:
+        return None
+    if any(getattr(config, name) != getattr(Config, name) for name in NAMING):
+        return None
+    reading, offsets = arranged(survey, candidate, STRATEGIES[candidate.strategy])
+    found = [[] for _ in groups]  # of each layer (seconds, bytes, kind) of each strategy
+    counted = {each.strategy: footprint for each, footprint in known.items()}
+    for kind in _able(survey, reading):
+        footprint = counted.get(kind.name)
+        if footprint is None:
+            shape = kind.default_shape(candidate.ranks)
+            footprint = count(reading, survey, kind, shape, offsets, config)
+        for group, costs in zip(groups, found):
+            products = [each for each in footprint.products if each.layer in group]
+            if products and not kind.refuses([each.heads for each in products], candidate.ranks):
+                costs.append((*_cost(machine, footprint, products), kind))
+    if not found[0]:
+        found[0] = found[1]
+    chosen = [min(_within(costs, limits), key=lambda cost: cost[:2])[-1]
+              for costs in found]
+    if len(set(chosen)) == 1:
+        return None
+    strategy = per_layer(*(kind for kind, group in zip(chosen, groups) for _ in group))
+    shape = (candidate.ranks,)
+    made = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)
+    return made, count(reading, survey, strategy, shape, offsets, config)
+
+
+def _able(survey, reading):
+    """Strategies that may share a layout; by holders of nonzeros only where there are any."""
+    return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
+            and (kind.halves or not survey.spec.halved)
+            and (not kind.takes_holders or reading.pattern.holders is not None)]
+
+
+def _cost(machine, footprint, products):
+    """Seconds of products on the rank that they take longest on, and bytes that all ranks send."""
+    seconds = sum(product_seconds(machine, footprint, each) for each in products)
+    itemsize = footprint.spec.row_itemsize
+    sent = sum(int(footprint.train_plans[each.layer].counts(each, itemsize)[0].sum())
+               for each in products)
+    return float(np.max(seconds)), sent
+
+
+def _within(costs, limits):
+    """Those that send no more than any of some strategies."""
+    limit = min((sent for _, sent, kind in costs if kind in limits), default=math.inf)
+    return [cost for cost in costs if cost[1] <= limit]

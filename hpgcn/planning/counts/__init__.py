@@ -1,0 +1,1 @@
+"""Traffic and memory of a run, counted."""

@@ -1,0 +1,282 @@
+"""Bytes that each rank holds in a training run, on the host and on a GPU, by what they are for.
+
+Arrays alone are counted. The interpreter, its libraries and MPI come on top:
+about 0.2 GB a rank. Pure; all numbers are (P,) int64.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
+from hpgcn.parallel.receptive_field import layer_bounds
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, owned_width
+from hpgcn.planning.counts.traffic import predict_step
+from hpgcn.planning.seconds.kernel_rates import Locality
+from hpgcn.strategies import Plan
+from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
+
+VERTEX = 8 + 8 + 3 + 2 * 8  # of a row: original number, label, three masks, place in one, twice
+LEVEL_ROW = 4 * 8  # of a row of a level: number, original number, label, place in the level below
+SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
+COPIES = 6  # of the parameters: they, gradient, Adam's two moments, the best, the best on their way
+PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters",
+         "reductions")
+
+ON_GPU = (*PARTS, "kernels", "staging")
+READ = 4  # bytes of a number of dense features as they are read
+NUMBER = 8  # bytes of a row number, a label, a float64
+PIECE_BYTES, PIECE = 40, 512  # bytes of a piece of a row that a product is cut in, nonzeros of one
+CHUNKS = 1024  # partial sums of a sum over rows, as hpgcn.kernels.cuda takes them
+UNPACKED = 1 << 26  # bytes of rows of 16 bits and their product that are in float32 at a time
+LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longer ones
+
+
+@dataclass(frozen=True, eq=False)
+class RankFootprint:
+    """What ranks hold of a graph, and do with it."""
+
+    spec: ModelSpec
+    plan: Plan  # of all rows
+    train: LevelSizes  # of a training step
+    evaluated: LevelSizes  # of an evaluation
+    train_plans: list  # of each product with A; None for one that was formed once
+    evaluated_plans: list
+    entries: np.ndarray  # (P,) of A in the rows of each rank, as stored: those that it reads first
+    steps: Steps
+    locality: Locality | None = None  # of the rows that products read; None: not asked for
+
+    @property
+    def layout(self):
+        """Who owns what, of all rows."""
+        return self.plan.layout
+
+    @property
+    def levels(self):
+        return self.train, self.evaluated
+
+    @cached_property
+    def rows(self):
+        """All rows that each rank owns."""
+        return self.plan.rows()
+
+    @cached_property
+    def rank_steps(self):
+        """The RankStep of each rank, list of P."""
+        columns = self.layout.columns
+        return [self.steps.of(self.spec, self.levels, rank, columns)
+                for rank in range(self.rows.size)]
+
+    @property
+    def products(self):
+        """Products with A and A^T of a training step, a list of Product."""
+        return self.steps.products(self.spec, self.levels)
+
+    @cached_property
+    def prediction(self):
+        return predict_step(self.spec, self.train_plans, self.levels, self.layout, self.steps)
+
+    @cached_property
+    def widest(self):
+        """Columns that buffers of messages are made for."""
+        return self.steps.widest(self.spec, self.plan)
+
+    @cached_property
+    def operands(self):
+        """All that is kept of A: the whole of it, and each layer's own map, of both views."""
+        plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
+        return list(dict.fromkeys(operand for plan in plans for operand in plan.held))
+
+    @cached_property
+    def parts(self):
+        """Bytes that each rank holds from the first epoch on: dict under PARTS.
+
+        Matrix, with its transpose where A is not symmetric and the maps of layers that leave
+        rows out; features, of training and of evaluation; vertices (labels, masks, numbers);
+        activations that the backward needs, and work arrays; buffers of messages and partial
+        results; plan (row numbers); parameters, with gradient and Adam's moments;
+        reductions, which MPI copies.
+        """
+        itemsize = self.spec.row_itemsize
+        dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
+        return {
+            "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
+            "features": self.feature_bytes + dropped,
+            "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
+            "activations": self._of_steps(lambda step: step.nbytes) - dropped,
+            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._lasting_bytes,
+            "plan": sum(operand.listed for operand in self.operands) * POINTER,
+            "parameters": np.full(self.rows.size, self._parameter_bytes),
+            "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
+
+    @property
+    def _lasting_bytes(self):
+        """What products keep from step to step; of an evaluation what was pulled once."""
+        total = np.zeros_like(self.rows)
+        for product in self.steps.products(self.spec, self.levels):
+            plans = [self.train_plans[product.layer]]
+            if product.kept:
+                plans.append(self.evaluated_plans[product.layer])
+            for plan in dict.fromkeys(plans):
+                total = total + plan.lasting_bytes(product, self.spec.row_itemsize)
+        return total
+
+    def _of_steps(self, value):
+        return np.array([value(step) for step in self.rank_steps], np.int64)
+
+    def _owned(self, width):
+        """Columns that each rank owns of a matrix of some width."""
+        return owned_width(width, self.layout.columns, np.arange(self.rows.size))
+
+    @cached_property
+    def _bounds(self):
+        return layer_bounds(products_of(self.spec))
+
+    def _left(self, view):
+        """Rows of the levels between layers that leave rows out."""
+        return sum((view.rows[place] for place in self._bounds if not view.every[place]),
+                   np.zeros_like(self.rows))
+
+    @property
+    def _parameter_bytes(self):
+        return COPIES * num_parameters(self.spec) * self.spec.itemsize
+
+    @cached_property
+    def feature_bytes(self):
+        """X of training and of evaluation, one array where both have all rows."""
+        spec = self.spec
+        itemsize = spec.itemsize
+        width = self._owned(spec.widths[0])
+        views = list(self.levels)
+        if all(view.every[0] for view in views):
+            views.pop()
+        if not spec.sparse_features:
+            copies = 2 if spec.precomputed and reads_X(spec) else 1
+            return width * spec.row_itemsize * sum(view.rows[0] for view in views) * copies
+        # CSR and its transpose, which knows the place of each entry; parts that layers have cut
+        # out; values dropped, and in the order of the transpose
+        entry = 2 * INDEX + POINTER + itemsize
+        held = sum(view.feature_entries[0] * entry + (view.rows[0] + width + 2) * POINTER
+                   for view in views)
+        held += self._of_steps(lambda step: step.part_bytes)
+        return held + 2 * self.train.feature_entries[0] * itemsize
+
+    @property
+    def total(self):
+        """Sum of `parts`."""
+        return sum(self.parts.values())
+
+    @cached_property
+    def setup(self):
+        """Bytes that each rank holds at most before the first epoch.
+
+        The larger of two moments: its rows as read and what is made of them;
+        the maps of layers that leave rows out, being cut from the whole one.
+        """
+        itemsize = self.spec.row_itemsize
+        entry = INDEX + WEIGHT * self.plan.pattern.weighted
+        slab = self.rows * (VERTEX + SLAB_ROW) + self.entries * entry + self._read_features()
+        most = slab + self.plan.reading_bytes(itemsize)
+        if len(self.operands) > len(self.plan.held):
+            kept = sum(self.parts[name] for name in PARTS
+                       if name not in ("activations", "parameters"))
+            most = np.maximum(most, kept + self.plan.cutting_bytes(itemsize))
+        return most.astype(np.int64)
+
+    def _read_features(self):
+        """Features as they are read, and as they are held."""
+        spec = self.spec
+        if spec.sparse_features:
+            entry = 2 * INDEX + POINTER + spec.itemsize
+            return self.train.feature_entries[0] * 2 * entry
+        read = self.rows * spec.widths[0] * READ
+        held = self._owned(spec.widths[0]) * self.rows * spec.row_itemsize
+        copied = self.layout.columns > 1 or spec.row_itemsize != READ or spec.precomputed
+        return read + held * copied
+
+    @property
+    def peak(self):
+        """The larger of `setup` and `total`."""
+        return np.maximum(self.setup, self.total)
+
+    @cached_property
+    def on_gpu(self):
+        """Bytes of each rank on a GPU from the first epoch on; a dict under ON_GPU, and "total".
+
+        As `parts`, but for masks, which stay on the host, and with two more: what
+        kernels take besides (pieces that rows are cut in, where degrees are
+        skewed; copies of operands whose rows are no multiple of 16 bytes), and
+        "staging", pinned memory of the HOST that messages pass through, which is
+        not in the sum. An upper bound: how skewed degrees are is not known before.
+        """
+        sizes = dict(self.parts)
+        cuts = sum(_cut_bytes(operand) for operand in self.operands)
+        sizes["vertices"] = self._vertices_on_gpu
+        sizes["reductions"] = np.zeros_like(self.rows)  # on the host
+        sizes["kernels"] = cuts + self._work_bytes
+        sizes["staging"] = np.zeros_like(self.rows) if self.rows.size == 1 else sizes["buffers"]
+        packed = self.plan.packed_bytes(self.widest, self.spec.row_itemsize)
+        if packed is not None:  # aggregated on the host: rows on their way alone are on the GPU
+            nothing = 0 * packed
+            sizes |= {"matrix": nothing, "plan": nothing, "buffers": packed, "staging": packed,
+                      "kernels": self._work_bytes}
+        sizes["total"] = sum(size for name, size in sizes.items() if name != "staging")
+        return sizes
+
+    @property
+    def placed_last(self):
+        """Bytes of all that a rank puts on its GPU once the matrix is there."""
+        return (self._of_steps(lambda step: step.nbytes) + self._parameter_bytes
+                + self.feature_bytes + self._vertices_on_gpu + self._work_bytes)
+
+    @property
+    def _vertices_on_gpu(self):
+        """Original numbers; of a level that leaves rows out its numbers.
+
+        Labels, and places in masks; places of rows in the level below.
+        """
+        total = self.rows
+        for view in self.levels:
+            total = total + self._left(view) + 2 * view.rows[-1]
+            for first, last in pairwise(self._bounds):
+                total = total + 2 * view.narrows(first, last) * view.rows[last]
+        return total * NUMBER
+
+    @cached_property
+    def _work_bytes(self):
+        """The longest copy of an operand to rows of a multiple of LOAD bytes; sums in float64."""
+        spec = self.spec
+        most = np.zeros_like(self.rows)
+        for view in self.levels:
+            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
+                for width in (*fans, inner):
+                    row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
+                    most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
+        if spec.halved:
+            most = np.maximum(most, self._unpacked)
+        return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))
+
+
+    @property
+    def _unpacked(self):
+        """Bytes of rows of a dense product in float32, of its result, and of its other operand."""
+        spec = self.spec
+        most = np.zeros_like(self.rows)
+        for view in self.levels:
+            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
+                columns = sum(self._owned(width) for width in (*fans, inner))
+                blocks = np.minimum(view.rows[self._bounds[number]] * columns * spec.itemsize,
+                                    UNPACKED)
+                most = np.maximum(most, blocks + 2 * max(fans) * inner * spec.itemsize)
+        return most
+
+
+def _cut_bytes(operand):
+    """Of the rows of a matrix in pieces; and row pointers of blocks that come from others."""
+    copied = operand.copied_pointers
+    entries = np.where(copied > 0, operand.multiplied, operand.entries)
+    pieces = operand.pointers + copied + entries // PIECE
+    return PIECE_BYTES * pieces + copied * POINTER

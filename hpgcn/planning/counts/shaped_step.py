@@ -1,0 +1,248 @@
+"""One training step, run on shapes alone: its products with A, what it takes, what it sends."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.graphs.validation import SPLIT
+from hpgcn.model import (
+    Features,
+    MaskedRows,
+    Model,
+    Parameters,
+    inner_widths,
+    make_loss,
+    products_of,
+    reads_X,
+)
+from hpgcn.parallel.columns import Columns
+from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.planning.counts.shapes import ShapeComm, ShapeCsr, Shapes, Work
+from hpgcn.runtime.clock import Clock
+from hpgcn.strategies import Plan, Product
+from hpgcn.strategies.attention import Attention
+
+PHASES = ("forward", "backward")
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSizes:
+    """Rows of each rank at each level of a receptive field, one level more than products with A.
+
+    `feature_entries` (2, P) int64 are stored entries of sparse features in the rows of
+    the first level, and in those that the first layer computes; 0 if they are dense.
+    """
+
+    rows: list  # of (P,) int64
+    every: list  # of bool: the level is all rows
+    totals: list  # of int: rows over all ranks, each counted once
+    feature_entries: np.ndarray
+
+    @staticmethod
+    def of(levels, layout, feature_pointers=None, products=1):
+        """Count the rows of levels, list of (n,) bool or None for all, that ranks own by a layout.
+
+        The columns of sparse features, whose (n + 1,) row pointers are given, are
+        taken to hold alike many entries; `products` with A has the first layer.
+        """
+        layouts = [layout if level is None else layout.restricted(level) for level in levels]
+        rows = [np.repeat(np.diff(each.offsets), layout.columns) for each in layouts]
+        entries = np.zeros((2, layout.size), np.int64)
+        if feature_pointers is not None:
+            for place, level in enumerate((levels[0], levels[products])):
+                counts = np.diff(feature_pointers) * (True if level is None else level)
+                before = np.concatenate([[0], np.cumsum(counts)])[layout.offsets]
+                entries[place] = -(-np.repeat(np.diff(before), layout.columns) // layout.columns)
+        return LevelSizes(rows, [level is None for level in levels],
+                          [int(each.offsets[-1]) for each in layouts], entries)
+
+    def of_rank(self, rank):
+        """The sizes of one rank alone: (rows of levels, entries), tuples of int."""
+        entries = self.feature_entries[:, rank]
+        return tuple(int(rows[rank]) for rows in self.rows), tuple(entries.tolist())
+
+    def narrows(self, first, last):
+        """Whether a layer between two levels computes fewer rows than it reads: (P,) bool."""
+        if self.every[last]:
+            return np.zeros(self.rows[0].shape, bool)
+        if self.every[first]:
+            return np.ones(self.rows[0].shape, bool)
+        return self.rows[first] != self.rows[last]
+
+
+@dataclass(frozen=True, eq=False)
+class RankStep:
+    """What one rank takes and sends in a training step and an evaluation, products with A aside."""
+
+    products: list  # with A and A^T, of the columns of this rank, in order
+    arrays: dict  # bytes of its work arrays by name
+    reserved: dict  # size and dtype of those that ranks do not share, by name
+    dense: dict  # (bytes, messages) by phase, to ranks that share its rows, sums over them aside
+    reductions: dict  # by phase the bytes of each sum over the ranks that share its rows, a list
+    column_reductions: dict  # over those that share its columns
+    work: Work  # of the training step
+    part_bytes: int  # of rows of sparse features that layers have cut out and keep
+
+    @property
+    def nbytes(self):
+        """Bytes of its work arrays."""
+        return sum(self.arrays.values())
+
+
+class ShapeMap:
+    """Stands for the Strategy of a product with A, and notes what it multiplies."""
+
+    def __init__(self, hop, products, device):
+        self.hop = hop
+        self.products = products
+        self.device = device
+
+    def note(self, product):
+        """Note a Product, and what was done before it."""
+        work = self.device.kernels.work
+        work.marks.append((len(work.dense), work.moved))
+        self.products.append(product)
+
+    def forward(self, H, *, mask=None, out=None):
+        self.note(Product(self.hop, H.shape[1], mask is not None))
+        return out
+
+    def backward(self, G, *, mask=None, out=None):
+        self.note(Product(self.hop, G.shape[1], mask is not None, backward=True))
+        return out
+
+    def attention(self, heads):
+        return ShapeAttention(self, heads)
+
+
+class ShapeAttention(Attention):
+    """Attention of own rows, which notes what it multiplies."""
+
+    def __init__(self, owner, heads):
+        super().__init__(heads.vertex_in.device, Clock(), heads)
+        self.owner = owner
+
+    def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
+        width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
+        self.owner.note(Product(self.owner.hop, width, heads=self.heads.count, kept=kept))
+
+    def return_(self, pulled, rows, gradients, drawn):
+        self.owner.note(Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count,
+                                backward=True))
+
+
+def run_rank(spec, levels, rank, columns):
+    """Run a training step and an evaluation of one rank on shapes, a RankStep.
+
+    `levels` are the LevelSizes of both. So many ranks as `columns` (C) share
+    the rows of this one, which has the columns of block rank mod C.
+    """
+    device = Shapes()
+    column = rank % columns
+    comm = ShapeComm(device, column, columns)
+    layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
+    shared = Columns(layout, comm, spec.dtype)
+    shared.column = ShapeComm(device, 0, 2, comm.counters)  # of two: what it sums is noted
+    workspace = Workspace(spec.row_dtype, device)
+    parameters = Parameters.zeros(spec, device)
+    products = []
+
+    def model(view):
+        (rows, *_), entries = view.of_rank(rank)
+        field = shape_field(spec, view, rank, products, device)
+        vertex = device.empty(rows, np.int64)
+        model = Model(spec, parameters, field, shared, workspace, vertex)
+        return model, features_of(spec, rows, entries, shared, device)
+
+    training, X = model(levels[0])
+    counters = comm.counters
+    counters.phase = "forward"
+    logits, backward = training.forward(X, 1)
+    masked = MaskedRows(dict.fromkeys(SPLIT, device.empty(0, np.int64)), dict.fromkeys(SPLIT, 1))
+    labels = device.empty((logits.shape[0], spec.widths[-1]), np.float32)
+    loss = make_loss(spec, labels, masked, shared)
+    _, G = loss.gradient(logits, workspace.take("even", *logits.shape))
+    counters.phase = "backward"
+    backward(G)
+    step = list(products)
+    work = device.kernels.work
+    dense = {phase: counters.total(phase) for phase in PHASES}
+
+    counters.phase = "evaluation"
+    device.kernels.work = Work()
+    evaluation, X = model(levels[1])
+    evaluation.infer(X)
+    arrays = {name: each.nbytes for space in (workspace, shared.workspace)
+              for name, each in space.arrays.items()}
+    reserved = {name: (each.size, each.dtype) for name, each in workspace.arrays.items()}
+    return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
+                    device.part_bytes)
+
+
+def shape_field(spec, view, rank, products, device):
+    """The ReceptiveField of one rank on shapes; its maps note products in a list."""
+    bounds = layer_bounds(products_of(spec))
+    rows = [int(each[rank]) for each in view.rows]
+    numbers = [None if every else device.empty(size, np.int64)
+               for every, size in zip(view.every, rows)]
+    hops = []
+    for first, last in pairwise(bounds):
+        maps = [None if spec.precomputed and hop == 0 else ShapeMap(hop, products, device)
+                for hop in range(first, last)]
+        own = device.empty(rows[last], np.int64) if view.narrows(first, last)[rank] else None
+        hops.append(Hop(maps, rows[first:last + 1], own, view.totals[last] < view.totals[first]))
+    levels = ([each[place] for place in bounds] for each in (numbers, view.totals, rows))
+    return ReceptiveField(None, *levels, hops)
+
+
+def features_of(spec, rows, entries, columns, device):
+    """The Features of so many rows on shapes."""
+    width = columns.width(spec.widths[0])
+    if spec.sparse_features:
+        return Features(ShapeCsr(device, rows, width, entries[0], spec.dtype, entries[1]))
+    X = device.empty((rows, width), spec.row_dtype)
+    if not spec.precomputed:
+        return Features(X)
+    return Features(X if reads_X(spec) else None, X)
+
+
+def owned_width(width, columns, rank):
+    """Columns that a rank, or each of an array of them, owns where `columns` ranks share rows."""
+    quotient, remainder = divmod(width, columns)
+    return quotient + (rank % columns < remainder)
+
+
+class Steps:
+    """Steps of ranks on shapes, each run once: ranks of equal sizes take the same step."""
+
+    def __init__(self):
+        self._known = {}
+
+    def of(self, spec, levels, rank, columns):
+        """Return the RankStep; parameters as `run_rank`."""
+        widths = sorted({*spec.widths, *inner_widths(spec)})
+        own = tuple(owned_width(width, columns, rank) for width in widths)
+        sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
+        key = (spec, columns, own, *sizes)
+        if key not in self._known:
+            self._known[key] = run_rank(spec, levels, rank, columns)
+        return self._known[key]
+
+    def products(self, spec, levels):
+        """Products with A and A^T of a training step, at their full widths; list of Product."""
+        return self.of(spec, levels, 0, 1).products
+
+    def widest(self, spec, plan=Plan):
+        """Columns of the widest message of a type of Plan, also where A X is formed once.
+
+        Rows that are left out narrow none: buffers of messages are made for it.
+        """
+        hops = sum(products_of(spec)) + 1
+        one = np.ones(1, np.int64)
+        levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
+        products = self.products(replace(spec, precomputed=False), (levels, levels))
+        return max(map(plan.columns, products))

@@ -1,0 +1,196 @@
+"""What planning reads of a graph: its pattern, and which rows matter to a model; no values."""
+from __future__ import annotations
+
+import dataclasses
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn import store
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.errors import DataError
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
+from hpgcn.model import MODELS, make_spec, norm_of, products_of, prunes
+from hpgcn.parallel.pattern import Pattern, permuted
+from hpgcn.parallel.receptive_field import find_levels, layer_bounds
+from hpgcn.partition import NONZERO_METHODS, make_partition
+from hpgcn.partition.rows.partition_model import pattern
+from hpgcn.planning.counts.shaped_step import Steps
+from hpgcn.planning.seconds.kernel_rates import Locality
+from hpgcn.store.csr import read_csr, reorder_entries
+from hpgcn.store.schema import mask_name
+
+REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A graph's rows in some order, as far as planning reads them."""
+
+    pattern: Pattern  # of what is multiplied
+    train: list  # of (n,) bool, or None for all rows, as `find_levels`
+    evaluated: list
+    stored: np.ndarray  # (n,) int64, stored entries of A in each row
+    feature_entries: np.ndarray | None  # (n,) int64, of sparse features
+    vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
+    labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
+
+    def held(self, graph, edge_part):
+        """Return the reading with the part of each stored entry of the graph, (nnz,) or None."""
+        if edge_part is None:
+            return self
+        return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
+
+    def merged(self, size):
+        """Return the reading with so many parts that hold entries as one."""
+        if self.pattern.holders is None:
+            return self
+        return dataclasses.replace(self, pattern=self.pattern.held(self.pattern.holders // size))
+
+    def permuted(self, order):
+        """Return the reading with row order[i] as row i."""
+
+        def move(array):
+            return None if array is None else array[order]
+
+        levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
+        return Reading(permuted(self.pattern, order), *levels, move(self.stored),
+                       move(self.feature_entries), self.vertex[order], move(self.labelled))
+
+
+class Survey:
+    """The pattern of a graph, and what a model reads of it.
+
+    `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`.
+    `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
+    partitioned graph, else None, `method` how they were made, and `part_counts` k and the numbers
+    that nested parts merge to; `edge_parts` says whether entries have parts of their own. Errors as
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Surveys of one source
+    share the partitions that they make in the dict `partitions`.
+    """
+
+    def __init__(self, source, config=None, widths=None, partitions=None):
+        config = config or Config()
+        masks, feature_pointers, edge_parts, vertex = self._read(source, config.split_index)
+        if not self.header.num_nodes:
+            raise DataError(f"{self.name}: no vertices")
+        self.spec = make_spec(self.header, config, widths)
+        layer = MODELS[self.spec.architecture]
+        with_loops = pattern(self.graph)
+        self.pointers = with_loops.indptr.astype(np.int64)  # by which row blocks are balanced
+        matrix = with_loops if layer.self_loops else self._stored_pattern()
+        symmetric = not self.header.directed and norm_of(self.spec) != "row"
+
+        hops = sum(products_of(self.spec))
+        views = [[None] * (hops + 1)] * 2
+        if config.prune and prunes(self.spec) and masks is not None:
+            views = [
+                find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
+                for read in ([masks["train"]], list(masks.values()))]
+        entries = np.diff(feature_pointers) if self.spec.sparse_features else None
+        whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
+        self.edge_parts = edge_parts is not None
+        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries, vertex,
+                          masks and masks["train"])
+        self.reading = reading.held(self.graph, edge_parts)
+        self.steps = Steps()
+        self.locality = Locality(matrix)
+        self._partitions = {} if partitions is None else partitions
+
+    def _read(self, source, split):
+        """Take what is wanted; return masks of a split, pointers of sparse features, parts of
+        entries, ORIGINAL numbers.
+        """
+        if isinstance(source, Graph):
+            self.name = source.header.name
+            self.header = source.header
+            self.offsets = source.offsets
+            self.method = None
+            self.part_counts = () if self.offsets is None else (len(self.offsets) - 1,)
+            self.graph = source
+            X = source.features
+            masks = source.of_split(split).masks
+            return masks, X.indptr if sp.issparse(X) else None, source.edge_parts, source.vertex
+        opened = isinstance(source, store.StoredGraph)
+        with nullcontext(source) if opened else store.load(source) as stored:
+            self.name = stored.path
+            self.header = header = stored.header
+            header.check_split(split, stored.path)
+            self.offsets = stored.offsets
+            made = stored.vertex_partition
+            self.method = made and made.method
+            self.part_counts = (made.k, *made.merges) if made else ()
+            n = header.num_nodes
+            edge_parts = stored.edge_part(0, n)
+            vertex = stored.vertices(0, n)
+            reader = stored.reader
+            indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
+            pointers = _feature_pointers(reader, header) if header.sparse_features else None
+            masks = None
+            if header.num_splits:
+                masks = {key: reader.read(mask_name(key, split)) > 0 for key in SPLIT}
+        nothing = np.zeros(n)
+        self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
+                           nothing, vertex=np.arange(n) if made else vertex)
+        return masks, pointers, edge_parts, vertex
+
+    def partition(self, method, k):
+        """Return a hpgcn.partition.Partition of the rows, made once for all strategies.
+
+        It is that of the graph in its ORIGINAL order, which runs make, too.
+        """
+        if (method, k) not in self._partitions:
+            quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
+            original = self.graph if self.offsets is not None else self.graph.in_original_order()
+            made = make_partition(original, k, method=method, refine=quick)
+            if original is not self.graph:
+                made = _of_rows(made, original, self.graph.vertex)
+            self._partitions[method, k] = made
+        return self._partitions[method, k]
+
+    def describe(self, path):
+        """Return the object `graph` of a plan's JSON, a dict; `path` is that of the file."""
+        header = self.header
+        return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
+                "num_edges": header.num_edges, "directed": header.directed,
+                "multiplied_nonzeros": int(self.reading.pattern.matrix.nnz),
+                "parts": None if self.offsets is None else self.offsets.size - 1}
+
+    def _stored_pattern(self):
+        indptr = self.graph.indptr
+        indices = self.graph.indices
+        # keeps SciPy from widening columns
+        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)
+        n = self.header.num_nodes
+        return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
+
+    def totals(self, levels):
+        """Rows of levels, at the bounds of layers; list of L + 1 int."""
+        read = [levels[place] for place in layer_bounds(products_of(self.spec))]
+        return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
+                for rows in read]
+
+
+def _of_rows(made, original, vertex):
+    """Return a partition of a graph in its ORIGINAL order as one of the rows that `vertex` names.
+
+    With `vertex`, (n,), the ORIGINAL number of each row.
+    """
+    row = np.empty_like(vertex)
+    row[vertex] = np.arange(vertex.size)
+    edge_part = made.edge_part
+    if edge_part is not None:
+        edge_part = reorder_entries(edge_part, original.indptr, original.indices, row)
+    return dataclasses.replace(made, part=made.part[vertex], perm=row[made.perm],
+                               iperm=made.iperm[vertex], edge_part=edge_part)
+
+
+def _feature_pointers(reader, header):
+    pointers = reader.read("features/pointers_to_1")
+    check_csr(pointers, np.empty(0, np.int32), reader.entries["features/indices_1"].rows,
+              header.num_features, f"{reader.path}: features")
+    return pointers

@@ -1,0 +1,117 @@
+"""Bytes and messages of a training step: of its products with A, and of ranks that share rows."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpgcn.model.parameters import parameter_shapes
+from hpgcn.parallel.counts import allreduce, replicate
+from hpgcn.parallel.layout import split
+from hpgcn.planning.counts.shaped_step import PHASES
+
+KINDS = ("aggregation", "dense", "weights")
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What each of P ranks sends in one training step: dicts of (P,) int64 under (kind, phase).
+
+    The kind is "aggregation" (products with A and A^T), "dense" (products with W and softmax where
+    columns are divided) or "weights" (gradients of weights and biases); the phase "forward" or
+    "backward". Sums over ranks are exact. Of an allreduce over q ranks, 2 m (q - 1) bytes in all,
+    each rank counts the quotient by q, and the first ranks one more until the remainder is used up.
+    Where steps send different things the dicts are of `period` steps, and methods give the mean,
+    rounded down.
+    """
+
+    ranks: int
+    period: int = 1
+    bytes: dict = field(default_factory=dict)
+    messages: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        for counts in (self.bytes, self.messages):
+            for kind in KINDS:
+                for phase in PHASES:
+                    counts.setdefault((kind, phase), np.zeros(self.ranks, np.int64))
+
+    def add(self, kind, phase, counts):
+        """Count a call: (bytes, messages), each of P elements in rank order."""
+        for book, amount in zip((self.bytes, self.messages), counts):
+            book[kind, phase] += np.asarray(amount, np.int64).reshape(-1)
+
+    def rank_bytes(self):
+        """Bytes that each rank sends, (P,) int64."""
+        return sum(self.bytes.values()) // self.period
+
+    def rank_messages(self):
+        """Messages that each rank sends, (P,) int64."""
+        return sum(self.messages.values()) // self.period
+
+    def total_bytes(self):
+        return self._total(self.bytes)
+
+    def total_messages(self):
+        return self._total(self.messages)
+
+    def _total(self, counts):
+        return int(sum(counts.values()).sum()) // self.period
+
+    def besides(self, name):
+        """Bytes or messages, by name, of a step but for its products with A; of all ranks."""
+        return sum(int(sent.sum()) for (kind, _), sent in getattr(self, name).items()
+                   if kind != KINDS[0])
+
+    def max_bytes(self):
+        """Bytes sent by the rank that sends most."""
+        return int(self.rank_bytes().max())
+
+
+def predict_step(spec, plans, levels, layout, steps):
+    """Count what each rank sends in one training step.
+
+    Parameters
+    ----------
+    spec : hpgcn.model.ModelSpec
+    plans : list of hpgcn.strategies.Plan
+        Of each product with A; None for one that was formed once.
+    levels : pair of hpgcn.planning.counts.shaped_step.LevelSizes
+        Of a training step, and of an evaluation.
+    layout : hpgcn.parallel.layout.BlockLayout
+        Of all rows.
+    steps : hpgcn.planning.counts.shaped_step.Steps
+
+    Returns
+    -------
+    Prediction
+    """
+    period = max((plan.period for plan in plans if plan), default=1)
+    prediction = Prediction(layout.size, period)
+    for product in steps.products(spec, levels):
+        counts = plans[product.layer].counts(product, spec.row_itemsize)
+        prediction.add("aggregation", product.phase, counts)
+    row_blocks = layout.size // layout.columns
+    for rank in range(layout.size):
+        step = steps.of(spec, levels, rank, layout.columns)
+        for phase in PHASES:
+            sums = [np.stack(allreduce(np.full(ranks, nbytes), 0))[:, place]
+                    for ranks, place, noted in (
+                        (layout.columns, rank % layout.columns, step.reductions),
+                        (row_blocks, rank // layout.columns, step.column_reductions))
+                    for nbytes in noted.get(phase, ())]
+            for sent, messages in [step.dense[phase], *sums]:
+                prediction.bytes["dense", phase][rank] += sent
+                prediction.messages["dense", phase][rank] += messages
+    for counts in weights(row_blocks, layout.columns, spec):
+        prediction.add("weights", "backward", [period * np.asarray(each) for each in counts])
+    return prediction
+
+
+def weights(row_blocks, columns, spec):
+    """Gradients of all parameters: an allreduce over columns of ranks, an allgather along rows."""
+    shapes = parameter_shapes(spec).values()
+    size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)
+    size = np.broadcast_to(size * spec.itemsize, (row_blocks, columns))
+    return allreduce(size, 0), replicate(size, 1)

@@ -1,0 +1,1 @@
+"""Seconds of a run on a machine, forecast."""

@@ -1,0 +1,76 @@
+"""`hpgcn plan --from RUN`: what a run took corrects what is forecast of others."""
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from hpgcn.config import COST_FIELDS, Config
+from hpgcn.errors import DataError, printable
+from hpgcn.planning.answers.candidates import Candidate, count_candidate
+from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.seconds.step_seconds import step_seconds
+from hpgcn.sampling import parse
+from hpgcn.strategies import named
+
+FIELDS = (*COST_FIELDS, "hidden", "layers")  # of a run, which a plan takes over
+
+
+def settings_of(run):
+    """Return what a plan of other ranks takes from an hpgcn.Run: `graph`, a path, and the FIELDS.
+
+    A DataError if the run has not finished, or trained in batches, whose seconds are not forecast.
+    """
+    path = run.path
+    missing = [name for name in ("graph", "strategy", *FIELDS) if name not in run.settings]
+    if missing or not run.summary or not run.epochs:
+        raise DataError(f"{printable(path)}: no finished run, expected summary.json, config.toml "
+                        "and a line of metrics.jsonl")
+    if parse(run.settings["batch"]):
+        raise DataError(f"{printable(path)}: its steps are of batches ({run.settings['batch']}), "
+                        "whose seconds are not forecast")
+    return {name: run.settings[name] for name in ("graph", *FIELDS)}
+
+
+def calibrate(run, options):
+    """Correct the seconds of Options by those of a Run of `settings_of`: other Options.
+
+    Medians of the run's steps over what is forecast of them, of computing and of communication,
+    are the factors. The first step, which touches what it holds for the first time, is left out
+    where there are others. The run's own graph is surveyed again; errors as `Survey`, and a
+    DataError if it has other parts now.
+    """
+    settings = run.settings
+    config = Config(**{name: settings[name] for name in (*FIELDS, "graph", "strategy")})
+    ranks = run.summary["ranks"]
+    strategy = named(config.strategy)
+    survey = Survey(config.graph, config)
+    shape = tuple(int(axis) for axis in run.summary["grid"].split("x"))
+    parts = "stored"
+    if ranks == 1:
+        parts = "whole"
+    elif strategy.takes_parts and survey.part_counts:
+        if ranks not in survey.part_counts:
+            raise DataError(f"{printable(config.graph)}: {survey.part_counts[0]} parts, but "
+                            f"{printable(run.path)} had {ranks} ranks")
+        parts = survey.method or "given"
+    elif strategy.needs_parts:
+        parts = strategy.method
+    footprint = count_candidate(survey, Candidate(strategy.name, parts, ranks, shape), config)
+    expected = step_seconds(options.machine, footprint)
+
+    later = slice(1, None) if run.epochs > 1 else slice(None)
+    metrics = {name: column[later] for name, column in run.metrics.items()}
+    waited = metrics["comm_s"] + metrics["wait_s"] if ranks > 1 else 0 * metrics["epoch_s"]
+    # of other ranks than those that wait longest these may be seconds of the same moment
+    computed = np.maximum(metrics["epoch_s"] - waited, metrics["spmm_s"] + metrics["dense_s"])
+    measured = [float(np.median(each)) for each in (computed, waited)]
+    compute, communication = (found / told if found > 0 and told > 0 else 1.0
+                              for found, told in zip(measured, expected))
+    note = f"calibrated by {printable(run.path)}: computing takes {compute:.3g}"
+    if communication != 1:
+        note += f", communication {communication:.3g}"
+    machine = dataclasses.replace(options.machine, compute_factor=compute,
+                                  communication_factor=communication)
+    return dataclasses.replace(options, machine=machine,
+                               calibrated=f"{note} times what the machine's rates say")

@@ -1,0 +1,61 @@
+"""Machines that come with the package, and files that describe two devices a rank.
+
+A file of hpgcn/planning/machines is named without its folder and suffix; "source" in it says
+where its numbers are from, and what is assumed.
+"""
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpgcn.errors import DataError
+from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater
+from hpgcn.store import Field, check_fields
+
+RATE = Field(float, 1e-15, 1e30)  # whose quotients are numbers, too
+MOST_STAGES = 1 << 20
+AGGREGATE = {"adders": RATE, "clock_hz": RATE, "memory_bytes_per_s": RATE,
+             "cache_bytes": Field(float, 0, 1e30)}
+SHARE = {"masked_share": Field(float, 0, 1)}  # may be left out
+UPDATE = {"gemm_float32_flops_per_s": RATE, "gemm_float64_flops_per_s": RATE,
+          "memory_bytes_per_s": RATE}
+FOLDER = Path(__file__).parents[1] / "machines"
+SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
+
+
+def machine_path(text):
+    """Return the path of a machine file: of a shipped one by its name, else the text itself.
+
+    A file that bears the name of a shipped one is meant by ./NAME.
+    """
+    return SHIPPED.get(str(text), text)
+
+
+def read_devices(path, found):
+    """Make MixedDevices of a machine file's object, or None if it describes no two devices.
+
+    A DataError names file and field if one of "aggregate" and "update" is missing or no object,
+    a number in them is missing, unknown or out of range, "stages" is no whole number of at least
+    1, or "limits" is there, too.
+    """
+    if not {"aggregate", "update", "stages"} & set(found):
+        return None
+    if "limits" in found:
+        raise DataError(f"{path}: 'limits' beside two devices, expected either")
+    aggregate = _numbers(path, found, "aggregate", AGGREGATE, SHARE)
+    update = _numbers(path, found, "update", UPDATE, {})
+    stages = {"stages": found.get("stages", 1)}
+    check_fields(stages, {"stages": Field(int, 1, MOST_STAGES)}, path)
+    return MixedDevices(Aggregator(**aggregate), Updater(**update), stages["stages"])
+
+
+def _numbers(path, found, group, required, optional):
+    """The numbers of one device, by field: dict of float."""
+    check_fields({group: found.get(group)}, {group: Field(dict)}, path)
+    named = {f"{group}.{name}": value for name, value in found[group].items()}
+    known = {f"{group}.{name}": field for name, field in (required | optional).items()}
+    for name in named:
+        if name not in known:
+            raise DataError(f"{path}: {name} is unknown, expected {' and '.join(known)}")
+    check_fields(named, {f"{group}.{name}": field for name, field in required.items()}, path)
+    check_fields(named, known, path, whole=False)
+    return {name: float(value) for name, value in found[group].items()}

@@ -1,0 +1,91 @@
+"""How long a training step computes on a machine whose kernels were timed (kernel_rates).
+
+    products with A   nonzeros x seconds of one as far away as its row of H is, rows x seconds of
+                      one; rows that are packed, or put in their place
+    kernels           those that the step calls, each by its size; the update
+    calls             x seconds of one
+
+Numbers of 8 bytes take as long as two of 4, but for dense products.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.model import num_parameters
+from hpgcn.parallel.csr import TILE_NONZEROS, TILES
+from hpgcn.planning.seconds.kernel_rates import ARRAYS, ROW_WIDTHS
+
+FLOAT = 4  # bytes of the numbers that were measured
+
+
+def compute_seconds(rates, footprint, slower, bandwidth):
+    """Seconds that each rank of a RankFootprint computes in a training step, (P,).
+
+    `slower`: times that a dense product of float64 takes as long. `bandwidth`: of memory, in bytes
+    a second, for kernels that were not measured.
+    """
+    spec = footprint.spec
+    update = number_seconds(rates, "adam", num_parameters(spec) * spec.itemsize / FLOAT)
+    seconds = np.full(footprint.rows.size, update)
+    for product in footprint.products:
+        seconds += product_seconds(rates, footprint, product)
+    slower = 1 if spec.itemsize == FLOAT else slower
+    for rank, step in enumerate(footprint.rank_steps):
+        seconds[rank] += step.work.calls * rates.call_s
+        for (name, *size), count in step.work.kernels.items():
+            if name == "matmul":
+                one = slower * rates.dense_seconds(*size)
+            else:
+                one = kernel_seconds(rates, name, size, spec.itemsize, bandwidth)
+            seconds[rank] += count * one
+    return seconds
+
+
+def product_seconds(rates, footprint, product):
+    """Seconds that each rank computes for one product with A, (P,)."""
+    spec = footprint.spec
+    itemsize = spec.row_itemsize
+    plan = footprint.train_plans[product.layer]
+    operand = plan.operands[product.backward]
+    width = -(-product.width // plan.slices)
+    columns = width * itemsize / FLOAT
+    distances = footprint.locality.distances(width * itemsize)
+    calls = 1 + operand.blocks
+    if plan.num_ranks > 1:  # in tiles, while messages are under way
+        calls = calls + np.minimum(TILES - 1, operand.multiplied // TILE_NONZEROS)
+    seconds = calls * rates.call_s
+    # each block of others' rows adds to the result again, where it has nonzeros
+    passed = np.minimum(operand.results * operand.blocks, operand.results + operand.multiplied)
+    sent, _ = plan.counts(product, itemsize)
+    for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, passed)):
+        if product.heads:
+            kernel = ("attend_backward" if product.backward else
+                      "attend dropout" if spec.attention_dropout else "attend")
+            seconds[rank] += rates.entry_seconds(kernel, nonzeros, rows, columns, distances)
+        else:
+            seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
+        for name, times in plan.packing.items():
+            seconds[rank] += times * number_seconds(rates, name, sent[rank] / FLOAT)
+    return seconds
+
+
+def kernel_seconds(rates, name, size, itemsize, bandwidth):
+    """Seconds of one call of a kernel, of a `size` as in hpgcn.planning.counts.shapes.Work."""
+    wide = itemsize / FLOAT
+    if name == "spmm":  # of sparse features, which read all of W or G in no order
+        rows, nonzeros, read, width = size
+        return rates.product_seconds(nonzeros, rows, width * wide, (1, read * width * itemsize))
+    rows, width = size
+    if name in rates.entries:  # dropout of sparse features
+        return rates.entry_seconds(name, width, 0, 1)
+    taken = rates.row_seconds(name, width * wide, ARRAYS * rows * width * itemsize)
+    if taken is None:  # of no layer's own: as fast as memory
+        return 2 * rows * width * itemsize / bandwidth
+    if rows == 1:  # an array of one axis
+        return number_seconds(rates, name, width * wide)
+    return rows * taken
+
+
+def number_seconds(rates, name, count):
+    """Seconds of so many numbers in the widest rows that were measured."""
+    return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * FLOAT * count) / ROW_WIDTHS[-1]

@@ -1,0 +1,125 @@
+"""How long a training step takes on a machine of given rates: alpha, beta and gamma of each rank.
+
+    compute        by the kernels that were timed there (`rated`); where none were,
+                   bytes of products with A, of element-wise work and of narrow dense products
+                   over memory bandwidth; flops of dense products over their rate; a time per call
+    communication  latency x messages + bytes / network bandwidth, of what the rank sends, less
+                   the share that was measured to be hidden behind computation
+
+The two are added. The step takes as long as the rank for which the sum is largest.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.model import num_parameters
+from hpgcn.planning.seconds import mixed_devices, rated
+from hpgcn.strategies.plan import INDEX
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of ONE rank: of a node if each node runs one, of its share of a node otherwise.
+
+    The defaults stand for one rank on each server of two sockets (56 cores, 12
+    channels of DDR4), 100 Gb/s InfiniBand.
+    """
+
+    memory_bytes_per_s: float = 200e9  # streaming, of all its threads
+    gemm_float32_flops_per_s: float = 3e12  # of a large dense product
+    gemm_float64_flops_per_s: float = 1.5e12
+    latency_s: float = 2e-6  # of a message between two ranks
+    network_bytes_per_s: float = 12e9  # that it can send
+    call_s: float = 1e-5  # fixed time of a kernel or library call from Python
+    cores: int = 56  # behind these rates; told, not computed with
+    devices: mixed_devices.MixedDevices | None = None  # if two compute, instead of those rates
+    hidden: float = 0.0  # share of a message that travels while a rank computes
+    compute_factor: float = 1.0  # by which a run was slower than these rates say
+    communication_factor: float = 1.0
+    rates: tuple = ()  # of kernel_rates.Rates, by their numbers of ranks; () if not known
+
+    def rates_of(self, ranks):
+        """Return the Rates of most ranks side by side, not more than these; None if unknown."""
+        fewer = [each for each in self.rates if each.ranks <= ranks] or self.rates[:1]
+        return fewer[-1] if fewer else None
+
+
+def compute_seconds(machine, footprint):
+    """Seconds that each rank of a RankFootprint computes in a training step, (P,)."""
+    if machine.devices is not None:
+        return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
+    rates = machine.rates_of(footprint.rows.size)
+    if rates is None:
+        return streamed_seconds(machine, footprint)
+    slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
+    return rated.compute_seconds(rates, footprint, slower, machine.memory_bytes_per_s)
+
+
+def streamed_seconds(machine, footprint):
+    """Seconds that each rank computes, by the bandwidth of memory and the rate of dense products.
+
+    A product with A reads a row of H for each entry, as if none were found in a cache again.
+    """
+    spec = footprint.spec
+    itemsize = spec.itemsize
+    flops = (machine.gemm_float32_flops_per_s if itemsize == 4
+             else machine.gemm_float64_flops_per_s)
+    seconds = np.zeros(footprint.rows.size)
+    moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
+    calls = np.zeros(footprint.rows.size)
+    for product in footprint.products:
+        of_product, calls_of_product = _multiplied(footprint, product)
+        moved += of_product
+        calls += calls_of_product
+    for rank, step in enumerate(footprint.rank_steps):
+        moved[rank] += step.work.moved
+        calls[rank] += step.work.calls
+        seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
+                            for work, size in step.work.dense)
+    return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
+
+
+def _multiplied(footprint, product):
+    """Bytes that ranks move, and calls that they make, for one product with A; two (P,) int64."""
+    itemsize = footprint.spec.itemsize
+    row_itemsize = footprint.spec.row_itemsize
+    plan = footprint.train_plans[product.layer]
+    operand = plan.operands[product.backward]
+    row_bytes = -(-product.width // plan.slices) * row_itemsize
+    moved = operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
+    packed = footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest, row_itemsize)
+    return moved + 2 * packed, 1 + operand.blocks
+
+
+def product_seconds(machine, footprint, product):
+    """Seconds of one product with A on each rank, (P,): it multiplies, and sends what it sends.
+
+    Of two devices those of the one that aggregates count, and no update beside it.
+    """
+    if machine.devices is not None:
+        compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
+    elif (rates := machine.rates_of(footprint.rows.size)) is not None:
+        compute = rated.product_seconds(rates, footprint, product)
+    else:
+        moved, calls = _multiplied(footprint, product)
+        compute = moved / machine.memory_bytes_per_s + calls * machine.call_s
+    plan = footprint.train_plans[product.layer]
+    sent, messages = plan.counts(product, footprint.spec.row_itemsize)
+    return machine.compute_factor * compute + communication_seconds(machine, sent, messages)
+
+
+def communication_seconds(machine, sent, messages):
+    """Seconds that ranks take to send so many bytes in so many messages, (P,)."""
+    passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
+    return machine.communication_factor * (messages * machine.latency_s + passing)
+
+
+def step_seconds(machine, footprint):
+    """Seconds of one training step: (compute, communication) of the rank that takes longest."""
+    compute = machine.compute_factor * compute_seconds(machine, footprint)
+    sent = footprint.prediction
+    communication = communication_seconds(machine, sent.rank_bytes(), sent.rank_messages())
+    slowest = int(np.argmax(compute + communication))
+    return float(compute[slowest]), float(communication[slowest])

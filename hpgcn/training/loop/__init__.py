@@ -1,0 +1,1 @@
+"""The training loop: steps, epochs, optimizers, and the state that a run resumes from."""

@@ -1,0 +1,48 @@
+"""Where numbers stopped being finite, looked for once they have, in arrays that the step left."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from hpgcn.errors import DivergedError, agreed, setting
+from hpgcn.kernels.bits16 import numbers
+from hpgcn.model.layers.layer import layer_of
+
+
+def diverged(epoch, loss, model, gradient, parameters, comm, lr):
+    """The DivergedError of a step whose loss or gradient is NaN or infinite; all ranks call this.
+
+    `loss` and `gradient` are sums over all ranks, the model is as the step left it, the parameters
+    are updated. It names the first layer of the forward, else of the backward, that is not finite.
+    """
+    wrong = comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
+                      for output in model.outputs()])
+    names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
+                      for each in (gradient, parameters))
+    if wrong.any():
+        layer = int(np.flatnonzero(wrong)[0])
+        where = (f"layer {layer} forward has {int(wrong[layer]):,} values that are not finite, "
+                 "layers before it none")
+    elif names:
+        layer = max(map(layer_of, names))
+        mine = [name for name in names if layer_of(name) == layer]
+        where = f"layer {layer} backward: the gradient of {', '.join(mine)} is not finite"
+    elif updated:
+        where = f"the update leaves {', '.join(updated)} with values that are not finite"
+    else:
+        where = "all layers are finite"
+    return _error(f"epoch {epoch}: the training loss is {loss}; {where}", lr)
+
+
+def check_evaluation(epoch, metrics, lr):
+    """Refuse, by a DivergedError, a loss that an evaluation found and that is not finite."""
+    for name, called in (("val_loss", "validation"), ("exact_loss", "exact training")):
+        loss = metrics.get(name)
+        if loss is not None and not math.isfinite(loss):
+            raise _error(f"epoch {epoch}: the {called} loss is {loss}", lr)
+
+
+def _error(text, lr):
+    # all ranks have the same numbers
+    return agreed(DivergedError(f"{text}; try a lower {setting('lr')} than {lr:g}"))

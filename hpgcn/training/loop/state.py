@@ -1,0 +1,252 @@
+"""What a run needs to go on after a step, equal on all ranks: taken from a trainer, put back."""
+from __future__ import annotations
+
+import hashlib
+import logging
+import zlib
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, DataError, InternalError, agreed
+from hpgcn.graphs.validation import check_finite
+from hpgcn.model import Parameters, find_model, find_widths
+from hpgcn.store import Field, check_fields, parse_json
+from hpgcn.training.loop.optimizers import OPTIMIZERS
+from hpgcn.training.loop.training_epoch import SUMS, EpochSums
+from hpgcn.training.runs.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
+from hpgcn.training.runs.run_directory import stored_config, versions
+
+log = logging.getLogger("hpgcn")
+BITWISE_FIELDS = (  # decide on the bits
+    "ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")
+# attributes of state.h5 that are JSON
+OBJECTS = ("metrics", "best_metrics", "versions", "under_way")
+ATTRIBUTES = {
+    "epoch": COUNT, "best_epoch": COUNT, "metrics": Field(dict), "best_metrics": Field(dict),
+    "max_sent_bytes": Field(float, 0, MOST), "source_sha256": TEXT, "graph_sha256": TEXT,
+    "ranks": FROM_ONE, "strategy": TEXT, "grid": TEXT, "threads": FROM_ONE, "device": TEXT,
+    "memory": TEXT, "versions": Field(dict), "layout_sha256": TEXT}
+NAMES = {  # how a message calls what differs
+    "ranks": "another number of ranks", "threads": "another number of threads",
+    "memory": "another memory limit", "versions": "other versions",
+    "layout_sha256": "another partition"}
+
+
+@dataclass(eq=False)
+class State:
+    """What a run needs to go on after a step.
+
+    `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
+    hpgcn.model.Parameters names them; and on rank 0 `lasting`, (size,), of a strategy whose steps
+    read of earlier ones: what `Strategy.settle` returned, of all ranks in turn. `provenance` is
+    everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was
+    partitioned into it, or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not
+    in states of older versions), max_sent_bytes (of a rank in an epoch), steps (training steps
+    taken; not in states of older versions: then as many as epochs), under_way (the EpochSums of an
+    epoch that is not complete, a dict; else there is none), and what BITWISE_FIELDS names.
+    """
+
+    epoch: int  # the last one that is complete, 0 for none
+    config: dict  # the settings of the run that wrote it
+    metrics: dict  # the epoch's line of metrics.jsonl
+    best_epoch: int  # 0 before the first evaluation
+    best_metrics: dict  # that epoch's line
+    arrays: dict
+    provenance: dict
+
+    @property
+    def steps(self):
+        """Training steps taken."""
+        return self.provenance.get("steps", self.epoch)
+
+    @property
+    def kinds(self):
+        """Kinds of arrays: weights, optimizer/KIND, and best after an evaluation."""
+        moments = OPTIMIZERS[self.config["optimizer"]].MOMENTS
+        best = ["best"] if self.best_epoch else []
+        return ["weights", *(f"optimizer/{name}" for name in moments), *best]
+
+    def of(self, kind):
+        """The arrays of a kind, by the names of the parameters."""
+        return {name.removeprefix(f"{kind}/"): array for name, array in self.arrays.items()
+                if name.startswith(f"{kind}/")}
+
+    def parameters(self, kind):
+        """Parameters of one of `kinds`, and their widths; a DataError as Parameters.stored."""
+        config = Config(**self.config)
+        name = f"checkpoint of epoch {self.epoch}: {kind}"
+        parameters, spec = Parameters.stored(self.of(kind), config, find_model(config), name)
+        return parameters, list(spec.widths)
+
+
+def capture(trainer, best, metrics, sums=None):
+    """Return the State after a step; every rank of the trainer calls this together.
+
+    metrics: of the last epoch that is complete; sums: the EpochSums of another one. An
+    InternalError on all ranks as `agree`.
+    """
+    flats = {"weights": trainer.parameters.flat,
+             **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.moments.items()}}
+    agree(trainer.comm, {kind: trainer.comm.device.get(flat) for kind, flat in flats.items()})
+    if best.epoch:
+        flats["best"] = best.weights
+    arrays = {f"{kind}/{name}": array for kind, flat in flats.items()
+              for name, array in trainer.named(flat).items()}
+    lasting = [trainer.comm.device.get(array).ravel() for array in trainer.shard.settle()]
+    lasting = np.concatenate([np.empty(0, trainer.shard.spec.dtype), *lasting])
+    if trainer.comm.sum([lasting.size])[0]:
+        arrays["lasting"] = trainer.comm.gather_rows(lasting)
+    told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent, "steps": trainer.steps}
+    if sums:
+        told["under_way"] = asdict(sums)
+    return State(metrics.get("epoch", 0), asdict(trainer.config), metrics, best.epoch, best.metrics,
+                 arrays, told)
+
+
+def parse(path, arrays, attributes):
+    """The State in what hpgcn.store.read_state returned, and the L + 1 widths of its model.
+
+    All of it is checked: what passes can be gone on from. A DataError if an
+    attribute is missing, of another kind or out of range; or an array is
+    missing, one too many, of another shape or dtype, or not finite.
+    """
+    told = dict(attributes)
+    for name in OBJECTS:
+        if isinstance(told.get(name), str):
+            told[name] = parse_json(told[name].encode(), f"{path}: {name}")
+    within = "under_way" in told
+    fields = ATTRIBUTES if within else ATTRIBUTES | {"epoch": FROM_ONE}
+    check_fields(told, fields, path)
+    check_fields(told, {"steps": FROM_ONE, "under_way": Field(dict)}, path, whole=within)
+    if within:
+        check_fields(told["under_way"], SUMS, f"{path}: under_way")
+    config = asdict(stored_config(path, told.pop("config_toml")))
+    state = State(config=config, arrays=arrays, provenance=told, **{
+        name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
+    for name, metrics, epoch in (("metrics", state.metrics, state.epoch),
+                                 ("best_metrics", state.best_metrics, state.best_epoch)):
+        if epoch:
+            check_metrics(metrics, f"{path}: {name}")
+        if metrics.get("epoch", 0) != epoch or epoch > state.epoch:
+            raise DataError(f"{path}: {name} is of epoch {metrics.get('epoch', 0)}, "
+                            f"expected {epoch}")
+    return state, _check_arrays(path, state)
+
+
+def _check_arrays(path, state):
+    """Refuse arrays that are not those of the model; return its widths."""
+    settings = Config(**state.config)
+    known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
+    unknown = state.arrays.keys() - known
+    if unknown:
+        raise DataError(f"{path}: array {min(unknown)} is unknown, "
+                        f"expected {', '.join(state.kinds)}")
+    for name, array in state.arrays.items():
+        where = f"{path}: {name}"
+        if array.dtype != settings.number_dtype:
+            raise DataError(f"{where} has dtype {array.dtype}, expected {settings.number_dtype}")
+        check_finite(array, where)
+        if name.startswith("optimizer/variance/") and (array < 0).any():
+            raise DataError(f"{where} is negative at {int(array.argmin())}")
+    first = None
+    for kind in state.kinds:
+        try:
+            widths = state.parameters(kind)[1]
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+        first = first or widths
+        expected = list(find_widths(settings, find_model(settings), first[0], first[-1]))
+        if widths != expected:
+            raise DataError(f"{path}: {kind} has widths {widths}, expected {expected}")
+    return first
+
+
+def restore(trainer, state, best):
+    """Put a trainer and its Best where they were after an epoch; every rank calls this together."""
+    def flat(kind):
+        return trainer.comm.device.put(state.parameters(kind)[0].flat)
+
+    trainer.parameters.flat[:] = flat("weights")
+    trainer.steps = state.steps
+    under_way = state.provenance.get("under_way")
+    if under_way:
+        trainer.begun = EpochSums(**{name: under_way[name] for name in SUMS})
+    moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
+    trainer.optimizer.restore(trainer.steps, moments)
+    if state.best_epoch:
+        best.offer(state.best_epoch, state.best_metrics, flat("best"))
+    trainer.max_sent = state.provenance["max_sent_bytes"]
+    now = _circumstances(trainer)
+    other = [name for name in BITWISE_FIELDS if now[name] != state.provenance[name]]
+    if trainer.shard.strategy.watched and {"ranks", "layout_sha256"} & {*other}:
+        raise agreed(ConfigError(
+            f"{trainer.config.out}: {trainer.title} computes what its partition says: go on with "
+            f"the {state.provenance['ranks']} ranks and the partition of the run"))
+    _put_back(trainer, state.arrays.get("lasting"))
+    step = f"step {trainer.begun.steps} of epoch {state.epoch + 1}" if under_way else ""
+    log.info("%s: going on after %s%s", trainer.config.out, step or f"epoch {state.epoch}",
+             f" with {in_words(other)}: equal to rounding" if other else "")
+
+
+def _put_back(trainer, lasting):
+    """Fill what steps read of earlier ones; `lasting` is on rank 0, None where there is nothing."""
+    comm, shard = trainer.comm, trainer.shard
+    arrays = shard.settle()
+    mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
+    size = int(comm.sum([mine.size])[0])
+    with comm.collective_errors():
+        found = 0 if lasting is None else lasting.size
+        if comm.rank == 0 and found != size:
+            raise DataError(f"{trainer.config.out}: the checkpoint holds {found} numbers of "
+                            f"earlier steps, expected {size}")
+    if size:
+        comm.scatter_rows(lasting, mine)
+    first = 0
+    for array in arrays:
+        part = mine[first:first + array.size].reshape(array.shape)
+        array[...] = comm.device.put(part)
+        first += array.size
+    shard.go_on(trainer.steps)
+
+
+def in_words(names):
+    """Some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
+
+    A layout that differs is worth a word only if nothing else does, which would explain it.
+    """
+    words = [NAMES.get(name, f"another {name}") for name in names
+             if name != "layout_sha256" or len(names) == 1]
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def agree(comm, flats):
+    """Refuse to go on unless all ranks hold the same bits in a dict of arrays.
+
+    The InternalError, on all ranks, names those that differ from rank 0 and in what.
+    """
+    mine = {name: zlib.crc32(np.ascontiguousarray(flat)) for name, flat in flats.items()}
+    first, *others = comm.allgather(mine)
+    wrong = []
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            names = ", ".join(name for name in mine if other[name] != first[name])
+            wrong.append(f"rank {comm.ranks[rank]} ({names})")
+    if wrong:
+        raise agreed(InternalError(f"no checkpoint: {', '.join(wrong)} differ from rank "
+                                   f"{comm.ranks[0]}, expected the same bits on every rank"))
+
+
+def _circumstances(trainer):
+    """What BITWISE_FIELDS names, of this run; every rank calls this together."""
+    shard = trainer.shard
+    config = trainer.config
+    shape = shard.arrangement.shape
+    owned = trainer.comm.allgather(zlib.crc32(shard.vertex))
+    layout = [config.strategy, shape, config.stages, owned]
+    return {"ranks": trainer.comm.size, "strategy": trainer.title,
+            "grid": "x".join(map(str, shape)), "threads": trainer.threads, "device": shard.devices,
+            "memory": config.memory, "versions": versions(),
+            "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

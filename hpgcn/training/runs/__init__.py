@@ -1,0 +1,1 @@
+"""Runs: directories, checkpoints, results, prediction."""

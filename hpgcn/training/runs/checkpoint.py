@@ -1,0 +1,222 @@
+"""Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
+
+Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written
+into a temporary folder, synchronised to disk and renamed, so it appears whole or not at all; its
+manifest has the SHA-256 of state.h5. A run that goes on with the same ranks, partition, threads
+and versions gives the bits of an undisturbed one; with others it is equal to rounding.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from hpgcn import store
+from hpgcn.config import RESUMABLE_FIELDS, Config
+from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, StorageError, setting
+from hpgcn.runtime import faults
+from hpgcn.runtime.signals import INTERRUPTED
+from hpgcn.training.loop.progress import stopped
+from hpgcn.training.loop.state import OBJECTS, capture, parse
+from hpgcn.training.setup.placement import where_of
+
+log = logging.getLogger("hpgcn")
+KEPT = 2
+DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
+NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
+
+
+class Checkpoints:
+    """The checkpoints of a run directory, as rank 0 sees them, of a run that trains on `source`."""
+
+    def __init__(self, run, source):
+        self.path = Path(run) / "checkpoints"
+        self.source = source
+        self._digests = None
+        self._kept = []  # names
+
+    def load(self):
+        """The newest State that can be read, or None if there is no checkpoint.
+
+        A StorageError if there are checkpoints, but none can be read.
+        """
+        try:
+            found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            found = []
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
+        failures = []
+        for folder in sorted(found, key=lambda entry: -int(entry.name.removeprefix("step-"))):
+            try:
+                state, widths = read_checkpoint(folder)
+                self._check_widths(folder, state, widths)
+            except HpgcnError as error:
+                failures.append(str(error))
+                continue
+            for failure in failures:
+                log.warning("falling back to %s: %s", folder.name, failure)
+            self._kept = [folder.name]
+            return state
+        if failures:
+            raise StorageError(f"{self.path}: none of {len(failures)} checkpoints can be read: "
+                               f"{'; '.join(failures)}")
+        return None
+
+    def _check_widths(self, folder, state, widths):
+        """Refuse a state of this graph whose weights are for other features or classes."""
+        header = self.source.header
+        features, *_, classes = widths
+        same = (features, classes) == (header.num_features, header.num_classes)
+        if not same and self._same_data(state):
+            raise DataError(f"{folder / 'state.h5'}: weights are for {features} features and "
+                            f"{classes} classes, expected {header.num_features} and "
+                            f"{header.num_classes}")
+
+    def write(self, state):
+        """Write a State, then remove older ones and what killed runs left.
+
+        After a StorageError the checkpoints from before are still there.
+        """
+        name = f"step-{state.steps:08d}"
+        with store.writing(self.path / name):
+            faults.point("checkpoint.begin")
+            with store.replacing_folder(self.path / name) as folder:
+                self._fill(folder, state)
+            self._kept = [*self._kept, name][-KEPT:]
+            self._prune()
+            faults.point("checkpoint.end")
+
+    def _fill(self, folder, state):
+        told = {**state.provenance, **self.digests(), "metrics": state.metrics,
+                "best_epoch": state.best_epoch, "best_metrics": state.best_metrics}
+        attributes = {name: json.dumps(value) if name in OBJECTS else value
+                      for name, value in told.items()}
+        path = folder / "state.h5"
+        store.write_state(path, state.arrays, epoch=state.epoch, attributes=attributes,
+                          config_toml=Config(**state.config).to_toml())
+        faults.point("checkpoint.written")
+        about = {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}
+        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch, "files": {path.name: about}}
+        store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
+        faults.point("checkpoint.manifest")
+
+    def keep(self, trainer, record, metrics, best, *, ended=False, sums=None):
+        """Write a checkpoint after a step if one is due; all ranks of a Trainer call this.
+
+        metrics: of the last epoch that is complete, {} for none; sums: the EpochSums of the one
+        that is not. `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked
+        for is written a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the
+        best model so far is written, too. Others, on all ranks, as `write` and
+        `hpgcn.training.loop.state.capture`.
+        """
+        comm = trainer.comm
+        config = trainer.config
+        epoch = metrics.get("epoch", 0)
+        best_epoch = best.epoch or epoch
+        stop = 0 if ended else trainer.asked  # the ranks agreed on it in the epoch's step
+        due = config.checkpoint_every and (
+            ended or trainer.steps % config.checkpoint_every == 0)
+        if stop or due:
+            with comm.clock.span("checkpoint", epoch):
+                state = capture(trainer, best, metrics, sums)
+                with comm.collective_errors():
+                    if comm.rank == 0:
+                        record.synchronise()
+                        self.write(state)
+                        if stop == INTERRUPTED:
+                            flat = best.weights if best.epoch else trainer.parameters.flat
+                            record.keep_model(trainer.named(flat), best_epoch,
+                                              multilabel=trainer.header.multilabel,
+                                              class_names=trainer.shard.class_names)
+        if stop:
+            step = f"step {sums.steps} of epoch {epoch + 1}" if sums else f"epoch {epoch}"
+            where = f"after {step}, with a checkpoint"
+            if stop == INTERRUPTED:
+                where += f"; model.h5 has the weights of epoch {best_epoch}"
+            raise stopped(stop, where, config, comm)
+
+    def _prune(self):
+        """Keep what this run read or wrote last: a newer one can only be damaged."""
+        for entry in sorted(self.path.iterdir()):
+            if LEFT.fullmatch(entry.name):
+                shutil.rmtree(entry, ignore_errors=True)
+            elif NAME.fullmatch(entry.name) and entry.name not in self._kept:
+                store.discard(entry)
+
+    def digests(self):
+        """What identifies the data, by the names of DIGESTS: see State."""
+        if self._digests is None:
+            self._digests = _digests(self.source)
+        return self._digests
+
+    def _same_data(self, state):
+        """Whether a state is of what is trained on."""
+        if state.provenance.get("content_sha256") == self.source.checksum():
+            # no need to read it all
+            self._digests = {name: state.provenance[name] for name in DIGESTS}
+            return True
+        return state.provenance["source_sha256"] == self.digests()["source_sha256"]
+
+    def check(self, state, config):
+        """Refuse a checkpoint of other settings, or of other data, with a ConfigError."""
+        before = Config().replace(**state.config)
+        for name in state.config:
+            was = getattr(before, name)
+            now = getattr(config, name)
+            if name not in RESUMABLE_FIELDS and was != now:
+                way = f"without {setting(name)}"
+                if not COMMAND_LINE.get():  # a Config has a value for each
+                    way = f"with {setting(name, was)}"
+                raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started "
+                                  f"with {was!r}; go on {way}, or train anew with another "
+                                  f"{setting('out')}")
+        if not self._same_data(state):
+            found = self.digests()["source_sha256"]
+            expected = state.provenance["source_sha256"]
+            raise ConfigError(f"{self.path.parent}: was trained on other data than "
+                              f"{where_of(self.source)}: the graph has SHA-256 {found[:16]}..., "
+                              f"expected {expected[:16]}...")
+
+
+def read_checkpoint(folder):
+    """Read a checkpoint: what `hpgcn.training.loop.state.parse` makes of it.
+
+    An InputNotFoundError, DataError or StorageError if it is damaged, or something else.
+    """
+    path = folder / "state.h5"
+    manifest = store.read_json(folder / "manifest.json")
+    try:
+        expected = manifest["files"][path.name]["sha256"]
+    except (LookupError, TypeError) as error:
+        raise DataError(f"{folder / 'manifest.json'}: files.{path.name}.sha256 is "
+                        "missing") from error
+    found = store.file_sha256(path)
+    if found != expected:
+        raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says "
+                           f"{str(expected)[:16]}...: the file is damaged")
+    return parse(path, *store.read_state(path))
+
+
+def _digests(source):
+    if hasattr(source, "path"):
+        own = content = source.checksum()
+        with suppress(DataError):  # written to since it was opened: no longer what was trained on
+            own = source.sha256()
+        before = source.header.source_sha256 if source.offsets is not None else ""
+        return dict(zip(DIGESTS, (own, before or own, content)))
+    graph = source
+    if not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
+        graph = graph.permuted(np.argsort(graph.vertex))  # a partition makes no other graph of it
+    digest = hashlib.sha256()
+    for kind, data in graph.blocks():
+        digest.update(kind.encode())
+        digest.update(data)
+    return dict.fromkeys(DIGESTS, digest.hexdigest())
+

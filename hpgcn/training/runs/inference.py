@@ -1,0 +1,136 @@
+"""Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hpgcn.comm import as_comm, in_process
+from hpgcn.config import Config
+from hpgcn.errors import DataError
+from hpgcn.kernels.bits16 import numbers
+from hpgcn.model import Model, Parameters, check_strategy, find_model
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.runtime.device import choose
+from hpgcn.runtime.gpu_limits import translate_gpu_oom
+from hpgcn.runtime.progress_log import set_activity
+from hpgcn.strategies import find_strategy
+from hpgcn.training.runs.run_directory import read_run
+from hpgcn.training.setup.placement import as_source, assign_rows, in_one_part, same_everywhere
+from hpgcn.training.setup.shard import GraphShard
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.store import StoredGraph
+    from hpgcn.training.runs.result import Result
+
+
+def predict(source: Graph | StoredGraph | str | os.PathLike[str],
+            run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
+            ranks: int = 1, device: str = "auto") -> dict[str, np.ndarray] | None:
+    """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        The graph trained on, or another with as many features; or its path.
+    run : hpgcn.Result, str or path
+        What `hpgcn.train` returned, or what else has its `weights` and `config`; a run
+        directory, or its model.h5.
+    comm : mpi4py communicator, optional
+    ranks : int
+        Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
+    device : "auto", "cpu" or "cuda"
+        Where to compute, whatever the model was trained on.
+
+    Returns
+    -------
+    dict or None
+        On rank 0, rows in ORIGINAL order: logits (n, c); label (n,) int64, the class of
+        the largest logit, or of a multi-label model (n, t) uint8, 1 where the logit is > 0
+        (probability > 1/2); embedding (n, h) (the last layer's input; absent from models
+        of one layer); id (n,), what the input calls each vertex; original_ids (n,) where the graph
+        has them; class_names (c,) text where the model has them, or else the graph: then
+        class_names[label] are the names of (n,) labels. None on the other ranks.
+    """
+    return in_process(_predict, comm, ranks, source, run, Config(device=device).device)
+
+
+def _predict(comm, source, run, device):
+    comm = as_comm(comm)
+    comm.use(choose(device, comm))
+    with comm.collective_errors():
+        source = as_source(source)
+        source = in_one_part(source) if comm.size == 1 else source
+        weights, settings, attributes = read_run(run)
+        own = {name: getattr(Config, name)
+               for name in ("aggregate_on", "update_on", "delay", "split_index", "grid",
+                            "replication")}
+        named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
+        own["out"] = os.fspath(run) if named else ""
+        config = Config(**{**settings, **own, "device": device, "prune": False})
+        find_strategy(config)
+        name = getattr(run, "name", "the model") if hasattr(run, "weights") else run
+        parameters, spec = Parameters.stored(weights, config, find_model(config), name)
+        if source.header.num_features != spec.widths[0]:
+            raise DataError(f"{source.header.name}: {source.header.num_features} features, "
+                            f"but the model was trained on {spec.widths[0]}")
+        class_names = _class_names(attributes, source, spec.widths[-1], name)
+        spec = replace(spec, sparse_features=source.header.sparse_features)
+        check_strategy(find_strategy(config), spec, comm.size)
+    same_everywhere(source, config, comm)
+    checksums = {name: zlib.crc32(np.ascontiguousarray(each)) for name, each in weights.items()}
+    comm.assert_same(checksums, "model")
+    with translate_gpu_oom(comm):
+        found = _infer(source, config, comm, spec, parameters)
+    if comm.rank:
+        return None
+    vertex = found.pop("vertex")
+    order = np.argsort(vertex)
+    found = {name: array[order] for name, array in found.items()}
+    found["id"] = found.get("original_ids", vertex[order] + source.header.base)
+    if class_names:
+        found["class_names"] = np.array(class_names)
+    logits = found["logits"]
+    if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
+        return {**found, "label": (logits > 0).astype(np.uint8)}
+    return {**found, "label": logits.argmax(1)}
+
+
+def _class_names(attributes, source, width, name):
+    """Return the names of a model's classes: its own, or those of a graph that has as many."""
+    own = attributes.get("class_names")
+    if own and len(own) != width:
+        raise DataError(f"{name}: {len(own)} class_names, but the model has {width} classes")
+    names = own or source.class_names
+    return names if names and len(names) == width else None
+
+
+def _infer(source, config, comm, spec, parameters):
+    """What `predict` returns, but vertex for label, in the order in which ranks own rows.
+
+    On rank 0; None for each name elsewhere.
+    """
+    device = comm.device
+    with GraphShard(assign_rows(source, comm, config), config, comm, spec) as shard:
+        columns = shard.columns
+        model = Model(spec, parameters.on(device), shard.evaluated, columns,
+                      Workspace(spec.row_dtype, device), shard.key)
+        set_activity("computing the logits")
+        logits, embedded = model.infer(shard.release_features().take(None, device), embed=True)
+        arrays = {"vertex": shard.vertex}
+        if embedded:
+            width = spec.widths[-2]
+            arrays["embedding"] = np.concatenate(
+                [numbers(device.get(columns.gathered(each, width))).copy() for each in embedded],
+                axis=1)
+        arrays["logits"] = device.get(columns.gathered(logits, spec.widths[-1]))
+        if shard.original_ids is not None:
+            arrays["original_ids"] = shard.original_ids
+        own = slice(None if columns.layout.column == 0 else 0)  # the others hold the same rows
+        return {name: comm.gather_rows(array[own]) for name, array in arrays.items()}

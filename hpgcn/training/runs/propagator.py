@@ -1,0 +1,202 @@
+"""The product with A, and with its transpose, as an object: for methods that hpgcn lacks."""
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from hpgcn.comm import as_comm
+from hpgcn.config import Config
+from hpgcn.errors import UsageError
+from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
+from hpgcn.runtime.device import choose
+from hpgcn.strategies import find_strategy
+from hpgcn.training.setup.placement import as_source, assign_rows, read_slab, same_everywhere
+
+if TYPE_CHECKING:
+    import types
+
+    import scipy.sparse as sp
+    from mpi4py.MPI import Comm
+
+    from hpgcn.comm import SerialComm
+    from hpgcn.graphs.graph import Graph, Header
+    from hpgcn.store import StoredGraph
+    from hpgcn.strategies import Strategy
+
+
+class Sent(NamedTuple):
+    """What this rank has sent to others in products; see hpgcn.parallel.counts."""
+
+    bytes: int
+    messages: int
+
+
+class Propagation:
+    """A-hat of a graph on distributed rows, made by `propagation`.
+
+    It is closed by `close`, or at the end of a `with`.
+
+    Attributes
+    ----------
+    rows : (m,) int64
+        ORIGINAL numbers of the rows that this rank owns: its part of a matrix H
+        of all rows is H[rows].
+    features, labels, masks
+        Those of these rows, as a Graph holds them; None where the graph has none.
+    header : hpgcn.graphs.graph.Header
+        Of the whole graph.
+    num_rows : int
+        n, rows of all ranks.
+    dtype : numpy dtype
+        Of the matrix, and of what it multiplies.
+    strategy, comm : hpgcn.strategies.Strategy, hpgcn.comm.SerialComm
+        What multiplies, and the ranks.
+    """
+
+    rows: np.ndarray
+    features: np.ndarray | sp.csr_array | None
+    labels: np.ndarray | None
+    masks: dict[str, np.ndarray] | None
+    header: Header
+
+    def __init__(self, strategy: Strategy, comm: SerialComm, slab: Graph,
+                 dtype: np.dtype) -> None:
+        self.strategy = strategy
+        self.comm = comm
+        self.rows = slab.vertex
+        self.features, self.labels, self.masks = slab.features, slab.labels, slab.masks
+        self.header = slab.header
+        self.num_rows = int(strategy.layout.offsets[-1])
+        self.dtype = dtype
+
+    def columns(self, width: int) -> slice:
+        """Columns that this rank owns of a matrix of some width: all unless a grid divides them."""
+        return self.strategy.layout.columns_of(width)
+
+    def forward(self, H: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return this rank's part of A H; all ranks call this together.
+
+        Parameters
+        ----------
+        H : (m, f) array
+            This rank's rows, and its columns, of any number: buffers grow with
+            the widest. A copy is made where the type, or the order in memory,
+            is another. NumPy's, or CuPy's where the device is a GPU.
+        out : (m, f) array, optional
+            Receives the result: of `dtype`, in C order, not overlapping H.
+
+        Returns
+        -------
+        (m, f) array
+
+        Raises
+        ------
+        UsageError
+            H or `out` has another shape, or H no real numbers.
+        """
+        return self.strategy.forward(self._checked(H, "H"), out=self._result(out, H))
+
+    def backward(self, G: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return this rank's part of A^T G; parameters as `forward`."""
+        return self.strategy.backward(self._checked(G, "G"), out=self._result(out, G))
+
+    def _checked(self, H: np.ndarray, name: str) -> np.ndarray:
+        xp = self.comm.device.xp
+        H = xp.asarray(H)
+        if H.dtype.kind in "OUSMmc":  # a sparse matrix is an object
+            raise UsageError(f"{name} has dtype {H.dtype}, expected a dense array of real numbers")
+        H = xp.ascontiguousarray(H, self.dtype)
+        if H.ndim != 2 or H.shape[0] != self.rows.size:
+            raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row "
+                             "for each that this rank owns")
+        return H
+
+    def _result(self, out: np.ndarray | None, H: np.ndarray) -> np.ndarray | None:
+        if out is None:
+            return None
+        fits = out.shape == np.shape(H) and out.dtype == self.dtype and out.flags.c_contiguous
+        if not fits:
+            raise UsageError(f"out has shape {out.shape} and dtype {out.dtype}, expected "
+                             f"{np.shape(H)} and {self.dtype} in C order")
+        return out
+
+    @property
+    def traffic(self) -> Sent:
+        """What this rank has sent in all products so far: bytes and messages."""
+        return Sent(*self.comm.counters.total("propagation"))
+
+    def close(self) -> None:
+        """Free what MPI holds; all ranks call this together."""
+        self.strategy.close()
+
+    def __enter__(self) -> Propagation:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        if self.closes(error):
+            self.close()
+
+    def closes(self, error: BaseException | None) -> bool:
+        """Whether a `with` closes it: not if this rank fails alone, as others do not come along."""
+        return error is None or self.comm.size == 1 or getattr(error, "collective", False)
+
+
+def propagation(graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm | None = None, *,
+                strategy: str = Config.strategy, norm: str = "sym", self_loops: bool = True,
+                device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagation:
+    """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this.
+
+    Parameters
+    ----------
+    graph : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        As for `hpgcn.train`; features, labels and masks are not needed.
+    comm : mpi4py communicator, optional
+        None: this process alone; no MPI is needed.
+    strategy : str
+        One of hpgcn.strategies.STRATEGIES; auto: the first of them, as no model is planned for.
+    norm : "sym", "in", "row" or "none"
+        D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
+    self_loops : bool
+        Add a loop of weight 1 where a vertex has none, before normalising.
+    device : "auto", "cpu" or "cuda"
+    dtype : "float32" or "float64"
+    settings
+        Other fields of hpgcn.Config that it reads: grid, replication, stages, split_index,
+        comm_timeout.
+
+    Returns
+    -------
+    Propagation
+
+    Raises
+    ------
+    UsageError, ConfigError, DataError, MissingError
+        On all ranks together: an unknown strategy or norm; as `hpgcn.train`.
+    """
+    if norm not in NORMS:
+        raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
+    config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
+    if config.dtype != config.number_dtype:
+        raise UsageError(f"dtype = {config.dtype}: of training alone; expected float32 or float64")
+    kind = find_strategy(config)
+    if kind.watched:
+        raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
+    config = config.replace(strategy=kind.name)
+    comm = as_comm(comm, config.comm_timeout)
+    if reason := kind.refuses([0], comm.size):
+        raise UsageError(f"strategy = {kind.name}: {reason}")
+    with comm.collective_errors():
+        source = as_source(graph)
+    same_everywhere(source, config, comm)
+    comm.use(choose(config.updates_on, comm))
+    comm.counters.phase = "setup"
+    placed = assign_rows(source, comm, config)
+    slab = read_slab(placed, comm, config.split_index)
+    adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype,
+                                    slab=slab)
+    made = kind.build(adjacency, placed.arrangement, comm)
+    comm.counters.phase = "propagation"
+    return Propagation(made, comm, slab, np.dtype(dtype))

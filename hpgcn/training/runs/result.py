@@ -1,0 +1,73 @@
+"""The result of a training: its summary, history and weights."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hpgcn.runtime.text_table import html_list
+from hpgcn.store.words import percent
+from hpgcn.training.runs.records import read_history
+from hpgcn.training.runs.run_directory import read_run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hpgcn.config import Config
+
+
+class Result(dict[str, Any]):
+    """The summary of a training, as in summary.json, and what was trained; equal on all ranks.
+
+    Attributes
+    ----------
+    config : hpgcn.Config
+    weights : dict of str -> ndarray
+        Of the best epoch, by name ("W0", "b0", ...).
+    history : list of dict
+        The metrics of each epoch, by the names of metrics.jsonl.
+    class_names : tuple of str, or None
+        As of the graph that was trained on.
+    """
+
+    def __init__(self, summary: Mapping[str, Any], config: Config,
+                 weights: dict[str, np.ndarray], history: list[dict[str, Any]],
+                 class_names: tuple[str, ...] | None = None) -> None:
+        super().__init__(summary)
+        self.config = config
+        self.weights = weights
+        self.history = history
+        self.class_names = class_names
+
+    @staticmethod
+    def read(config: Config, summary: Mapping[str, Any]) -> Result:
+        """Return the Result of a finished run from its directory, config.out; as `read_run`."""
+        weights, _, attributes = read_run(config.out)
+        return Result(summary, config, weights, read_history(config.out)[0],
+                      attributes.get("class_names"))
+
+    def __repr__(self) -> str:
+        names = ("graph", "epochs", "best_epoch", "final_loss", "best_val_acc", "test_acc", "ranks")
+        return f"Result({', '.join(f'{name}={self.get(name)!r}' for name in names)})"
+
+    def _repr_html_(self) -> str:
+        return html_list(f"run on {self.get('graph')}", summary_pairs(
+            lambda name: self.get(name, getattr(self.config, name, None)), self["epochs"]))
+
+
+def summary_pairs(get, epochs):
+    """Labels and values of a summary for people; `get` of a name gives None where there is none."""
+    sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
+    seconds = get("epoch_s_median")
+    return [
+        ("graph", get("graph")),
+        ("model", get("model")),
+        ("strategy", get("strategy")),
+        ("ranks", f"{get('ranks')} x {get('threads')} threads" if get("ranks") else None),
+        ("device", get("device")),
+        ("epochs", epochs),
+        ("best epoch", get("best_epoch")),
+        (f"validation {get('metric') or 'accuracy'}", percent(get("best_val_acc"))),
+        (f"test {get('metric') or 'accuracy'}", percent(get("test_acc"))),
+        ("seconds per epoch", None if seconds is None else f"{seconds:.4g}"),
+        ("bytes sent per epoch", None if sent is None else f"{sent:,} ({predicted:,} predicted)"),
+        ("results", get("out"))]

@@ -1,0 +1,139 @@
+"""`hpgcn.train`: check what is asked for, find out where an earlier run stopped, and train."""
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+from hpgcn.comm import as_comm, in_process
+from hpgcn.config import Config, settings_of_run
+from hpgcn.errors import UsageError, setting
+from hpgcn.model import find_model
+from hpgcn.runtime import signals
+from hpgcn.runtime.device import choose
+from hpgcn.runtime.gpu_limits import translate_gpu_oom
+from hpgcn.runtime.progress_log import progress_log
+from hpgcn.strategies import find_strategy
+from hpgcn.training.loop.progress import check_callbacks, stop_before, to_go_on
+from hpgcn.training.loop.step_views import check_batch
+from hpgcn.training.loop.trainer import check, make_trainer
+from hpgcn.training.runs.checkpoint import Checkpoints
+from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
+from hpgcn.training.setup.placement import as_source, same_everywhere
+from hpgcn.training.setup.run_partition import where_of
+from hpgcn.training.setup.warmup import compiling
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.store import StoredGraph
+    from hpgcn.training.runs.result import Result
+
+
+def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config | None = None,
+          comm: Comm | None = None, *, ranks: int = 1, progress: bool = False,
+          overwrite: bool = False, resume: str | os.PathLike[str] | None = None,
+          callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Result:
+    """Train a model; every rank of `comm` calls this together.
+
+    Parameters
+    ----------
+    source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
+        `hpgcn.load(path)` or the path itself, or a graph in memory (then equal on all ranks).
+    config : hpgcn.Config, optional
+        Files are written only if its `out` names a run directory.
+    comm : mpi4py communicator, optional
+        None: this process alone; no MPI is needed.
+    ranks : int
+        Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`. Results
+        are those of as many processes.
+    progress : bool
+        Show progress on rank 0: bars on a terminal or in a notebook, elsewhere (under
+        mpiexec, for one) a line on standard error every ten seconds.
+    overwrite : bool
+        Replace an existing run directory.
+    resume : path, optional
+        A run directory to go on in after its newest checkpoint, by its own
+        settings if `config` is None. Without a checkpoint the run starts there
+        at epoch 1; if it is finished its result is returned.
+    callbacks : sequence of callable
+        Called on rank 0 after each epoch with its metrics, a dict as in
+        metrics.jsonl. If one of them returns True, the run ends with this epoch on
+        all ranks, as when patience is over; what one of them raises ends all ranks.
+
+    Returns
+    -------
+    hpgcn.Result
+        A dict of what summary.json holds, with the weights of the best epoch
+        and the history, on every rank.
+
+    Raises
+    ------
+    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError,
+    UsageError
+        On all ranks together: no labels, features or such a split; ranks against parts, or
+        a checkpoint of other data or settings; NaN or Inf; the run directory exists;
+        a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
+        KeyboardInterrupt), asked to stop; checkpoints without a run directory.
+    MissingError
+        On all ranks: a GPU is asked for, and one of them finds none.
+    DeviceMemoryError
+        A GPU has less memory than is needed.
+    """
+    if not isinstance(config, Config | None):
+        raise UsageError(f"config is of type {type(config).__name__}, expected hpgcn.Config")
+    if resume and not isinstance(resume, str | os.PathLike):
+        raise UsageError(f"resume is of type {type(resume).__name__}, expected the path of a run "
+                         "directory")
+    if resume:
+        config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
+    options = {"progress": progress, "overwrite": overwrite, "resume": resume,
+               "callbacks": callbacks}
+    return in_process(_train, comm, ranks, source, config or Config(), **options)
+
+
+def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
+    check_batch(config, find_strategy(config))
+    find_model(config)
+
+    # the ranks, and what they train on
+    comm = as_comm(comm, config.comm_timeout)
+    with comm.collective_errors():
+        source = as_source(source)
+    same_everywhere(source, config, comm)
+    comm.use(choose(config.updates_on, comm))
+    with comm.collective_errors():
+        check(source.header, config.split_index, where_of(source))
+        if config.checkpoint_every and not config.out:
+            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
+                             f"directory, set {setting('out')}")
+        check_callbacks(callbacks)
+        if config.out and comm.rank == 0:
+            refuse_existing_run(config.out, overwrite or bool(resume))
+
+    # where an earlier run stopped
+    checkpoints = Checkpoints(config.out, source) if config.out else None
+    saved = summary = None
+    if resume:
+        saved, summary = to_go_on(checkpoints, config, comm)
+    if summary:
+        return summary
+
+    stoppable = signals.noting(signal.SIGUSR1) if config.out else nullcontext()
+    with stoppable, translate_gpu_oom(comm):
+        stop_before(saved.epoch + 1 if saved else 1, config, comm)
+        with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
+            trainer = make_trainer(source, config, comm)
+        with trainer.shard:
+            record = None
+            with comm.collective_errors():  # only now: what cannot start leaves nothing behind
+                if config.out and comm.rank == 0:
+                    after = saved and (saved.metrics or {"epoch": 0})
+                    record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),
+                                          after=after)
+            with record or nullcontext():
+                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
+                                   callbacks)

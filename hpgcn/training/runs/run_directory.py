@@ -1,0 +1,240 @@
+"""A run directory: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints.
+
+Rank 0 alone writes it; docs/files.md is the norm for what is in it.
+"""
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import platform
+from contextlib import ExitStack, suppress
+from importlib import metadata
+from pathlib import Path
+
+from hpgcn import store
+from hpgcn.config import Config, parse_toml
+from hpgcn.errors import (
+    DataError,
+    HpgcnError,
+    InputNotFoundError,
+    OutputError,
+    StorageError,
+    UsageError,
+    setting,
+)
+from hpgcn.runtime import faults
+from hpgcn.runtime.temporary import remove
+from hpgcn.strategies import find_strategy
+from hpgcn.training.runs.records import read_history
+
+log = logging.getLogger("hpgcn")
+FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json",
+         "traffic.npy", "sums.npy")
+PARTITIONS = "partitions"  # folder of those that could not be kept beside their graph
+LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run makes is longer
+NAME_BYTES = 100  # of a graph's name, in the name of a run directory
+OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a link not followed
+
+
+def refuse_existing_run(path, overwrite):
+    """Refuse a run directory that exists with an OutputError.
+
+    The path is a file, or a directory that is not empty and overwrite is False; it
+    cannot be looked at, or a name in it would be longer than the file system takes.
+    """
+    path = Path(path)
+    try:
+        if _exists(path) and not path.is_dir():
+            raise OutputError(f"{path}: exists and is not a directory")
+        in_use = _exists(path) and any(each.name != PARTITIONS for each in path.iterdir())
+        if in_use and not overwrite:
+            raise OutputError(f"{path}: run directory exists; {setting('resume')} goes on in it, "
+                              f"{setting('overwrite', True)} replaces it; or choose another "
+                              f"{setting('out')}")
+        anchor = next(folder for folder in (path, *path.parents) if folder.exists())
+        longest = path / LONGEST
+        longest_name = max(len(os.fsencode(name)) for name in longest.parts)
+        if (len(os.fsencode(longest)) >= os.pathconf(anchor, "PC_PATH_MAX")
+                or longest_name > os.pathconf(anchor, "PC_NAME_MAX")):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    except OutputError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"{path}: cannot be created: {reason}") from error
+
+
+def _exists(path):
+    """As Path.exists, which hides that a path is too long or not to be looked at."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class RunDirectory:
+    """Makes the directory config.out and records a run in it; a context manager.
+
+    The directory is locked until the end of the block (flock), on file systems that can: no
+    other job goes on in it, or overwrites it. `overwrite` replaces an earlier run's files;
+    whatever else lies in the directory stays. `after` is the line of metrics.jsonl of the
+    epoch to go on after: the directory is kept, and the file cut back to it. An OutputError
+    if it exists and overwrite is False, it cannot be created, or another job writes to it.
+    """
+
+    def __init__(self, config, *, overwrite=False, after=None):
+        self.config = config
+        self.path = Path(config.out)
+        self.history = []  # lines of metrics.jsonl that were kept, that of `after` the last
+        refuse_existing_run(self.path, overwrite or after is not None)
+        try:
+            with ExitStack() as held:
+                new = not self.path.exists()
+                try:
+                    self._open(after, held)
+                except StorageError:
+                    if new:
+                        self._remove()
+                    raise
+                self._held = held.pop_all()  # what goes wrong before this lets go of all
+        except HpgcnError:
+            raise
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be created: {error.strerror}") from error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._held.close()
+
+    def _remove(self):
+        """Remove a directory that was made and could not be filled, while it is locked."""
+        with suppress(OSError):
+            for name in FILES:
+                remove(self.path / name)
+            self.path.rmdir()
+
+    def _open(self, after, held):
+        self.path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        held.callback(os.close, folder)
+        self._lock(folder)
+        for name in FILES:
+            store.refuse_existing(self.path / name, **OURS)
+        for name in (*FILES, "checkpoints") if after is None else ("summary.json",):
+            remove(self.path / name)
+        self._write("config.toml", self.config.to_toml())
+        if after is not None:
+            self._cut(after)
+        self._write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.history))
+        file = open(self.path / "metrics.jsonl", "a", opener=_unfollowed)  # noqa: SIM115
+        self.metrics = held.enter_context(file)
+
+    def _lock(self, folder):
+        """Lock the directory itself: no file is left, and the lock goes with the process."""
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(f"{self.path}: another job writes to it; wait for its end, or choose "
+                              f"another {setting('out')}") from error
+        except OSError as error:
+            log.debug("%s: cannot be locked: %s", self.path, error.strerror)
+
+    def _cut(self, after):
+        """Cut the history back to an epoch; of lines that are left out a warning tells."""
+        last = after["epoch"]
+        rows, wrong = read_history(self.path, last)
+        self.history += [*rows, after] if last else []
+        if len(self.history) < last:
+            log.warning("%s: holds %d of the %d epochs before%s", self.path / "metrics.jsonl",
+                        len(rows), last - 1, wrong and f"; {wrong}")
+
+    def _write(self, name, text):
+        store.atomic_write(self.path / name, text, **OURS)
+
+    def synchronise(self):
+        """Bring metrics.jsonl to disk: a checkpoint must not know more epochs."""
+        try:
+            os.fsync(self.metrics.fileno())
+        except OSError as error:
+            raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
+
+    def append(self, metrics):
+        """Write one epoch's line and flush it."""
+        faults.point("record")
+        try:
+            self.metrics.write(json.dumps(metrics) + "\n")
+            self.metrics.flush()
+        except OSError as error:
+            raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
+
+    def keep_model(self, weights, epoch, *, multilabel, class_names=None):
+        """Write model.h5: the best weights so far, their epoch, and what the labels are."""
+        strategy = find_strategy(self.config).title(self.config)
+        attributes = {"strategy": strategy, "multilabel": multilabel}
+        store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
+                          epoch=epoch, attributes=attributes, class_names=class_names, **OURS)
+
+    def finish(self, summary, weights, epoch, **labels):
+        """Write model.h5, of the best epoch, as `keep_model`, and summary.json."""
+        self.keep_model(weights, epoch, **labels)
+        self._write("summary.json", json.dumps(summary, indent=1) + "\n")
+
+
+def _unfollowed(path, flags):
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def free_name(name):
+    """Return the first of run-NAME-1, run-NAME-2... that does not exist; a long name is cut."""
+    name = name.encode()[:NAME_BYTES].decode(errors="ignore")
+    number = 1
+    while os.path.lexists(f"run-{name}-{number}"):
+        number += 1
+    return f"run-{name}-{number}"
+
+
+def read_run(path):
+    """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
+
+    The attributes have `class_names`, a tuple of str, where classes have names. What has `weights`
+    and a `config` itself, as what train returned, has no other ones.
+    An InputNotFoundError, DataError or StorageError if there is none that can be read.
+    """
+    if hasattr(path, "weights"):
+        names = getattr(path, "class_names", None)
+        return path.weights, vars(path.config), {"class_names": names} if names else {}
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"a {type(path).__name__}: expected a run directory, its model.h5, or "
+                         "what train returned")
+    path = Path(path)
+    if os.path.isdir(path):
+        path = path / "model.h5"
+    if not os.path.exists(path):
+        raise InputNotFoundError(f"{path}: no such file; expected a run directory or its model.h5")
+    weights, attributes = store.read_model(path)
+    return weights, vars(stored_config(path, attributes["config_toml"])), attributes
+
+
+def stored_config(path, text):
+    """Return the Config that a file holds in its attribute config_toml; DataError if it is none."""
+    try:
+        return Config(**parse_toml(text.encode(), "config_toml"))
+    except UsageError as error:
+        raise DataError(f"{path}: attribute {error}") from error
+
+
+def versions():
+    """Return the versions of everything that a result may depend on, by name."""
+    installed = {"python": platform.python_version()}
+    for name in ("hpgcn", "numpy", "scipy", "numba", "h5py", "mpi4py", "mpich", "openmpi"):
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return installed

@@ -1,0 +1,163 @@
+"""From a graph, in memory or in a file, to the rows that this rank owns."""
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from hpgcn.errors import ConfigError, UsageError, agreed
+from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
+from hpgcn.graphs.graph import Graph
+from hpgcn.parallel.layout import BlockLayout, split
+from hpgcn.planning.answers.automatic import METHOD
+from hpgcn.planning.answers.choice import choose_strategy
+from hpgcn.strategies import CHOOSING, Arrangement, Strategy, find_strategy
+from hpgcn.training.setup.run_partition import partitioned, where_of
+
+NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
+
+
+def as_source(source):
+    """Return a graph in memory or in a file as it is, and open a path, as `hpgcn.load`.
+
+    A UsageError if it is none of these.
+    """
+    from hpgcn import store
+
+    if isinstance(source, str | os.PathLike):
+        return store.load(source)
+    if not isinstance(source, Graph | store.StoredGraph):
+        raise UsageError(f"graph is of type {type(source).__name__}, expected hpgcn.Graph, "
+                         "hpgcn.load(path) or a path")
+    return source
+
+
+def same_everywhere(source, config, comm):
+    """Refuse to go on unless all ranks were started with the same settings and the same graph.
+
+    The ConfigError, on all ranks, names the first field that differs.
+    """
+    with comm.collective_errors():
+        checksum = source.checksum() if comm.size > 1 else 0
+    settings = asdict(config.replace(threads=0))
+    comm.assert_same({**settings, **asdict(source.header), "checksum": checksum},
+                     "configuration or graph")
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """Who owns what of a graph in a run, and how A H is computed."""
+
+    source: object  # Graph or StoredGraph, whose rows from layout.rows.start on are this rank's
+    strategy: type[Strategy]
+    arrangement: Arrangement
+    choice: str = ""  # why a strategy was chosen that the settings do not name
+
+    @property
+    def layout(self):
+        """hpgcn.parallel.layout.BlockLayout of all rows, as this rank sees it."""
+        return self.arrangement.layout
+
+
+def assign_rows(source, comm, config):
+    """Say who owns what; all ranks call this together, once in a run.
+
+    A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
+    partitioned first (rank 0, in a child process); of a file NAME.h5 the result is kept as
+    NAME.pP.h5, beside it or else in the run directory, and used again by later runs. Others that
+    take parts take those of a partitioned source; all others cut the stored order. Strategies
+    that choose partition as well, and are then what `choose_strategy` says.
+
+    Return a Placement. Raised on all ranks: a ConfigError if the file has another number of parts
+    than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
+    its partition contradicts itself.
+    """
+    strategy = find_strategy(config)
+    shape = strategy.choose_shape(config, comm.size)
+    open_choice = config.strategy in CHOOSING and comm.size > 1
+    choice = ""
+    if strategy.needs_parts and source.offsets is None and comm.size > 1:
+        method = METHOD if open_choice else strategy.method
+        source = partitioned(source, comm, method, config.out)
+    if hasattr(source, "path"):
+        _check_order(source, comm)
+    if strategy.takes_parts and source.offsets is not None:
+        source = _in_parts(source, comm)
+    if open_choice:
+        strategy, choice = choose_strategy(source, config, comm)
+        shape = strategy.default_shape(comm.size)
+
+    if strategy.takes_parts and source.offsets is not None:
+        offsets = np.asarray(source.offsets, np.int64)
+    elif strategy.needs_parts:
+        offsets = np.array([0, source.header.num_nodes])
+    else:
+        with comm.collective_errors():
+            loops = np.cumsum(source.degrees()["loop"] == 0)
+            pointers = source.pointers(0, source.header.num_nodes)
+            offsets = strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
+    layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
+    arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
+    return Placement(source, strategy, arrangement, choice)
+
+
+def _in_parts(source, comm):
+    """Return a partitioned source with a part for each rank: merged, if its parts are nested."""
+    parts = len(source.offsets) - 1
+    if parts == comm.size:
+        return source
+    with comm.collective_errors():
+        merges = source.merges if hasattr(source, "path") else ()
+        if comm.size in merges:
+            return source.merged(comm.size)
+    others = f" or {', '.join(map(str, merges))}" * bool(merges)
+    raise agreed(ConfigError(
+        f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
+        f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
+
+
+def in_one_part(source):
+    """Return a partitioned graph as one of a single part, for one rank; any other as it is."""
+    if source.offsets is None:
+        return source
+    if hasattr(source, "path"):
+        return source.merged(1)
+    return replace(source, offsets=np.array([0, source.header.num_nodes]))
+
+
+def _check_order(stored, comm):
+    """Refuse a file whose rows are in no order of its vertices, or of other parts.
+
+    Each rank reads a share of it.
+    """
+    start, stop = split(stored.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
+    with comm.collective_errors():
+        mine = stored.order_sums(start, stop)
+    total = comm.sum(mine)
+    if nonzero(total):
+        with comm.extended_timeout(NAMING), comm.collective_errors():
+            if comm.rank == 0:
+                stored.check_order(total)
+
+
+def read_slab(placed, comm, split=0):
+    """Read this rank's rows of a graph, a Graph of one split; every rank calls this together.
+
+    A graph is refused on all ranks whose degrees, loops or symmetry are not what its
+    entries say, with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
+    """
+    source = placed.source
+    layout = placed.layout
+    where = where_of(source)
+    with comm.collective_errors():
+        slab = source.slab(layout.rows.start, layout.rows.stop, split)
+    with comm.collective_errors():
+        mine = add_up(slab, where)
+    # of ranks with the same rows one tells
+    total = comm.sum(mine if layout.column == 0 else np.zeros_like(mine))
+    if doubtful(total):
+        with comm.extended_timeout(NAMING), comm.collective_errors():
+            if comm.rank == 0:
+                refuse(total, source, where)
+    return slab

@@ -1,0 +1,167 @@
+"""Partitions that runs make of graphs that come without parts, and keep for later runs."""
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from hpgcn.errors import HpgcnError
+from hpgcn.graphs.identity import changed
+from hpgcn.planning.answers.automatic import METHOD
+from hpgcn.runtime.progress_log import set_activity
+from hpgcn.runtime.temporary import temporary_file
+from hpgcn.training.runs.run_directory import PARTITIONS
+
+log = logging.getLogger("hpgcn")
+SEED = 0
+PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
+
+
+def where_of(source):
+    """How messages call a graph: by its path, or by its name in memory."""
+    return getattr(source, "path", source.header.name)
+
+
+def partitioned(source, comm, method, out=""):
+    """Return a source in as many parts as there are ranks; all ranks call this together.
+
+    The parts of a file are kept beside it, else in the run directory `out`, else in memory. A
+    DataError on all ranks if its file, or the one that was made, was changed meanwhile; errors as
+    `hpgcn.partition.make_partition`.
+    """
+    if hasattr(source, "path"):
+        return _partition_file(source, comm, method, out)
+    return _partition_memory(source, comm, method)
+
+
+def _partition_memory(graph, comm, method):
+    from hpgcn.partition import make_partition
+
+    graph = graph.in_original_order()
+    partition = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            set_activity(f"partitioning {graph.header.name}")
+            log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, method)
+            partition = make_partition(graph, comm.size, method=method, seed=SEED)
+    partition = comm.bcast(partition)
+    graph = replace(graph, edge_parts=partition.edge_part)
+    return graph.permuted(partition.perm, partition.offsets)
+
+
+def _partition_file(stored, comm, method, out):
+    kept = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            kept = kept_partition(stored, comm.size, method, out, also=METHOD)
+    kept = comm.bcast(kept)
+    if kept is None:
+        with comm.collective_errors():
+            graph = stored.read()
+        return _partition_memory(graph, comm, method)
+    path, checksum = kept
+    with comm.collective_errors():
+        found = stored.reopen(path)
+        if found.checksum() != checksum:
+            raise changed(path)
+    return found
+
+
+def kept_partition(stored, k, method, out="", also=None):
+    """Path and checksum of an automatic partition of a stored graph, found or made.
+
+    It lies beside the graph, or in the run directory `out` if that folder cannot be written. None
+    if neither can. In the run directory one by the method `also` is taken as well: that of
+    --strategy auto, which a run that is resumed knows no more. One made otherwise is left alone. A
+    DataError if the graph, or what was just made of it, was replaced or written to by somebody
+    else.
+    """
+    from hpgcn import store
+    from hpgcn.partition import make_partition
+
+    stem = Path(stored.path).with_suffix("")
+    folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
+    set_activity(f"looking for a partition of {stored.path}")
+    names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5"]
+    stored.sha256()  # before an hour of partitioning
+    stored.refuse_replaced()
+    for folder, name in product(folders, names):
+        path = folder / name
+        methods = (method,) if folder == folders[0] else (method, also)
+        checksum = _matching(path, stored, k, methods) if os.path.exists(path) else None
+        if checksum:
+            log.info("using the partition in %s", path)
+            return str(path), checksum
+    with _writable(folders) as folder:
+        if folder is None:
+            log.warning("%s cannot be written: the partition is not kept", folders[0])
+            return None
+        path = folder / (names[1] if os.path.lexists(folder / names[0]) else names[0])
+        store.refuse_existing(path, overwrite=True)  # before the work
+        log.log(logging.INFO if folder == folders[0] else logging.WARNING,
+                "%spartitioning %s in %d parts by %s; kept as %s",
+                "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
+                stored.path, k, method, path)
+        set_activity(f"partitioning {stored.path}")
+        graph = stored.read()
+        partition = make_partition(graph, k, method=method, seed=SEED)
+        store.write_partitioned(path, graph, partition, source=stored, overwrite=True)
+    checksum = _matching(path, stored, k, (method,))
+    if checksum is None:
+        raise changed(path)
+    return str(path), checksum
+
+
+@contextmanager
+def _writable(folders):
+    """Give the first folder that can be written, made if missing, else None.
+
+    What was made is removed if the block raises.
+    """
+    for folder in folders:
+        made = []
+        try:
+            for each in (folder.parent, folder):
+                if not each.is_dir():
+                    each.mkdir(parents=True)
+                    made.insert(0, each)
+            with temporary_file(folder):
+                pass
+        except OSError:
+            _remove_empty(made)
+            continue
+        try:
+            yield folder
+        except BaseException:
+            _remove_empty(made)
+            raise
+        return
+    yield None
+
+
+def _remove_empty(folders):
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _matching(path, stored, k, methods):
+    """Checksum of a file if it holds the automatic partition of a stored graph, else None."""
+    from hpgcn import store
+
+    try:
+        with store.load(path) as found:
+            made = found.vertex_partition
+    except HpgcnError as error:
+        log.warning("%s is not used: %s", path, error)
+        return None
+    header = replace(stored.header, source_sha256=stored.sha256())
+    expected = (header, SEED, k)
+    if made is None or (found.header, made.seed, made.k) != expected:
+        return None
+    if made.method not in methods:
+        return None
+    return found.checksum()

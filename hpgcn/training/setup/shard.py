@@ -1,0 +1,210 @@
+"""The part of a graph on one rank, and the maps that multiply by its matrix."""
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn import kernels
+from hpgcn.errors import DataError, agreed
+from hpgcn.graphs.normalization import NormalizedAdjacency
+from hpgcn.model import MODELS, Features, norm_of, products_of, prunes, reads_X
+from hpgcn.parallel.columns import Columns
+from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.layout import split
+from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
+from hpgcn.planning.counts.footprint import RankFootprint
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
+from hpgcn.planning.counts.traffic import predict_step
+from hpgcn.runtime.progress_log import set_activity
+from hpgcn.sampling import FULL
+from hpgcn.strategies import Plan
+from hpgcn.training.setup.placement import read_slab
+from hpgcn.training.setup.run_partition import where_of
+
+log = logging.getLogger("hpgcn")
+
+
+class GraphShard:
+    """The part of a graph on this rank: features, labels, and the maps between levels.
+
+    `train` and `evaluated` are the ReceptiveField of a training step and that
+    of an evaluation, of all rows unless config.prune. The slab that was read is
+    let go once the maps are made: it would double the adjacency.
+    """
+
+    def __init__(self, placed, config, comm, spec):
+        source = placed.source
+        layout = placed.layout
+        self.spec = spec
+        self.comm = comm
+        self.arrangement = placed.arrangement
+        self.users = []  # what is closed before it is
+        set_activity(f"reading {where_of(source)}")
+        slab = read_slab(placed, comm, config.split_index)
+        if slab.masks is not None:
+            train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
+            if not train:
+                which = f" of split {config.split_index}" * (source.header.num_splits > 1)
+                raise agreed(DataError(f"{slab.header.name}: the train mask{which} is empty"))
+        self.columns = Columns(layout, comm, spec.dtype)
+        self.devices = comm.device.name
+        if config.aggregates_on_host and comm.device.name != "cpu":
+            self.devices += ", aggregation on cpu"
+
+        layer = MODELS[spec.architecture]
+        self.steps = Steps()
+        self.width = self.steps.widest(spec, placed.strategy.Plan)
+        adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
+                                        dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
+        set_activity("planning what ranks send")
+        self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
+                                              width=self.width)
+        self.layout = self.strategy.layout
+        warn_of_degrees(slab, adjacency, comm, layout.column == 0)
+        if layer.attends and not source.header.all_ones and comm.rank == 0:
+            log.warning("%s: its edges have weights (%s), which attention does not read",
+                        source.header.name, source.header.weights)
+        slab = self.strategy.spread(slab)
+        self.labels = slab.labels  # (m,), or (m, t) of many labels
+        self.masks = slab.masks  # dict of (m,) bool, or None
+        self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
+        self.key = comm.device.put(slab.vertex)
+        self.original_ids = slab.original_ids  # (m,) or None
+        self.class_names = slab.class_names  # (c,) or None
+        X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
+        self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
+
+        products = products_of(spec)
+        self.levels = [[None] * (sum(products) + 1)] * 2
+        if config.prune and self.strategy.prunes and prunes(spec):
+            train = [slab.masks["train"]] if config.batch == FULL else None
+            set_activity("finding the rows that losses read")
+            masks = train, list(slab.masks.values())
+            self.levels = [
+                level if read is None else
+                find_levels(slab, read, sum(products), comm, precomputed=spec.precomputed)
+                for level, read in zip(self.levels, masks)]
+        del slab, adjacency
+        self.train, self.evaluated = (
+            ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed,
+                              whole=whole)
+            for levels, whole in zip(self.levels, (self._in_training, None)))
+        self.feature_entries = [self._count_features(field)
+                                for field in (self.train, self.evaluated)]
+
+    def _in_training(self, hop):
+        """The map of a product with A in training steps, where all rows are computed."""
+        products = self.steps.products(self.spec, self._level_sizes())
+        widths = {each.backward: each.width for each in products if each.layer == hop}
+        return self.strategy.of_product(hop).in_training(
+            *(widths[back] for back in sorted(widths)))
+
+    def _count_features(self, field):
+        """Entries of sparse features in the rows of the first two levels."""
+        if not self.spec.sparse_features:
+            return [0, 0]
+        counts = np.diff(self._features.indptr)
+        return [int(field.take(place, counts).sum()) for place in (0, 1)]
+
+    def release_features(self):
+        """Return the Features of all rows, on the host, once; all ranks call this together.
+
+        A X is formed here, in slices of columns that buffers hold, where layer
+        1 then needs neither a product with A nor an exchange in any epoch.
+        """
+        X = self._features
+        self._features = None
+        if self.spec.sparse_features:
+            return Features(Csr.of(X))
+        if not self.spec.precomputed:
+            return Features(X)
+        device = self.comm.device
+        strategy = self.strategy.of_product(0)
+        AX = np.empty_like(X)
+        slices = -(-self.spec.widths[0] // self.width)  # on every rank alike
+        for first, last in pairwise(split(AX.shape[1], slices).tolist()):
+            part = device.put(np.ascontiguousarray(X[:, first:last]))
+            AX[:, first:last] = device.get(strategy.forward(part))
+        return Features(X if reads_X(self.spec) else None, AX)
+
+    def sizes(self):
+        """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""
+        views = self._level_sizes()
+        for view, entries in zip(views, self.feature_entries):
+            view.feature_entries[:] = np.array(entries)[:, None]
+        return views
+
+    def _level_sizes(self):
+        return [LevelSizes.of(levels, self.layout) for levels in self.levels]
+
+    def predict_traffic(self):
+        """The Prediction of what each rank sends in a training step; all ranks call this."""
+        plans = [each and each.plan() for each in self.train.maps]
+        return predict_step(self.spec, plans, self._level_sizes(), self.layout, self.steps)
+
+    def settle(self):
+        """Arrays that training steps read of earlier ones, a list; see `Strategy.settle`."""
+        return [array for each in self.train.maps if each for array in each.settle()]
+
+    def go_on(self, steps):
+        """Go on after so many training steps; see `Strategy.go_on`."""
+        for each in filter(None, self.train.maps):
+            each.go_on(steps)
+
+    def work_arrays(self):
+        """Size and dtype, by name, of the work arrays of this rank's training steps."""
+        rank, columns = self.comm.rank, self.layout.columns
+        return self.steps.of(self.spec, self.sizes(), rank, columns).reserved
+
+    def placed_last(self):
+        """Bytes that this rank puts on its device once the matrix is there."""
+        plan = Plan(None, self.arrangement, (self.layout, self.layout))
+        footprint = RankFootprint(self.spec, plan, *self.sizes(), [], [], None, self.steps)
+        return int(footprint.placed_last[self.comm.rank])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """Close, unless this rank fails alone: others do not come then, messages are under way."""
+        if error is None or self.comm.size == 1 or getattr(error, "collective", False):
+            self.close()
+
+    def close(self):
+        """Free what MPI holds; all ranks call this together, with no message under way."""
+        for each in (*self.users, self.train, self.evaluated):
+            each.close()
+        self.strategy.close()
+        self.columns.close()
+
+
+def stored(X, dtype):
+    """Return dense features (m, f_j) in C order as rows are stored: in 16 bits they are rounded."""
+    X = np.ascontiguousarray(X)
+    if X.dtype == dtype:
+        return X
+    return kernels.backend(X).convert(X, np.empty(X.shape, dtype))
+
+
+def warn_of_degrees(slab, matrix, comm, counted):
+    """Say how many vertices have a degree that nothing can be divided by; all ranks call this.
+
+    `counted`: this rank counts them, where several have the same rows.
+    """
+    if matrix.norm == "none":
+        return
+    added = (slab.degree_loop == 0) & matrix.self_loops
+    wrong = slab.degree_row + added <= 0
+    if matrix.norm == "sym":
+        wrong |= slab.degree_column + added <= 0
+    wrong &= counted
+    cancelled = wrong & ((np.diff(slab.indptr) > 0) | matrix.self_loops)
+    found = comm.sum([np.count_nonzero(wrong), np.count_nonzero(cancelled)])
+    count, by_weights = found.astype(int).tolist()
+    if count and comm.rank == 0:
+        weights = f", {by_weights} by weights that cancel or are negative" if by_weights else ""
+        log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: the factor of their "
+                    "normalisation is 0 (docs/models.md)", slab.header.name, count,
+                    slab.header.num_nodes, "has" if count == 1 else "have", weights)

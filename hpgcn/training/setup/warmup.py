@@ -1,0 +1,167 @@
+"""Before the first epoch: threads set, and every kernel compiled or loaded."""
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from contextlib import closing, contextmanager
+from itertools import pairwise
+
+import numpy as np
+from numba.core import event
+
+from hpgcn.comm import SerialComm
+from hpgcn.config import Config
+from hpgcn.graphs.graph import Graph
+from hpgcn.kernels import backend
+from hpgcn.kernels.ahead import load_layer, load_product
+from hpgcn.kernels.bits16 import BF16
+from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
+from hpgcn.model import METRICS, make_spec, products_of
+from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
+from hpgcn.runtime import faults
+from hpgcn.runtime.machine import default_threads
+from hpgcn.runtime.progress_bar import log_line, terminal_bar
+from hpgcn.runtime.progress_log import mute_progress_log
+from hpgcn.sampling import smallest
+from hpgcn.training.loop.training_step import evaluate
+
+log = logging.getLogger("hpgcn")
+EVERY = 10.0  # seconds between two lines of a log
+COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one that compiles
+
+
+def set_threads(config):
+    """Use config.threads threads, or cores / ranks on the node; return the number in use."""
+    set_num_threads(config.threads or default_threads())
+    return num_threads()
+
+
+class Compilations(event.Listener):
+    """Counts the kernels that Numba compiles, in a bar if `shown`; none that its cache holds.
+
+    Without a bar, or a place for one, the first kernel gets a log line, and then one that counts
+    them whenever EVERY seconds have passed.
+    """
+
+    text = "compiling kernels, once per machine and version"
+
+    def __init__(self, shown):
+        self.shown = shown
+        self.log = log_line if shown else log.info
+        self.bar = None
+        self.count = 0
+        self.told = time.monotonic()
+
+    def on_start(self, _):
+        if self.bar is None:
+            self.bar = terminal_bar(desc=self.text, bar_format="{desc}: {n} in {elapsed}",
+                                    leave=False, shown=self.shown)
+            if self.bar.disable:
+                self.log(self.text)
+                self.told = time.monotonic()
+
+    def on_end(self, _):
+        self.count += 1
+        self.bar.update()
+        if self.bar.disable and time.monotonic() - self.told >= EVERY:
+            self.told = time.monotonic()
+            self.log(f"{self.text}: {self.count} so far")
+
+    def close(self):
+        if self.bar is not None:
+            self.bar.close()
+
+
+@contextmanager
+def compiling(shown=True, rank=0):
+    """Within, rank 0 says once that kernels are compiled, if any are: see `Compilations`."""
+    if rank:
+        yield
+        return
+    with closing(Compilations(shown)) as counts, event.install_listener("numba:compile", counts):
+        yield
+
+
+def warm_up(make, comm, header, config):
+    """Compile or load the kernels; `make` is hpgcn.training.loop.trainer.make_trainer.
+
+    One rank of each node does so first, the others then find them in the cache.
+    """
+    for turn in (True, False):
+        if (comm.local_rank == 0) == turn:
+            with faults.ignored(), mute_progress_log():
+                _small_epoch(make, header, config, comm.device)
+                _load_products(header, config, comm)
+        with comm.extended_timeout(COMPILING):
+            comm.barrier()
+
+
+def _load_products(header, config, comm):
+    """Compile or load products with rows as wide and as many as those of a rank.
+
+    Kernels depend on both. A rank of several adds to what it has, too.
+    """
+    if comm.device.name != "cpu" and not config.aggregates_on_host:
+        return
+    spec = make_spec(header, config)
+    rows = -(-header.num_nodes // comm.size)
+    nnz = -(-header.num_edges // comm.size) + rows
+    one = np.ones(1, np.int64)
+    hops = sum(products_of(spec)) + 1
+    levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
+    sizes = {(each.width, True, each.masked)
+             for each in Steps().products(spec, (levels, levels)) if not each.heads}
+    if spec.precomputed:
+        sizes |= {(spec.widths[0], aligned, False) for aligned in (False, True)}
+    for fan_in, fan_out in set(pairwise(spec.widths)):
+        load_layer(fan_in, fan_out, spec.dtype, spec.row_dtype)
+    if header.sparse_features:  # times the first weights
+        for often in (1, 32):
+            f = header.num_features
+            load_product(f, spec.widths[1], often * f, spec.dtype)
+            load_product(f, spec.widths[1], often * f, spec.dtype, aligned=False)
+    results = {"stored": {}}
+    if spec.halved:
+        results["sums"] = {"summed": True}  # logits, and parts of rows of 16 bits
+    if comm.size > 1:
+        results["parts"] = {"summed": True, "accumulate": True}
+    for width, aligned, masked in sorted(sizes):
+        for options in results.values():
+            load_product(rows, width, nnz, spec.dtype, spec.row_dtype, aligned=aligned,
+                         masked=masked, **options)
+
+
+def _small_epoch(make, header, config, device):
+    """Run an epoch on three vertices, a graph like the real one, for one thread and for all."""
+    directed = header.directed
+    A = np.array([[0, 1, directed], [1, 0, not directed], [0, 1, 0]], np.float32)  # no degree is 0
+    X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
+    if header.sparse_features:
+        import scipy.sparse as sp
+
+        X = sp.csr_array(X)
+    y = np.eye(3) if header.multilabel else np.arange(3)
+    with warnings.catch_warnings(action="ignore"):  # its labels are nobody's
+        tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
+    few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
+                         lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
+                         split_index=0, batch=smallest(config.batch))
+    metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
+    rows = device.put(np.ones((2, 1), config.number_dtype))
+    if config.dtype != config.number_dtype:
+        rows = backend(rows).convert(rows, device.empty(rows.shape, BF16))
+    numbers = device.put(np.arange(2))
+    mask = device.put(np.zeros((2, 1), np.uint8))
+    ops = backend(rows)
+    alone = SerialComm()
+    alone.use(device)
+    for work in (0, math.inf):
+        with threshold(work), np.errstate(all="ignore"):
+            trainer = make(tiny, few, alone, warm=False)
+            trainer.epoch(1)
+            trainer.batches.close()
+            evaluate(trainer.evaluation, metric)
+            ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
+            ops.apply_mask(rows, mask)
