@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hpgcn.config import Config
     from hpgcn.errors import HpgcnError
     from hpgcn.graphs.graph import Graph
-    from hpgcn.report.runs import read_run
+    from hpgcn.report.recorded_runs import read_run
     from hpgcn.store import load
     from hpgcn.training.runs.inference import predict
     from hpgcn.training.runs.propagator import propagation
@@ -32,7 +32,7 @@ _HOMES = {
     "load": "hpgcn.store",
     "predict": "hpgcn.training.runs.inference",
     "propagation": "hpgcn.training.runs.propagator",
-    "read_run": "hpgcn.report.runs",
+    "read_run": "hpgcn.report.recorded_runs",
     "run_on_ranks": "hpgcn.comm",
     "train": "hpgcn.training.runs.run",
 }

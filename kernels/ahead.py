@@ -14,9 +14,9 @@ from numba.core import event
 
 from hpgcn.kernels import backend, entries, orders
 from hpgcn.kernels.cgroups import usable_cores
-from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.tile_product import panel_shape, panel_width
+from hpgcn.kernels.cpu.column_blocks import IN_BLOCK, block_of
+from hpgcn.kernels.cpu.emit.tile_product import panel_shape, panel_width
 from hpgcn.kernels.cpu.tuning import current, second_cache
 from hpgcn.kernels.jit import cache_root
 from hpgcn.kernels.threads import threshold

@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from shim import ShimDevice
 
-from hpgcn.kernels.cuda.device import using
+from hpgcn.kernels.cuda.gpu_device import using
 
 METHODS = {
     "all", "any", "argmax", "argmin", "argsort", "astype", "clip", "copy", "cumsum", "dot", "fill",

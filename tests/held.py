@@ -9,8 +9,8 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import OWN
 from hpgcn.planning.answers.candidates import count
 from hpgcn.strategies.delayed import DelayedVertexCut
-from hpgcn.strategies.mop import MixtureOfParallelism
-from hpgcn.strategies.summa import Summa
+from hpgcn.strategies.grids.summa import Summa
+from hpgcn.strategies.mixture.mop import MixtureOfParallelism
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.loop.training_step import evaluate
 from hpgcn.training.setup.placement import assign_rows

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from hpgcn.graphs import reordering
 from hpgcn.parallel.csr import in_order
-from hpgcn.strategies.batches import MAX_STAGES, TILES, Batches, Parcels, default_stages
+from hpgcn.strategies.mixture.row_batches import MAX_STAGES, TILES, Batches, Parcels, default_stages
 
 
 def test_what_returns_overwrites_only_what_has_gone():

@@ -12,14 +12,14 @@ from graphs import make
 from hpgcn import bench, store
 from hpgcn.__main__ import main
 from hpgcn.bench import (
-    batches,
+    benchmark_graphs,
     epoch,
-    graphs,
     growth,
     host,
-    machine,
+    machine_rates,
     peers,
     roofline,
+    sampled_volumes,
     tables,
     timing,
 )
@@ -82,8 +82,8 @@ def test_spmm_bytes(m, n, nnz, width, options, least, traffic):
 
 
 def test_a_benchmark_matrix_is_the_normalised_adjacency():
-    graph = graphs.make("dense", 1 << 12)
-    A = graphs.normalized(graph)
+    graph = benchmark_graphs.make("dense", 1 << 12)
+    A = benchmark_graphs.normalized(graph)
     dense = graph.adjacency.toarray().astype(np.float64) + np.eye(64)
     scale = dense.sum(1) ** -0.5
     np.testing.assert_allclose(A.matrix.toarray(), scale[:, None] * dense * scale, rtol=1e-6)
@@ -92,8 +92,9 @@ def test_a_benchmark_matrix_is_the_normalised_adjacency():
 
 
 def test_families():
-    assert [graphs.make(name, 1 << 10).num_rows for name in bench.GRAPHS] == [64, 1024, 1024]
-    road = graphs.make("road", 1 << 10)
+    sizes = [benchmark_graphs.make(name, 1 << 10).num_rows for name in bench.GRAPHS]
+    assert sizes == [64, 1024, 1024]
+    road = benchmark_graphs.make("road", 1 << 10)
     degrees = np.diff(road.indptr)
     assert (degrees.min(), degrees.max(), degrees.sum()) == (2, 4, 4 * 32 * 31)
     rows = np.repeat(np.arange(1024), degrees)
@@ -181,7 +182,7 @@ def test_table_is_aligned_with_units():
 
 def test_machine(monkeypatch):
     """Of rates tests/mpi/test_bench_machine.py asks more."""
-    monkeypatch.setattr(machine.rates, "measure", lambda settings, host: settings.repeats)
+    monkeypatch.setattr(machine_rates.rates, "measure", lambda settings, host: settings.repeats)
     report = measured("machine", "--repeats", 1, "--threads", 1, "--json")
     assert report["rates"] == [1]
     limits = report["limits"]
@@ -377,9 +378,9 @@ def test_rows_of_batches_are_counted_by_hand():
     # the path 0-1-2-3 in halves; a batch holds all, then pairs of vertices
     path = sp.csr_array(np.eye(4) + np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
     part = np.array([0, 0, 1, 1])
-    counted = batches.count(path, part, 2, Vertices(4, 4, 0), 3)
+    counted = sampled_volumes.count(path, part, 2, Vertices(4, 4, 0), 3)
     assert counted == {"rows_a_batch": 2, "error": 0, "expected": 2, "busiest": 1, "full": 2}
     # rows 1 and 2 travel if they are together: in 1 of 3 pairings, in one of its two batches
-    counted = batches.count(path, part, 2, Vertices(4, 2, 0), 300)
+    counted = sampled_volumes.count(path, part, 2, Vertices(4, 2, 0), 300)
     assert counted["expected"] == pytest.approx(1 / 3, abs=0.01)
     assert counted["rows_a_batch"] == pytest.approx(1 / 3, abs=4 * counted["error"] + 0.01)

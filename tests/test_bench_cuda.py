@@ -12,7 +12,7 @@ import pytest
 from commands import refused
 
 from hpgcn import bench
-from hpgcn.bench import cuda, gpu, graphs, peers, timing
+from hpgcn.bench import benchmark_graphs, cuda, gpu, peers, timing
 from hpgcn.bench.gpu import Gpu
 from hpgcn.bench.host import Host
 from hpgcn.errors import InternalError, MissingError, UsageError
@@ -158,7 +158,7 @@ def test_peers_that_are_not_there_are_named(monkeypatch):
     for name in ("cupyx", "cupyx.cusparse", "torch"):
         monkeypatch.setitem(sys.modules, name, None)
     absent = {}
-    A = graphs.normalized(graphs.make("road", 4096))
+    A = benchmark_graphs.normalized(benchmark_graphs.make("road", 4096))
     assert peers.products_on_gpu(A, Fake(), absent) == {}
     assert set(absent) == {"cusparse", "torch"}
 

@@ -14,7 +14,7 @@ from commands import refused, succeed
 
 from hpgcn import bench
 from hpgcn.bench import host, kernels, starved, tables
-from hpgcn.bench.graphs import Normalized
+from hpgcn.bench.benchmark_graphs import Normalized
 from hpgcn.bench.kernel_cases import CASES, UNTIMED, Arrays, bytes_of, numbers_of
 from hpgcn.errors import UsageError
 from hpgcn.kernels import reference

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from hpgcn.parallel.cover import balanced_cover, minimum_cover, trimmed_cover
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import Pattern
+from hpgcn.parallel.vertex_covers import balanced_cover, minimum_cover, trimmed_cover
 from hpgcn.strategies import STRATEGIES, Arrangement, Product
 
 

@@ -9,7 +9,13 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from test_interop_torch import DOUBLE, csr, heads, normal  # noqa: E402
 
-from hpgcn.interop.torch import accelerate, adjacency, attend, ops, spmm  # noqa: E402
+from hpgcn.interop.torch import (  # noqa: E402
+    accelerate,
+    attend,
+    ops,
+    spmm,
+    torch_adjacency,
+)
 
 pytestmark = [pytest.mark.filterwarnings("ignore:Sparse"),
               pytest.mark.filterwarnings("ignore:Converting sparse tensor")]
@@ -208,8 +214,8 @@ def test_the_report_and_the_end_of_the_mode(monkeypatch):
 
 def test_one_transpose_of_a_matrix_that_lives(monkeypatch):
     made = []
-    transpose = adjacency.Pattern.transpose
-    monkeypatch.setattr(adjacency.Pattern, "transpose",
+    transpose = torch_adjacency.Pattern.transpose
+    monkeypatch.setattr(torch_adjacency.Pattern, "transpose",
                         lambda self: made.append(self.made is None) or transpose(self))
     A = csr(dtype=DOUBLE)
     x = normal(5, 4)
@@ -220,7 +226,7 @@ def test_one_transpose_of_a_matrix_that_lives(monkeypatch):
         with torch.no_grad():
             torch.sparse.mm(csr(dtype=DOUBLE), x)
     assert sum(made) == 1
-    pattern = weakref.ref(adjacency.adjacency_of(A)[0].pattern)
+    pattern = weakref.ref(torch_adjacency.adjacency_of(A)[0].pattern)
     del A
     gc.collect()
     assert pattern() is None

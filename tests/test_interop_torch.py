@@ -12,14 +12,14 @@ from commands import python
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from hpgcn.errors import DataError, MissingError, UsageError  # noqa: E402
-from hpgcn.interop.torch import (  # noqa: E402
+from hpgcn.interop.torch import (  # noqa: E402  # noqa: E402
     Adjacency,
-    adjacency,
     attend,
-    attention,
     extremes,
     ops,
     spmm,
+    torch_adjacency,
+    torch_attention,
 )
 from hpgcn.kernels.threads import threshold  # noqa: E402
 from hpgcn.runtime.advice import install_command  # noqa: E402
@@ -163,9 +163,9 @@ def calls():
         "dot": (ops._edge_dot, indptr, indices, None, indptr_t, indices_t, order, y, x),
         "max": (extremes._extreme, *first(A), x, "max"),
         "min of ones": (extremes._extreme, *first(A.with_values(None)), x, "min"),
-        "attend": (attention._attend, indptr, indices, indptr_t, indices_t, *given, 0.2, 0.0, 0,
-                   True),
-        "attend, forward": (attention._attend, indptr, indices, None, None,
+        "attend": (torch_attention._attend, indptr, indices, indptr_t, indices_t, *given, 0.2, 0.0,
+                   0, True),
+        "attend, forward": (torch_attention._attend, indptr, indices, None, None,
                             *(each.detach() for each in given), 0.2, 0.5, 1, False)}
 
 
@@ -198,12 +198,12 @@ def test_whole_graphs_compile(backend):
 
 def test_views_are_not_copies():
     A = csr()
-    held, _ = adjacency.adjacency_of(A)
+    held, _ = torch_adjacency.adjacency_of(A)
     assert held.values.data_ptr() == A.values().data_ptr()
     assert held.pattern.indptr.data_ptr() == A.crow_indices().data_ptr()
     assert held.pattern.indices.dtype is torch.int32  # narrowed once
     narrow = csr(index=torch.int32)
-    held, _ = adjacency.adjacency_of(narrow)
+    held, _ = torch_adjacency.adjacency_of(narrow)
     assert held.pattern.indices.data_ptr() == narrow.col_indices().data_ptr()
 
 
@@ -211,16 +211,16 @@ def test_a_matrix_is_known_while_it_lives_and_forgotten_then():
     A = csr(dtype=DOUBLE)
     x = normal(5, 2)
     spmm(A, x).sum().backward()
-    held, _ = adjacency.adjacency_of(A)
+    held, _ = torch_adjacency.adjacency_of(A)
     transpose = held.pattern.transpose()
     spmm(A, x).sum().backward()
-    assert adjacency.adjacency_of(A)[0] is held and held.pattern.transpose() is transpose
+    assert torch_adjacency.adjacency_of(A)[0] is held and held.pattern.transpose() is transpose
 
-    before = len(adjacency._known)
+    before = len(torch_adjacency._known)
     array = weakref.ref(held)
     del held, A
     gc.collect()
-    assert array() is None and len(adjacency._known) == before - 1
+    assert array() is None and len(torch_adjacency._known) == before - 1
 
 
 def test_changes_in_place_are_seen():
@@ -262,7 +262,7 @@ def test_the_same_bits_with_one_thread_and_with_several():
     learns = A.clone().requires_grad_()
 
     def run():
-        held, _ = adjacency.adjacency_of(A)
+        held, _ = torch_adjacency.adjacency_of(A)
         results = spmm(A, x), spmm(learns, x), extremes.extreme(held, x, "max"), attend(
             A, x, *scores, p=0.25, seed=5)
         wanted = x, scores[0], learns

@@ -14,7 +14,7 @@ from commands import refused, succeed
 from hpgcn import report
 from hpgcn.errors import DataError, InputNotFoundError, MissingError, OutputError, UsageError
 from hpgcn.report import figures
-from hpgcn.report.runs import read_trace
+from hpgcn.report.recorded_runs import read_trace
 from hpgcn.report.table import HEADINGS, cells
 
 LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 0.5,

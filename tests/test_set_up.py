@@ -14,7 +14,7 @@ from hpgcn.comm import SerialComm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.kernels import ahead
 from hpgcn.kernels.__main__ import main as compile_kernels
-from hpgcn.kernels.cpu import blocks, tuning
+from hpgcn.kernels.cpu import column_blocks, tuning
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
 from hpgcn.runtime.progress_log import progress_log, set_activity
 from hpgcn.training.loop.trainer import make_trainer
@@ -103,12 +103,12 @@ class Names(event.Listener):
 def test_nothing_is_compiled_in_an_epoch(settings, blocked, monkeypatch):
     if blocked:  # H, or what the logits are made of, fills two blocks
         room = blocked * 5 // 9
-        monkeypatch.setattr(blocks, "second_cache", lambda: room)
+        monkeypatch.setattr(column_blocks, "second_cache", lambda: room)
     graph = make(n=700, f=40, c=40, degree=40)
     config = Config(epochs=1, hidden=48, **settings)
     with tuning.using(tuning.default()._replace(blocks=1 if blocked else 0)):
         if blocked:
-            assert blocks.block_of(700, 700, 700 * 40, *(
+            assert column_blocks.block_of(700, 700, 700 * 40, *(
                 (48, 4, 4) if blocked > 1 << 17 else (40, 2, 4)))
         trainer = make_trainer(graph, config, SerialComm())
         names = Names()

@@ -18,7 +18,8 @@ WIDTHS = {  # of each command, by default
     "kernels": (64,), "tune": ()}
 COMMANDS = tuple(WIDTHS)
 MODULES = {  # where it is not the command
-    "spmm": "products", "sspmm": "products", "cuda-epoch": "cuda_epoch", "torch": "layers"}
+    "spmm": "products", "sspmm": "products", "cuda-epoch": "cuda_epoch", "torch": "layers",
+    "machine": "machine_rates", "batches": "sampled_volumes", "gather": "row_gathers"}
 STARVED = ("spmm", "kernels")
 WITHOUT_LIMITS = ("epoch", "cuda-epoch", "batches", "kernels", "tune")
 ON_GRAPHS = ("spmm", "sspmm", "epoch", "cuda", "torch")
@@ -51,7 +52,7 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
         graph=None, ranks=None, epochs=None, starved=False, reset=False, comm=None):
     """Measure what a command of COMMANDS says, and return the numbers.
 
-    `graphs`, families of hpgcn.bench.graphs (default: all), and `widths` of the dense matrices
+    `graphs`, families of benchmark_graphs (default: all), and `widths` of the dense matrices
     (default: WIDTHS[command]) are comma-separated; of an epoch the widths are features, hidden (all
     equal), classes; of cuda-epoch a hidden width a training. `scale_down` divides the numbers of
     vertices and gathered rows; each thing is timed `repeats` times, after one warm-up; `threads`

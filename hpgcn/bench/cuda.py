@@ -2,7 +2,7 @@
 
 from statistics import geometric_mean
 
-from hpgcn.bench import gather, products
+from hpgcn.bench import products, row_gathers
 from hpgcn.bench.products import MASKED
 from hpgcn.bench.timing import OURS, TOLERANCE
 
@@ -11,12 +11,12 @@ def measure(settings, gpu, limits):
     """Time SpMM, S-SpMM, gather and scatter_add.
 
     Return "rows", "absent" as of hpgcn.bench.products, "ratios", "summary" of `compare`,
-    `summarise`, "copies" as the rows of hpgcn.bench.gather.
+    `summarise`, "copies" as the rows of hpgcn.bench.row_gathers.
     """
     report = products.measure(settings, gpu, limits)
     ratios = compare(report["rows"])
     return {**report, "ratios": ratios, "summary": summarise(ratios),
-            "copies": gather.measure(settings, gpu, limits)["rows"]}
+            "copies": row_gathers.measure(settings, gpu, limits)["rows"]}
 
 
 def compare(rows):

@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as np
 
-from hpgcn.bench.graphs import make
+from hpgcn.bench.benchmark_graphs import make
 from hpgcn.bench.process import alone
 from hpgcn.config import Config
 from hpgcn.runtime.progress_bar import bar

@@ -15,7 +15,7 @@ from hpgcn.bench.timing import in_turns
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.emitter import vector_bytes
+from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 from hpgcn.kernels.cpu.spmm import Pass, product
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget

@@ -4,12 +4,12 @@ from contextlib import nullcontext
 from functools import partial
 
 from hpgcn.bench import starved
-from hpgcn.bench.graphs import make, normalized
+from hpgcn.bench.benchmark_graphs import make, normalized
 from hpgcn.bench.host import MOVED
 from hpgcn.bench.kernel_cases import CASES, Arrays, bytes_of, numbers_of
 from hpgcn.bench.timing import in_turns
 
-GRAPH = "prod"  # of hpgcn.bench.graphs: its vertices are the rows of all arrays
+GRAPH = "prod"  # of hpgcn.bench.benchmark_graphs: its vertices are the rows of all arrays
 ARRAYS = 16  # of n rows, float32, at once: about
 PER_ENTRY = 80  # bytes of an entry: the matrix, and three arrays of all heads
 

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.bench.graphs import make, normalized
+from hpgcn.bench.benchmark_graphs import make, normalized
 from hpgcn.bench.timing import OURS, in_turns
 from hpgcn.errors import require
 
@@ -55,7 +55,7 @@ def measure(settings, host, limits):
 
 def matrices_of(torch, A):
     """Return A-hat and its pattern, by reduction, as sparse tensors; ms until one can be used."""
-    from hpgcn.interop.torch.adjacency import adjacency_of
+    from hpgcn.interop.torch.torch_adjacency import adjacency_of
 
     pattern = [torch.from_numpy(array.astype(np.int64)) for array in (A.indptr, A.indices)]
     values = torch.from_numpy(A.values)

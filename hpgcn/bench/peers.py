@@ -21,7 +21,7 @@ def installed(makers, absent):
 
 
 def products_on_cpu(A, threads, absent):
-    """Return SciPy, and if installed MKL and torch, for a matrix of hpgcn.bench.graphs."""
+    """Return SciPy, and if installed MKL and torch, for a matrix of benchmark_graphs."""
     return installed({
         "scipy": lambda: {"scipy": lambda x, out: lambda: A.matrix @ x},
         "mkl": lambda: _mkl(A.matrix, threads),
@@ -29,7 +29,7 @@ def products_on_cpu(A, threads, absent):
 
 
 def products_on_gpu(A, gpu, absent):
-    """Return cuSPARSE, and if installed torch, for a matrix of hpgcn.bench.graphs."""
+    """Return cuSPARSE, and if installed torch, for a matrix of benchmark_graphs."""
     arrays = [gpu.put(array) for array in _csr(A.matrix)]
     return installed({"cusparse": partial(_cusparse, gpu.xp, *arrays, A.matrix.shape),
                       "torch": partial(_torch, 1, *arrays, A.matrix.shape)}, absent)

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.bench import starved
-from hpgcn.bench.graphs import matrices
+from hpgcn.bench.benchmark_graphs import matrices
 from hpgcn.bench.host import stores_past
 from hpgcn.bench.roofline import spmm_bytes
 from hpgcn.bench.timing import OURS, in_turns, tolerated

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from hpgcn.bench.graphs import Normalized, make
+from hpgcn.bench.benchmark_graphs import Normalized, make
 from hpgcn.bench.kernel_cases import CASES, Arrays
 from hpgcn.config import Config
 from hpgcn.kernels.cpu import tuning

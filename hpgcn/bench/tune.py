@@ -12,7 +12,7 @@ import numpy as np
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import OutputError
 from hpgcn.kernels.cpu import trusted, tuning
-from hpgcn.kernels.cpu.blocks import IN_BLOCK
+from hpgcn.kernels.cpu.column_blocks import IN_BLOCK
 from hpgcn.kernels.cpu.tuning import LEVELS, Reach
 from hpgcn.runtime.device import HOST
 

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import degrees, planning, several
+from hpgcn.cli import degree_flags, planning, several
 from hpgcn.cli.measuring import bench  # noqa: F401 (a command, too)
 from hpgcn.cli.output import given, say, show, started
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
@@ -56,9 +56,9 @@ def generate(args):
     options = {"classes": args.classes, "seed": args.seed, "memory": args.memory,
                "overwrite": args.overwrite, **given(args, ("scale", "edge_factor"))}
     if args.kind == generate.BTER:
-        options["degrees"] = degrees.asked(args)
+        options["degrees"] = degree_flags.asked(args)
     else:
-        degrees.refuse(args)
+        degree_flags.refuse(args)
     if text:
         generate.write_edge_list(args.kind, args.out, **options)
     else:
@@ -225,7 +225,7 @@ def train_on(comm, args, config, asked, threads):
 
 
 def table(summary, batch=Config.batch):
-    from hpgcn.store.words import percent
+    from hpgcn.store.describe_runs import percent
 
     said = {"metric": "accuracy", **summary, "test": percent(summary["test_acc"]),
             "validation": percent(summary["best_val_acc"]), "out": printable(summary["out"]),

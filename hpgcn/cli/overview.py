@@ -10,7 +10,7 @@ from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, UsageError
 from hpgcn.report import read_runs
 from hpgcn.runtime.advice import resume_command
 from hpgcn.runtime.text_table import label_list
-from hpgcn.store import words
+from hpgcn.store import describe_runs
 from hpgcn.training.runs.checkpoint import NAME, Checkpoints, read_checkpoint
 from hpgcn.training.runs.run_directory import FILES
 
@@ -79,12 +79,12 @@ def _run(folder, names):
     yield "epochs", _epochs(run, config)
     yield from _figures(run)
     if config:
-        yield from words.settings(config)
+        yield from describe_runs.settings(config)
     else:
         yield "settings", "unknown: there is no config.toml"
     if run.summary:
         yield from _circumstances(run.summary)
-    yield from words.classes(run.class_names or ())
+    yield from describe_runs.classes(run.class_names or ())
     yield "when", _when(folder, run.summary)
     yield from checkpoints or [("checkpoint", "none")]
     yield "files", ", ".join(name for name in FILES if name in names)
@@ -114,7 +114,7 @@ def _figures(run):
         yield "best epoch", "none so far: nothing was evaluated"
     else:
         best = {name: column[run.best] for name, column in metrics.items()}
-        yield "best epoch", f"{best['epoch']:.0f}, {words.accuracies(best)}"
+        yield "best epoch", f"{best['epoch']:.0f}, {describe_runs.accuracies(best)}"
     yield "loss", f"{metrics['loss'][-1]:.4f} in epoch {metrics['epoch'][-1]:.0f}"
     seconds = run.median("epoch_s")
     yield "seconds", "unknown" if seconds is None else f"{seconds:.4g} per epoch"
@@ -126,7 +126,7 @@ def _circumstances(summary):
     yield "data", graph
     yield "ranks", f"{ranks} x {threads} threads on {device}, strategy {strategy}, grid {grid}"
     versions = summary.get("versions")
-    yield "versions", words.versions(versions if isinstance(versions, dict) else {})
+    yield "versions", describe_runs.versions(versions if isinstance(versions, dict) else {})
 
 
 def _when(folder, summary):

@@ -14,8 +14,8 @@ def answer(args, settings):
     from hpgcn.planning.answers.options import Options
     from hpgcn.planning.seconds import calibration
     from hpgcn.report import comparison
-    from hpgcn.report import sweep as panels
-    from hpgcn.report.runs import read_run
+    from hpgcn.report import sweep_plot as panels
+    from hpgcn.report.recorded_runs import read_run
 
     if args.plot:
         comparison.check_picture(args.plot)

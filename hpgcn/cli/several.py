@@ -83,7 +83,7 @@ class Several:
 
     def words(self, configs, summaries):
         """Return a table of runs, a line each, and their mean."""
-        from hpgcn.store.words import percent
+        from hpgcn.store.describe_runs import percent
 
         names = {"split": "split_index"} if self.splits else {}
         names |= {"seed": "seed"} if self.seeds else {}

@@ -27,7 +27,7 @@ def losses(graph, ranks):
 
 def run():
     """Train; return the ranks and what the table of the doctor needs, a dict."""
-    from hpgcn.kernels.cpu.emitter import vector_bytes
+    from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 
     ranks = world(SECONDS)
     total = np.array([ranks.rank + 1.0])

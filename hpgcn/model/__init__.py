@@ -1,9 +1,9 @@
 """Models as lists of layers with explicit gradients: forward returns its backward."""
-from hpgcn.model.features import Features
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
+from hpgcn.model.model_features import Features
 from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
 from hpgcn.model.registry import (
     MODELS,

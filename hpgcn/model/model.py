@@ -1,17 +1,17 @@
 """A model as a list of stages, with explicit gradients: forward returns its backward.
 
 Before each layer dropout, after each but the last an activation: H' = dropout(act(Z + b)), or with
-normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.blocks says what else there may be.
+normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts says what else there may be.
 """
 from __future__ import annotations
 
 from functools import partial
 
 from hpgcn import kernels
-from hpgcn.model.blocks import INNER_KEY, blocks_of
 from hpgcn.model.layers.jump import JUMPS
 from hpgcn.model.layers.linear import FeedForward
-from hpgcn.model.layers.normalization import NORMS
+from hpgcn.model.layers.norms import NORMS
+from hpgcn.model.model_parts import INNER_KEY, blocks_of
 from hpgcn.model.parameters import Parameters
 from hpgcn.model.stages import Activation, Map, Pass, Residual, chain
 

@@ -9,8 +9,8 @@ from itertools import accumulate
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.model.blocks import blocks_of
 from hpgcn.model.layers.layer import layer_of
+from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.registry import MODELS, find_widths, spec_of
 from hpgcn.runtime.device import HOST
 
@@ -116,7 +116,7 @@ def parameter_shapes(spec):
     """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.
 
     They are those that each layer says, with its number, and those of what is around it; see
-    `hpgcn.model.blocks.Block.shapes`.
+    `hpgcn.model.model_parts.Block.shapes`.
     """
     shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
     matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}

@@ -12,7 +12,7 @@ from hpgcn.kernels.bits16 import BF16
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model of some widths, as one of MODELS; hpgcn.model.blocks says what it is made of.
+    """A model of some widths, as one of MODELS; hpgcn.model.model_parts says what it is made of.
 
     A UsageError for fewer than two widths, one that is not positive, or sparse
     features that are precomputed.

@@ -1,6 +1,6 @@
 """Runs side by side: a table for the terminal, pictures, one HTML file. See docs/report.md."""
 from hpgcn.report.page import check_output, write
-from hpgcn.report.runs import Run, read_runs
+from hpgcn.report.recorded_runs import Run, read_runs
 from hpgcn.report.table import table
 
 __all__ = ["Run", "check_output", "read_runs", "table", "write"]

@@ -227,7 +227,7 @@ def _bytes(axis, sent, largest, factor):
 
 
 def timeline(trace):
-    """Draw all ranks during the middle training step of a trace of `hpgcn.report.runs`."""
+    """Draw all ranks during the middle training step of a trace of `hpgcn.report.recorded_runs`."""
     steps = np.char.startswith(trace["name"], "epoch ")
     epochs = np.unique(trace["epoch"][steps])
     if not epochs.size:

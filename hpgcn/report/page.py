@@ -6,10 +6,10 @@ from pathlib import Path
 
 from hpgcn.errors import DataError, UsageError, printable, require
 from hpgcn.report import figures
-from hpgcn.report.runs import read_trace
+from hpgcn.report.recorded_runs import read_trace
 from hpgcn.report.table import HEADINGS, LEGEND, TEXTS, cells
 from hpgcn.store import atomic_write, refuse_existing
-from hpgcn.store.words import listed
+from hpgcn.store.describe_runs import listed
 
 SUFFIXES = (".html", ".htm", ".png")
 CSS = """

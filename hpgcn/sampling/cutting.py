@@ -6,7 +6,7 @@ import numpy as np
 
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
-from hpgcn.sampling.draws import GOLDEN, fold
+from hpgcn.sampling.keyed_draws import GOLDEN, fold
 
 
 @jit()

@@ -18,8 +18,8 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import inverse
 from hpgcn.sampling import cutting
 from hpgcn.sampling.batch import Batch
-from hpgcn.sampling.draws import key_of
 from hpgcn.sampling.held import lists_to_owners, plan_of, to_holders
+from hpgcn.sampling.keyed_draws import key_of
 
 
 class Draw(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpgcn.parallel.layout import split
-from hpgcn.sampling.draws import block_of, key_of, places
+from hpgcn.sampling.keyed_draws import block_of, key_of, places
 
 
 class Sampler:

@@ -17,7 +17,7 @@ from hpgcn.runtime.atomic import (
 from hpgcn.runtime.files import file_sha256
 from hpgcn.store.describe import describe
 from hpgcn.store.graphs import load, write_graph, write_partitioned
-from hpgcn.store.jsons import Field, check_fields, parse_json, read_json, read_lines
+from hpgcn.store.json_fields import Field, check_fields, parse_json, read_json, read_lines
 from hpgcn.store.models import (
     read_model,
     read_model_classes,

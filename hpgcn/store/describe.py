@@ -8,7 +8,7 @@ import numpy as np
 from hpgcn.graphs.identity import changed, signature
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.text_table import label_list, table
-from hpgcn.store import words
+from hpgcn.store import describe_runs
 from hpgcn.store.class_names import CLASS_NAMES, read_class_names
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
@@ -17,7 +17,8 @@ from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",
          PREDICTIONS: "predictions", CHECKPOINT: "checkpoint"}
-RESULTS = {MODEL: words.model, PREDICTIONS: words.predictions, CHECKPOINT: words.checkpoint}
+RESULTS = {MODEL: describe_runs.model, PREDICTIONS: describe_runs.predictions,
+           CHECKPOINT: describe_runs.checkpoint}
 HIDDEN = ("format", "format_version", "creator", "created_utc", "complete", "source_sha256")
 CLASSES_SHOWN = 10
 ROWS_AT_ONCE = 1 << 22
@@ -148,7 +149,7 @@ def _labels(stored, reader):
             shown = f"of {', '.join(f'{count:,}' for count in counts)}"
         unknown = np.count_nonzero(labels < 0)
         text = f"{c:,} classes {shown} vertices" + (f", {unknown:,} unknown" if unknown else "")
-    return [("labels", text), *words.classes(stored.class_names or (), counts)]
+    return [("labels", text), *describe_runs.classes(stored.class_names or (), counts)]
 
 
 def _counts(labels, c, where):
@@ -207,7 +208,7 @@ def _result(reader):
     counts = None
     if names and label and label.dtype.kind in "iu" and label.shape[1:] in ((), (len(names),)):
         counts = _counts(reader.read("label"), len(names), reader.path)
-    rows = RESULTS[reader.format](arrays, attributes, words.classes(names, counts))
+    rows = RESULTS[reader.format](arrays, attributes, describe_runs.classes(names, counts))
     return rows + [(name, str(value)) for name, value in attributes.items()]
 
 

@@ -11,7 +11,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.runtime.files import check_path
 from hpgcn.store.class_names import write_class_names
-from hpgcn.store.csr import reorder_entries, write_csr
+from hpgcn.store.csr_arrays import reorder_entries, write_csr
 from hpgcn.store.schema import (
     DEGREES,
     GRAPH,

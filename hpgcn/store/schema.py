@@ -4,7 +4,7 @@ import numpy as np
 
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
-from hpgcn.store.csr import expect_csr
+from hpgcn.store.csr_arrays import expect_csr
 
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"

@@ -19,7 +19,7 @@ from hpgcn.graphs.partition import Partition, halves
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.store import schema
 from hpgcn.store.class_names import read_class_names
-from hpgcn.store.csr import read_csr, refuse_pointers, reorder_entries
+from hpgcn.store.csr_arrays import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.reader import Reader
 from hpgcn.store.schema import (
     DEGREES,

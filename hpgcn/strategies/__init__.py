@@ -9,14 +9,14 @@ from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.delayed import DelayedVertexCut
-from hpgcn.strategies.mop import MixtureOfParallelism
+from hpgcn.strategies.grids.summa import ThreeD, TwoD
+from hpgcn.strategies.mixture.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.per_layer import BETWEEN, keeps_rows, per_layer
 from hpgcn.strategies.plan import Arrangement, Operand, Plan, Product
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 from hpgcn.strategies.strategy import Strategy, check_options
-from hpgcn.strategies.summa import ThreeD, TwoD
 from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (

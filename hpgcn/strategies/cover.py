@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.parallel.cover import balanced_cover, trimmed_cover
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
 from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, NonzeroPlan, NonzeroStrategy, sent_to
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
@@ -165,7 +165,7 @@ def limit_of(loads, heaviest, balance):
 def covered(rows, columns, reader, owner, loads, limit, *total):
     """Return the holder of each nonzero, (nnz,) int64: the owner of its row, or of its column.
 
-    Arguments as `hpgcn.parallel.cover.balanced_cover`, of all nonzeros.
+    Arguments as `hpgcn.parallel.vertex_covers.balanced_cover`, of all nonzeros.
     """
     holder = reader.astype(np.int64)
     across = np.flatnonzero(reader != owner)

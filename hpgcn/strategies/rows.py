@@ -19,7 +19,7 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.transfers import tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.attention import RowAttention
+from hpgcn.strategies.distributed_attention import RowAttention
 from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
 
@@ -261,7 +261,7 @@ class RowPlan(Plan):
         yield from push.push(product.width * sum_bytes(itemsize))
 
     def attention_calls(self, product, itemsize, pull, push):
-        """Yield the `calls` of hpgcn.strategies.attention.RowAttention; transfers of the product.
+        """Yield the `calls` of distributed_attention.RowAttention; transfers of the product.
 
         Forward, scores go to where rows are attended by others, and what these form returns.
         """

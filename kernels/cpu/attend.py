@@ -13,14 +13,14 @@ import math
 
 import numpy as np
 
-from hpgcn.kernels.cpu.attend_intrinsics import column_shape, head_shape
-from hpgcn.kernels.cpu.attend_tiles import TileShapes, backward_code, forward_code
-from hpgcn.kernels.cpu.c_functions import call
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
+from hpgcn.kernels.cpu.emit.attend_intrinsics import column_shape, head_shape
+from hpgcn.kernels.cpu.emit.attend_tiles import TileShapes, backward_code, forward_code
+from hpgcn.kernels.cpu.emit.c_functions import call
+from hpgcn.kernels.cpu.emit.vector_intrinsics import address
 from hpgcn.kernels.cpu.random import keep_lanes
 from hpgcn.kernels.cpu.spmm import CHUNKS
 from hpgcn.kernels.cpu.tuning import last_level_cache
-from hpgcn.kernels.cpu.vector_intrinsics import address
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold

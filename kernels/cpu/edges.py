@@ -4,8 +4,8 @@ import math
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.emitter import FIRST
-from hpgcn.kernels.cpu.vector_intrinsics import prefetch
+from hpgcn.kernels.cpu.emit.emitter import FIRST
+from hpgcn.kernels.cpu.emit.vector_intrinsics import prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 

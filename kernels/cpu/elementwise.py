@@ -6,9 +6,9 @@ import numpy as np
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.exponential import expm1
+from hpgcn.kernels.cpu.emit.exponential import expm1
+from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
-from hpgcn.kernels.cpu.vector_intrinsics import activate_some, ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.threads import Threaded, chunks

@@ -3,9 +3,9 @@
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.emitter import ONCE, vector_bytes
+from hpgcn.kernels.cpu.emit.emitter import ONCE, vector_bytes
+from hpgcn.kernels.cpu.emit.vector_intrinsics import add, address, move, prefetch
 from hpgcn.kernels.cpu.tuning import last_level_cache
-from hpgcn.kernels.cpu.vector_intrinsics import add, address, move, prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 

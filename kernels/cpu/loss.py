@@ -5,8 +5,8 @@ import numpy as np
 
 from hpgcn.kernels.cpu.bits16 import narrow
 from hpgcn.kernels.cpu.chunks import evenly, row_total
-from hpgcn.kernels.cpu.exponential import exp, log1p
-from hpgcn.kernels.cpu.softmax_intrinsics import LANES, row_max, row_powers
+from hpgcn.kernels.cpu.emit.exponential import exp, log1p
+from hpgcn.kernels.cpu.emit.softmax_intrinsics import LANES, row_max, row_powers
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.loss import ABSENT
 from hpgcn.kernels.threads import Threaded, chunks

@@ -15,8 +15,8 @@ import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, store
 from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.dense.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
 from hpgcn.kernels.cpu.elementwise import keep_bits
-from hpgcn.kernels.cpu.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
 from hpgcn.kernels.threads import together, worth_threads
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

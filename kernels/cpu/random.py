@@ -8,7 +8,7 @@ import numpy as np
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.vector_intrinsics import mask_some
+from hpgcn.kernels.cpu.emit.vector_intrinsics import mask_some
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 from hpgcn.kernels.threads import Threaded, chunks

@@ -18,14 +18,14 @@ from numba import types
 from numba.np.numpy_support import from_dtype
 
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
-from hpgcn.kernels.cpu.blocks import AHEAD, block_of, cuts_of
-from hpgcn.kernels.cpu.c_functions import c_function, call
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
-from hpgcn.kernels.cpu.emitter import FIRST, vector_bytes
-from hpgcn.kernels.cpu.row_product import HELD, max_width, row_product, sets_of, shape_of
+from hpgcn.kernels.cpu.column_blocks import AHEAD, block_of, cuts_of
+from hpgcn.kernels.cpu.emit.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.emitter import FIRST, vector_bytes
+from hpgcn.kernels.cpu.emit.row_product import HELD, max_width, row_product, sets_of, shape_of
+from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
 from hpgcn.kernels.cpu.scan import wrong_rows
 from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
-from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask, place_of, prefetch
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 

@@ -13,7 +13,7 @@ from hpgcn.kernels.cuda import (
     reductions,
     spmm,
 )
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.packages import guard
 from hpgcn.kernels.specs import SPECS
 

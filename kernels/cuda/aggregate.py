@@ -1,7 +1,7 @@
 """DistGNN's aggregation primitive on a GPU, and the gradients of its operands."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.spmm import spmm
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 

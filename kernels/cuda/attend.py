@@ -1,7 +1,7 @@
 """Graph attention on a GPU: a thread for each column of a row."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 

@@ -1,5 +1,5 @@
 """Rows of another type on a GPU: copied, and added."""
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.gpu_device import current
 
 
 def convert(x, out):

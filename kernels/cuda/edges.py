@@ -1,7 +1,7 @@
 """Numbers of stored entries on a GPU: dot products, softmax over rows."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.gpu_device import current
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):

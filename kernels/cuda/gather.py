@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current, kept
+from hpgcn.kernels.cuda.gpu_device import current, kept
 
 
 def gather(x, index, out=None):

@@ -4,7 +4,7 @@ Losses and counts are arrays without axes, float64: to read one is to wait for t
 """
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current, rows_of
+from hpgcn.kernels.cuda.gpu_device import current, rows_of
 from hpgcn.kernels.cuda.reductions import column_sum
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.kernels.cuda.bits16 import convert
-from hpgcn.kernels.cuda.device import current
 from hpgcn.kernels.cuda.elementwise import apply_mask
+from hpgcn.kernels.cuda.gpu_device import current
 
 BLOCK_NUMBERS = 1 << 24  # of the unpacked rows of a block, or of its result
 

@@ -1,7 +1,7 @@
 """Normalisation of rows and columns on a GPU: see `hpgcn.kernels.reference.norm`."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import current
+from hpgcn.kernels.cuda.gpu_device import current
 from hpgcn.kernels.cuda.reductions import chunks_of, total
 
 

@@ -1,7 +1,7 @@
 """Sums over rows on a GPU, in float64 and in a fixed order."""
 import numpy as np
 
-from hpgcn.kernels.cuda.device import CHUNKS, current, rows_of
+from hpgcn.kernels.cuda.gpu_device import CHUNKS, current, rows_of
 
 
 def column_sum(x):

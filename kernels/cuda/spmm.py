@@ -2,7 +2,7 @@
 from typing import Any, NamedTuple
 
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
-from hpgcn.kernels.cuda.device import current, kept, rows_of
+from hpgcn.kernels.cuda.gpu_device import current, kept, rows_of
 
 PIECE = 512  # nonzeros: what one group may take while others wait
 PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows are loaded by 128 bits

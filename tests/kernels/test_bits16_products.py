@@ -10,7 +10,8 @@ from test_bits16 import (  # noqa: F401 - run here once more
 
 from hpgcn.kernels import cpu, pack_mask
 from hpgcn.kernels.bits16 import BF16, to_float32
-from hpgcn.kernels.cpu import amx_intrinsics, emitter, gemm
+from hpgcn.kernels.cpu.dense import gemm
+from hpgcn.kernels.cpu.emit import amx_intrinsics, emitter
 
 pytestmark = pytest.mark.long  # test_bits16 multiplies in the way that this CPU is used
 

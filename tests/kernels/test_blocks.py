@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hpgcn.kernels import pack_mask, reference
-from hpgcn.kernels.cpu import blocks, trusted, tuning
-from hpgcn.kernels.cpu.blocks import IN_BLOCK, block_of
+from hpgcn.kernels.cpu import column_blocks, trusted, tuning
+from hpgcn.kernels.cpu.column_blocks import IN_BLOCK, block_of
 
 M, N, PER_ROW = 70, 90, 100
 CACHE = 2 << 10  # bytes
@@ -17,7 +17,7 @@ module = import_module("hpgcn.kernels.cpu.spmm")  # the package has the function
 
 @pytest.fixture(autouse=True)
 def small_cache(monkeypatch):
-    monkeypatch.setattr(blocks, "second_cache", lambda: CACHE)
+    monkeypatch.setattr(column_blocks, "second_cache", lambda: CACHE)
 
 
 def matrix(rng, index, *, rising=True, begin=0):
@@ -37,7 +37,7 @@ def matrix(rng, index, *, rising=True, begin=0):
 @pytest.mark.parametrize("dtype, index, width", [
     (np.float32, np.int32, 33), (np.float64, np.int64, 144), (np.uint16, np.int32, 100)])
 def test_bits_are_those_of_one_pass(dtype, index, width, count, monkeypatch):
-    monkeypatch.setattr(blocks, "IN_BLOCK", 1)
+    monkeypatch.setattr(column_blocks, "IN_BLOCK", 1)
     rng = np.random.default_rng(width)
     real = np.float32 if dtype is np.uint16 else dtype
     x = rng.standard_normal((N, width)).astype(real)
@@ -65,7 +65,7 @@ def test_bits_are_those_of_one_pass(dtype, index, width, count, monkeypatch):
 
 def test_a_block_is_summed_once(monkeypatch):
     """Held against the reference: the test above cannot tell two equal mistakes from none."""
-    monkeypatch.setattr(blocks, "IN_BLOCK", 1)
+    monkeypatch.setattr(column_blocks, "IN_BLOCK", 1)
     rng = np.random.default_rng(1)
     indptr, columns = matrix(rng, np.int32)
     data, x = rng.standard_normal(columns.size), rng.standard_normal((N, 48))
@@ -82,7 +82,7 @@ def test_cuts_are_those_of_the_matrix_as_it_is():
     bounds = np.array([0, M // 3, M])
     for size in (30, 30, 7, 30):
         for _ in range(2):
-            cuts = blocks.cuts_of(indptr, columns, N, size, bounds)
+            cuts = column_blocks.cuts_of(indptr, columns, N, size, bounds)
             for i in range(M):
                 start, stop = indptr[i:i + 2]
                 expected = start + np.searchsorted(columns[start:stop], np.arange(0, N, size))
@@ -92,13 +92,13 @@ def test_cuts_are_those_of_the_matrix_as_it_is():
             columns[indptr[long]:indptr[long] + PER_ROW] = other
             columns[indptr[long]:indptr[long + 1]].sort()
     columns[indptr[long] + 1] = -1
-    assert blocks.cuts_of(indptr, columns, N, 30, bounds) is None
+    assert column_blocks.cuts_of(indptr, columns, N, 30, bounds) is None
 
 
 def test_where_blocks_pay(monkeypatch):
     many = 10**6
-    monkeypatch.setattr(blocks, "second_cache", lambda: 8 << 10)
-    monkeypatch.setattr(blocks, "max_width", lambda itemsize: 1024 // itemsize)
+    monkeypatch.setattr(column_blocks, "second_cache", lambda: 8 << 10)
+    monkeypatch.setattr(column_blocks, "max_width", lambda itemsize: 1024 // itemsize)
     with tuning.using(tuning.default()._replace(blocks=1)):
         assert block_of(M, 32, many, 64, 4, 4) is None  # x fits the cache
         assert block_of(M, 64, many, 64, 4, 4) == (64, 32)

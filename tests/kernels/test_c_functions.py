@@ -4,7 +4,7 @@ from numba import types
 from numba.core import event
 
 from hpgcn.kernels import jit as module
-from hpgcn.kernels.cpu.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.c_functions import c_function, call
 from hpgcn.kernels.jit import jit
 
 

@@ -4,7 +4,7 @@ import pytest
 from shim import host_twin, twins
 
 from hpgcn.kernels import backend, cuda, pack_mask, reference
-from hpgcn.kernels.cuda.device import CupyDevice, using
+from hpgcn.kernels.cuda.gpu_device import CupyDevice, using
 
 cupy = pytest.importorskip("cupy", reason="no CuPy")
 try:

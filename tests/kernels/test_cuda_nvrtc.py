@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shim import SOURCES, names_of
 
-from hpgcn.kernels.cuda.device import source_text
+from hpgcn.kernels.cuda.gpu_device import source_text
 
 TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOINTER=int"),
          "halved": ("-DROW=Bf16", "-DOUT=Bf16", "-DFROM=Bf16", "-DTO=float")}

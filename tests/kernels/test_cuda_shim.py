@@ -15,8 +15,8 @@ from commands import python
 from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
 
 from hpgcn.kernels import backend, cuda, pack_mask, reference
-from hpgcn.kernels.cuda import device as cuda_device
-from hpgcn.kernels.cuda.device import CupyDevice, kept, using
+from hpgcn.kernels.cuda import gpu_device as cuda_device
+from hpgcn.kernels.cuda.gpu_device import CupyDevice, kept, using
 from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
 on_device = pytest.mark.usefixtures("device")

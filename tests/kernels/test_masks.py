@@ -10,7 +10,7 @@ from cases import case
 
 from hpgcn.kernels import cpu, cuda, pack_mask, reference, unpack_mask
 from hpgcn.kernels.checks import SPECS, parse
-from hpgcn.kernels.cuda.device import Device, using
+from hpgcn.kernels.cuda.gpu_device import Device, using
 
 READ = {name: [each.name for each in parse(spec) if each.kind == "bits"]
         for name, spec in SPECS.items()}

@@ -8,9 +8,9 @@ import pytest
 from cases import DTYPES, long
 
 from hpgcn.kernels import cpu, pack_mask, reference, threads
-from hpgcn.kernels.cpu.emitter import vector_bytes
-from hpgcn.kernels.cpu.gemm import columns_times, kernel_for, rows_times
-from hpgcn.kernels.cpu.row_product import RowShape
+from hpgcn.kernels.cpu.dense.gemm import columns_times, kernel_for, rows_times
+from hpgcn.kernels.cpu.emit.emitter import vector_bytes
+from hpgcn.kernels.cpu.emit.row_product import RowShape
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 
 module = sys.modules["hpgcn.kernels.cpu.matmul"]

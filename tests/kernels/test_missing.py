@@ -7,7 +7,7 @@ import pytest
 
 from hpgcn.kernels import cpu, cuda, reference
 from hpgcn.kernels.cpu import norm
-from hpgcn.kernels.cuda.device import Device, using
+from hpgcn.kernels.cuda.gpu_device import Device, using
 from hpgcn.kernels.specs import SPECS
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpgcn.kernels.cpu import emitter, row_product
+from hpgcn.kernels.cpu.emit import emitter, row_product
 from hpgcn.kernels.cpu.spmm import aligned_rows, is_packed, pass_width
 from hpgcn.kernels.cpu.tuning import last_level_cache
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from graphs import make
 
-from hpgcn.bench import Settings, machine, rates, table
+from hpgcn.bench import Settings, machine_rates, rates, table
 from hpgcn.bench.host import Host
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
@@ -22,7 +22,7 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     for name, value in SMALL.items():
         monkeypatch.setattr(rates, name, value)
     settings = Settings("machine", (), (), 1, 1, 1, 0)
-    report = machine.measure(settings, Host(), comm)
+    report = machine_rates.measure(settings, Host(), comm)
     counts = [1] if comm.size == 1 else [1, comm.size]
     assert ("network" in report) == (comm.size > 1)
     if comm.rank:

@@ -13,7 +13,7 @@ from hpgcn.planning.answers.model_sweep import Sweep, best_of, forecast, table
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts import survey
 from hpgcn.report import figures
-from hpgcn.report.sweep import draw
+from hpgcn.report.sweep_plot import draw
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes, Steps
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Arrangement, Product
-from hpgcn.strategies.summa_plan import Travelling, cube_of
+from hpgcn.strategies.grids.summa_plan import Travelling, cube_of
 
 SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (2, 3)),
         ("2d", (3, 4)), ("2d", (4, 3)), ("3d", (2, 3, 2)), ("3d", (3, 2, 2))]

@@ -18,9 +18,9 @@ from hpgcn.kernels import pack_mask
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.strategies import STRATEGIES, Arrangement
-from hpgcn.strategies.batches import default_stages
-from hpgcn.strategies.blocks import Blocks
-from hpgcn.strategies.mop import column_bits
+from hpgcn.strategies.grids.packed_blocks import Blocks
+from hpgcn.strategies.mixture.mop import column_bits
+from hpgcn.strategies.mixture.row_batches import default_stages
 from hpgcn.strategies.nonzeros import NonzeroPlan
 
 

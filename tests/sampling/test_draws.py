@@ -3,31 +3,32 @@ import numpy as np
 import pytest
 
 from hpgcn.parallel.layout import split
-from hpgcn.sampling import SAMPLERS, Neighbours, Parts, Vertices, cutting, draws
+from hpgcn.sampling import SAMPLERS, Neighbours, Parts, Vertices, cutting, keyed_draws
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 64, 1000, 4096, 4097, 70_001])
 def test_places_are_a_bijection_that_each_number_knows_alone(n):
     numbers = np.arange(n)
     for seed in range(3):
-        key = draws.key_of(seed, 1, 7)
-        found = draws.places(numbers, n, key)
+        key = keyed_draws.key_of(seed, 1, 7)
+        found = keyed_draws.places(numbers, n, key)
         assert np.array_equal(np.sort(found), numbers)
         some = np.random.default_rng(seed).integers(0, n, 5)
-        assert np.array_equal(draws.places(some, n, key), found[some])
+        assert np.array_equal(keyed_draws.places(some, n, key), found[some])
     if n > 10:
-        assert not np.array_equal(found, draws.places(numbers, n, draws.key_of(2, 1, 8)))
+        other = keyed_draws.places(numbers, n, keyed_draws.key_of(2, 1, 8))
+        assert not np.array_equal(found, other)
 
 
 @pytest.mark.parametrize("n, least", [
     (5, 4096), (40, 4096), (130, 0), pytest.param(600, 0, marks=pytest.mark.long)])
 def test_places_are_uniform_alone_and_in_pairs(monkeypatch, n, least):
     """Also where a network draws so few numbers as it does not in use: small ones show faults."""
-    monkeypatch.setattr(draws, "SORTED", least)
+    monkeypatch.setattr(keyed_draws, "SORTED", least)
     trials, first = 4000, n // 2
     counts, pairs = np.zeros((n, n)), np.zeros((n, n))
     for seed in range(trials):
-        places = draws.places(np.arange(n), n, draws.key_of(seed, 3))
+        places = keyed_draws.places(np.arange(n), n, keyed_draws.key_of(seed, 3))
         counts[np.arange(n), places] += 1
         below = (places < first).astype(np.float32)
         pairs += np.outer(below, below)
@@ -41,7 +42,7 @@ def test_places_are_uniform_alone_and_in_pairs(monkeypatch, n, least):
 
 @pytest.mark.parametrize("n, blocks", [(10, 3), (9, 3), (5, 5), (7, 1), (100, 7)])
 def test_blocks_are_those_of_a_split(n, blocks):
-    found = draws.block_of(np.arange(n), n, blocks)
+    found = keyed_draws.block_of(np.arange(n), n, blocks)
     assert np.array_equal(found, np.repeat(np.arange(blocks), np.diff(split(n, blocks))))
 
 
@@ -73,7 +74,7 @@ def draw(matrix, degrees, count, seed, places=None, vertex=None):
     places = np.empty(0, np.int64) if places is None else places
     vertex = np.arange(degrees.size) if vertex is None else vertex
     return cutting.draw(*matrix, places, degrees, vertex, np.arange(degrees.size), count,
-                        draws.key_of(seed), int(degrees.max()))
+                        keyed_draws.key_of(seed), int(degrees.max()))
 
 
 def test_entries_are_drawn_uniformly_without_replacement():

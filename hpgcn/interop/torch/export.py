@@ -13,7 +13,6 @@ import torch
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, setting
 from hpgcn.model import find_model, norm_of
-from hpgcn.model.blocks import blocks_of
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
@@ -21,6 +20,7 @@ from hpgcn.model.layers.gin import GraphIsomorphism
 from hpgcn.model.layers.linear import Linear
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
+from hpgcn.model.model_parts import blocks_of
 from hpgcn.model.parameters import Parameters
 from hpgcn.runtime.atomic import atomic_write
 from hpgcn.training.runs.run_directory import read_run

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hpgcn.errors import UsageError
-from hpgcn.interop.torch.adjacency import Adjacency, adjacency_of, traced_without_sparse
+from hpgcn.interop.torch.torch_adjacency import Adjacency, adjacency_of, traced_without_sparse
 from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of, tensor_of
 
 NONE = (None,) * 8  # gradients of the arrays

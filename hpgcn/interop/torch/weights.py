@@ -19,7 +19,7 @@ from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
 from hpgcn.model.layers.gin import GraphIsomorphism
 from hpgcn.model.layers.layer import indexed
-from hpgcn.model.layers.normalization import EPSILON
+from hpgcn.model.layers.norms import EPSILON
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.training.runs.inference import predict

@@ -15,7 +15,7 @@ def cover(rows, weights, request):
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
     40(4), 2018).
     """
-    from hpgcn.parallel.cover import balanced_cover  # brings Numba
+    from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
 
     offsets, pins = column_nets(rows)
     parts = run({"offsets": offsets, "pins": pins}, weights, request)

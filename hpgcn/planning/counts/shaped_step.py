@@ -17,14 +17,14 @@ from hpgcn.model import (
     products_of,
     reads_X,
 )
-from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
+from hpgcn.parallel.shared_rows import Columns
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Plan, Product
-from hpgcn.strategies.attention import Attention
+from hpgcn.strategies.distributed_attention import Attention
 
 PHASES = ("forward", "backward")
 

@@ -21,7 +21,7 @@ from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.planning.seconds.kernel_rates import Locality
-from hpgcn.store.csr import read_csr, reorder_entries
+from hpgcn.store.csr_arrays import read_csr, reorder_entries
 from hpgcn.store.schema import mask_name
 
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks

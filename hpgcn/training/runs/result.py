@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hpgcn.runtime.text_table import html_list
-from hpgcn.store.words import percent
+from hpgcn.store.describe_runs import percent
 from hpgcn.training.runs.records import read_history
 from hpgcn.training.runs.run_directory import read_run
 

@@ -10,10 +10,10 @@ from hpgcn import kernels
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features, norm_of, products_of, prunes, reads_X
-from hpgcn.parallel.columns import Columns
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
+from hpgcn.parallel.shared_rows import Columns
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.planning.counts.traffic import predict_step

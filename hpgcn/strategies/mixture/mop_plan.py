@@ -1,4 +1,4 @@
-"""What ranks send and hold that exchange rows for columns (pure); see hpgcn.strategies.mop."""
+"""What ranks send and hold that exchange rows for columns (pure); see `mop`."""
 from __future__ import annotations
 
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpgcn.parallel.layout import split
-from hpgcn.strategies.batches import count_batches, count_fewer
+from hpgcn.strategies.mixture.row_batches import count_batches, count_fewer
 from hpgcn.strategies.plan import POINTER, Operand, Plan
 
 ORDERED = 2.5  # times the matrix is held while it is put in the order of batches

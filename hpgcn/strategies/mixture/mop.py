@@ -6,7 +6,7 @@ by all of A-hat, which every rank holds, and sends the rows of the result back t
 owners. The mask of a result travels as bits, before the product, and is applied within it
 (S-SpMM).
 
-Both all-to-alls go in s batches of rows (hpgcn.strategies.batches). All batches are sent at
+Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at
 once; batch i is aggregated as soon as the rows that it reads have arrived, known from the
 columns of A, and returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and
 s = ceil(2 m / (m - b)) the first batch does not wait for the last (Proposition 3.5 with the
@@ -44,10 +44,16 @@ from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.batches import Batches, Parcels, count_batches, count_fewer, pieces
-from hpgcn.strategies.mop_attention import ColumnAttention, Product
-from hpgcn.strategies.mop_plan import MopPlan
-from hpgcn.strategies.staged_buffers import Shared, StagedBuffers
+from hpgcn.strategies.mixture.mop_attention import ColumnAttention, Product
+from hpgcn.strategies.mixture.mop_plan import MopPlan
+from hpgcn.strategies.mixture.row_batches import (
+    Batches,
+    Parcels,
+    count_batches,
+    count_fewer,
+    pieces,
+)
+from hpgcn.strategies.mixture.staged_buffers import Shared, StagedBuffers
 from hpgcn.strategies.strategy import Strategy, product_name
 
 

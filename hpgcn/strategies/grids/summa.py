@@ -41,13 +41,13 @@ from hpgcn.errors import ConfigError
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.strategies.blocks import Blocks
+from hpgcn.strategies.grids.packed_blocks import Blocks
+from hpgcn.strategies.grids.summa_plan import SummaPlan, cube_of
 from hpgcn.strategies.strategy import Strategy, most_square, product_name
-from hpgcn.strategies.summa_plan import SummaPlan, cube_of
 
 
 class Summa(Strategy):
-    """A-hat on a grid of ranks, in hpgcn.strategies.blocks.Blocks.
+    """A-hat on a grid of ranks, in hpgcn.strategies.grids.packed_blocks.Blocks.
 
     A_transposed is A itself if that is symmetric and the map is square; `whole` is the map of all
     rows, which this one was cut from.

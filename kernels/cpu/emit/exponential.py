@@ -1,5 +1,5 @@
 """Exponentials and logarithms without branches or calls: a loop over one becomes vector code."""
-from hpgcn.kernels.cpu.vector_intrinsics import power_of_two
+from hpgcn.kernels.cpu.emit.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import jit
 
 MAGIC = 1.5 * 2.0**52

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from hpgcn.errors import UsageError
-from hpgcn.interop.torch.adjacency import Adjacency, adjacency_of, traced_without_sparse
 from hpgcn.interop.torch.ops import check_rows
+from hpgcn.interop.torch.torch_adjacency import Adjacency, adjacency_of, traced_without_sparse
 from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of
 
 

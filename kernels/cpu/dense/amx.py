@@ -4,7 +4,7 @@ Sums are of float32. What does not fill a tile is copied to where zeros follow i
 """
 import numpy as np
 
-from hpgcn.kernels.cpu.amx_intrinsics import (
+from hpgcn.kernels.cpu.emit.amx_intrinsics import (
     DEEP,
     MOST,
     SIDE,
@@ -14,7 +14,7 @@ from hpgcn.kernels.cpu.amx_intrinsics import (
     transpose_pairs,
     write_rows,
 )
-from hpgcn.kernels.cpu.vector_intrinsics import ask
+from hpgcn.kernels.cpu.emit.vector_intrinsics import ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 

@@ -6,8 +6,13 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import from_dtype
 
-from hpgcn.kernels.cpu.attend_intrinsics import tile_alphas, tile_scores, tile_sums, tile_weights
-from hpgcn.kernels.cpu.c_functions import c_function
+from hpgcn.kernels.cpu.emit.attend_intrinsics import (
+    tile_alphas,
+    tile_scores,
+    tile_sums,
+    tile_weights,
+)
+from hpgcn.kernels.cpu.emit.c_functions import c_function
 from hpgcn.kernels.jit import jit
 
 

@@ -5,7 +5,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.bits16 import load_numbers, store_numbers
-from hpgcn.kernels.cpu.emitter import BYTES, I1, I32, I64, SECOND, splat
+from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I32, I64, SECOND, splat
 from hpgcn.kernels.jit import jit
 
 LINE = 64  # bytes of a cache line

@@ -1,4 +1,4 @@
-"""What ranks of a grid send and hold in broadcast stages (pure); see hpgcn.strategies.summa."""
+"""What ranks of a grid send and hold in broadcast stages (pure); see `summa`."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.counts import reduce_scatter
 from hpgcn.parallel.layout import BlockLayout, image, split, stages
 from hpgcn.parallel.layout import Stages as Cuts
-from hpgcn.strategies.blocks import POINTER_BYTES
+from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan
 
 TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as transposes are read
@@ -24,7 +24,7 @@ def cube_of(shape):
 
 @dataclass(frozen=True, eq=False)
 class Travelling:
-    """The blocks of A in one direction; hpgcn.strategies.blocks.Blocks has the same attributes."""
+    """The blocks of A in one direction; packed_blocks.Blocks has the same attributes."""
 
     layout: BlockLayout  # of rows of the result
     layout_in: BlockLayout  # of what is multiplied

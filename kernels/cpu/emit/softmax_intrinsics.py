@@ -4,8 +4,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.attend_intrinsics import Tile
-from hpgcn.kernels.cpu.emitter import I32, I64, Emitter, splat, vector_bytes
+from hpgcn.kernels.cpu.emit.attend_intrinsics import Tile
+from hpgcn.kernels.cpu.emit.emitter import I32, I64, Emitter, splat, vector_bytes
 
 LANES = 8  # of float64, on any CPU: sums are taken in the same order on all
 

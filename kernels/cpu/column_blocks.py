@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.kernels.cpu.row_product import max_width, sets_of
+from hpgcn.kernels.cpu.emit.row_product import max_width, sets_of
+from hpgcn.kernels.cpu.emit.vector_intrinsics import address
 from hpgcn.kernels.cpu.tuning import current, second_cache
-from hpgcn.kernels.cpu.vector_intrinsics import address
 from hpgcn.kernels.threads import Threaded, chunks
 
 WIDTHS = (128, 64)  # columns of a pass over blocks, at most

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.emitter import BYTES, I1, I32, I64, Emitter, splat, vector_bytes
+from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I32, I64, Emitter, splat, vector_bytes
 
 MAX_VECTORS = 16  # accumulators of a pass with AVX-512, half as many with fewer registers
 LN2 = {4: (0.693359375, -2.12194440e-4),

@@ -13,22 +13,22 @@ import numpy as np
 from numba.np.numpy_support import from_dtype
 
 from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
-from hpgcn.kernels.cpu.amx import columns_product, padded, rows_product, tiles_of
-from hpgcn.kernels.cpu.amx_intrinsics import CONFIG, SIDE, has_tiles
 from hpgcn.kernels.cpu.bits16 import widen
-from hpgcn.kernels.cpu.c_functions import c_function, call
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.emitter import uses_dots, vector_bytes
-from hpgcn.kernels.cpu.spmm import unit_past_cache
-from hpgcn.kernels.cpu.tile_product import (
+from hpgcn.kernels.cpu.dense.amx import columns_product, padded, rows_product, tiles_of
+from hpgcn.kernels.cpu.emit.amx_intrinsics import CONFIG, SIDE, has_tiles
+from hpgcn.kernels.cpu.emit.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.emitter import uses_dots, vector_bytes
+from hpgcn.kernels.cpu.emit.tile_product import (
     ROWS,
     panel_shape,
     panel_width,
     tile_outer,
     tile_product,
 )
+from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask
+from hpgcn.kernels.cpu.spmm import unit_past_cache
 from hpgcn.kernels.cpu.tuning import second_cache
-from hpgcn.kernels.cpu.vector_intrinsics import LINE, address, ask
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.model.blocks import MOMENTS
 from hpgcn.model.layers.layer import indexed
+from hpgcn.model.model_parts import MOMENTS
 
 EPSILON = 1e-5
 MOMENTUM = 0.1  # share of a step's moments in the running ones

@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.bits16 import narrowed, widened
-from hpgcn.kernels.cpu.emitter import (
+from hpgcn.kernels.cpu.emit.emitter import (
     BYTES,
     FIRST,
     I1,
@@ -51,7 +51,7 @@ class RowShape(NamedTuple):
     power: int = 0  # whether ldx is the logarithm of a row length: quicker than a product
     narrow_x: int = 0  # whether x is in 16 bits (hpgcn.kernels.bits16)
     narrow_out: int = 0  # whether the result is
-    dots: int = 0  # whether pairs of 16 bits are multiplied as such (hpgcn.kernels.cpu.gemm)
+    dots: int = 0  # whether pairs of 16 bits are multiplied as such (hpgcn.kernels.cpu.dense.gemm)
     streamed: int = 0  # 16 bytes times this are stored at once past the cache; 0: into it
     shifted: int = 0  # vectors that a row of x lies in where each begins at a multiple of its size
 

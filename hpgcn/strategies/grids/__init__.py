@@ -1,0 +1,1 @@
+"""Strategies on grids of ranks in broadcast stages."""

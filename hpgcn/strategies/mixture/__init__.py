@@ -1,0 +1,1 @@
+"""Strategy mop: aggregation by columns, update by rows."""
