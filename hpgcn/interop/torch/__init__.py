@@ -7,10 +7,10 @@ from importlib import import_module
 from hpgcn.errors import require
 
 _HOMES = {  # in files of other names: a file imported would hide a function of its name
-    "Adjacency": "adjacency",
+    "Adjacency": "torch_adjacency",
     "Propagation": "distributed",
     "accelerate": "acceleration",
-    "attend": "attention",
+    "attend": "torch_attention",
     "export_pyg": "export",
     "load_pyg": "weights",
     "predict_pyg": "weights",
