@@ -148,6 +148,7 @@ def test_batches_of_pyg(graph, monkeypatch):
     assert "no parts to make batches of" in absent["pyg parts:2"]
 
 
+@pytest.mark.long
 @PEERS
 @pytest.mark.parametrize("fan_out", [2, 5, -1])
 def test_draws_of_the_peer_are_uniform_and_distinct(fan_out, tmp_path):

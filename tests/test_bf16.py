@@ -89,6 +89,7 @@ def apart(found, expected):
     return np.abs(np.divide(found, expected) - 1).max()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("directed, sparse", [
     (False, False), *(pytest.param(True, sparse, marks=pytest.mark.long)
                       for sparse in (False, True))])

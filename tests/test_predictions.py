@@ -128,8 +128,9 @@ def edges(ids, separator):
 
 
 @pytest.mark.parametrize("name, ids, flags", [
-    ("g.csv", [f"v{k}" for k in range(12)], ()), ("g.txt", [10**12 - 7 * k for k in range(12)], ()),
-    ("g.txt", range(1, 13), ("--base", 1)), ("g.mtx", range(1, 13), ())])
+    ("g.csv", [f"v{k}" for k in range(12)], ()), ("g.txt", range(1, 13), ("--base", 1)),
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        ("g.txt", [10**12 - 7 * k for k in range(12)], ()), ("g.mtx", range(1, 13), ())))])
 def test_labels_by_name_come_back_by_id(tmp_path, name, ids, flags):
     """What a CSV says in any order is what predictions say of the same ids."""
     text = edges(ids, "," if name == "g.csv" else " ")

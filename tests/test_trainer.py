@@ -104,8 +104,8 @@ def test_empty_validation_and_test_masks_are_null():
 
 @pytest.mark.parametrize("settings", [
     {"lr": 0.05}, {"optimizer": "sgd", "lr": 1.0},
-    *({"lr": 0.02, "dropout": 0.2, **SETTINGS[name]} for name in ("sage-mean", "sage-gcn", "gin"))],
-    ids=str)
+    *(pytest.param({"lr": 0.02, "dropout": 0.2, **SETTINGS[name]}, marks=pytest.mark.long)
+      for name in ("sage-mean", "sage-gcn", "gin"))], ids=str)
 def test_training_learns(settings):
     rng = np.random.default_rng(0)
     y = np.arange(300) % 3

@@ -100,6 +100,7 @@ def test_numbers_are_rounded_as_python_does():
     assert np.array_equal(values.view(np.int64), expected.view(np.int64))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, directed, loops", [
     ("email-Enron", False, 0), ("soc-Slashdot0902", True, None)])
 def test_real_files(data_dir, name, directed, loops):

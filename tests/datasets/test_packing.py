@@ -49,6 +49,7 @@ def test_broken_data(tmp_path, packer, name):
                 put(tmp_path / "g.txt", content))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("packer", PACKERS)
 def test_what_grows_is_refused_within_memory(tmp_path, packer):
     path = put(tmp_path / "g.txt", PACKERS[packer](b"0 1\n" * (1 << 20)))

@@ -34,6 +34,7 @@ def test_found_by_its_first_bytes(tmp_path):
     assert detect(Source(table(tmp_path / "edges", {"u": [0], "v": [1]}))) == "parquet"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options",
                          [{}, {"symmetrize": True}, {"reverse": True}, {"unweighted": True}])
 @pytest.mark.parametrize("weighted", [False, True])

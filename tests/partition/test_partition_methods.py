@@ -89,6 +89,7 @@ def test_two_cliques(engine):
     assert result.engine_version
 
 
+@pytest.mark.long
 def test_mtkahypar_counts_the_same_volume():
     library = pytest.importorskip("mtkahypar")
     graph = grid(16)

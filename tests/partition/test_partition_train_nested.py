@@ -26,6 +26,7 @@ def cornered():
     return labelled(grid(16), corner)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [
     pytest.param(name, marks=[pytest.mark.long] * (name not in ("hypergraph", "cover", "block")))
     for name in METHODS])

@@ -160,6 +160,7 @@ def reuse(matrix, row_bytes):
     return np.array(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["band", "random", "skewed"])
 def test_locality_against_a_stack(kind):
     """The bytes between two reads of a row, as counted read by read, within a factor of two."""

@@ -21,6 +21,7 @@ def partitioned(graph, comm, folder, method):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [1, 2, 4], indirect=True)
 @pytest.mark.parametrize("method", ["block", "vertex-cut"])
 @pytest.mark.parametrize("directed", [False, True])

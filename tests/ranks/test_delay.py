@@ -259,6 +259,7 @@ def left(result):
     return weights, rows, result["sent_bytes_per_epoch"], result["test_acc"]
 
 
+@pytest.mark.long
 @on_ranks(3)
 @pytest.mark.parametrize("changes", [
     {"delay": "2"}, pytest.param({"delay": "none"}, marks=pytest.mark.long),

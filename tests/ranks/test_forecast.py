@@ -22,6 +22,7 @@ def check(comm, graph, config):
     trainer.shard.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, settings", [
     ({"train": 6}, {"hidden": 12, "dtype": "float64"}),
     ({"train": 6, "directed": True, "weighted": True}, {"input_dropout": 0, "hidden": 20}),

@@ -89,6 +89,7 @@ def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, turn, batch, 
     comm.barrier()
 
 
+@pytest.mark.long
 @on_ranks(1, 2, 5)
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
 @pytest.mark.parametrize("options", [

@@ -21,6 +21,7 @@ def test_another_norm(comm, strategy, model, norm):
     check_against_the_oracle(graph, scattered(graph, comm), config, comm)
 
 
+@pytest.mark.long
 @served(ranks=[2, 3])
 def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     graph = make(directed=True)

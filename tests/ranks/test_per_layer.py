@@ -89,6 +89,7 @@ def history_of_one_rank(graph, config):
     return hpgcn.train(graph, config).history
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 def test_a_layer_of_heads_that_ranks_cannot_share_takes_another(comm, tmp_path):
     """Attention by columns takes whole heads: three ranks can share twelve, but not four."""

@@ -31,6 +31,7 @@ def test_the_loss_curve_is_that_of_all_rows_on_one_rank(comm, strategy, model, c
     assert np.all(np.diff(totals) <= 0)
 
 
+@pytest.mark.long
 @served(["gcn"])
 def test_fewer_rows_and_fewer_bytes(comm, strategy, model):
     graph = scattered(make(n=300, degree=1.5, train=6), comm)

@@ -39,6 +39,7 @@ def test_in_memory(comm, graph, strategy):
     assert losses(whole, comm, strategy=strategy) != alone
 
 
+@pytest.mark.long
 @on_ranks(1, 4)
 def test_in_a_partitioned_file(comm, graph, tmp_path):
     folder = comm.bcast(tmp_path)

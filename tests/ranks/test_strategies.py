@@ -264,6 +264,7 @@ def test_a_graph_in_a_file(comm, case, tmp_path):
     comm.barrier()
 
 
+@pytest.mark.long
 @some_cases
 def test_buffers_grow_and_are_made_once(comm, case):
     n, f = 6000, 40

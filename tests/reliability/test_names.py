@@ -23,6 +23,7 @@ def folder(karate, tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TOO_LONG.values(), ids=TOO_LONG)
 def test_a_name_that_is_too_long(folder, name):
     train = ("train", "g.h5", "--epochs", 1)

@@ -17,7 +17,7 @@ from hpgcn.datasets.convert import convert, read
 from hpgcn.errors import DataError, UsageError
 from hpgcn.partition import read_parts, write_parts
 
-quick = settings(max_examples=60, deadline=None, derandomize=True,
+quick = settings(max_examples=25, deadline=None, derandomize=True,
                  suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -149,6 +149,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number, code, words, args", [
     (signal.SIGUSR1, 75, "stopped by SIGUSR1 before epoch 1",
      ("train", "karate.h5", "--out", "new")),

@@ -66,6 +66,7 @@ def test_loss_and_gradient_are_unbiased(batch, settings, directed):
     assert (off ** 2).mean() < 2
 
 
+@pytest.mark.long
 def test_without_the_factor_they_are_not(monkeypatch):
     """The test above sees the easy mistake."""
     monkeypatch.setattr(Sampler, "factor", lambda self, batch: 1.0)

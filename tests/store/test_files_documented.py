@@ -186,6 +186,7 @@ def written(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_all_that_hpgcn_writes_is_in_the_document(written):
     named = sections()
     seen = set()

@@ -138,7 +138,7 @@ for limit in (0, 40, 50, 300, 2000, 5000, 70_000, 800_000, 900_000, 2_500_000):
 """
 
 
-@pytest.mark.parametrize("compress", ["none", "gzip"])
+@pytest.mark.parametrize("compress", ["none", pytest.param("gzip", marks=pytest.mark.long)])
 def test_full_disk(tmp_path, compress):
     """HDF5 can crash after a write that failed: wherever the limit hits, here it does not."""
     path = tmp_path / "x.h5"
