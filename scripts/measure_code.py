@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Print figures of the source: lines, rooms, repeated names, comments, configuration passed around.
+
+    python scripts/measure_code.py            # of this checkout
+    python scripts/measure_code.py FOLDER     # of another one
+
+Tests do not judge these figures, except where tests/test_layering.py names a limit.
+"""
+import ast
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+FOLDERS = ("hpgcn", "kernels", "datasets")
+MOST_FILES = 16  # in a folder
+LONG = 25  # lines of a function that should have a comment before each phase
+SHORT = 50  # lines of a file that may be merged with its only importer
+TWINS = {"reference", "cpu", "cuda"}  # folders whose files have the same names on purpose
+
+
+def sources(root):
+    """Return the Python files of the product, sorted."""
+    return sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
+
+
+def functions(tree):
+    return [node for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def body_lines(function, lines):
+    """Return the lines of a function after its docstring."""
+    body = function.body
+    documented = (isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+                  and isinstance(body[0].value.value, str))
+    first = body[0].end_lineno if documented else body[0].lineno - 1
+    return lines[first:function.end_lineno]
+
+
+def percentile(numbers, share):
+    ordered = sorted(numbers)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def repeated(names):
+    """Return the names that occur more than once, with their counts."""
+    return {name: count for name, count in Counter(names).items() if count > 1}
+
+
+def module_of(path, root):
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts if parts[0] == "hpgcn" else ("hpgcn", *parts))
+
+
+def importers(trees, root):
+    """Return the files that import each module, by its dotted name."""
+    found = defaultdict(set)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            else:
+                continue
+            for name in names:
+                found[name].add(path)
+    return found
+
+
+def measure(root):
+    """Return the figures of a checkout, a dict of texts and numbers."""
+    paths = sources(root)
+    texts = {path: path.read_text().splitlines() for path in paths}
+    trees = {path: ast.parse("\n".join(lines)) for path, lines in texts.items()}
+    every_line = [line for lines in texts.values() for line in lines]
+    every_function = [(path, each) for path, tree in trees.items() for each in functions(tree)]
+
+    # rooms and names
+    rooms = Counter(path.parent for path in paths)
+    crowded = {str(room.relative_to(root)): count for room, count in rooms.items()
+               if count > MOST_FILES}
+    files = repeated(path.name for path in paths
+                     if path.parent.name not in TWINS and not path.name.startswith("__"))
+    classes = repeated(node.name for tree in trees.values() for node in ast.walk(tree)
+                       if isinstance(node, ast.ClassDef))
+    found = importers(trees, root)
+    merged = [path for path, lines in texts.items()
+              if len(lines) < SHORT and len(found[module_of(path, root)]) == 1
+              and path.name != "__init__.py"]
+
+    # air
+    bodies = [body_lines(each, texts[path]) for path, each in every_function]
+    in_bodies = [line for body in bodies for line in body]
+    long = [(path, each) for path, each in every_function
+            if each.end_lineno - each.lineno + 1 > LONG]
+    bare = [each for path, each in long
+            if not any(line.lstrip().startswith("#") for line in body_lines(each, texts[path]))]
+    lengths = [each.end_lineno - each.lineno + 1 for _, each in every_function]
+
+    # the whole configuration as a parameter
+    taking = [each for _, each in every_function
+              if "config" in {arg.arg for arg in (*each.args.args, *each.args.kwonlyargs)}]
+    return {
+        "lines": len(every_line),
+        "files": len(paths),
+        f"folders of more than {MOST_FILES} files": crowded or "none",
+        "file names that occur twice": files or "none",
+        "class names that occur twice": len(classes),
+        f"files under {SHORT} lines with one importer": len(merged),
+        "longest file": max(map(len, texts.values())),
+        "90th percentile of widths": percentile([len(line) for line in every_line if line], 0.9),
+        "own-line comments per 1,000 lines": round(
+            1000 * sum(line.lstrip().startswith("#") for line in every_line) / len(every_line), 1),
+        "blank lines in bodies, percent": round(
+            100 * sum(not line for line in in_bodies) / len(in_bodies), 1),
+        f"functions of more than {LONG} lines": len(long),
+        "of these without a comment": len(bare),
+        "longest function": max(lengths),
+        "functions with a parameter config": len(taking),
+        "most parameters": max(len(each.args.args) + len(each.args.kwonlyargs)
+                               for _, each in every_function),
+        'docstrings "See ..."': sum((ast.get_docstring(each) or "").startswith("See `")
+                                   for _, each in every_function),
+    }
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve()
+    for name, figure in measure(root).items():
+        print(f"{name:42} {figure}")
+
+
+if __name__ == "__main__":
+    main()
