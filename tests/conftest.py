@@ -41,7 +41,9 @@ def pytest_make_parametrize_id(val, argname):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Keep a covering choice of the cases of each test, and long tests only with --full.
+    """Keep a covering choice of the cases of each test, and the markers of the tier that is run.
+
+    Tests marked `long` run with --full, tests marked `release` only with --product.
 
     All cases stay with --product, and in a file of which a test is named (file.py::test).
     """
@@ -50,6 +52,7 @@ def pytest_collection_modifyitems(config, items):
     whole = {Path(argument.partition("::")[0]).resolve()
              for argument in config.args if "::" in argument}
 
+    later = ("release",) if config.option.full else ("long", "release")  # markers of other tiers
     functions = defaultdict(list)
     chosen = set()
     for item in items:
@@ -57,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
             raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
         if item.path in whole:
             chosen.add(item)
-        elif config.option.full or not item.get_closest_marker("long"):
+        elif not any(map(item.get_closest_marker, later)):
             functions[item.nodeid.partition("[")[0]].append(item)
     strength = 2 if config.option.full else 1
     for cases in functions.values():

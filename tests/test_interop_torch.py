@@ -178,7 +178,7 @@ def test_operators_keep_the_rules_of_torch(name):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager",
-                                     pytest.param("inductor", marks=pytest.mark.long)])
+                                     pytest.param("inductor", marks=pytest.mark.release)])
 def test_whole_graphs_compile(backend):
     A = learning((6, 6))
     B = Adjacency(*pattern((6, 6)), (6, 6))

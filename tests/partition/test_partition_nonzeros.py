@@ -210,7 +210,7 @@ def test_expansion_takes_what_hangs_together(seed):
     assert np.bincount(made.edge_part, minlength=4).tolist() == [30, 30, 30, 28]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_real_graph(enron):
     pytest.importorskip("mtkahypar")
     made = make_partition(enron, 64, method="cover", baseline=True, rcm=False)

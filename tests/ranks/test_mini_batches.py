@@ -152,7 +152,8 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
 @pytest.mark.long
 @on_ranks(3)
 @pytest.mark.parametrize("strategy, directed", [
-    (name, turn % 2 > 0) for turn, name in enumerate(SAMPLING)])
+    pytest.param(name, turn % 2 > 0, marks=[pytest.mark.release] * (turn != 1))
+    for turn, name in enumerate(SAMPLING)])
 @pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbours:3:60"])
 def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, directed):
     """Of many batches, so that their mean is near what is expected of one."""
