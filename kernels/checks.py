@@ -55,7 +55,7 @@ def checked(name, kernel, xp):
     @functools.wraps(kernel)
     def call(*args, **options):
         later = None if looking is None else []
-        with named(name):
+        with prefix_errors(name):
             given = signature.bind(*args, **options).arguments
             if "e" in given and given.get("op", "copylhs") == "copylhs":
                 given["e"] = None  # it is not read
@@ -71,7 +71,7 @@ def checked(name, kernel, xp):
             return kernel(**given)
 
         def look():
-            with named(name):
+            with prefix_errors(name):
                 for check in later:
                     check()
 
@@ -81,7 +81,7 @@ def checked(name, kernel, xp):
 
 
 @contextlib.contextmanager
-def named(name):
+def prefix_errors(name):
     """Let errors about arguments begin with the name of a kernel."""
     try:
         yield

@@ -99,10 +99,10 @@ ANSWERS = [  # variable, kinds, functions of the library, (claimed, by whom)
 def test_who_says_that_mpi_takes_gpu_memory(variable, kinds, functions, expected, monkeypatch):
     monkeypatch.delenv(route.VARIABLE, raising=False)
     monkeypatch.setattr(route.ctypes, "CDLL", lambda library: library)
-    assert route.asked(mpi(kinds, **functions), variable) == expected
+    assert route.query_gpu_support(mpi(kinds, **functions), variable) == expected
     if variable is not None:
         monkeypatch.setenv(route.VARIABLE, variable)
-        assert route.asked(mpi(kinds, **functions)) == expected
+        assert route.query_gpu_support(mpi(kinds, **functions)) == expected
 
 
 def test_a_switch_of_cray_mpich_is_believed(monkeypatch):
@@ -114,7 +114,7 @@ def test_a_switch_of_cray_mpich_is_believed(monkeypatch):
 def test_another_value_of_the_variable_is_refused(monkeypatch):
     monkeypatch.setenv(route.VARIABLE, "yes")
     with pytest.raises(UsageError, match="HPGCN_GPU_AWARE_MPI=yes: expected 0, 1 or auto"):
-        route.asked(mpi())
+        route.query_gpu_support(mpi())
 
 
 ASKED = "HPGCN_GPU_AWARE_MPI=1"

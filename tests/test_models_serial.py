@@ -320,16 +320,16 @@ def test_initial_weights_are_keyed():
 
 def test_initial_weights_are_keyed_by_name():
     sage = initial("sage-mean", 5, 4, 3)
-    assert list(sage.named()) == ["W0_self", "W0_neighbour", "W1_self", "W1_neighbour", "b0", "b1"]
+    assert list(sage.arrays) == ["W0_self", "W0_neighbour", "W1_self", "W1_neighbour", "b0", "b1"]
     assert np.any(sage.arrays["W0_self"] != sage.arrays["W0_neighbour"])
     deeper = initial("sage-mean", 5, 4, 3, 2)
     np.testing.assert_array_equal(deeper.arrays["W1_neighbour"], sage.arrays["W1_neighbour"])
     gin = initial("gin", 5, 4, 3)
-    assert {name: array.shape for name, array in gin.named().items()} == {
+    assert {name: array.shape for name, array in gin.arrays.items()} == {
         "W0_a": (5, 4), "W0_b": (4, 4), "W1_a": (4, 4), "W1_b": (4, 3),
         "b0_a": (4,), "b0_b": (4,), "eps0": (1,), "b1_a": (4,), "b1_b": (3,), "eps1": (1,)}
     assert initial("gin", 5, 3).arrays["W0_a"].shape == (5, 3)
-    assert all(array.any() == (array.ndim == 2) for array in gin.named().values())
+    assert all(array.any() == (array.ndim == 2) for array in gin.arrays.values())
     np.testing.assert_array_equal(initial("sage-gcn", 5, 4).flat, initial("gcn", 5, 4).flat)
 
 
@@ -338,7 +338,7 @@ def test_views_share_the_flat_array():
     parameters.weights[1][:] = 1
     parameters.biases[0][:] = 2
     assert parameters.flat.tolist() == [0] * 6 + [1] * 8 + [2] * 2 + [0] * 4
-    assert list(parameters.named()) == ["W0", "W1", "b0", "b1"]
+    assert list(parameters.arrays) == ["W0", "W1", "b0", "b1"]
 
 
 def products(*widths, **options):
@@ -419,7 +419,7 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
 
 
 def test_a_model_file_that_does_not_fit_is_one_line():
-    good = initial("gin", 5, 4, 3).named()
+    good = initial("gin", 5, 4, 3).arrays
     config = Config(model="gin", layers=2)
     assert Parameters.stored(good, config, "gin", "m.h5")[1].widths == (5, 4, 3)
     for name, shape, message in (  # without it, where there is no shape

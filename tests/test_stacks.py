@@ -45,7 +45,7 @@ def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
     bounds = 1e-12, 1e-8 if config.norm == "batch" else 1e-12
     for key, losses, bound in zip(("loss", "val_loss"), expected, bounds):
         np.testing.assert_allclose([metrics[key] for metrics in history], losses, rtol=bound)
-    found = trainer.named(flat)
+    found = trainer.arrays_by_name(flat)
     assert set(found) == set(weights)
     for name, array in weights.items():
         np.testing.assert_allclose(found[name], array, atol=10 * bounds[1], err_msg=name)

@@ -85,11 +85,11 @@ def test_best_rule():
     best = Best()
     for epoch, (acc, loss) in enumerate([(0.5, 1.0), (0.6, 2.0), (0.6, 1.5), (0.6, 1.5),
                                          (0.55, 0.1)], 1):
-        best.offer(epoch, {"val_acc": acc, "val_loss": loss}, np.array([epoch]))
+        best.update_if_better(epoch, {"val_acc": acc, "val_loss": loss}, np.array([epoch]))
     assert (best.epoch, best.weights.tolist()) == (3, [3])
     without = Best()
     for epoch in (1, 2):
-        without.offer(epoch, {"val_acc": None, "val_loss": None}, np.array([epoch]))
+        without.update_if_better(epoch, {"val_acc": None, "val_loss": None}, np.array([epoch]))
     assert without.epoch == 2
 
 

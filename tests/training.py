@@ -61,7 +61,7 @@ def loss_and_gradient(trainer, step=1):
     total, G = view.loss.gradient(logits)
     gradient = backward(G)
     trainer.shard.columns.reduce(gradient)
-    view.model.absorb(gradient)
+    view.model.update_running_moments(gradient)
     return total / view.loss.norm, gradient.flat
 
 
@@ -70,7 +70,7 @@ def metrics_of(trainer, epochs):
     history = []
     for epoch in range(1, epochs + 1):
         history.append(trainer.epoch(epoch))
-        trainer.judge(history[-1], Best())
+        trainer.evaluate_epoch(history[-1], Best())
     for entry in history:
         for kind in ("bytes", "messages"):
             assert entry[f"sent_{kind}"] == trainer.about[f"predicted_{kind}_per_epoch"]

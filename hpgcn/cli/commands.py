@@ -56,7 +56,7 @@ def generate(args):
     options = {"classes": args.classes, "seed": args.seed, "memory": args.memory,
                "overwrite": args.overwrite, **given(args, ("scale", "edge_factor"))}
     if args.kind == generate.BTER:
-        options["degrees"] = degree_flags.asked(args)
+        options["degrees"] = degree_flags.parse_degrees(args)
     else:
         degree_flags.refuse(args)
     if text:
@@ -146,7 +146,7 @@ def train(args):
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
                 "graph": os.path.abspath(args.graph)}
-    asked = several.asked(args)
+    asked = several.parse_runs(args)
     if args.resume:
         run = settings.get("out") or ""
         run = asked.directory(run, *asked.first) if run else run
@@ -182,7 +182,7 @@ def train_on(comm, args, config, asked, threads):
     ranks = as_comm(comm, config.comm_timeout)
     ranks.assert_same(started(args, config), "command line")
     with ranks.collective_errors():
-        faults.asked()  # refused now, if it makes no sense
+        faults.requested_fault()  # refused now, if it makes no sense
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to go on in")
         if args.dry_run and config.batch != Config.batch:

@@ -6,7 +6,7 @@ OF_DEGREES = ("degrees", "like", "scale_vertices", "scale_edges")
 OF_OTHERS = ("scale", "edge_factor")
 
 
-def asked(args):
+def parse_degrees(args):
     """Return the Degrees that a graph is to be made of.
 
     UsageError: flags of other kinds, or not one of --degrees and --like; DataError: in the file.

@@ -14,7 +14,7 @@ MOST = 10_000
 ALL = "all"
 
 
-def asked(args):
+def parse_runs(args):
     """Return the Several of a command line; UsageError if its flags make no sense together."""
     for flag, single in (("seeds", "seed"), ("splits", "split_index")):
         if getattr(args, flag) is None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.comm.pending import Pending, named
+from hpgcn.comm.pending import Pending, format_ranks
 from hpgcn.comm.queue import PIECE_BYTES
 from hpgcn.comm.staging import RECEIVE, SEND, Call, Messages
 from hpgcn.comm.stragglers import silent
@@ -151,7 +151,7 @@ class Collectives:
                 time.sleep(5e-5)
                 if time.monotonic() > deadline:
                     missing = silent(self, min(5.0, self.timeout / 4))
-                    text = f"; no word from {named(missing)}" if missing else ""
+                    text = f"; no word from {format_ranks(missing)}" if missing else ""
                     raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
                                        f"for {what(sorted(pending))}{text}")
 
@@ -207,7 +207,7 @@ class Collectives:
         """Start a collective of MPI's own, piece by piece."""
         def describe(what, numbers):  # MPI does not tell which rank is late
             of_root = "" if root is None else f"; root {self.ranks[root]}"
-            return f"{what} ({named(self.ranks)}{of_root})"
+            return f"{what} ({format_ranks(self.ranks)}{of_root})"
 
         with self.clock("comm"):
             calls = [Call(start, piece, way) for piece in self._pieces(view, operation)]
@@ -227,7 +227,7 @@ class Collectives:
                     others.append(other)
 
         def describe(what, numbers):
-            return f"{named({self.ranks[others[number]] for number in numbers})} in {what}"
+            return f"{format_ranks({self.ranks[others[number]] for number in numbers})} in {what}"
 
         with self.clock("comm"):
             if finish is None:  # else that, called once all has arrived, looks after the own block

@@ -14,7 +14,7 @@ from hpgcn.comm import local_mpi, route
 from hpgcn.comm.agreement import Agreement
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
-from hpgcn.comm.pending import named
+from hpgcn.comm.pending import format_ranks
 from hpgcn.comm.queue import Queue
 from hpgcn.comm.staging import Relay
 from hpgcn.comm.stragglers import drain
@@ -280,7 +280,7 @@ class MpiComm(SerialComm):
         if self.relay is not None:
             self.relay.flush(self)
         self.queue.flush()
-        self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({named(self.ranks)})")
+        self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({format_ranks(self.ranks)})")
 
 
 def world(timeout=600.0, error=None):

@@ -36,7 +36,7 @@ class Pending:
                 finish()
 
 
-def named(ranks):
+def format_ranks(ranks):
     """Name ranks in words, at most eight of them: "rank(s) 0, 2, 5"."""
     ranks = sorted(ranks)
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""

@@ -48,7 +48,7 @@ def choose(comm, device, aware=None):
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
     with comm.collective_errors():
-        claimed, reason = asked(comm.MPI, aware)
+        claimed, reason = query_gpu_support(comm.MPI, aware)
     failure = ""
     if claimed and comm.local_rank == 0:
         failure = probe(device.number)
@@ -69,7 +69,7 @@ def choose(comm, device, aware=None):
     return Route(frozenset(direct), f"{reason}; proved")
 
 
-def asked(MPI, aware=None):
+def query_gpu_support(MPI, aware=None):
     """Return whether MPI is said to take GPU memory, and who says so."""
     text = os.environ.get(VARIABLE, "auto") if aware is None else aware
     if text not in ("0", "1", "auto"):

@@ -49,7 +49,7 @@ def mpi():
 
 def takes_gpu_memory(MPI):
     """Say whether messages leave a GPU straight, and why; with CuPy a claim is tried."""
-    claimed, reason = route.asked(MPI)
+    claimed, reason = route.query_gpu_support(MPI)
     failure = route.probe(0) if claimed and cupy_packages() else None
     if failure:
         reason += f", but {failure}"

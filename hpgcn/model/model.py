@@ -163,10 +163,10 @@ class Model:
                                     self.spec.dtype if layer is last else None)
                 for layer, block in zip(self.layers, blocks_of(self.spec))]
 
-    def absorb(self, gradient):
+    def update_running_moments(self, gradient):
         """Take from a gradient, summed over all ranks, what is none: moments of normalisations."""
         for norm in self.norms:
-            norm.absorb(gradient)
+            norm.update_running_moments(gradient)
 
     def _backward(self, backward, G):
         gradient = Parameters.zeros(self.spec, self.columns.device)

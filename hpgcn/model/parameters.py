@@ -107,10 +107,6 @@ class Parameters:
         return sum(array.size for name, array in self.arrays.items()
                    if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
-    def named(self):
-        """Dict of views by name."""
-        return dict(self.arrays)
-
 
 def parameter_shapes(spec):
     """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.

@@ -200,7 +200,7 @@ def check_strategy(strategy, spec, ranks):
     heads = heads_of(spec)
     if spec.halved and not strategy.halves:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.halves)
-        delayed = " with a delay" * bool(strategy.watched)
+        delayed = " with a delay" * bool(strategy.num_monitored_steps)
         raise agreed(UsageError(
             f"strategy = {strategy.name}{delayed}: it takes no rows of 16 bits; dtype bf16 takes "
             f"{serving}"))

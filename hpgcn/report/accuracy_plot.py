@@ -21,7 +21,7 @@ def draw(report):
         key = curve["library"], curve["batch"]
         look = figures.look_of(keys.index(key))
         percent = [100 * value for value in curve["val_acc"]]
-        line, = axis.plot(curve["seconds"], percent, linewidth=1.4, label=figures.shown(
+        line, = axis.plot(curve["seconds"], percent, linewidth=1.4, label=figures.truncate(
             " ".join(key)), marker="." if len(percent) == 1 else None, **look)
         handles.setdefault(key, line)
         met = next((at for at, value in enumerate(percent) if value >= 100 * target), None)
@@ -37,7 +37,7 @@ def draw(report):
     low = max(min(every), 100 * (target - BELOW)) if max(every) > 100 * target else min(every)
     high = max(*every, 100 * target)
     room = 0.04 * (high - low) or 1
-    axis.set(title=f"{figures.shown(report['graph']['name'])}: rings are at the target of "
+    axis.set(title=f"{figures.truncate(report['graph']['name'])}: rings are at the target of "
                    f"{100 * target:.2f}%", xlabel="seconds of training, without evaluations",
              ylabel="validation accuracy, %", ylim=(low - room, high + room))
     drawing.legend(handles=list(handles.values()), loc="outside lower center",

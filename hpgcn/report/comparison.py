@@ -55,7 +55,7 @@ def draw(report):
     graph = report["graph"]
     widths = ", ".join(map(str, report["step"]["widths"]))
     ranks = "" if several else f", {rows[0]['ranks']} rank{'s' * (rows[0]['ranks'] > 1)}"
-    drawing.suptitle(f"{figures.shown(graph['name'])}: {graph['num_nodes']:,} vertices, "
+    drawing.suptitle(f"{figures.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "
                      f"{graph['multiplied_nonzeros']:,} nonzeros, widths {widths}{ranks}")
     return drawing
 

@@ -42,7 +42,7 @@ def png(drawing, dpi=144):
     return buffer.getvalue()
 
 
-def shown(name, most=32):
+def truncate(name, most=32):
     """Return a name for a legend, which hides leading underscores and has little room."""
     if len(name) > most:
         name = name[:most // 2] + "…" + name[1 - most // 2:]
@@ -85,7 +85,7 @@ def curves(runs):
     handles = []
     for number, run in enumerate(runs):
         look = look_of(number)
-        handles += _curve(loss, run, "loss", 1.6, 1, look, label=shown(run.name))
+        handles += _curve(loss, run, "loss", 1.6, 1, look, label=truncate(run.name))
         _curve(loss, run, "val_loss", 0.8, 1, look)
         _curve(accuracy, run, "val_acc", 1.6, 100, look)
         _curve(accuracy, run, "test_acc", 0.8, 100, look)
@@ -164,7 +164,7 @@ def comparison(runs):
     runs = [run for run in runs if run.median("epoch_s") is not None]
     if len(runs) < 2:
         return None
-    names = [f"{shown(run.name)}  ({run.summary.get('ranks', '?')} ranks)" for run in runs]
+    names = [f"{truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)" for run in runs]
     whole = np.array([run.median("epoch_s") for run in runs])
     scale, unit = unit_of(whole.max())
     drawing, axis = _rows(names, 1.3 + 0.38 * len(runs))

@@ -50,7 +50,7 @@ def draw(found):
     drawing.legend(handles, labels, loc="outside right center")
     graph = found["graph"]
     alone = "" if several else f", {ranks[0]} rank{'s' * (ranks[0] > 1)}"
-    drawing.suptitle(f"{figures.shown(graph['name'])}: {graph['num_nodes']:,} vertices, "
+    drawing.suptitle(f"{figures.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "
                      f"{graph['multiplied_nonzeros']:,} nonzeros{alone}\n"
                      "the fastest strategy of each model")
     return drawing

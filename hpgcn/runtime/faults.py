@@ -56,7 +56,7 @@ def parse(text):
     return kind, int(rank), int(epoch), phase
 
 
-def asked():
+def requested_fault():
     """Return the fault that the environment asks for, as `parse` does, or None."""
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None
@@ -65,7 +65,7 @@ def asked():
 def begin(rank, epoch):
     """Say which rank this is, and which epoch begins; 0 before the first and after the last."""
     if not STATE.get().ignored:
-        _change(rank=rank, epoch=epoch, fault=asked())
+        _change(rank=rank, epoch=epoch, fault=requested_fault())
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 KILLING = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *KILLING, signal.SIGUSR1)
-PREEMPTED, INTERRUPTED = 1, 2  # what `asked` answers
+PREEMPTED, INTERRUPTED = 1, 2  # what `pending_signal` answers
 REPEATED = 1e-3  # seconds; timeout(1), for one, signals its child, then its child's group
 UNWINDING = 5.0  # seconds that an end in order may take
 NOTICE = b"hpgcn: interrupted, ends after this epoch; a second Ctrl-C ends it at once\n"
@@ -31,7 +31,8 @@ class Ended(SystemExit):
 def install(numbers, noted=()):
     """Handle those of these signals that would end this process without order.
 
-    `noted` ones end nothing: `asked` tells of them. Return former handlers; none in other threads.
+    `noted` ones end nothing: `pending_signal` returns them. Return former handlers; none in other
+    threads.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -76,8 +77,8 @@ def ending():
 
 
 @contextmanager
-def noting(number):
-    """Take note of a signal for `asked` within; a second SIGINT still ends this process."""
+def record_signal(number):
+    """Record a signal for `pending_signal` in this context; a second SIGINT ends this process."""
     if number in _state["noted"] or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -100,7 +101,7 @@ def blocked(*numbers):
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def asked():
+def pending_signal():
     """Return which noted signal has come: 0, PREEMPTED (SIGUSR1) or INTERRUPTED (SIGINT)."""
     if signal.SIGINT in _state["asked"]:
         return INTERRUPTED

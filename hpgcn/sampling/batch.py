@@ -21,7 +21,7 @@ class Batch:
         The same over all ranks.
     share : float
         The chance of a training vertex to be in the batch: its loss is divided by that.
-    asked : int
+    request_bytes : int
         Bytes that this rank sent to others to make it.
     """
 
@@ -29,7 +29,7 @@ class Batch:
     rows: list
     totals: list
     share: float
-    asked: int = 0
+    request_bytes: int = 0
 
     def field(self, strategy, products, device):
         """Return the ReceptiveField of layers that take so many products with A each."""

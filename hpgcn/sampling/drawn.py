@@ -121,8 +121,9 @@ class Drawn:
             levels = [rows] * len(levels)
         maps = [self._map(step, *ends) for step, ends in zip(steps, pairwise(levels))]
         totals = self.comm.sum([each.size for each in levels])
-        asked = counters.total(counters.phase)[0] - before
-        return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch), asked)
+        request_bytes = counters.total(counters.phase)[0] - before
+        return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch),
+                     request_bytes)
 
     def _deal(self, epoch):
         if self.dealt[0] != epoch:

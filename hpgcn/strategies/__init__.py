@@ -31,12 +31,13 @@ def find_strategy(config):
 
     UsageError: there is none of this name, or a setting is another strategy's.
     """
-    strategy = named(next(iter(STRATEGIES)) if config.strategy in CHOOSING else config.strategy)
+    name = next(iter(STRATEGIES)) if config.strategy in CHOOSING else config.strategy
+    strategy = strategy_by_name(name)
     check_options(strategy, config)
     return variant(strategy, config)
 
 
-def named(name):
+def strategy_by_name(name):
     """Return the strategy of a name, one of STRATEGIES or some of them with a + between.
 
     These are of the products with A, in order. UsageError: there is none.
@@ -64,4 +65,4 @@ def variant(strategy, config):
 
 __all__ = ["AUTO", "AUTO_PER_LAYER", "CHOOSING", "STRATEGIES", "Arrangement", "Operand", "Plan",
            "Product", "RowPlan", "RowProduct", "RowStrategy", "Strategy", "find_strategy",
-           "keeps_rows", "named", "per_layer", "variant"]
+           "keeps_rows", "per_layer", "strategy_by_name", "variant"]

@@ -49,7 +49,7 @@ from hpgcn.strategies.rows import RowProduct, RowStrategy, multiply
 from hpgcn.strategies.strategy import product_name
 from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
 
-WATCHED = 5  # training steps at least that are held against exact ones
+MONITORED_STEPS = 5  # training steps at least that are held against exact ones
 
 
 class DelayedPlan(Plan):
@@ -161,14 +161,14 @@ class DelayedVertexCut(RowStrategy):
     takes_parts = needs_parts = takes_holders = True
     method = VertexCut.method
     prunes = False
-    watched = WATCHED
+    num_monitored_steps = MONITORED_STEPS
 
     def __init__(self, arrangement, layout, comm, product, clones, dtype, *, symmetric):
         super().__init__(layout, layout, comm, product, symmetric=symmetric)
         self.arrangement = arrangement
         self.clones = clones
         self.delay = arrangement.options["delay"]
-        self.watched = max(2 * (self.delay or 0), WATCHED)
+        self.num_monitored_steps = max(2 * (self.delay or 0), MONITORED_STEPS)
         self.bins = deal(clones, self.delay, comm) if self.delay else []
         here = comm.device.put(np.arange(clones.layout.num_rows, product.num_rows))
         whole = WholeSum(CloneExchange(clones, here, comm, dtype))

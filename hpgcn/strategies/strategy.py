@@ -35,7 +35,7 @@ class Strategy:
     samples : bool
         It trains on mini-batches: it makes maps of some rows and nonzeros by `part`, and its Plan
         is a RowPlan with `entries` and `merge`.
-    watched : int
+    num_monitored_steps : int
         First training steps whose losses are held against exact ones; 0: all of them are exact,
         and equal to one rank's but for rounding.
 
@@ -55,7 +55,7 @@ class Strategy:
     method = "hypergraph"  # by which a graph without parts is partitioned
     prunes = True
     attends = samples = halves = False
-    watched = 0
+    num_monitored_steps = 0
     replication = 1  # ranks that hold the same rows of A
 
     @classmethod

@@ -90,7 +90,7 @@ def test_delayed_sums(comm, gpus, delay, sparse):
         losses.append([])
         for epoch in range(1, 8):
             found = trainer.epoch(epoch)
-            trainer.judge(found, Best())
+            trainer.evaluate_epoch(found, Best())
             losses[-1].append([found[name] for name in ("loss", "val_loss", "sent_bytes")])
         trainer.shard.close()
     np.testing.assert_allclose(*losses, rtol=1e-11)
@@ -111,7 +111,7 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     predicted = told["gpu_memory"][comm.rank]
     trainer = start(source, config, gpus)
     for epoch in (1, 2):
-        trainer.judge(trainer.epoch(epoch), Best())
+        trainer.evaluate_epoch(trainer.epoch(epoch), Best())
     fake_cupy.Stream.alive.clear()
     held = held_bytes() - before
     trainer.shard.close()

@@ -136,7 +136,7 @@ def test_a_dry_run_says_what_is_held(comm, strategy, directed, model):
     trainer = start(scattered(graph, comm), config, comm)
     with trainer.shard:
         trainer.epoch(1)
-        trainer.judge({"epoch": 1, "loss": 0}, hpgcn.training.loop.progress.Best())
+        trainer.evaluate_epoch({"epoch": 1, "loss": 0}, hpgcn.training.loop.progress.Best())
         memory = said["memory"][comm.rank]
         workspace = trainer.training.model.workspace
         dropped = workspace.arrays["X"].nbytes if "X" in workspace.arrays else 0

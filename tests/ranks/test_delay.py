@@ -335,16 +335,16 @@ def test_a_checkpoint_that_lacks_what_was_under_way_is_refused(comm, tmp_path):
 
 @pytest.mark.long
 @on_ranks(1, 3)
-@pytest.mark.parametrize("delay, title, watched", [
+@pytest.mark.parametrize("delay, title, num_monitored_steps", [
     ("none", "vertex-cut 0c", 5), ("3", "vertex-cut cd-3", 6)])
-def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, watched):
+def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, num_monitored_steps):
     out = comm.bcast(tmp_path) / "run"
     graph = make(n=90)
     path = cut(comm, tmp_path, graph)
     with caplog.at_level(logging.INFO, "hpgcn"):
         result = train(comm, path, out, 9, delay=delay)
     exact = [each.get("exact_loss") for each in result.history]
-    assert [each is not None for each in exact] == [epoch <= watched or epoch == 9
+    assert [each is not None for each in exact] == [epoch <= num_monitored_steps or epoch == 9
                                                     for epoch in range(1, 10)]
     with store.load(path) as stored:
         trainer = start(stored, settings(), comm)
@@ -355,7 +355,7 @@ def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, watched
     assert comm.size == 1 or min(off) > 1e-6
     if comm.rank == 0:
         text = (f"{title} is approximate: training loss off by at most {max(off):.3g} in the first "
-                f"{watched} epochs, by {off[-1]:.3g} in epoch 9")
+                f"{num_monitored_steps} epochs, by {off[-1]:.3g} in epoch 9")
         assert caplog.messages.count(text) == 1
         assert sum("all rows are computed" in message for message in caplog.messages) == 1
         summary = json.loads((out / "summary.json").read_text())

@@ -47,7 +47,7 @@ def curves(source, config, comm):
         history = []
         for epoch in range(1, EPOCHS + 1):
             history.append(trainer.epoch(epoch))
-            trainer.judge(history[-1], Best())
+            trainer.evaluate_epoch(history[-1], Best())
         return history, trainer.parameters.flat.copy(), trainer.about
 
 

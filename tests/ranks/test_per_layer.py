@@ -15,7 +15,7 @@ from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast
 from hpgcn.planning.counts.survey import Survey
-from hpgcn.strategies import STRATEGIES, named
+from hpgcn.strategies import STRATEGIES, strategy_by_name
 from hpgcn.strategies.per_layer import PerLayer
 
 SETTINGS = {"dtype": "float64", "hidden": 10, "layers": 3, "seed": 3}
@@ -172,6 +172,6 @@ def test_a_product_alone_takes_one_strategy(comm):
 
 
 def test_strategies_of_one_name_share_a_map():
-    strategy = named("mop+p2p+mop")
-    assert issubclass(strategy, PerLayer) and strategy is named("mop+p2p+mop")
-    assert strategy.needs_parts and not named("mop+1d").needs_parts
+    strategy = strategy_by_name("mop+p2p+mop")
+    assert issubclass(strategy, PerLayer) and strategy is strategy_by_name("mop+p2p+mop")
+    assert strategy.needs_parts and not strategy_by_name("mop+1d").needs_parts

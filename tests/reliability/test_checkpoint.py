@@ -15,7 +15,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.training.loop.state import agree, in_words
+from hpgcn.training.loop.state import agree, describe_differences
 from hpgcn.training.runs.run_directory import RunDirectory, read_run
 
 
@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(graph, tmp_path, fault, phase)
     (["layout_sha256"], "another partition"),
     (["strategy", "memory"], "another strategy and another memory limit")])
 def test_what_differs_is_said_in_english(names, words):
-    assert in_words(names) == words
+    assert describe_differences(names) == words
 
 
 class Disagreeing(SerialComm):

@@ -256,18 +256,18 @@ def test_a_second_ctrl_c_ends_a_run_at_once(folder, tmp_path):
 
 def test_a_signal_is_noted_once_and_the_handlers_are_put_back():
     before = {number: signal.getsignal(number) for number in signals.ENDING}
-    with signals.noting(signal.SIGUSR1), signals.noting(signal.SIGINT):
-        assert signals.asked() == 0
+    with signals.record_signal(signal.SIGUSR1), signals.record_signal(signal.SIGINT):
+        assert signals.pending_signal() == 0
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert signals.asked() == signals.PREEMPTED
+        assert signals.pending_signal() == signals.PREEMPTED
         if before[signal.SIGINT] is signal.default_int_handler:
             os.kill(os.getpid(), signal.SIGINT)
-            assert signals.asked() == signals.INTERRUPTED
+            assert signals.pending_signal() == signals.INTERRUPTED
             time.sleep(2 * signals.REPEATED)
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
-    assert signals.asked() == 0
+    assert signals.pending_signal() == 0
     with pytest.raises(SystemExit) as ended, signals.ending():
         os.kill(os.getpid(), signal.SIGTERM)
     assert ended.value.code == 143

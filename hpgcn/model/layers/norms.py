@@ -67,7 +67,7 @@ class Norm:
                 self.keep(moments, gradient)
             return self.back(ops, found, G, normal, inv_std, gain)
 
-    def absorb(self, gradient):
+    def update_running_moments(self, gradient):
         """Take from a gradient, summed over all ranks, what a step's backward wrote for this."""
 
 
@@ -133,7 +133,7 @@ class BatchNorm(Norm):
             for name, found in zip(MOMENTS, (mean, variance)):
                 gradient.arrays[self.name_of(name)][self.mine] = found
 
-    def absorb(self, gradient):
+    def update_running_moments(self, gradient):
         """Move the running moments, and leave 0 where the step's own were."""
         for name in map(self.name_of, MOMENTS):
             running = self.arrays[name]

@@ -15,7 +15,7 @@ from hpgcn.planning.answers.options import MOST_RANKS, QUICK
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
 from hpgcn.runtime.device import HOST
-from hpgcn.strategies import STRATEGIES, Arrangement, named, variant
+from hpgcn.strategies import STRATEGIES, Arrangement, strategy_by_name, variant
 from hpgcn.strategies.strategy import grid_axes
 
 
@@ -106,7 +106,7 @@ def grid_owner(axes):
 
 def count_candidate(survey, candidate, config):
     """Count one way to train: a RankFootprint."""
-    strategy = variant(named(candidate.strategy), config)
+    strategy = variant(strategy_by_name(candidate.strategy), config)
     reading, offsets = arranged(survey, candidate, strategy)
     return count(reading, survey, strategy, candidate.shape, offsets, config)
 

@@ -13,7 +13,7 @@ from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.sampling import parse
-from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, named
+from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name
 
 log = logging.getLogger("hpgcn")
 
@@ -40,7 +40,7 @@ def choose_strategy(source, config, comm):
     name, text = comm.bcast(chosen)
     if comm.rank == 0:
         log.info("strategy %s: %s", config.strategy, text)
-    return named(name), text
+    return strategy_by_name(name), text
 
 
 def _choose(source, config, ranks):

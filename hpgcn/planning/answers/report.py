@@ -23,7 +23,7 @@ from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES, named, variant
+from hpgcn.strategies import STRATEGIES, strategy_by_name, variant
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
@@ -103,7 +103,7 @@ def row(candidate, footprint, options):
     peak = footprint.peak
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
-    strategy = variant(named(candidate.strategy), options.config)
+    strategy = variant(strategy_by_name(candidate.strategy), options.config)
     return {
         "strategy": strategy.title(options.config),
         "parts": candidate.parts, "ranks": candidate.ranks,

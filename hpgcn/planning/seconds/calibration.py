@@ -11,7 +11,7 @@ from hpgcn.planning.answers.candidates import Candidate, count_candidate
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.sampling import parse
-from hpgcn.strategies import named
+from hpgcn.strategies import strategy_by_name
 
 FIELDS = (*COST_FIELDS, "hidden", "layers")  # of a run, which a plan takes over
 
@@ -43,7 +43,7 @@ def calibrate(run, options):
     settings = run.settings
     config = Config(**{name: settings[name] for name in (*FIELDS, "graph", "strategy")})
     ranks = run.summary["ranks"]
-    strategy = named(config.strategy)
+    strategy = strategy_by_name(config.strategy)
     survey = Survey(config.graph, config)
     shape = tuple(int(axis) for axis in run.summary["grid"].split("x"))
     parts = "stored"

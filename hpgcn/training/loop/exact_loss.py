@@ -1,4 +1,4 @@
-"""How far the training loss of approximate steps is from the exact one, of the same weights."""
+"""Compare the training loss of approximate steps with the exact loss of the same weights."""
 from __future__ import annotations
 
 import logging
@@ -8,13 +8,13 @@ from hpgcn.training.loop.divergence import check_evaluation
 log = logging.getLogger("hpgcn")
 
 
-def watched(trainer, epoch):
-    """Return the exact loss of the step to come under "exact_loss"; {} unless it is looked at.
+def measure_exact_loss(trainer, epoch):
+    """Return {"exact_loss": x} for the next step in monitored epochs, {} in all others.
 
-    That is so in the first epochs of an approximate strategy (`Strategy.watched`), and in the last.
-    All ranks call this together. A DivergedError if the loss is not finite.
+    Monitored are the last epoch and the first `Strategy.num_monitored_steps` of an approximate
+    strategy. All ranks call this together. A DivergedError if the loss is not finite.
     """
-    first = trainer.shard.strategy.watched
+    first = trainer.shard.strategy.num_monitored_steps
     if not first or first < epoch < trainer.config.epochs:
         return {}
     comm = trainer.comm
@@ -26,9 +26,9 @@ def watched(trainer, epoch):
 
 
 def exact_loss(view, number):
-    """The mean training loss of a step by the exact maps of a View; all ranks call this together.
+    """Return the mean training loss by the exact maps of a StepView; all ranks call this together.
 
-    The number keys dropout, as in the step itself, which is taken afterwards.
+    `number` keys dropout as in the training step, which is taken afterwards.
     """
     logits, _ = view.model.forward(view.features, number)
     total, _ = view.loss.gradient(logits, view.model.workspace.take("even", *logits.shape))
@@ -37,24 +37,24 @@ def exact_loss(view, number):
     return float(total / view.loss.norm)
 
 
-def off(metrics):
-    """By how much the loss of an epoch was off; None where that was not measured."""
+def loss_error(metrics):
+    """Return the loss of an epoch minus the exact one; None if that was not measured."""
     exact = metrics.get("exact_loss")
     return None if exact is None else metrics["loss"] - exact
 
 
-def in_words(metrics):
-    """What a progress bar shows of an epoch."""
+def progress_postfix(metrics):
+    """Return what a progress bar shows of an epoch, a dict."""
     shown = {"loss": f"{metrics['loss']:.4f}", "val_acc": metrics["val_acc"]}
-    if off(metrics) is not None:
-        shown["off"] = f"{off(metrics):+.4f}"
+    if loss_error(metrics) is not None:
+        shown["off"] = f"{loss_error(metrics):+.4f}"
     return shown
 
 
-def tell(title, history):
-    """Say in one line how far the losses of a run were from exact ones."""
-    found = {metrics["epoch"]: abs(off(metrics)) for metrics in history
-             if off(metrics) is not None}
+def log_drift(title, history):
+    """Log in one line how far the losses of a run were from exact ones."""
+    found = {metrics["epoch"]: abs(loss_error(metrics)) for metrics in history
+             if loss_error(metrics) is not None}
     if found:
         *first, last = found
         log.warning("%s is approximate: training loss off by at most %.3g in the first %d epochs, "

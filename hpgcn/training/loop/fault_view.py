@@ -8,7 +8,7 @@ from hpgcn.runtime import faults
 
 def with_faults(view, columns):
     """Return a view and columns that meet the faults asked for: the same ones if there are none."""
-    if not faults.asked():
+    if not faults.requested_fault():
         return view, columns
     view = view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss))
     return view, _FaultyColumns(columns)

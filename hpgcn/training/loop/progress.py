@@ -32,7 +32,7 @@ class Best:
         self.weights = None
         self.key = None
 
-    def offer(self, epoch, metrics, flat):
+    def update_if_better(self, epoch, metrics, flat):
         """Keep the weights if they are better; without validation vertices the latest are."""
         key = None
         if metrics["val_acc"] is not None:
@@ -44,7 +44,7 @@ class Best:
             self.key = key
 
 
-def to_go_on(checkpoints, config, comm):
+def load_resume_state(checkpoints, config, comm):
     """Read what a run directory holds to go on with; every rank calls this together.
 
     Return the newest State, None if the run starts at epoch 1; and the Result,
@@ -76,7 +76,7 @@ def _summary(config, state):
     out = config.out
     summary = read_summary(out)
     if summary is not None:
-        if finished(config, summary["epochs"], summary["best_epoch"]):
+        if is_finished(config, summary["epochs"], summary["best_epoch"]):
             log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
             return Result.read(config, summary)
         if state is None:
@@ -88,20 +88,20 @@ def _summary(config, state):
     return None
 
 
-def finished(config, epoch, best_epoch):
+def is_finished(config, epoch, best_epoch):
     """Tell whether a run ends with this epoch: it is the last, or patience is over."""
     impatient = config.patience and best_epoch and epoch - best_epoch >= config.patience
     return epoch >= config.epochs or bool(impatient)
 
 
-def stop_before(epoch, config, comm):
-    """Raise `stopped` on all ranks if a signal came to one of them; all call this together."""
-    asked = comm.max([signals.asked()])[0]
+def raise_if_stop_requested(epoch, config, comm):
+    """Raise the stop error on all ranks if a signal came to one of them; all call this together."""
+    asked = comm.max([signals.pending_signal()])[0]
     if asked:
-        raise stopped(asked, f"before epoch {epoch}", config, comm)
+        raise make_stop_error(asked, f"before epoch {epoch}", config, comm)
 
 
-def stopped(asked, where, config, comm):
+def make_stop_error(asked, where, config, comm):
     """Return the error to raise on all ranks if a signal, `asked`, ends a run."""
     ranks = ""
     if comm.size > 1:
@@ -124,7 +124,7 @@ def check_callbacks(callbacks):
             raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
 
 
-def told_to_stop(callbacks, metrics, comm):
+def run_callbacks(callbacks, metrics, comm):
     """Call the callbacks on rank 0, and tell all ranks whether one ends the run with this epoch.
 
     What one of them raises is an InternalError on all ranks, if there are several.

@@ -93,7 +93,7 @@ def capture(trainer, best, metrics, sums=None):
     if best.epoch:
         flats["best"] = best.weights
     arrays = {f"{kind}/{name}": array for kind, flat in flats.items()
-              for name, array in trainer.named(flat).items()}
+              for name, array in trainer.arrays_by_name(flat).items()}
     lasting = [trainer.comm.device.get(array).ravel() for array in trainer.shard.settle()]
     lasting = np.concatenate([np.empty(0, trainer.shard.spec.dtype), *lasting])
     if trainer.comm.sum([lasting.size])[0]:
@@ -176,18 +176,18 @@ def restore(trainer, state, best):
     moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
     trainer.optimizer.restore(trainer.steps, moments)
     if state.best_epoch:
-        best.offer(state.best_epoch, state.best_metrics, flat("best"))
+        best.update_if_better(state.best_epoch, state.best_metrics, flat("best"))
     trainer.max_sent = state.provenance["max_sent_bytes"]
     now = _circumstances(trainer)
     other = [name for name in BITWISE_FIELDS if now[name] != state.provenance[name]]
-    if trainer.shard.strategy.watched and {"ranks", "layout_sha256"} & {*other}:
+    if trainer.shard.strategy.num_monitored_steps and {"ranks", "layout_sha256"} & {*other}:
         raise agreed(ConfigError(
             f"{trainer.config.out}: {trainer.title} computes what its partition says: go on with "
             f"the {state.provenance['ranks']} ranks and the partition of the run"))
     _put_back(trainer, state.arrays.get("lasting"))
     step = f"step {trainer.begun.steps} of epoch {state.epoch + 1}" if under_way else ""
     log.info("%s: going on after %s%s", trainer.config.out, step or f"epoch {state.epoch}",
-             f" with {in_words(other)}: equal to rounding" if other else "")
+             f" with {describe_differences(other)}: equal to rounding" if other else "")
 
 
 def _put_back(trainer, lasting):
@@ -211,7 +211,7 @@ def _put_back(trainer, lasting):
     shard.go_on(trainer.steps)
 
 
-def in_words(names):
+def describe_differences(names):
     """Some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
 
     A layout that differs is worth a word only if nothing else does, which would explain it.

@@ -1,7 +1,7 @@
-"""The Views of training steps: one for all of them, or one for each batch, made while others train.
+"""Make the StepViews of training steps: one for all steps, or one for each mini-batch.
 
-A step of a batch is made ready by a thread of its own while the one before trains: it reads what
-the rank holds, and where neighbours are drawn, asks other ranks by a communicator of its own.
+A thread builds the next mini-batch while the current one trains. It reads what the rank stores.
+If neighbours are drawn, it exchanges rows with other ranks over a communicator of its own.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, parse
 from hpgcn.sampling.expectation import deviation, permutation_ranges
 from hpgcn.sampling.forecast import Expected, changes, of_drawn, of_induced
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.training_step import View
+from hpgcn.training.loop.training_step import StepView
 from hpgcn.training.setup.batch_partition import parts_of
 
 RISK = 0.05  # that the bytes of an epoch lie outside of the interval that is told
@@ -39,28 +39,28 @@ class FullBatch:
     ----------
     steps : int
         Of an epoch.
-    asked : int
-        Bytes that this rank sent to make the last View.
+    request_bytes : int
+        Bytes that this rank sent to make the last StepView.
     """
 
     steps = 1
-    asked = 0
+    request_bytes = 0
 
     def __init__(self, view, step):
-        self.whole = view
-        self.whole_step = step  # Prediction of a step of all training vertices
+        self.full_view = view
+        self.full_step = step  # Prediction of a step of all training vertices
 
     def view(self, number):
-        """Return the View of a training step, from 1; all ranks call this together, in order."""
-        return self.whole
+        """Return the StepView of a training step, from 1; all ranks call this in order."""
+        return self.full_view
 
     def forecast(self):
         """Return the Forecast of an epoch; all ranks call this together."""
-        full = self.whole_step
+        full = self.full_step
         return Forecast(full.total_bytes(), full.total_messages())
 
-    def counted(self, sums):
-        """What metrics.jsonl says of batches beside all else: of the EpochSums of an epoch."""
+    def batch_metrics(self, sums):
+        """Return the mini-batch fields of one metrics.jsonl line; `sums` are the EpochSums."""
         return {}
 
     def close(self):
@@ -72,62 +72,62 @@ class Batches(FullBatch):
 
     Parameters
     ----------
-    maker : hpgcn.sampling.Induced or Drawn
-    view, step : View, hpgcn.planning.counts.traffic.Prediction
+    builder : hpgcn.sampling.Induced or Drawn
+    view, step : StepView, hpgcn.planning.counts.traffic.Prediction
         Of all rows.
     shard : hpgcn.training.setup.shard.GraphShard
     last : int
         Epochs; nothing is made ready for later ones.
     comm : hpgcn.comm.SerialComm or MpiComm
-        That the maker uses; closed here.
+        That the builder uses; closed here.
     threaded : bool
         Batches are made by another thread.
     """
 
-    def __init__(self, maker, view, step, shard, last, comm, *, threaded):
+    def __init__(self, builder, view, step, shard, last, comm, *, threaded):
         super().__init__(view, step)
-        self.maker = maker
+        self.builder = builder
         self.shard = shard
-        self.steps = maker.sampler.batches
+        self.steps = builder.sampler.batches
         self.last = last * self.steps
         self.comm = comm
         self.thread = start_pool(1, "batches")[0] if threaded else None
-        self.coming = None  # (number of a step, Future)
-        self.field = None  # of the last View
+        self.prefetched = None  # (number of a step, Future)
+        self.field = None  # of the last StepView
 
     def view(self, number):
         """See `FullBatch`; that of the step before is closed."""
         if self.field is not None:
             self.field.close()
-        base = self.whole.model
+        base = self.full_view.model
         clock, counters = self.shard.comm.clock, self.shard.comm.counters
         phase, counters.phase = counters.phase, "batches"
-        with clock("wait", "batch") if self.coming else nullcontext():
+        with clock("wait", "batch") if self.prefetched else nullcontext():
             made = self._take(number)
         if self.thread and number < self.last:
-            self.coming = number + 1, self.thread.submit(self._make, number + 1)
+            self.prefetched = number + 1, self.thread.submit(self._make, number + 1)
         batch, self.field, features, labels, train = made
-        self.asked = batch.asked
+        self.request_bytes = batch.request_bytes
         model = Model(base.spec, base.parameters, self.field, base.columns, base.workspace,
                       self.shard.key)
         counters.phase = phase
-        loss = self.whole.loss.part(labels, train, batch.share)
-        return View(model, loss, features)
+        loss = self.full_view.loss.part(labels, train, batch.share)
+        return StepView(model, loss, features)
 
     def _take(self, number):
         """Return what was made for a step; another than was expected is made now."""
-        coming, self.coming = self.coming, None
-        if coming is None:
+        prefetched, self.prefetched = self.prefetched, None
+        if prefetched is None:
             return self._make(number)
-        expected, future = coming
+        expected, future = prefetched
         made = future.result()
         return made if expected == number else self._make(number)
 
     def _make(self, number):
         epoch, batch = divmod(number - 1, self.steps)
-        batch = self.maker.batch(epoch + 1, batch)
-        device = self.whole.model.columns.device
-        features = self.whole.features.take(device.put(batch.rows[0]), device)
+        batch = self.builder.batch(epoch + 1, batch)
+        device = self.full_view.model.columns.device
+        features = self.full_view.features.take(device.put(batch.rows[0]), device)
         rows = batch.rows[-1]
         train = np.flatnonzero(self.shard.masks["train"][rows])
         products = products_of(self.shard.spec)
@@ -136,37 +136,37 @@ class Batches(FullBatch):
 
     def forecast(self):
         """See `FullBatch`; the interval is by Azuma's inequality, as in `hpgcn plan`."""
-        maker, comm = self.maker, self.shard.comm
-        induced = maker.sampler.induced
-        sent = self._sent((of_induced if induced else of_drawn)(maker, comm))
-        mean, messages = (self.steps * (each + self.whole_step.besides(kind))
+        builder, comm = self.builder, self.shard.comm
+        induced = builder.sampler.induced
+        sent = self._sent((of_induced if induced else of_drawn)(builder, comm))
+        mean, messages = (self.steps * (each + self.full_step.besides(kind))
                           for each, kind in zip(sent, ("bytes", "messages")))
         interval = None
         if induced:
-            weights = [self._sent([Expected(*each, 0, 0, 0)] * maker.products)[0]
+            weights = [self._sent([Expected(*each, 0, 0, 0)] * builder.products)[0]
                        for each in ((1, 0), (0, 1))]
-            moved = sum(weight * each for weight, each in zip(weights, changes(maker, comm)))
+            moved = sum(weight * each for weight, each in zip(weights, changes(builder, comm)))
             off = deviation(permutation_ranges(moved), RISK)
             interval = [max(0, round(mean - off)), round(mean + off)]
         return Forecast(round(mean), round(messages), interval)
 
     def _sent(self, means):
         """Bytes and messages of a step's products with A; all ranks call this together."""
-        induced, shard = self.maker.sampler.induced, self.shard
+        induced, shard = self.builder.sampler.induced, self.shard
         levels = shard.sizes() if induced else (falling(len(means)),) * 2
         products = shard.steps.products(shard.spec, levels)
         symmetric = induced and shard.strategy.symmetric
         return expected_step(shard.strategy.plan(), means, products, shard.spec.row_itemsize,
                              symmetric)
 
-    def counted(self, sums):
+    def batch_metrics(self, sums):
         """See `FullBatch`."""
         return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}
 
     def close(self):
         """Wait for what is under way, which all ranks do alike; free what MPI holds."""
-        if self.coming:
-            self.coming[1].result()
+        if self.prefetched:
+            self.prefetched[1].result()
         if self.thread:
             self.thread.shutdown()
         if self.field is not None:
@@ -209,16 +209,16 @@ def make_batches(config, source, shard, view, step):
         sampler = kind(every.size, request.size, spec.seed, fan_outs)
         threaded = comm.threads
         other = comm.twin() if threaded else comm
-        maker = Drawn(held, sampler, seeds, np.searchsorted(every, shard.vertex[seeds]), other,
+        builder = Drawn(held, sampler, seeds, np.searchsorted(every, shard.vertex[seeds]), other,
                       nested=MODELS[spec.architecture].prunes)
         if threaded:  # what was sent to set up belongs to the run, with and without a thread
             comm.counters.include(other.counters)
-        return Batches(maker, view, step, shard, config.epochs, other, threaded=threaded)
+        return Batches(builder, view, step, shard, config.epochs, other, threaded=threaded)
 
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
     if kind.takes_parts:
         part, units = parts_of(request, source, comm, strategy.method, config.out)
         unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
     sampler = kind(units, request.size, spec.seed)
-    maker = Induced(held, sampler, unit_of, weights, hops, comm)
-    return Batches(maker, view, step, shard, config.epochs, comm, threaded=comm.device.in_tiles)
+    builder = Induced(held, sampler, unit_of, weights, hops, comm)
+    return Batches(builder, view, step, shard, config.epochs, comm, threaded=comm.device.in_tiles)

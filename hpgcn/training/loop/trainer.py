@@ -34,14 +34,14 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.strategies import find_strategy
 from hpgcn.training.loop.divergence import check_evaluation
-from hpgcn.training.loop.exact_loss import in_words, tell, watched
+from hpgcn.training.loop.exact_loss import log_drift, measure_exact_loss, progress_postfix
 from hpgcn.training.loop.optimizers import OPTIMIZERS, SGD
-from hpgcn.training.loop.progress import Best, finished, stop_before, told_to_stop
+from hpgcn.training.loop.progress import Best, is_finished, raise_if_stop_requested, run_callbacks
 from hpgcn.training.loop.schedules import learning_rate
 from hpgcn.training.loop.state import restore
 from hpgcn.training.loop.step_views import FullBatch, make_batches
 from hpgcn.training.loop.training_epoch import EpochSums, take_step
-from hpgcn.training.loop.training_step import View, evaluate, make_views
+from hpgcn.training.loop.training_step import StepView, evaluate, make_views
 from hpgcn.training.runs.result import Result
 from hpgcn.training.runs.run_directory import versions
 from hpgcn.training.runs.trace import Trace, write_traffic
@@ -136,9 +136,9 @@ class Trainer:
     config: Config
     comm: SerialComm | MpiComm
     shard: GraphShard
-    training: View  # of all rows
-    batches: FullBatch  # or Batches: the View of each step
-    evaluation: View
+    training: StepView  # of all rows
+    batches: FullBatch  # or Batches: the StepView of each step
+    evaluation: StepView
     parameters: Parameters
     optimizer: SGD  # or what derives from it
     threads: int
@@ -163,8 +163,8 @@ class Trainer:
         if saved:
             restore(self, saved, best)
             history = comm.bcast(record and record.history)
-        stop_before(epoch + 1, config, comm)
-        if self.shard.strategy.watched and config.prune and comm.rank == 0:
+        raise_if_stop_requested(epoch + 1, config, comm)
+        if self.shard.strategy.num_monitored_steps and config.prune and comm.rank == 0:
             log.info("%s: all rows are computed, also those that nobody reads", self.title)
 
         def within(sums):
@@ -175,37 +175,37 @@ class Trainer:
 
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
-        interruptible = signals.noting(signal.SIGINT) if checkpoints else nullcontext()
+        interruptible = signals.record_signal(signal.SIGINT) if checkpoints else nullcontext()
         shown = bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress)
         with quiet, interruptible, shown:
-            ended = finished(config, epoch, best.epoch)
+            ended = is_finished(config, epoch, best.epoch)
             while not ended:
                 epoch += 1
                 metrics = self.epoch(epoch, within)
                 last = epoch == config.epochs
                 evaluated = last or (config.eval_every and epoch % config.eval_every == 0)
                 if evaluated:
-                    self.judge(metrics, best)
-                stopped = called and told_to_stop(callbacks, metrics, comm)
+                    self.evaluate_epoch(metrics, best)
+                stopped = called and run_callbacks(callbacks, metrics, comm)
                 if stopped and not evaluated:
-                    self.judge(metrics, best)
+                    self.evaluate_epoch(metrics, best)
                 history.append(metrics)
                 if record:
                     record.append(metrics)
-                shown.set_postfix(**in_words(metrics), refresh=False)
+                shown.set_postfix(**progress_postfix(metrics), refresh=False)
                 shown.update()
-                ended = stopped or finished(config, epoch, best.epoch)
+                ended = stopped or is_finished(config, epoch, best.epoch)
                 if checkpoints:
                     checkpoints.keep(self, record, metrics, best, ended=ended)
 
         if comm.rank == 0:
-            tell(self.title, history)
+            log_drift(self.title, history)
         summary = self.summary(history, best)
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
         if config.out and epoch > before:
             write_traffic(config.out, comm, epoch - before)
-        weights = self.named(best.weights)
+        weights = self.arrays_by_name(best.weights)
         with comm.collective_errors():  # who returns first finds the run directory whole
             if record:
                 record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel,
@@ -219,7 +219,7 @@ class Trainer:
         """
         comm = self.comm
         faults.begin(comm.rank, epoch)
-        drift = watched(self, epoch)
+        drift = measure_exact_loss(self, epoch)
         sums, self.begun = self.begun or EpochSums(), None
         with comm.clock.span("epoch", epoch):
             while sums.steps < self.batches.steps:
@@ -229,9 +229,9 @@ class Trainer:
                     after_step(sums)
         self.max_sent = sums.max_sent
         metrics = sums.metrics(epoch, self.training.loss.norm)
-        return metrics | self.batches.counted(sums) | drift
+        return metrics | self.batches.batch_metrics(sums) | drift
 
-    def judge(self, metrics, best):
+    def evaluate_epoch(self, metrics, best):
         """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""
         comm = self.comm
         with comm.clock.span("evaluate", metrics["epoch"]):
@@ -241,9 +241,9 @@ class Trainer:
             metrics |= evaluate(self.evaluation, self.about["metric"])
             metrics["eval_s"] = float(comm.max([time.perf_counter() - begin])[0])
         check_evaluation(metrics["epoch"], metrics, self.config.lr)
-        best.offer(metrics["epoch"], metrics, self.parameters.flat)
+        best.update_if_better(metrics["epoch"], metrics, self.parameters.flat)
 
-    def named(self, flat):
+    def arrays_by_name(self, flat):
         """An array like the parameters, as a dict by name (copies)."""
         parameters = Parameters.zeros(self.shard.spec)
         parameters.flat[:] = self.comm.device.get(flat)

@@ -73,10 +73,10 @@ def take_step(trainer, epoch, sums):
     # over all ranks: sums, then maxima; numbers that are not finite are refused
     finite = np.isfinite(gradient.flat).all() & np.isfinite(trainer.parameters.flat).all()
     loss, finite = comm.device.numbers([loss, finite])
-    counts = [*sent, trainer.batches.asked]
+    counts = [*sent, trainer.batches.request_bytes]
     loss, sent_bytes, messages, asked_bytes, wrong = comm.sum([loss, *counts, not finite]).tolist()
     times = [clock.seconds[kind] for kind in CLOCKED]
-    highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.asked()]).tolist()
+    highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.pending_signal()]).tolist()
     seconds, *times, resident, max_sent, asked = highest
     if wrong or not math.isfinite(loss):
         raise diverged(epoch, loss / view.loss.norm, view.model, gradient, trainer.parameters, comm,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
 
 
-class View(NamedTuple):
-    """What a step reads: rows of the graph that matter for it. Full batch is one View for all."""
+class StepView(NamedTuple):
+    """What a training step reads: the model on some rows, their loss and features."""
 
     model: Model
     loss: Loss | MultiLabelLoss
@@ -15,7 +15,7 @@ class View(NamedTuple):
 
 
 def make_views(shard, parameters, workspace, targets):
-    """Return the View of a training step, and that of an evaluation; all ranks call this together.
+    """Return the StepViews of a training step and an evaluation; all ranks call this together.
 
     The features of the shard are released here. The workspace is shared: views are used in turn.
     `targets` are those of the training loss.
@@ -35,7 +35,7 @@ def make_views(shard, parameters, workspace, targets):
         masked = MaskedRows.of(masks, columns)
         loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns, targets)
         model.prepare(read, shard.width)
-        views.append(View(model, loss, read))
+        views.append(StepView(model, loss, read))
     return views
 
 
@@ -53,7 +53,7 @@ def train_step(view, number, optimizer, columns):
     gradient = backward(G)
     clock.detail = "update"
     columns.reduce(gradient)
-    view.model.absorb(gradient)
+    view.model.update_running_moments(gradient)
     with clock("dense"):
         optimizer.step(gradient.flat)
     columns.device.synchronize()

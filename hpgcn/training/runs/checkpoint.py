@@ -22,7 +22,7 @@ from hpgcn.config import RESUMABLE_FIELDS, Config
 from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, StorageError, setting
 from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
-from hpgcn.training.loop.progress import stopped
+from hpgcn.training.loop.progress import make_stop_error
 from hpgcn.training.loop.state import OBJECTS, capture, parse
 from hpgcn.training.setup.placement import where_of
 
@@ -132,7 +132,7 @@ class Checkpoints:
                         self.write(state)
                         if stop == INTERRUPTED:
                             flat = best.weights if best.epoch else trainer.parameters.flat
-                            record.keep_model(trainer.named(flat), best_epoch,
+                            record.keep_model(trainer.arrays_by_name(flat), best_epoch,
                                               multilabel=trainer.header.multilabel,
                                               class_names=trainer.shard.class_names)
         if stop:
@@ -140,7 +140,7 @@ class Checkpoints:
             where = f"after {step}, with a checkpoint"
             if stop == INTERRUPTED:
                 where += f"; model.h5 has the weights of epoch {best_epoch}"
-            raise stopped(stop, where, config, comm)
+            raise make_stop_error(stop, where, config, comm)
 
     def _prune(self):
         """Keep what this run read or wrote last: a newer one can only be damaged."""

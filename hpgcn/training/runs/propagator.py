@@ -182,7 +182,7 @@ def propagation(graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm 
     if config.dtype != config.number_dtype:
         raise UsageError(f"dtype = {config.dtype}: of training alone; expected float32 or float64")
     kind = find_strategy(config)
-    if kind.watched:
+    if kind.num_monitored_steps:
         raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
     config = config.replace(strategy=kind.name)
     comm = as_comm(comm, config.comm_timeout)

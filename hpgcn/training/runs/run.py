@@ -16,7 +16,7 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
 from hpgcn.strategies import find_strategy
-from hpgcn.training.loop.progress import check_callbacks, stop_before, to_go_on
+from hpgcn.training.loop.progress import check_callbacks, load_resume_state, raise_if_stop_requested
 from hpgcn.training.loop.step_views import check_batch
 from hpgcn.training.loop.trainer import check, make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
@@ -118,13 +118,13 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     checkpoints = Checkpoints(config.out, source) if config.out else None
     saved = summary = None
     if resume:
-        saved, summary = to_go_on(checkpoints, config, comm)
+        saved, summary = load_resume_state(checkpoints, config, comm)
     if summary:
         return summary
 
-    stoppable = signals.noting(signal.SIGUSR1) if config.out else nullcontext()
+    stoppable = signals.record_signal(signal.SIGUSR1) if config.out else nullcontext()
     with stoppable, translate_gpu_oom(comm):
-        stop_before(saved.epoch + 1 if saved else 1, config, comm)
+        raise_if_stop_requested(saved.epoch + 1 if saved else 1, config, comm)
         with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
             trainer = make_trainer(source, config, comm)
         with trainer.shard:
