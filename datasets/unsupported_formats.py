@@ -106,8 +106,8 @@ BINARIES = (
     PYTORCH,
     OLD_PYTORCH,
     Format("a pickle", TRUSTED, rb"\x80[\x02-\x05]", ".pkl .pickle .gpickle .joblib"),
-    Format("graphs of DGL", "in Python hpgcn.Graph.from_dgl(dgl.load_graphs(FILE)[0][0])"
-           ".save('graph.h5') makes a graph file of the first",
+    Format("graphs of DGL", "in Python hpgcn.save(hpgcn.from_dgl(dgl.load_graphs(FILE)"
+           "[0][0]), 'graph.h5') makes a graph file of the first",
            rb"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd", ".dgl"),
     Format("a single NumPy array", "of sources and targets (2, e): numpy.savez('graph.npz', "
            "edge_index=numpy.load(FILE)), then convert graph.npz; of a matrix (n, n): A = "

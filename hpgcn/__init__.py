@@ -13,27 +13,38 @@ if TYPE_CHECKING:
     from hpgcn.config import Config
     from hpgcn.errors import HpgcnError
     from hpgcn.graphs.graph import Graph
+    from hpgcn.interop.dgl import from_dgl, to_dgl
+    from hpgcn.interop.networkx import from_networkx, to_networkx
+    from hpgcn.interop.pyg import from_pyg, to_pyg
     from hpgcn.report.recorded_runs import read_run
-    from hpgcn.store import load
+    from hpgcn.store import load, save
     from hpgcn.training.runs.inference import predict
     from hpgcn.training.runs.propagator import propagation
     from hpgcn.training.runs.result import Result
     from hpgcn.training.runs.run import train
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Graph", "HpgcnError", "Result", "load", "predict", "propagation",
-           "read_run", "run_on_ranks", "train"]
+__all__ = ["Config", "Graph", "HpgcnError", "Result", "from_dgl", "from_networkx", "from_pyg",
+           "load", "predict", "propagation", "read_run", "run_on_ranks", "save", "to_dgl",
+           "to_networkx", "to_pyg", "train"]
 
 _HOMES = {
     "Config": "hpgcn.config",
     "Graph": "hpgcn.graphs.graph",
     "HpgcnError": "hpgcn.errors",
     "Result": "hpgcn.training.runs.result",
+    "from_dgl": "hpgcn.interop.dgl",
+    "from_networkx": "hpgcn.interop.networkx",
+    "from_pyg": "hpgcn.interop.pyg",
     "load": "hpgcn.store",
     "predict": "hpgcn.training.runs.inference",
     "propagation": "hpgcn.training.runs.propagator",
     "read_run": "hpgcn.report.recorded_runs",
     "run_on_ranks": "hpgcn.comm",
+    "save": "hpgcn.store",
+    "to_dgl": "hpgcn.interop.dgl",
+    "to_networkx": "hpgcn.interop.networkx",
+    "to_pyg": "hpgcn.interop.pyg",
     "train": "hpgcn.training.runs.run",
 }
 

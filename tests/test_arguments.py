@@ -3,6 +3,8 @@ import resource
 import subprocess
 import sys
 import warnings
+from functools import partial
+from types import SimpleNamespace
 
 import graphs
 import numpy as np
@@ -19,9 +21,18 @@ from hpgcn.interop.tensors import weights_of
 @pytest.mark.parametrize("path", [None, 3, {}, ["run"]])
 def test_what_is_no_path_is_refused(path):
     graph = graphs.make(20, 3, 2)
-    for use in (hpgcn.load, hpgcn.read_run, graph.save, convert.read):
+    for use in (hpgcn.load, hpgcn.read_run, partial(hpgcn.save, graph), convert.read):
         with pytest.raises(UsageError, match=rf"^path is of type {type(path).__name__}, expected"):
             use(path)
+
+
+@pytest.mark.parametrize("name", ["save", "to_pyg", "to_dgl", "to_networkx"])
+def test_what_is_no_graph_is_refused(name, monkeypatch, tmp_path):
+    for module in ("torch", "torch_geometric.data", "dgl", "networkx"):
+        monkeypatch.setitem(sys.modules, module, SimpleNamespace(Data=None))
+    path = [tmp_path / "g.h5"] * (name == "save")
+    with pytest.raises(UsageError, match="graph is of type str, expected"):
+        getattr(hpgcn, name)("graph.h5", *path)
 
 
 def test_a_run_that_is_not_there_is_named_once(tmp_path):
@@ -32,7 +43,7 @@ def test_a_run_that_is_not_there_is_named_once(tmp_path):
 
 
 def test_a_closed_file_is_called_closed(tmp_path):
-    graphs.make(20, 3, 2).save(tmp_path / "g.h5")
+    hpgcn.save(graphs.make(20, 3, 2), tmp_path / "g.h5")
     stored = hpgcn.load(tmp_path / "g.h5")
     stored.close()
     for use in (hpgcn.train, hpgcn.propagation, lambda graph: graph.labels):

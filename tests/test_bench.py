@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from commands import refused, succeed
 from graphs import make
 
+import hpgcn
 from hpgcn import bench, store
 from hpgcn.__main__ import main
 from hpgcn.bench import (
@@ -217,12 +218,12 @@ def test_products(command, kernels, bytes_of):
 def test_a_graph_of_the_user(tmp_path):
     """Parts {0, 1} and {2, 3}: 3 reads row 0, with a weight; nobody reads row 1."""
     A = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0]])
-    Graph.from_scipy(A).save(tmp_path / "g.h5")
+    hpgcn.save(Graph.from_scipy(A), tmp_path / "g.h5")
     few = (tmp_path / "g.h5", "--widths", "5", "--repeats", 1, "--threads", 1, "--json")
     rows = measured("sspmm", *few)["rows"]
     assert {(row["graph"], row["vertices"], row["nonzeros"]) for row in rows} == {("graph", 4, 8)}
     assert {row["rows"] for row in measured("gather", *few)["rows"]} == {1}
-    Graph.from_scipy(np.eye(4)).save(tmp_path / "i.h5")
+    hpgcn.save(Graph.from_scipy(np.eye(4)), tmp_path / "i.h5")
     with pytest.raises(DataError, match="no row of the first 2 vertices is read by the others"):
         bench.run("gather", graph=tmp_path / "i.h5", widths="5", repeats=1)
 

@@ -48,11 +48,11 @@ def test_names_stay_with_a_graph_and_its_files(tmp_path):
     for other in (graph.slab(1, 4), graph.permuted(perm), graph.of_split(0),
                   graph.permuted(perm).in_original_order()):
         assert other.class_names == NAMES
-    graph.save(tmp_path / "g.h5")
+    hpgcn.save(graph, tmp_path / "g.h5")
     with hpgcn.load(tmp_path / "g.h5") as stored:
         assert stored.class_names == stored.read().class_names == NAMES
         assert stored.slab(2, 2).class_names == NAMES and stored.header.num_classes == 4
-    named(names=None).save(tmp_path / "bare.h5")
+    hpgcn.save(named(names=None), tmp_path / "bare.h5")
     with hpgcn.load(tmp_path / "bare.h5") as stored:
         assert stored.class_names is None and stored.header.num_classes == 3
     assert Graph.from_scipy(CYCLE, y=[-1] * 6, class_names=[]).class_names is None
@@ -91,26 +91,26 @@ def test_an_archive_may_name_classes(tmp_path):
 
 def test_other_libraries_hold_names(tmp_path):
     networkx = pytest.importorskip("networkx")
-    G = named().to_networkx()
+    G = hpgcn.to_networkx(named())
     assert G.graph["class_names"] == list(NAMES)
-    assert Graph.from_networkx(G, "features", "label").class_names == NAMES
+    assert hpgcn.from_networkx(G, "features", "label").class_names == NAMES
     networkx.set_node_attributes(G, dict(enumerate(["b", "a", "?", "b", "a", "a"])), "color")
     with pytest.warns(DataWarning, match=r"attribute color: 1 label \? is unlabeled"):
-        graph = Graph.from_networkx(G, "features", "color", masks=([0], [1], [3]))
+        graph = hpgcn.from_networkx(G, "features", "color", masks=([0], [1], [3]))
     assert graph.labels.tolist() == [1, 0, -1, 1, 0, 0] and graph.class_names == ("a", "b")
     networkx.set_node_attributes(G, dict(enumerate(["10.0", "2.0", "2", "-1", "2", "10"])), "year")
     with pytest.warns(DataWarning, match="1 label -1 is unlabeled"):
-        graph = Graph.from_networkx(G, "features", "year", masks=([0], [1], [2]))
+        graph = hpgcn.from_networkx(G, "features", "year", masks=([0], [1], [2]))
     assert graph.labels.tolist() == [10, 2, 2, -1, 2, 10] and graph.class_names is None
     G.nodes[4]["year"] = "x"
     with pytest.raises(DataError, match="attribute year: node 4: label 'x', expected"):
-        Graph.from_networkx(G, None, "year")
+        hpgcn.from_networkx(G, None, "year")
     pytest.importorskip("torch_geometric")
-    data = named().to_pyg()
-    assert data.num_nodes == 6 and Graph.from_pyg(data).class_names == NAMES
+    data = hpgcn.to_pyg(named())
+    assert data.num_nodes == 6 and hpgcn.from_pyg(data).class_names == NAMES
     pytest.importorskip("torch").save(data, tmp_path / "data.pt")
     graph, notes = convert.read(tmp_path / "data.pt")
     assert graph.class_names == NAMES and graph.masks["train"].sum() == 2
     assert not any("not read" in note for note in notes)
-    assert Graph.from_pyg(data, labels=[0] * 6).class_names is None
-    assert named(names=None).to_pyg().get("class_names") is None
+    assert hpgcn.from_pyg(data, labels=[0] * 6).class_names is None
+    assert hpgcn.to_pyg(named(names=None)).get("class_names") is None

@@ -7,6 +7,8 @@ import pytest
 from graphs import make
 from test_readme import OF_PYG
 
+import hpgcn
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -18,7 +20,7 @@ def code_of(page):
 def test_pyg(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
-    found = {"data": make(n=80).to_pyg()}
+    found = {"data": hpgcn.to_pyg(make(n=80))}
     exec(code_of("coming-from-pyg.md"), found)
     exec(capsys.readouterr().out, found)
     expected = found["model"](found["data"].x, found["data"].edge_index).detach().numpy()
@@ -29,7 +31,7 @@ def test_readme(recwarn):
     pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
     from torch_geometric.nn import GraphSAGE
 
-    found = {"data": make(n=80).to_pyg(), "model": GraphSAGE(13, 16, 2, 5)}
+    found = {"data": hpgcn.to_pyg(make(n=80)), "model": GraphSAGE(13, 16, 2, 5)}
     exec(OF_PYG.replace("hidden=256", "hidden=8, epochs=2"), found)
     assert not [each for each in recwarn if "accelerate()" in str(each.message)]
     assert found["result"]["epochs"] == 2 and "SAGEConv" in found["code"]
@@ -38,6 +40,6 @@ def test_readme(recwarn):
 def test_dgl():
     pytest.importorskip("dgl", reason="needs DGL, which is no longer published for this Python")
     graph = make(n=80)
-    found = {"g": graph.to_dgl()}
+    found = {"g": hpgcn.to_dgl(graph)}
     exec(code_of("coming-from-dgl.md"), found)
     assert found["labels"].shape == (80,)

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import hpgcn
 from hpgcn.errors import DataError, DataWarning
 from hpgcn.graphs.edge_weights import is_weight
-from hpgcn.graphs.graph import Graph
 
 EDGES = np.array([[0, 1, 2], [1, 2, 0]])
 RELATIONS = np.array([3, 0, 1])
@@ -48,7 +48,7 @@ def weights_of(graph):
     ("edge_attr", RELATIONS), ("etype", RELATIONS > 0), ("time", RELATIONS + 1600000000),
     ("distance", RELATIONS / 2)])
 def test_what_is_not_called_a_weight_is_none_unless_asked_for(library, name, array):
-    read = getattr(Graph, f"from_{library}")
+    read = getattr(hpgcn, f"from_{library}")
     with pytest.warns(DataWarning, match=rf'{name} .*edge_weight="{name}" reads it') as caught:
         graph = read(LIBRARIES[library](**{name: array}))
     assert caught[0].filename == __file__ and len(caught) == 1
@@ -64,14 +64,14 @@ def test_what_is_not_called_a_weight_is_none_unless_asked_for(library, name, arr
 @pytest.mark.parametrize("name", ["edge_weight", "weight", "Weight", "w", "VALUE", "Edge Weights"])
 def test_names_of_weights_in_any_case(library, name):
     with warnings.catch_warnings(action="error"):
-        graph = getattr(Graph, f"from_{library}")(LIBRARIES[library](**{name: RELATIONS + 1}))
+        graph = getattr(hpgcn, f"from_{library}")(LIBRARIES[library](**{name: RELATIONS + 1}))
     assert weights_of(graph) == [4, 1, 2]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_several_weights_and_unknown_names_are_refused(library):
     made = LIBRARIES[library](weight=RELATIONS, Value=RELATIONS)
-    read = getattr(Graph, f"from_{library}")
+    read = getattr(hpgcn, f"from_{library}")
     with pytest.raises(DataError, match='weight, Value are all called weights of edges, expected '
                                         'one: edge_weight="weight" takes the first'):
         read(made)
@@ -82,18 +82,18 @@ def test_several_weights_and_unknown_names_are_refused(library):
 
 def test_arrays_and_vertices_that_are_not_read_are_named():
     with pytest.warns(DataWarning, match="graph: not read: pos$"):
-        Graph.from_pyg(of_pyg(pos=np.ones((4, 2))))
+        hpgcn.from_pyg(of_pyg(pos=np.ones((4, 2))))
     g = of_dgl()
     g.ndata["year"] = np.arange(4)
     with pytest.warns(DataWarning, match="arrays of vertices are not read: year$"):
-        Graph.from_dgl(g)
+        hpgcn.from_dgl(g)
 
 
 def test_edges_of_networkx_that_lack_the_weight_of_others():
     G = of_networkx(weight=RELATIONS + 2)
     G.add_edge(3, 0)
     with pytest.warns(DataWarning, match="1 of 4 edges have no weight: their weight is 1"):
-        assert Graph.from_networkx(G).adjacency[0, 3] == 1
+        assert hpgcn.from_networkx(G).adjacency[0, 3] == 1
     G.edges[3, 0]["weight"] = 10**400
     with pytest.raises(DataError, match="weight of an edge is beyond float64"):
-        Graph.from_networkx(G)
+        hpgcn.from_networkx(G)

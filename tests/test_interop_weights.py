@@ -234,7 +234,7 @@ def test_models_that_pyg_lacks_are_refused(settings, said):
 def test_by_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph, _ = trained({}, tmp_path)
-    graph.save("g.h5")
+    hpgcn.save(graph, "g.h5")
     shown = succeed("export", "run", "model.pt", "--to", "pyg")
     assert 'torch.load("model.pt", weights_only=True)' in shown
     assert len(list(filter(None, shown.split("\n")))) <= 16

@@ -4,6 +4,7 @@ import warnings
 import numpy as np
 import pytest
 
+import hpgcn
 from hpgcn.datasets import convert
 from hpgcn.errors import DataError, DataWarning
 from hpgcn.graphs.graph import Graph
@@ -47,11 +48,11 @@ def test_nan_in_tensors_and_attributes():
     pyg = pytest.importorskip("torch_geometric.data")
     y = torch.tensor([[0.0], [float("nan")], [2], [1], [1]])
     data = pyg.Data(edge_index=torch.from_numpy(EDGES), y=y, num_nodes=N)
-    assert Graph.from_pyg(data).labels.tolist() == [0, -1, 2, 1, 1]
+    assert hpgcn.from_pyg(data).labels.tolist() == [0, -1, 2, 1, 1]
     networkx = pytest.importorskip("networkx")
     G = networkx.path_graph(3)
     networkx.set_node_attributes(G, {0: 1.0, 1: float("nan"), 2: 0.0}, "y")
-    assert Graph.from_networkx(G, labels="y").labels.tolist() == [1, -1, 0]
+    assert hpgcn.from_networkx(G, labels="y").labels.tolist() == [1, -1, 0]
 
 
 @pytest.mark.parametrize("y, labels, names", [

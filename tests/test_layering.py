@@ -74,8 +74,6 @@ def test_files_are_short_and_imports_go_down(path):
             there = rest[0] if rest and rest[0] in LAYERS else "__init__"
             if there == "__init__" and rest in ([], ["__version__"]):
                 continue
-            if here == "graphs" and there in ("store", "interop"):  # Graph.save, Graph.to_pyg: late
-                continue
             said = f"{path}:{line}: {here} imports {there}, which lies higher"
             assert LAYERS[there] <= LAYERS[here], said
         elif first in OUTSIDE:

@@ -37,8 +37,8 @@ def folder(tmp_path_factory):
     """many.h5, many.p3.h5, and the same with split 3 alone: three.h5, three.p3.h5."""
     folder = tmp_path_factory.mktemp("splits")
     graph = many()
-    graph.save(folder / "many.h5")
-    graph.of_split(3).save(folder / "three.h5")
+    hpgcn.save(graph, folder / "many.h5")
+    hpgcn.save(graph.of_split(3), folder / "three.h5")
     for name in ("many", "three"):
         succeed("partition", folder / f"{name}.h5", "-k", 3, "--method", "random", "-q")
     return folder
@@ -88,7 +88,7 @@ def test_a_slab_reads_the_masks_of_its_split_alone(folder):
 
 
 def test_a_file_with_one_split_is_as_ever(tmp_path):
-    many(1).save(tmp_path / "one.h5")
+    hpgcn.save(many(1), tmp_path / "one.h5")
     with h5py.File(tmp_path / "one.h5", locking=False) as file:
         assert sorted(file["masks"]) == sorted(NAMES) and "num_splits" not in file.attrs
     with hpgcn.load(tmp_path / "one.h5") as stored:
@@ -119,14 +119,14 @@ def test_masks_are_checked_split_by_split(masks, message):
 def test_what_is_wrong_in_a_file_is_named(folder, tmp_path):
     graph = many(3)
     graph.masks["train"][:, 2] = False
-    graph.save(tmp_path / "g.h5")
+    hpgcn.save(graph, tmp_path / "g.h5")
     assert "g.h5: masks/2/train is empty" in refused(65, "partition", tmp_path / "g.h5", "-k", 2)
     line = refused(65, "train", tmp_path / "g.h5", "--split-index", 2, "--out", tmp_path / "run")
     assert "the train mask of split 2 is empty" in line
     graph = many(3)
     both = int(np.flatnonzero(graph.masks["val"][:, 1])[0])
     graph.masks["train"][both, 1] = True
-    graph.save(tmp_path / "b.h5")
+    hpgcn.save(graph, tmp_path / "b.h5")
     line = refused(65, "inspect", tmp_path / "b.h5", "--verify")
     assert f"masks/1/train[{both}] is set, and in masks/1/val too" in line
     with h5py.File(tmp_path / "b.h5", "r+") as file:

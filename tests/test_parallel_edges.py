@@ -168,11 +168,11 @@ def test_multigraphs_of_other_libraries_and_matrices():
     networkx = pytest.importorskip("networkx")
     G = networkx.MultiGraph([(0, 1), (0, 1), (1, 1)])
     with pytest.warns(DataWarning, match="2 edges are listed before"):
-        Graph.from_networkx(G)
-    graph = Graph.from_networkx(G, duplicates="sum")
+        hpgcn.from_networkx(G)
+    graph = hpgcn.from_networkx(G, duplicates="sum")
     assert graph.adjacency.toarray().tolist() == [[0, 2], [2, 1]]
     with pytest.raises(UsageError, match="duplicates='twice': expected merge, sum, sum-edges"):
-        Graph.from_networkx(G, duplicates="twice")
+        hpgcn.from_networkx(G, duplicates="twice")
 
 
 def test_weights_that_are_0_or_too_large_are_counted():

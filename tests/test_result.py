@@ -103,21 +103,21 @@ def test_a_graph_is_saved_in_its_original_order(tmp_path, partitioned):
     graph = make(weighted=True, sparse=True)
     order = np.random.default_rng(1).permutation(203)
     saved = graph.permuted(order, np.array([0, 100, 203])) if partitioned else graph
-    saved.save(tmp_path / "g.h5")
+    hpgcn.save(saved, tmp_path / "g.h5")
     found = hpgcn.load(tmp_path / "g.h5").read()
     assert found.checksum() == graph.checksum() and found.header == graph.header
     with pytest.raises(OutputError, match="exists"):
-        saved.save(tmp_path / "g.h5")
-    make(n=50).save(tmp_path / "g.h5", overwrite=True)
+        hpgcn.save(saved, tmp_path / "g.h5")
+    hpgcn.save(make(n=50), tmp_path / "g.h5", overwrite=True)
     assert hpgcn.load(tmp_path / "g.h5").header.num_nodes == 50
     with pytest.raises(DataError, match=r"rows 3\.\.9 held"):
-        saved.slab(3, 9).save(tmp_path / "part.h5")
+        hpgcn.save(saved.slab(3, 9), tmp_path / "part.h5")
     assert not (tmp_path / "part.h5").exists()
 
 
 def test_a_repr_is_one_line(tmp_path):
     graph = make()
-    graph.save(tmp_path / "g.h5")
+    hpgcn.save(graph, tmp_path / "g.h5")
     result = hpgcn.train(graph, hpgcn.Config(epochs=2))
     text = (f"'made', 203 vertices, {graph.header.num_edges:,} stored entries, undirected, "
             "13 features, 5 classes, split")

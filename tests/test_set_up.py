@@ -10,6 +10,7 @@ from commands import python
 from graphs import make
 from numba.core import event
 
+import hpgcn
 from hpgcn.comm import SerialComm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.kernels import ahead
@@ -142,7 +143,7 @@ def test_all_is_compiled_once(tmp_path):
 
     for f, hidden, c in ((10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)):
         graph = tmp_path / f"{f}.h5"
-        make(n=400, f=f, c=c).save(graph)
+        hpgcn.save(make(n=400, f=f, c=c), graph)
         done = python("-m", "hpgcn", "train", graph, "--epochs", "2", "--hidden", hidden, "--out",
                       tmp_path / f"run-{f}", NUMBA_CACHE_DIR=str(tmp_path))
         assert done.returncode == 0, done.stderr

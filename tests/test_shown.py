@@ -24,7 +24,7 @@ def test_graphs_are_shown_as_tables(tmp_path):
     assert "rows held" not in shown
     assert ">10 to 30<" in graph.slab(10, 30)._repr_html_()
     assert "labels a vertex" in several_labels(make())._repr_html_()
-    graph.save(tmp_path / "g.h5")
+    hpgcn.save(graph, tmp_path / "g.h5")
     assert ">203<" in hpgcn.load(tmp_path / "g.h5")._repr_html_()
 
 

@@ -18,7 +18,7 @@ def in_memory(A: sp.csr_array, X: np.ndarray, y: np.ndarray) -> None:
     assert_type(hpgcn.Graph.from_edge_index(np.zeros((2, 3), int), features=X), hpgcn.Graph)
     assert_type(graph.header.num_nodes, int)
     assert_type(graph.indptr, np.ndarray)
-    graph.save("graph.h5", overwrite=True)
+    hpgcn.save(graph, "graph.h5", overwrite=True)
     config = hpgcn.Config(model="gcn", hidden=64)
     assert_type(config.replace(epochs=3), hpgcn.Config)
     result = hpgcn.train(graph, config, callbacks=[lambda metrics: metrics["loss"] < 0.1])
@@ -28,6 +28,15 @@ def in_memory(A: sp.csr_array, X: np.ndarray, y: np.ndarray) -> None:
     assert_type(found, dict[str, np.ndarray] | None)
     summary: Mapping[str, Any] = result
     print(summary["test_acc"])
+
+
+def from_and_to_others(data: Any) -> None:
+    graph = hpgcn.from_pyg(data, edge_weight="edge_attr")
+    assert_type(graph, hpgcn.Graph)
+    assert_type(hpgcn.from_networkx(data, "features", "label"), hpgcn.Graph)
+    for source in (graph, hpgcn.load("graph.h5")):
+        hpgcn.save(source, "copy.h5")
+        print(hpgcn.to_pyg(source), hpgcn.to_networkx(source))
 
 
 def from_files() -> None:

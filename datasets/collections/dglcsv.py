@@ -26,7 +26,7 @@ KEYS = {"dataset_name", "version", "separator", "edge_data", "node_data", "graph
 FEATURES = ("feat", "feats", "feature", "features", "x", "attr")
 LABELS = ("label", "labels", "y")
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-WAY = ("in Python hpgcn.Graph.from_dgl(g) takes one graph g of one type, such as "
+WAY = ("in Python hpgcn.from_dgl(g) takes one graph g of one type, such as "
        "dgl.to_homogeneous(dgl.data.CSVDataset(FOLDER)[0])")
 CELL_BYTES = 120  # of memory that a cell takes beside its text
 

@@ -6,7 +6,6 @@ nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight w
 from __future__ import annotations
 
 import dataclasses
-import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +18,11 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
-from hpgcn.graphs.conversions import Conversions
+from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.header import Header
 
 if TYPE_CHECKING:
-    import dgl
-    import networkx as nx
     from numpy.typing import ArrayLike
-    from torch_geometric.data import Data
 
     Masks = Mapping[str, ArrayLike] | Sequence[ArrayLike]
 
@@ -38,7 +34,7 @@ LARGE = 1 << 20  # entries from which on they are reordered by compiled code
 
 
 @dataclass(frozen=True, eq=False)
-class Graph(Conversions):
+class Graph(GraphSource):
     """A contiguous range of rows of a graph: all (start 0, m == n), or the slab of one rank.
 
     Attributes
@@ -98,20 +94,6 @@ class Graph(Conversions):
             held = f"{self.start:,} to {self.start + self.num_rows:,}"
         counts = {key: np.count_nonzero(mask) for key, mask in (self.masks or {}).items()}
         return self.header.html(held, counts)
-
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the whole graph, in its ORIGINAL order, to a file (.h5), which `hpgcn.load` reads.
-
-        Raises
-        ------
-        DataError
-            Only some rows are held.
-        OutputError, StorageError
-            The file exists and `overwrite` is false, or it cannot be created; the disk is full.
-        """
-        from hpgcn import store
-
-        store.write_graph(path, self.in_original_order(), overwrite=overwrite)
 
     def in_original_order(self) -> Graph:
         """Return the whole graph in its ORIGINAL order; DataError where only some rows are held."""
@@ -216,32 +198,6 @@ class Graph(Conversions):
             edge_index, edge_weight, num_nodes, name)
         A = sp.coo_array((weights, (target, source)), shape=(n, n))
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
-
-    @classmethod
-    def from_pyg(cls, data: Data, **options: Any) -> Graph:
-        """Make a graph of a `torch_geometric.data.Data`: see `hpgcn.interop.pyg.from_pyg`."""
-        from hpgcn.interop import pyg
-
-        return pyg.from_pyg(data, **options)
-
-    @classmethod
-    def from_dgl(cls, g: dgl.DGLGraph, **options: Any) -> Graph:
-        """Make a graph of a homogeneous `dgl.DGLGraph`: see `hpgcn.interop.dgl.from_dgl`."""
-        from hpgcn.interop import dgl
-
-        return dgl.from_dgl(g, **options)
-
-    @classmethod
-    def from_networkx(cls, G: nx.Graph, features: ArrayLike | str | None = None,
-                      labels: ArrayLike | str | None = None, **options: Any) -> Graph:
-        """Make a graph of a `networkx.Graph`: see `hpgcn.interop.networkx.from_networkx`."""
-        from hpgcn.interop import networkx
-
-        return networkx.from_networkx(G, features, labels, **options)
-
-    @property
-    def _whole(self):
-        return self
 
     def blocks(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""

@@ -1,19 +1,27 @@
 """Graphs of DGL: a homogeneous DGLGraph in, a DGLGraph out."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require, warn
 from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.interop.pyg import edges
 from hpgcn.interop.tensors import first_of, masks_of, to_array, weights_of
+
+if TYPE_CHECKING:
+    import dgl
 
 FEATURES = ("feat", "features", "x", "attr")  # what the arrays of vertices are called
 LABELS = ("label", "labels", "y")
 
 
-def from_dgl(g, **options):
+def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     """Make a graph of a homogeneous `dgl.DGLGraph`.
 
     Parameters
@@ -64,16 +72,16 @@ def _own(frame):
     return {key: value for key, value in frame.items() if not key.startswith("_")}
 
 
-def to_dgl(graph):
+def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     """Return the whole graph, in its ORIGINAL order, as a `dgl.DGLGraph`.
 
     `ndata` has, where the graph has them, `feat` (dense, which is all that DGL holds), `label`,
     masks, and `original_ids` that are numbers; `edata` has `weight` if not all are 1.
     MissingError without DGL; DataError where only some rows are held.
     """
-    torch = require("torch", "dgl", "Graph.to_dgl")
-    dgl = require("dgl", "dgl", "Graph.to_dgl")
-    graph = graph.in_original_order()
+    torch = require("torch", "dgl", "hpgcn.to_dgl")
+    dgl = require("dgl", "dgl", "hpgcn.to_dgl")
+    graph = check_source(graph).in_original_order()
     source, target, weights = edges(graph)
     g = dgl.graph((torch.from_numpy(source), torch.from_numpy(target)),
                   num_nodes=graph.header.num_nodes)

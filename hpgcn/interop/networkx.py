@@ -1,5 +1,8 @@
 """Graphs of NetworkX: Graph, DiGraph, MultiGraph or MultiDiGraph in; Graph or DiGraph out."""
+from __future__ import annotations
+
 import numbers
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,14 +11,20 @@ from hpgcn.errors import DataError, require, warn
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from numpy.typing import ArrayLike
 
 BY_NAME = "by name"  # which attribute has the weights follows from the names
 LABEL = "label"  # attribute of nodes that `to_networkx` writes
 
 
-def from_networkx(G, features=None, labels=None, *, edge_weight=BY_NAME, weight=BY_NAME,
-                  name="graph", **options):
+def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
+                  labels: ArrayLike | str | None = None, *, edge_weight: str | None = BY_NAME,
+                  weight: str | None = BY_NAME, name: str = "graph", **options: Any) -> Graph:
     """Make a graph of a `networkx.Graph`; vertex i is `list(G)[i]`.
 
     Parameters
@@ -76,7 +85,7 @@ def from_networkx(G, features=None, labels=None, *, edge_weight=BY_NAME, weight=
     return Graph.from_scipy(A, features, labels, name=name, **(found | options))
 
 
-def to_networkx(graph):
+def to_networkx(graph: GraphSource) -> nx.Graph:
     """Return the whole graph, in its ORIGINAL order, as a `networkx.Graph`, or DiGraph if directed.
 
     Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1; nodes, where the
@@ -84,8 +93,8 @@ def to_networkx(graph):
     the graph `class_names`, a list. MissingError without NetworkX; DataError where only some rows
     are held, or ids repeat.
     """
-    networkx = require("networkx", "io", "Graph.to_networkx")
-    graph = graph.in_original_order()
+    networkx = require("networkx", "io", "hpgcn.to_networkx")
+    graph = check_source(graph).in_original_order()
     ids = graph.original_ids
     nodes = list(range(graph.num_rows)) if ids is None else ids.tolist()
     if len(set(nodes)) < len(nodes):

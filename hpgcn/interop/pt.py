@@ -88,4 +88,4 @@ def _refusal(name):
         return ("a HeteroData, whose vertices or edges are of several types, expected one of each: "
                 "torch.save(data.to_homogeneous(), 'graph.pt')")
     return (f"holds a {name}, which is not read, for nothing in a file is executed: where you "
-            "trust it, load it in Python and save hpgcn.Graph.from_pyg(data)")
+            "trust it, load it in Python and save hpgcn.from_pyg(data)")

@@ -1,19 +1,26 @@
 """Graphs of PyTorch Geometric: `Data` in, `Data` out."""
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.interop.tensors import csr_tensor, masks_of, to_array, weights_of
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 READ = ("edge_index", "adj_t", "x", "y", "num_nodes", "original_ids", "class_names",
         "batch", "ptr", *(f"{key}_mask" for key in SPLIT))
 
 
-def from_pyg(data, **options):
+def from_pyg(data: Data, **options: Any) -> Graph:
     """Make a graph of a `torch_geometric.data.Data`.
 
     Parameters
@@ -38,7 +45,7 @@ def from_pyg(data, **options):
 
     Examples
     --------
-    >>> graph = Graph.from_pyg(data, edge_weight="edge_attr")  # doctest: +SKIP
+    >>> graph = hpgcn.from_pyg(data, edge_weight="edge_attr")  # doctest: +SKIP
     """
     name = options.setdefault("name", "graph")
     if hasattr(data, "edge_types"):
@@ -92,7 +99,7 @@ def _names(data):
     return list(vars(data) if names is None else names)
 
 
-def to_pyg(graph):
+def to_pyg(graph: GraphSource) -> Data:
     """Return the whole graph, in its ORIGINAL order, as a `torch_geometric.data.Data`.
 
     It has `edge_index`, sorted and without duplicates, `num_nodes` and, where the graph has them,
@@ -100,9 +107,9 @@ def to_pyg(graph):
     `original_ids` (of names a list) and `class_names`, a list. MissingError without PyG; DataError
     where only some rows are held.
     """
-    torch = require("torch", "pyg", "Graph.to_pyg")
-    Data = require("torch_geometric.data", "pyg", "Graph.to_pyg").Data
-    graph = graph.in_original_order()
+    torch = require("torch", "pyg", "hpgcn.to_pyg")
+    Data = require("torch_geometric.data", "pyg", "hpgcn.to_pyg").Data
+    graph = check_source(graph).in_original_order()
     source, target, weights = edges(graph)
     data = Data(edge_index=torch.from_numpy(np.stack([source, target])),
                 num_nodes=graph.header.num_nodes)

@@ -16,7 +16,7 @@ from hpgcn.runtime.atomic import (
 )
 from hpgcn.runtime.files import file_sha256
 from hpgcn.store.describe import describe
-from hpgcn.store.graphs import load, write_graph, write_partitioned
+from hpgcn.store.graphs import load, save, write_graph, write_partitioned
 from hpgcn.store.json_fields import Field, check_fields, parse_json, read_json, read_lines
 from hpgcn.store.models import (
     read_model,
@@ -34,5 +34,5 @@ __all__ = [
     "Field", "StoredGraph", "atomic_write", "check_fields", "check_suffix", "describe", "discard",
     "file_sha256", "load", "parse_json", "prediction_writer", "read_json", "read_lines",
     "read_model", "read_model_classes", "read_predictions", "read_state", "refuse_existing",
-    "replacing_folder", "write_graph", "write_model", "write_partitioned", "write_predictions",
-    "write_state", "writing"]
+    "replacing_folder", "save", "write_graph", "write_model", "write_partitioned",
+    "write_predictions", "write_state", "writing"]

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
+from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.runtime.files import check_path
 from hpgcn.store.class_names import write_class_names
@@ -22,6 +23,26 @@ from hpgcn.store.schema import (
 )
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create
+
+
+def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write the whole graph, in its ORIGINAL order, to a file (.h5), which `hpgcn.load` reads.
+
+    Parameters
+    ----------
+    graph : hpgcn.Graph or hpgcn.store.StoredGraph
+    path : str or path-like
+    overwrite : bool
+        Replace an existing file.
+
+    Raises
+    ------
+    DataError
+        The graph has only some of its rows.
+    OutputError, StorageError
+        The file exists and `overwrite` is false, or it cannot be created; the disk is full.
+    """
+    write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
 
 def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None):

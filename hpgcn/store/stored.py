@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs import consistency
-from hpgcn.graphs.conversions import Conversions
 from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import Partition, halves
 from hpgcn.graphs.validation import SPLIT
@@ -35,7 +35,7 @@ DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
          *(f"degree/{name}" for name in DEGREES))
 
 
-class StoredGraph(Conversions):
+class StoredGraph(GraphSource):
     """A graph in a file: header at once, rows as they are asked for. Picklable; a context manager.
 
     Whatever reads validates what it reads; it raises DataError and StorageError as hpgcn.store
@@ -192,6 +192,10 @@ class StoredGraph(Conversions):
             if not graph.of_split(split).masks["train"].any():
                 raise self.reader.error(f"{mask_name('train', split)} is empty")
         return graph
+
+    def in_original_order(self) -> Graph:
+        """Return all rows, read once and kept, in their ORIGINAL order."""
+        return self._whole.in_original_order()
 
     def check_whole(self, slabs: Sequence[Graph]) -> None:
         """Refuse degrees, loops and a symmetry that are not what the entries of all slabs say."""

@@ -90,7 +90,7 @@ TWO = "- file_name: edges.csv\n- file_name: more.csv\n"
 
 @pytest.mark.parametrize("changes, message", [
     ({"meta": META.replace("- file_name: edges.csv\n", TWO)},
-     r"2 tables in edge_data, expected one type .*hpgcn\.Graph\.from_dgl.*to_homogeneous"),
+     r"2 tables in edge_data, expected one type .*hpgcn\.from_dgl.*to_homogeneous"),
     ({"meta": "edge_data:\n- file_name: edges.csv\n"}, "no list node_data"),
     ({"meta": META.replace("edges.csv", "../edges.csv")}, "edge_data without file_name"),
     ({"meta": META + "x: 1\n"}, "meta.yaml: line 6: 'x: 1', expected `key: value` of dataset_name"),

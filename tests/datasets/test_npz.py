@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from inputs import put, refused, rows
 
+import hpgcn
 from hpgcn.datasets.convert import read
 from hpgcn.store import load
 
@@ -142,7 +143,7 @@ def test_heterophilous_sets_are_read_whole(tmp_path, turned):
     for key, mask in graph.masks.items():
         np.testing.assert_array_equal(mask, arrays[f"{key}_masks"].T)
 
-    graph.save(tmp_path / "g.h5")
+    hpgcn.save(graph, tmp_path / "g.h5")
     with load(tmp_path / "g.h5") as stored:
         for split in range(10):
             masks = stored.slab(0, 40, split).masks

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from inputs import put, refused
 
+import hpgcn
 from hpgcn.datasets.convert import read
 from hpgcn.errors import DataError, DataWarning, MissingError, UsageError
-from hpgcn.graphs.graph import Graph
 
 torch = pytest.importorskip("torch")
 pyg = pytest.importorskip("torch_geometric.data")
@@ -62,7 +62,7 @@ def test_as_from_pyg(tmp_path, save, more):
     path = tmp_path / "data.pt"
     save(path, data(**more))
     with warnings.catch_warnings(action="ignore", category=DataWarning):
-        expected = Graph.from_pyg(data(**more))
+        expected = hpgcn.from_pyg(data(**more))
     graph, notes = read(path)
     assert graph.checksum() == expected.checksum()
     assert graph.header.num_splits == expected.header.num_splits

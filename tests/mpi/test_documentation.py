@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from graphs import make
 
+import hpgcn
+
 pytestmark = [pytest.mark.mpi, pytest.mark.long]
 
 
@@ -18,7 +20,7 @@ def examples(page):
 def test_examples_of_propagation(comm, example, tmp_path, capsys):
     path = comm.bcast(str(tmp_path / "cora.h5"))
     if comm.rank == 0:
-        make(n=40).save(path)
+        hpgcn.save(make(n=40), path)
     comm.barrier()
     exec(example.replace("cora.h5", path).replace("200", "400"), {})
     out = capsys.readouterr().out
@@ -34,7 +36,7 @@ def test_examples_of_torch_on_ranks(comm, example, tmp_path, capsys):
     pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
     path = comm.bcast(str(tmp_path / "cora.h5"))
     if comm.rank == 0:
-        make(n=90).save(path)
+        hpgcn.save(make(n=90), path)
     comm.barrier()
     example = example.replace("cora.h5", path)
     exec(example, {})

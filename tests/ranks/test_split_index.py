@@ -59,8 +59,8 @@ def test_in_a_partitioned_file(comm, graph, tmp_path):
 def test_auto_partitions_all_of_them(comm, graph, tmp_path):
     folder = comm.bcast(tmp_path)
     if comm.rank == 0:
-        graph.save(folder / "g.h5")
-        graph.of_split(SPLIT).save(folder / "alone.h5")
+        hpgcn.save(graph, folder / "g.h5")
+        hpgcn.save(graph.of_split(SPLIT), folder / "alone.h5")
     comm.barrier()
     settings = {"strategy": "vertex-cut"} if comm.size == 1 else {"strategy": "p2p"}
     alone = losses(folder / "alone.h5", comm, **settings)

@@ -82,7 +82,7 @@ def predict_pyg(graph: Graph | StoredGraph | str | os.PathLike[str],
             raise DataError(f"{header.name}: its edges have weights, which the layers of "
                             f"{trained.name} do not read; make it of weights of 1: "
                             "`hpgcn convert --unweighted`, or unweighted=True of "
-                            "Graph.from_scipy, from_pyg and the like")
+                            "Graph.from_scipy, hpgcn.from_pyg and the like")
     return predict(source, trained, comm, device=device)
 
 
