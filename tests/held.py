@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hpgcn.parallel.csr import Csr
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.planning.answers.candidates import count
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.grids.summa import Summa
@@ -65,7 +65,7 @@ def matrix_of(strategy):
             listed += [each.nonempty_rows for each in product.all_blocks()]
         else:
             listed += [each.nonempty_rows for row in product.blocks.values()
-                       for source, each in row.items() if source != OWN]
+                       for source, each in row.items() if source != LOCAL]
     if isinstance(strategy, DelayedVertexCut) and not strategy.whole:
         clones = strategy.clones
         listed += [clones.ghosts, clones.send_rows, strategy.sums[0].exchange.clones]

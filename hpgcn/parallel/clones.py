@@ -42,18 +42,18 @@ class CloneExchange(HaloExchange):
             rows = self.clones if up else self.send_rows
             return kernels.backend(Z).gather(Z, rows, self.channel.outgoing)
 
-    def send(self):
+    def launch(self):
         """Start what was filled."""
         with self.comm.clock("comm"):
             self._start(self.channel)
 
-    def arrived(self, what):
+    def received(self, what):
         """Yield (rank, its rows) in increasing order of ranks; then wait for all sends."""
-        return self._arrived(self.channel, what)
+        return self._received(self.channel, what)
 
     def landed(self, what):
         """Wait for all messages; return what came, (rows, f), by rank."""
-        for _ in self.arrived(what):
+        for _ in self.received(what):
             pass
         return self.channel.incoming
 
@@ -72,12 +72,12 @@ class WholeSum:
         """Replace the partial sums Z (m, f) by the totals, which are added in rank order."""
         exchange = self.exchange
         exchange.fill(Z, up=True)
-        exchange.send()
-        for rank, rows in exchange.arrived(what):
+        exchange.launch()
+        for rank, rows in exchange.received(what):
             with exchange.comm.clock("comm"):
                 kernels.backend(Z).scatter_add(rows, exchange.returned[rank], Z)
         exchange.fill(Z, up=False)
-        exchange.send()
+        exchange.launch()
         Z[exchange.clones] = exchange.landed(what)
 
     def settle(self):
@@ -147,7 +147,7 @@ class DelayedSum:
         up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add
         if rounds:
-            for rank, rows in up.arrived(what):
+            for rank, rows in up.received(what):
                 with self.comm.clock("comm"):
                     scatter_add(rows, up.returned[rank], Z)
         up.fill(Z, up=True)  # once the last message has left, before anything is added to clones
@@ -158,8 +158,8 @@ class DelayedSum:
         if rounds:
             totals = down.fill(Z, up=False)
             totals -= up.channel.incoming
-            down.send()
-        up.send()
+            down.launch()
+        up.launch()
         self.step += 1
 
     def settle(self):

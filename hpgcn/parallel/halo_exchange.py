@@ -18,7 +18,7 @@ from hpgcn import kernels
 from hpgcn.comm import collectives
 from hpgcn.comm.staging import RECEIVE, SEND, Leg, Messages, Pinned
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.runtime import faults
 from hpgcn.runtime.device import address
 
@@ -112,7 +112,7 @@ class Exchange:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
-    def _arrived(self, channel, what):
+    def _received(self, channel, what):
         """Yield (source, its rows) in increasing order of source; then wait for all sends."""
         for source in channel.pieces:
             self._wait_for(channel, source, what)
@@ -224,44 +224,51 @@ class HaloExchange(Exchange):
             kernels.backend(H).gather(H, self.send_rows, self.channel.outgoing)
             self._start(self.channel)
 
-    def arrivals(self, wanted, what):
-        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
-        if OWN in wanted:
-            yield OWN, self.H
-        yield from self._arrived(self.channel, what)  # all of them are wanted
+    def received_rows(self, wanted, what):
+        """Yield (LOCAL, own rows), then (source, its rows) in increasing order of those wanted."""
+        if LOCAL in wanted:
+            yield LOCAL, self.H
+        yield from self._received(self.channel, what)  # all of them are wanted
 
-    def slots(self, out, what):
-        """Yield (source, room for the partial sums of its rows), send these, then yield (OWN, out).
+    def partial_sums(self, out, what):
+        """Return (source, buffer for partial sums of its rows) of each, then (LOCAL, out)."""
+        return [*self.send_buffers(out.shape[1]), (LOCAL, out)]
 
-        What returns is added to `out` in the order of ranks.
-        """
-        yield from self.rooms_for(out.shape[1])
-        self.send()
-        yield OWN, out
-
-        scatter_add = kernels.backend(out).scatter_add
-        for numbers, rows in self.returning(what):
-            with self.comm.clock("comm"):
-                scatter_add(rows, numbers, out)
-
-    def rooms_for(self, width):
-        """Yield (source, room for what goes back to it), of so many columns."""
+    def send_buffers(self, width):
+        """Return (source, buffer (rows, width) for what goes back to it) of each source."""
         self.filling = self._channel(width, adjoint=True)
-        return self.rooms(self.filling)
+        buffers = self.by_source(self.filling.outgoing)
+        self.unsent = {source for source, _ in buffers}
+        if not self.unsent:
+            self._start_filled()
+        return buffers
 
-    def send(self):
-        """Send what was put into the rooms."""
+    def send(self, target):
+        """Send the buffer of a source; messages start together, with the last one."""
+        if target != LOCAL:
+            self.unsent.remove(target)
+            if not self.unsent:
+                self._start_filled()
+
+    def _start_filled(self):
         with self.comm.clock("comm"):
             self._start(self.filling)
         self.channel = self.filling
 
-    def returning(self, what):
+    def finish(self, out, what):
+        """Add to `out` what returns, in the order of ranks."""
+        scatter_add = kernels.backend(out).scatter_add
+        for numbers, rows in self.received_sums(what):
+            with self.comm.clock("comm"):
+                scatter_add(rows, numbers, out)
+
+    def received_sums(self, what):
         """Yield (numbers of own rows, what has come back of them) in the order of ranks."""
-        for destination, rows in self._arrived(self.channel, what):
+        for destination, rows in self._received(self.channel, what):
             yield self.returned[destination], rows
 
     @property
-    def apart(self):
+    def message_transfer(self):
         """See `Transfer`."""
         return self
 
@@ -270,11 +277,11 @@ class HaloExchange(Exchange):
         """See `Transfer`."""
         return self.plan.sources.tolist()
 
-    def rooms(self, channel):
-        """Yield (source, room for the partial sums of its rows)."""
+    def by_source(self, ghosts):
+        """Return (source, its rows) of an array of ghosts, (g, f)."""
         cuts = self.plan.recv_offsets
-        for source in self.plan.sources.tolist():
-            yield source, channel.outgoing[cuts[source]:cuts[source + 1]]
+        return [(source, ghosts[cuts[source]:cuts[source + 1]])
+                for source in self.plan.sources.tolist()]
 
     @cached_property
     def returned(self):

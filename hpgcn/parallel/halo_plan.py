@@ -93,7 +93,7 @@ class HaloPlanSizes:
         return HaloPlanSizes.of(read, part)  # row p: the columns that p reads, each once
 
     @property
-    def apart(self):
+    def message_transfer(self):
         """Of the transfer with messages of its own: these."""
         return self
 

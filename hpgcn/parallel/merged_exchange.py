@@ -16,7 +16,7 @@ from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_exchange import Exchange, HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes
-from hpgcn.parallel.transfers import OWN, Transfer
+from hpgcn.parallel.transfers import LOCAL, Transfer
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class MergedSizes:
         return self.own.buffer_rows
 
     @property
-    def apart(self):
+    def message_transfer(self):
         """Of the half with messages of its own."""
         return self.own
 
@@ -80,13 +80,13 @@ class MergedExchange(Exchange):
             self._start(self.filling)
         self.channel = self.filling
 
-    def landed(self, source, what):
+    def wait_for(self, source, what):
         """Wait for the message of a rank, which sends one."""
         self._wait_for(self.channel, source, what)
 
-    def finish(self, what):
-        """Yield ranks in increasing order as their messages are there; then wait for all sends."""
-        for source, _ in self._arrived(self.channel, what):
+    def received_from(self, what):
+        """Yield ranks in increasing order as their messages arrive; then wait for all sends."""
+        for source, _ in self._received(self.channel, what):
             yield source
 
 
@@ -138,35 +138,41 @@ class Half(Transfer):
             for q, place in self.rows.items():
                 gather(H, self.send_rows[q], outgoing[place])
 
-    def arrivals(self, wanted, what):
-        """Yield (OWN, own rows), then (source, its rows) in increasing order of those wanted."""
-        if OWN in wanted:
-            yield OWN, self.H
+    def received_rows(self, wanted, what):
+        """Yield (LOCAL, own rows), then (source, its rows) in increasing order of those wanted."""
+        if LOCAL in wanted:
+            yield LOCAL, self.H
         for source, place in self.ghosts.items():
             if source in wanted:
-                self.exchange.landed(source, what)
+                self.exchange.wait_for(source, what)
                 yield source, self.exchange.channel.incoming[place]
 
-    def slots(self, out, what):
-        """Yield (rank, room for partial sums of its rows), send all, then yield (OWN, out).
-
-        What others send is added to `out` in the order of ranks.
-        """
+    def partial_sums(self, out, what):
+        """Return (rank, buffer for partial sums of its rows) of each, then (LOCAL, out)."""
         outgoing = self.exchange.begin(out.shape[1], not self.adjoint).outgoing
-        for q, place in self.ghosts.items():
-            yield q, outgoing[place]
-        self.exchange.launch()
-        yield OWN, out
+        self.unsent = set(self.ghosts)
+        if not self.unsent:
+            self.exchange.launch()
+        return [*((q, outgoing[place]) for q, place in self.ghosts.items()), (LOCAL, out)]
 
+    def send(self, target):
+        """Send the sums of a rank's rows; messages start together, with the last one."""
+        if target != LOCAL:
+            self.unsent.remove(target)
+            if not self.unsent:
+                self.exchange.launch()
+
+    def finish(self, out, what):
+        """Add to `out` what others send, in the order of ranks."""
         scatter_add = kernels.backend(out).scatter_add
         incoming = self.exchange.channel.incoming
-        for source in self.exchange.finish(what):
+        for source in self.exchange.received_from(what):
             if source in self.rows:
                 with self.comm.clock("comm"):
                     scatter_add(incoming[self.rows[source]], self.send_rows[source], out)
 
     @cached_property
-    def apart(self):
+    def message_transfer(self):
         """See `Transfer`; of the two halves one takes the buffers that they share."""
         buffers = self.buffers
         if self.adjoint:
@@ -176,5 +182,5 @@ class Half(Transfer):
     def close(self):
         """Free the requests; afterwards neither half can be used."""
         self.exchange.close()
-        if "apart" in vars(self):
-            self.apart.close()
+        if "message_transfer" in vars(self):
+            self.message_transfer.close()

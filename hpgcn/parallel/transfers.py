@@ -1,18 +1,30 @@
 """How rows travel between owners and those who multiply by them: broadcast, gathered, or staying.
 
-A transfer has two directions, each the transpose of the other. Pulled, rows of H come from their
-owners to those who read them; pushed, partial sums go from those who formed them to their owners,
-who add them:
+A transfer has two directions, each the transpose of the other. A pull brings rows of H from their
+owners to the ranks that read them:
 
-    pull.start(H, what), then `for source, rows in pull.arrivals(wanted, what)`
-    `for target, Z in push.slots(out, what)`: Z is to be filled, and sent; then `out` is complete
+    pull.start(H, what)
+    for source, rows in pull.received_rows(wanted, what):
+        multiply by rows
 
-Sources and targets are numbers that blocks of A are kept under; the rank's own rows are OWN. `adds`
-says that a push adds to what the rank has formed itself, `pending` that messages are under way,
-which `progress` lets move; `nbytes` are those of the buffers, which the two transfers of a product
-share, and `reserve` makes for rows of some width. Beside each transfer stands its plan: what all
-ranks send, (bytes, messages) of each call, and `buffer_rows`; pure, by rank in the shape of its
-grid. hpgcn.parallel.halo_exchange has the transfer of single rows to those who read them.
+A push brings partial sums to the owners of their rows, who add them:
+
+    for target, Z in push.partial_sums(out, what):
+        fill Z
+        push.send(target)
+    push.finish(out, what)                              now `out` is complete
+
+Sources and targets are numbers that blocks of A are kept under; the rank's own rows are LOCAL.
+Beside these methods a transfer has
+
+    adds        whether a push adds to what the rank has formed itself
+    pending     whether messages are under way, which `progress` lets move
+    reserve     makes the buffers for rows of a width
+    nbytes      bytes of the buffers, which the two transfers of a product share
+
+Beside each transfer stands its plan: what all ranks send, (bytes, messages) of each call, and
+`buffer_rows`; pure, by rank in the shape of its grid. hpgcn.parallel.halo_exchange has the transfer
+of single rows to those who read them.
 """
 from __future__ import annotations
 
@@ -24,7 +36,7 @@ import numpy as np
 from hpgcn.parallel.counts import reduce_scatter, replicate
 from hpgcn.parallel.layout import split
 
-OWN = -1
+LOCAL = -1
 
 
 class Transfer:
@@ -40,7 +52,7 @@ class Transfer:
         return self.workspace.nbytes if self.workspace else 0
 
     @property
-    def apart(self):
+    def message_transfer(self):
         """The transfer with messages of its own: itself, unless it shares them with another."""
         return self
 
@@ -60,14 +72,20 @@ class OwnRows(Transfer):
         """Take the rows that will be read."""
         self.H = H
 
-    def arrivals(self, wanted, what):
+    def received_rows(self, wanted, what):
         """Yield the own rows."""
         for source in wanted:
             yield source, self.H
 
-    def slots(self, out, what):
-        """Yield the own rows of the result."""
-        yield OWN, out
+    def partial_sums(self, out, what):
+        """Return the own rows of the result."""
+        return [(LOCAL, out)]
+
+    def send(self, target):
+        """Nothing leaves."""
+
+    def finish(self, out, what):
+        """Nothing arrives."""
 
     def progress(self):
         """Nothing is under way."""
@@ -131,7 +149,7 @@ class StagedRows(Transfer):
             handle = self.comm.start_bcast(rows, self.first + stage, "aggregation")
             self.under_way.append((stage, buffer, rows, handle))
 
-    def arrivals(self, wanted, what):
+    def received_rows(self, wanted, what):
         """Yield (stage, its rows): the own at once, the others in order, the next on its way."""
         if self.own is not None:
             yield self.own, self.H
@@ -143,24 +161,36 @@ class StagedRows(Transfer):
                 self.free.append(buffer)
             self._broadcast()
 
-    def slots(self, out, what):
-        """Yield (stage, partial sum to be formed): it is reduced while the next is formed."""
+    def partial_sums(self, out, what):
+        """Yield (stage, array for its partial sums) as soon as a buffer is free.
+
+        One is reduced while the next is formed.
+        """
         self.free = self._buffers()
         if self.own is None:
             out[:] = 0
         for stage, rows in enumerate(self.heights):
-            while stage != self.own and not self.free:
-                self._finish(what)
-            buffer = None if stage == self.own else self.free.pop()
-            partial = out if buffer is None else self._rows_of(buffer, rows, out.shape[1],
-                                                                       out.dtype)
+            buffer, partial = None, out
+            if stage != self.own:
+                while not self.free:
+                    self._wait_for_oldest(what)
+                buffer = self.free.pop()
+                partial = self._rows_of(buffer, rows, out.shape[1], out.dtype)
+            self.formed = buffer, partial
             yield stage, partial
-            handle = self.comm.start_reduce(partial, None, self.first + stage, "aggregation")
-            self.under_way.append((stage, buffer, partial, handle))
-        while self.under_way:
-            self._finish(what)
 
-    def _finish(self, what):
+    def send(self, target):
+        """Start the reduction of the partial sums that were yielded last, of stage `target`."""
+        buffer, partial = self.formed
+        handle = self.comm.start_reduce(partial, None, self.first + target, "aggregation")
+        self.under_way.append((target, buffer, partial, handle))
+
+    def finish(self, out, what):
+        """Wait for all reductions; that of the own stage has completed `out`."""
+        while self.under_way:
+            self._wait_for_oldest(what)
+
+    def _wait_for_oldest(self, what):
         """Wait for the oldest reduction, and free its buffer."""
         stage, buffer, _, handle = self.under_way.popleft()
         handle.wait(f"the sum of block {self.first + stage} in {what}")
@@ -209,20 +239,32 @@ class GatheredRows(Transfer):
         handle.wait(f"the rows of a big block in {what}")
         self.inner.start(whole, what)
 
-    def arrivals(self, wanted, what):
+    def received_rows(self, wanted, what):
         """Yield as `inner` does."""
-        yield from self.inner.arrivals(wanted, what)
+        yield from self.inner.received_rows(wanted, what)
 
-    def slots(self, out, what):
-        """Yield as `inner` does, then add up the big block over those who own its pieces."""
+    def partial_sums(self, out, what):
+        """Return the partial sums of the big block, as `inner` does."""
+        return self.inner.partial_sums(self._big_block(out), what)
+
+    def send(self, target):
+        """Send as `inner` does."""
+        self.inner.send(target)
+
+    def finish(self, out, what):
+        """Complete the big block, then add it up over those who own its pieces."""
+        partial = self._big_block(out)
+        self.inner.finish(partial, what)
+        work = self.workspace.flat_as("whole", (self.comm.size - 1) * out.size, out.dtype)
+        counts = self.heights * out.shape[1]
+        handle = self.comm.start_reduce_scatter(partial, out, counts, "aggregation", work=work)
+        handle.wait(f"the sum over replicas in {what}")
+
+    def _big_block(self, out):
+        """Return the array in which this rank forms the big block that `out` is a piece of."""
         width = out.shape[1]
         partial = self.workspace.flat_as("partial", self.rows * width, out.dtype)
-        partial = partial.reshape(self.rows, width)
-        yield from self.inner.slots(partial, what)
-        work = self.workspace.flat_as("whole", (self.comm.size - 1) * out.size, out.dtype)
-        handle = self.comm.start_reduce_scatter(partial, out, self.heights * width, "aggregation",
-                                                work=work)
-        handle.wait(f"the sum over replicas in {what}")
+        return partial.reshape(self.rows, width)
 
     def progress(self):
         self.inner.progress()

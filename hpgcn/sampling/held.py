@@ -15,7 +15,7 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.layout import RowPartition
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.sampling import cutting
 
 
@@ -76,13 +76,13 @@ class Held:
         found = {}
         for target, sources in self.strategy.product.blocks.items():
             first, last = _run(target, shape[0], push)
-            if target != OWN and first == last:
+            if target != LOCAL and first == last:
                 continue
             cursor = pointers[first:last].copy()
             row = found[target] = {}
-            for source in sorted(sources, key=lambda each: (each != OWN, each)):
+            for source in sorted(sources, key=lambda each: (each != LOCAL, each)):
                 low, high = _run(source, shape[1], pull)
-                if source != OWN and low == high:
+                if source != LOCAL and low == high:
                     continue
                 block = cutting.take_block(pointers, columns, values, cursor, first, low, high)
                 row[source] = Csr(*map(device.put, block), high - low, device)
@@ -91,7 +91,7 @@ class Held:
 
 def _run(number, own, plan):
     """First and last row, or column, of a target, or a source."""
-    if number == OWN:
+    if number == LOCAL:
         return 0, own
     if number < 0:  # all others together
         return own, own + plan.ghosts.size

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, NonzeroPlan, NonzeroStrategy, sent_to
 from hpgcn.strategies.plan import Operand
@@ -133,12 +133,12 @@ class Cover(NonzeroStrategy):
         exchange = MergedExchange(pull, push, comm, buffers[0])
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
-        blocks = {q: {OWN: Csr.of(rows, comm.device)}
+        blocks = {q: {LOCAL: Csr.of(rows, comm.device)}
                   for q, rows in ghosts_of(push, matrix[m:, :m_in])}
-        blocks[OWN] = {OWN: Csr.of(matrix[:m, :m_in], comm.device)}
+        blocks[LOCAL] = {LOCAL: Csr.of(matrix[:m, :m_in], comm.device)}
         by_column = matrix[:m, m_in:].T.tocsr()
         for q, columns in ghosts_of(pull, by_column):
-            blocks[OWN][q] = Csr.of(columns.T.tocsr(), comm.device)
+            blocks[LOCAL][q] = Csr.of(columns.T.tocsr(), comm.device)
         return RowProduct(blocks, *exchange.halves, m)
 
     def transfers_of(self, pull, push):
@@ -148,10 +148,10 @@ class Cover(NonzeroStrategy):
     @staticmethod
     def matrix_of(product):
         """See `NonzeroStrategy`."""
-        own = [block.to_scipy() for block in product.blocks[OWN].values()]
+        own = [block.to_scipy() for block in product.blocks[LOCAL].values()]
         parts = [sp.hstack(own, format="csr")]
         for q in product.push.plan.sources.tolist():
-            rows = product.blocks[q][OWN].to_scipy()
+            rows = product.blocks[q][LOCAL].to_scipy()
             rows.resize(rows.shape[0], parts[0].shape[1])
             parts.append(rows)
         return sp.vstack(parts, format="csr")

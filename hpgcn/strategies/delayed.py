@@ -40,7 +40,7 @@ from hpgcn.parallel.clones import CloneExchange, DelayedSum, WholeSum, deal, wit
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.parallel.transfers import OWN, OwnRows
+from hpgcn.parallel.transfers import LOCAL, OwnRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
 from hpgcn.strategies.p2p import halo_plan, local_numbers
@@ -196,7 +196,7 @@ class DelayedVertexCut(RowStrategy):
         copies = rows.num_rows + ghosts.size
         matrix = sp.csr_array((values, places), shape=(copies, copies))
         del i, j, values, places
-        product = RowProduct({OWN: {OWN: Csr.of(matrix, comm.device)}}, OwnRows(), OwnRows(),
+        product = RowProduct({LOCAL: {LOCAL: Csr.of(matrix, comm.device)}}, OwnRows(), OwnRows(),
                              copies)
         layout = BlockLayout(run_offsets(comm.allgather(copies)), 1, comm.rank)
         strategy = cls(arrangement, layout, comm, product, halo_plan(rows, ghosts, comm),

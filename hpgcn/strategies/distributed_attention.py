@@ -21,7 +21,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.transfers import OWN, tiles_of
+from hpgcn.parallel.transfers import LOCAL, tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.strategy import product_name
 
@@ -189,7 +189,8 @@ class RowAttention(Attention):
         super().__init__(strategy.comm.device, strategy.comm.clock, heads)
         self.strategy = strategy
         self.blocks = strategy.product.blocks
-        self.pull, self.push = strategy.product.pull.apart, strategy.product.push.apart
+        ends = strategy.product.pull, strategy.product.push
+        self.pull, self.push = (end.message_transfer for end in ends)
         self.constant = None  # rows of others by source, maybe none, where they never change
         self.work = Workspace(strategy.dtype, self.device)  # of what is formed for others
         self.ghosts = {}  # (x, r) by source, of the last step
@@ -213,16 +214,17 @@ class RowAttention(Attention):
         """Exchange vertex numbers, (m,) int64, as rows of floats that hold the same bits."""
         if not transfer.adds:
             return {}
+        what = "exchange of vertex numbers"
         dtype = self.strategy.dtype
         xp = self.device.xp
         rows = xp.ascontiguousarray(own).view(dtype).reshape(own.size, 8 // dtype.itemsize)
         return {source: xp.ascontiguousarray(part).view(np.int64).ravel().copy()
-                for source, part in self._arrivals(transfer, rows, "exchange of vertex numbers")}
+                for source, part in self._received_rows(transfer, rows, what)}
 
-    def _arrivals(self, transfer, rows, what):
+    def _received_rows(self, transfer, rows, what):
         """Yield (source, its rows) of all others: they lie in buffers."""
         transfer.start(rows, what)
-        for source, part in transfer.arrivals(transfer.sources, what):
+        for source, part in transfer.received_rows(transfer.sources, what):
             if part is not rows:
                 yield source, part
 
@@ -235,7 +237,7 @@ class RowAttention(Attention):
         self.constant = self.strategy.kept_rows = {}
         for first in range(0, X.shape[1], width):
             part = device.xp.ascontiguousarray(X[:, first:first + width])
-            for source, rows in self._arrivals(self.pull, part, "exchange of features"):
+            for source, rows in self._received_rows(self.pull, part, "exchange of features"):
                 if source not in self.constant:
                     self.constant[source] = device.empty((len(rows), X.shape[1]), X.dtype)
                 self.constant[source][:, first:first + width] = rows
@@ -244,33 +246,33 @@ class RowAttention(Attention):
         """See `Attention`."""
         what = product_name(self.clock)
         self.ghosts = {}
-        far = {target: part.copy() for target, part in self._arrivals(self.push, l, what)}
+        far = {target: part.copy() for target, part in self._received_rows(self.push, l, what)}
         if self.constant is None:
             self.pull.start(rows[0], what)
         if self.push.adds:  # 1. for others first, with what has arrived by then
             width = sum(each.shape[1] for each in state if each is not None)
-            for target, room in self.push.rooms_for(width):
+            for target, buffer in self.push.send_buffers(width):
                 part = [each if each is None else self.work.take(
-                    f"partial {place}", len(room), each.shape[1])
+                    f"partial {place}", len(buffer), each.shape[1])
                     for place, each in enumerate(state)]
                 blocks = self._rows(target, rows, spread, W, what, keep=part[2] is not None)
                 self._attend(target, blocks, rows, far[target], part, self.others.get(target),
                              drawn)
-                pack(part, room)
-            self.push.send()
-        blocks = self._rows(OWN, rows, spread, W, what, keep=state[2] is not None)
-        self._attend(OWN, blocks, rows, l, state, self.heads.vertex_out, drawn)
+                pack(part, buffer)
+                self.push.send(target)
+        blocks = self._rows(LOCAL, rows, spread, W, what, keep=state[2] is not None)
+        self._attend(LOCAL, blocks, rows, l, state, self.heads.vertex_out, drawn)
         if self.push.adds:  # 2. what returns, in the order of ranks
-            for numbers, room in self.push.returning(what):
+            for numbers, sums in self.push.received_sums(what):
                 with self.clock("comm"):
-                    self._merge(state, numbers, room)
+                    self._merge(state, numbers, sums)
 
-    def _attend(self, target, arrivals, own, l, state, vertex, drawn):  # noqa: E741
+    def _attend(self, target, blocks, own, l, state, vertex, drawn):  # noqa: E741
         """Take all blocks of a target into its state."""
         out, lse, above, share = state
         attend = kernels.backend(out).attend
         accumulate = False
-        for source, x, r in arrivals:
+        for source, x, r in blocks:
             block = self.blocks[target][source]
             neighbour = self.heads.vertex_in if x is own[0] else self.numbers.get(source)
             for lo, hi, indptr, _ in tiles_of(block, self.pull, self.push):
@@ -284,13 +286,13 @@ class RowAttention(Attention):
     def _rows(self, target, rows, spread, W, what, *, keep):
         """Yield (source, x, r): own rows, others' as they come."""
         wanted = self.blocks[target]
-        mine = target == OWN
+        mine = target == LOCAL
         if self.constant is not None:
-            arrivals = self._constant(wanted, rows[0], W)
+            received = self._constant(wanted, rows[0], W)
         else:
-            arrivals = arrivals_of(self.pull, wanted, rows[0], mine, what)
+            received = received_rows_of(self.pull, wanted, rows[0], mine, what)
         keep = keep and self.returns
-        for source, x in arrivals:
+        for source, x in received:
             if x is rows[0]:
                 yield source, *rows
                 continue
@@ -317,9 +319,9 @@ class RowAttention(Attention):
                     x = kernels.backend(X).matmul(X, W)
                 yield source, x
 
-    def _merge(self, state, numbers, room):
+    def _merge(self, state, numbers, sums):
         """Take partial results of own rows into their state."""
-        parts = unpack(room, [each if each is None else each.shape[1] for each in state],
+        parts = unpack(sums, [each if each is None else each.shape[1] for each in state],
                        self.device.xp)
         rows = [each if each is None else each[numbers] for each in state]
         out, lse, above, share = rows
@@ -333,20 +335,21 @@ class RowAttention(Attention):
         """See `Attention`."""
         what = product_name(self.clock)
         back = self.strategy.attention_back
-        blocks, pull, push = back.blocks, back.pull.apart, back.push.apart
+        blocks = back.blocks
+        pull, push = back.pull.message_transfer, back.push.message_transfer
         dx, dr = gradients
         packed = None
         if push.adds:
             packed = self.work.take("returned", self.rows_in, dx.shape[1] + dr.shape[1])
         pull.start(pulled, what)
-        for target, Z in push.slots(packed, what):
+        for target, Z in push.partial_sums(packed, what):
             mine = Z is packed
             x, r = rows if mine else self.ghosts[target]
             to = gradients if mine else [self.work.take(f"to {name}", *each.shape)
                                          for name, each in (("x", x), ("r", r))]
             neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
             accumulate = False
-            for source, P in arrivals_of(pull, blocks[target], pulled, mine, what):
+            for source, P in received_rows_of(pull, blocks[target], pulled, mine, what):
                 vertex = self.heads.vertex_out if P is pulled else self.others.get(source)
                 block = blocks[target][source]
                 for lo, hi, indptr, _ in tiles_of(block, pull, push):
@@ -358,34 +361,36 @@ class RowAttention(Attention):
                 accumulate = True
             if Z is not None:
                 pack(to, Z)
+            push.send(target)
+        push.finish(packed, what)
         if packed is not None:
             for each, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
                 each[:] = part
         self.ghosts = {}
 
 
-def arrivals_of(pull, wanted, own, mine, what):
+def received_rows_of(pull, wanted, own, mine, what):
     """Return (source, its rows) of all that are wanted for own rows (`mine`) or for others'."""
     if mine or len(wanted) > 1:
-        return pull.arrivals(wanted, what)
+        return pull.received_rows(wanted, what)
     return [(source, own) for source in wanted]  # own rows alone: nothing need arrive
 
 
-def pack(arrays, room):
-    """Lay arrays of as many rows side by side in `room`, None aside."""
+def pack(arrays, packed):
+    """Lay arrays of as many rows side by side in `packed`, None aside."""
     first = 0
     for array in arrays:
         if array is not None:
-            room[:, first:first + array.shape[1]] = array
+            packed[:, first:first + array.shape[1]] = array
             first += array.shape[1]
 
 
-def unpack(room, widths, xp):
+def unpack(packed, widths, xp):
     """Cut rows into arrays of these widths, None for None; in C order if `xp` is given."""
     parts = []
     first = 0
     for width in widths:
-        part = None if width is None else room[:, first:first + width]
+        part = None if width is None else packed[:, first:first + width]
         parts.append(xp.ascontiguousarray(part) if xp and part is not None else part)
         first += width or 0
     return parts

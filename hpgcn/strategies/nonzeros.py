@@ -126,7 +126,7 @@ class NonzeroPlan(RowPlan):
     def attention_calls(self, product, itemsize, pull, push):
         """See `RowPlan`; the backward takes the transposed blocks, even where A is symmetric."""
         ends = (self.left, self.right) if product.backward else (self.right, self.left)
-        pull, push = (end.apart for end in ends)
+        pull, push = (end.message_transfer for end in ends)
         yield from super().attention_calls(product, itemsize, pull, push)
 
     def lasting_bytes(self, product, itemsize):
@@ -134,10 +134,10 @@ class NonzeroPlan(RowPlan):
         kept = super().lasting_bytes(product, itemsize)
         if not product.heads or product.backward:
             return kept
-        others = self.left.apart
+        others = self.left.message_transfer
         partial = product.heads + 2 * (product.width + product.heads)
         kept = kept + others.received * (partial * itemsize + POINTER)
-        if self.left.apart is not self.left:  # messages of one kind have a buffer of their own
+        if others is not self.left:  # messages of one kind have a buffer of their own
             kept = kept + others.buffer_rows * self.columns(product) * itemsize
         if self.symmetric and (self.pattern.square or self.back):
             kept = kept + self.blocks(transposed=True).nbytes(itemsize)

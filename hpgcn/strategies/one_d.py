@@ -49,7 +49,7 @@ from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.transfers import OWN, dealt
+from hpgcn.parallel.transfers import LOCAL, dealt
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.plan import Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
@@ -186,7 +186,7 @@ class StagedStrategy(RowStrategy):
         with self.comm.collective_errors():
             columns = [rows_in[slice(*interval)] for interval in stages.intervals]
             blocks = {stage: Csr.of(block.select(kept, columns[stage]), block.device)
-                      for stage, block in self.product.blocks[OWN].items()}
+                      for stage, block in self.product.blocks[LOCAL].items()}
         layouts = self.layout.restricted(rows_in), self.layout.restricted(rows_out)
         return stages.product(blocks, *layouts)
 
@@ -235,7 +235,7 @@ class Stages:
                                           self.sums)
             push = transfers.GatheredRows(self._heights(layout), self.row, push, self.workspace,
                                           self.sums)
-        return RowProduct({OWN: blocks}, pull, push, layout.rows.num_rows)
+        return RowProduct({LOCAL: blocks}, pull, push, layout.rows.num_rows)
 
     def _heights(self, layout):
         """Rows of each piece of this rank's big block; (c,) int64."""

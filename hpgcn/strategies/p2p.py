@@ -24,7 +24,7 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
-from hpgcn.parallel.transfers import OWN, OwnRows, OwnRowsPlan
+from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
 
@@ -206,10 +206,10 @@ def with_ghosts(plan, values, comm):
     exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
-    arrivals = exchange.arrivals(plan.sources.tolist(), what)
-    arrived = [comm.device.get(part)[:, 0] for _, part in arrivals]
+    received = exchange.received_rows(plan.sources.tolist(), what)
+    ghosts = [comm.device.get(part)[:, 0] for _, part in received]
     exchange.close()
-    return np.concatenate([values, *arrived])
+    return np.concatenate([values, *ghosts])
 
 
 def local_numbers(indices, ghosts, rows):
@@ -229,11 +229,11 @@ def product_of(matrix, exchange):
     m = plan.layout.num_rows
     matrix.sort_indices()
     if not plan.ghosts.size:
-        return RowProduct({OWN: {OWN: Csr.of(matrix, device)}}, exchange, OwnRows(),
+        return RowProduct({LOCAL: {LOCAL: Csr.of(matrix, device)}}, exchange, OwnRows(),
                           matrix.shape[0])
-    blocks = {OWN: Csr.of(matrix[:, :m], device)}
+    blocks = {LOCAL: Csr.of(matrix[:, :m], device)}
     ghost = matrix[:, m:].tocsc()  # by column: cutting it is then cheap for any number of sources
     for source in plan.sources.tolist():
         columns = slice(*plan.recv_offsets[source:source + 2].tolist())
         blocks[source] = Csr.of(ghost[:, columns].tocsr(), device)
-    return RowProduct({OWN: blocks}, exchange, OwnRows(), matrix.shape[0])
+    return RowProduct({LOCAL: blocks}, exchange, OwnRows(), matrix.shape[0])

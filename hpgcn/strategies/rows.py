@@ -207,10 +207,13 @@ def multiply(comm, product, H, mask, out, unrounded=None):
         total = unrounded.take("sums", *out.shape)
     bits = None if push.adds else mask  # where sums are added later, only their total may be masked
 
-    pull.start(H, what)  # 1. rows that others read are on their way
-    for target, Z in push.slots(total, what):  # 2. what is formed here, for others first
+    # 1. send the rows that other ranks read
+    pull.start(H, what)
+
+    # 2. form partial sums, those of other ranks' rows first, out of own rows and those received
+    for target, Z in push.partial_sums(total, what):
         accumulate = False
-        for source, X in pull.arrivals(blocks[target], what):  # 3. own rows, others as they come
+        for source, X in pull.received_rows(blocks[target], what):
             block = blocks[target][source]
             for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
                 with clock("spmm"):
@@ -219,12 +222,18 @@ def multiply(comm, product, H, mask, out, unrounded=None):
             accumulate = True
         if not accumulate:
             Z[:] = 0
-    if bits is not mask:  # 4. partial sums of others were added as `slots` ended
+        push.send(target)
+
+    # 3. add the partial sums that other ranks have formed
+    push.finish(total, what)
+
+    # 4. mask the total, and round it as it is stored
+    if bits is not mask:
         with clock("spmm"):
             ops.apply_mask(total, mask)
     if total is not out:
         with clock("spmm"):
-            ops.convert(total, out)  # 5. rounded where it is stored
+            ops.convert(total, out)
     return out
 
 
@@ -308,5 +317,5 @@ class RowPlan(Plan):
 
     def sums_held(self, width, itemsize):
         """Bytes of sums of own rows that are rounded to 16 bits once they are complete, (P,)."""
-        apart = itemsize == HALF and self.num_ranks > 1
-        return self.rows() * width * sum_bytes(itemsize) * apart
+        rounded = itemsize == HALF and self.num_ranks > 1
+        return self.rows() * width * sum_bytes(itemsize) * rounded

@@ -16,13 +16,13 @@ import scipy.sparse as sp
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
 log = logging.getLogger("hpgcn")
-OTHERS = -2  # rows of all other ranks together, as a source and as a target
+REMOTE = -2  # rows of all other ranks together, as a source and as a target
 
 
 class VertexCutPlan(NonzeroPlan):
@@ -56,26 +56,25 @@ class VertexCutPlan(NonzeroPlan):
 
 
 class TogetherExchange(HaloExchange):
-    """A halo exchange that hands out the rows of all other ranks as one block, OTHERS."""
+    """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
 
-    def arrivals(self, wanted, what):
-        """Yield (OWN, own rows), then (OTHERS, all others) once they have arrived."""
-        if OWN in wanted:
-            yield OWN, self.H
-        for _ in self._arrived(self.channel, what):
+    def received_rows(self, wanted, what):
+        """Yield (LOCAL, own rows), then (REMOTE, all others) once they have arrived."""
+        if LOCAL in wanted:
+            yield LOCAL, self.H
+        for _ in self._received(self.channel, what):
             pass
-        if OTHERS in wanted:
-            yield OTHERS, self.channel.incoming
+        if REMOTE in wanted:
+            yield REMOTE, self.channel.incoming
 
     @property
     def sources(self):
         """See `Transfer`."""
-        return [OTHERS] * (self.plan.ghosts.size > 0)
+        return [REMOTE] * (self.plan.ghosts.size > 0)
 
-    def rooms(self, channel):
-        """Yield (OTHERS, room for all partial sums)."""
-        if self.plan.ghosts.size:
-            yield OTHERS, channel.outgoing
+    def by_source(self, ghosts):
+        """Return (REMOTE, all ghosts), if there are any."""
+        return [(source, ghosts) for source in self.sources]
 
 
 class VertexCut(NonzeroStrategy):
@@ -113,11 +112,11 @@ class VertexCut(NonzeroStrategy):
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
         blocks = {}
-        for target, rows in ((OTHERS, matrix[m:]), (OWN, matrix[:m])):
-            if target == OWN or push.ghosts.size:
-                blocks[target] = {OWN: Csr.of(rows[:, :m_in], comm.device)}
+        for target, rows in ((REMOTE, matrix[m:]), (LOCAL, matrix[:m])):
+            if target == LOCAL or push.ghosts.size:
+                blocks[target] = {LOCAL: Csr.of(rows[:, :m_in], comm.device)}
                 if pull.ghosts.size:
-                    blocks[target][OTHERS] = Csr.of(rows[:, m_in:], comm.device)
+                    blocks[target][REMOTE] = Csr.of(rows[:, m_in:], comm.device)
         return RowProduct(blocks, *transfers, m)
 
     def transfers_of(self, pull, push):
@@ -129,7 +128,7 @@ class VertexCut(NonzeroStrategy):
     def matrix_of(product):
         """See `NonzeroStrategy`."""
         rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
-                for target in (OWN, OTHERS) if target in product.blocks]
+                for target in (LOCAL, REMOTE) if target in product.blocks]
         return sp.vstack(rows, format="csr")
 
     @property

@@ -16,7 +16,7 @@ from hpgcn.comm import collectives, staging
 from hpgcn.kernels import backend
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import build_all
-from hpgcn.parallel.transfers import OWN
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.runtime.device import Cuda
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]
@@ -230,8 +230,8 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
         zero = gpu.put(np.zeros((1, width), dtype))  # overwrites what is on its way
         backend(mine).gather(zero, gpu.put(np.zeros(len(mine), np.int64)), mine)
         exchange.progress()
-        for source, rows in exchange.arrivals([OWN, *plan.sources.tolist()], "a test"):
-            if source == OWN:
+        for source, rows in exchange.received_rows([LOCAL, *plan.sources.tolist()], "a test"):
+            if source == LOCAL:
                 assert rows is mine
                 continue
             ghosts = plan.ghosts[plan.recv_offsets[source]:plan.recv_offsets[source + 1]]
@@ -243,10 +243,12 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
         partials = computed(gpu, sums).reshape(-1, width)
         total = own.copy()
         out = gpu.put(own.copy())
-        for source, room in exchange.slots(out, "a test"):
-            if source != OWN:
+        for source, buffer in exchange.partial_sums(out, "a test"):
+            if source != LOCAL:
                 rows = np.arange(*plan.recv_offsets[source:source + 2])
-                backend(partials).gather(partials, gpu.put(rows), room)
+                backend(partials).gather(partials, gpu.put(rows), buffer)
+            exchange.send(source)
+        exchange.finish(out, "a test")
         for source in plan.destinations.tolist():
             theirs = plans(comm.size, exchange is part)[source]
             sent = block(source, theirs.ghosts.size * width, dtype, 9 + turn).reshape(-1, width)

@@ -15,7 +15,7 @@ from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
-from hpgcn.parallel.transfers import OWN, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
+from hpgcn.parallel.transfers import LOCAL, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.answers import dry_run, report
 from hpgcn.planning.answers.options import Options
@@ -65,7 +65,7 @@ class Everybody(RowStrategy):
 def gathered(rows, layout_in, comm, workspace):
     """The product by some rows of A, (m, n), as one block."""
     pull = GatheredRows(np.diff(layout_in.offsets), comm, OwnRows(), workspace)
-    return RowProduct({OWN: {OWN: Csr.of(rows, comm.device)}}, pull, OwnRows(), rows.shape[0])
+    return RowProduct({LOCAL: {LOCAL: Csr.of(rows, comm.device)}}, pull, OwnRows(), rows.shape[0])
 
 
 class TwoHops(Layer):
