@@ -64,7 +64,7 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     all call this.
 
     The dict has "bench" (the command), "settings", "machine" and "limits" (`describe` and `limits`
-    of hpgcn.bench.host or hpgcn.bench.gpu; none in WITHOUT_LIMITS: those of an epoch would spoil
+    of hpgcn.bench.host or benchmarks.gpu; none in WITHOUT_LIMITS: those of an epoch would spoil
     its peak memory, kernels have theirs in the same turns), and what `measure` of the command's
     module adds: "rows", one dict each, and "absent" (peer: reason). Keys of numbers end in their
     unit; shares and ratios have none.
@@ -76,7 +76,7 @@ def run(command, *, graphs=None, widths=None, scale_down=1, repeats=5, threads=1
     settings = check(command, graphs, widths, scale_down, repeats, threads, seed, graph, ranks,
                      epochs, starved, reset)
     if command.startswith("cuda"):
-        from hpgcn.bench.gpu import Gpu as Device
+        from benchmarks.gpu import Gpu as Device
     else:
         from hpgcn.bench.host import Host as Device
     device = Device()

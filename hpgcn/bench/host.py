@@ -10,7 +10,7 @@ import llvmlite.binding
 import numpy as np
 from numba.core import config
 
-from hpgcn.bench import peers
+from benchmarks import peers
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted, tuning
@@ -32,7 +32,7 @@ MOVED = {"read": 1, "triad": 4}  # and lines that stores read first; a copy may 
 
 
 class Host:
-    """The processors that this process may use, with the methods of `hpgcn.bench.gpu.Gpu`."""
+    """The processors that this process may use, with the methods of `benchmarks.gpu.Gpu`."""
 
     xp = np
     kernels = trusted
@@ -110,7 +110,7 @@ class Host:
         return {**rates, "gemm_size": n}
 
     def product_peers(self, A, threads, absent):
-        """Return what multiplies by A on processors, besides us (hpgcn.bench.peers)."""
+        """Return what multiplies by A on processors, besides us (benchmarks.peers)."""
         return peers.products_on_cpu(A, threads, absent)
 
     def need(self, host_bytes, gpu_bytes, purpose):

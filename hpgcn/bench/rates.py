@@ -4,8 +4,8 @@ from itertools import product
 
 import numpy as np
 
-from hpgcn.bench.benchmark_graphs import Normalized, make
-from hpgcn.bench.kernel_cases import CASES, Arrays
+from benchmarks.benchmark_graphs import Normalized, make
+from benchmarks.kernel_cases import CASES, Arrays
 from hpgcn.config import Config
 from hpgcn.kernels.cpu import tuning
 from hpgcn.kernels.threads import num_threads

@@ -56,7 +56,7 @@ def accuracy(args):
         seeds=several.parse_numbers("--seeds", args.seeds), margin=args.margin,
         seconds=args.seconds, peer=args.peers and (args.peer_python or sys.executable))
     if files:
-        from hpgcn.report.accuracy_plot import picture
+        from benchmarks.accuracy_plot import picture
 
         atomic_write(files[0], json.dumps(report), overwrite=args.overwrite)
         atomic_write(files[1], picture(report), overwrite=args.overwrite)

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import numpy as np
 
-from hpgcn.bench import peers
+from benchmarks import peers
 from hpgcn.bench.host import Host
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import MissingError, UsageError, require

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.bench.benchmark_graphs import make, normalized
+from benchmarks.benchmark_graphs import make, normalized
 from hpgcn.bench.timing import OURS, in_turns
 from hpgcn.errors import require
 

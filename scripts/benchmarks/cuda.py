@@ -2,16 +2,16 @@
 
 from statistics import geometric_mean
 
-from hpgcn.bench import products, row_gathers
-from hpgcn.bench.products import MASKED
+from benchmarks import products, row_gathers
+from benchmarks.products import MASKED
 from hpgcn.bench.timing import OURS, TOLERANCE
 
 
 def measure(settings, gpu, limits):
     """Time SpMM, S-SpMM, gather and scatter_add.
 
-    Return "rows", "absent" as of hpgcn.bench.products, "ratios", "summary" of `compare`,
-    `summarise`, "copies" as the rows of hpgcn.bench.row_gathers.
+    Return "rows", "absent" as of benchmarks.products, "ratios", "summary" of `compare`,
+    `summarise`, "copies" as the rows of benchmarks.row_gathers.
     """
     report = products.measure(settings, gpu, limits)
     ratios = compare(report["rows"])

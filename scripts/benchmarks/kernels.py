@@ -3,19 +3,19 @@
 from contextlib import nullcontext
 from functools import partial
 
-from hpgcn.bench import starved
-from hpgcn.bench.benchmark_graphs import make, normalized
+from benchmarks import contended
+from benchmarks.benchmark_graphs import make, normalized
 from hpgcn.bench.host import MOVED
-from hpgcn.bench.kernel_cases import CASES, Arrays, bytes_of, numbers_of
+from benchmarks.kernel_cases import CASES, Arrays, bytes_of, numbers_of
 from hpgcn.bench.timing import in_turns
 
-GRAPH = "prod"  # of hpgcn.bench.benchmark_graphs: its vertices are the rows of all arrays
+GRAPH = "prod"  # of benchmarks.benchmark_graphs: its vertices are the rows of all arrays
 ARRAYS = 16  # of n rows, float32, at once: about
 PER_ENTRY = 80  # bytes of an entry: the matrix, and three arrays of all heads
 
 
 def measure(settings, host, limits):
-    """Time the kernels of hpgcn.bench.kernel_cases.CASES; UNTIMED there says which are not.
+    """Time the kernels of benchmarks.kernel_cases.CASES; UNTIMED there says which are not.
 
     "rows": kernel (and how it is called), width, bound (what is expected to take its time: memory
     or arithmetic), time_ms, median_ms, bytes (that must move, each row that is pulled once),
@@ -23,11 +23,11 @@ def measure(settings, host, limits):
     found in the cache again), share_of_traffic, memory_bytes_per_s, numbers_per_s (made or taken
     in; of matmul each is 2 f operations). The bandwidth is the higher one of a read and of a triad
     in the same turns as the kernel, the lines that stores read first counted, as they are in bytes.
-    Starved, those of hpgcn.bench.starved.compared, too.
+    Starved, those of benchmarks.contended.compared, too.
     """
     A = normalized(make(GRAPH, settings.scale_down, settings.seed))
     rows = []
-    with starved.stream(host) if settings.starved else nullcontext() as stream:
+    with contended.stream(host) if settings.starved else nullcontext() as stream:
         for width in settings.widths:
             size = 4 * ARRAYS * A.scale.size * width + PER_ENTRY * A.indices.size
             host.need(size, 0, f"kernels at width {width}")
@@ -54,7 +54,7 @@ def time_case(name, arrays, settings, host, stream):
            "share_of_traffic": share * traffic / moved, "memory_bytes_per_s": rate,
            "numbers_per_s": 1e3 * numbers_of(case, arrays) / timing["time_ms"]}
     if stream:
-        hard = starved.beside(stream, host, calls, settings.repeats, label)
+        hard = contended.beside(stream, host, calls, settings.repeats, label)
         left = host.memory_rates(hard, MOVED)["memory_bytes_per_s"]
-        row |= starved.compared(stream, timing["time_ms"], hard[name], left, moved)
+        row |= contended.compared(stream, timing["time_ms"], hard[name], left, moved)
     return row

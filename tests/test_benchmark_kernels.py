@@ -14,8 +14,8 @@ from commands import refused, succeed
 
 from hpgcn import bench
 from hpgcn.bench import host, kernels, starved, tables
-from hpgcn.bench.benchmark_graphs import Normalized
-from hpgcn.bench.kernel_cases import CASES, UNTIMED, Arrays, bytes_of, numbers_of
+from benchmarks.benchmark_graphs import Normalized
+from benchmarks.kernel_cases import CASES, UNTIMED, Arrays, bytes_of, numbers_of
 from hpgcn.errors import UsageError
 from hpgcn.kernels import reference
 from hpgcn.kernels.specs import SPECS
@@ -175,12 +175,12 @@ def test_starved(command, options, twice, monkeypatch):
 
 
 def test_the_copying_process_copies_when_asked_and_ends(twice):
-    with starved.stream(twice()) as stream:
-        assert stream.state[starved.MOVED] == 0
+    with contended.stream(twice()) as stream:
+        assert stream.state[contended.MOVED] == 0
         with stream.running():
-            begin = stream.state[starved.MOVED]
+            begin = stream.state[contended.MOVED]
             deadline = time.monotonic() + 60
-            while stream.state[starved.MOVED] <= begin and time.monotonic() < deadline:
+            while stream.state[contended.MOVED] <= begin and time.monotonic() < deadline:
                 time.sleep(0.001)
         assert stream.bytes_per_s > 0
         process = stream.process
@@ -193,7 +193,7 @@ def test_it_needs_two_processors_and_one_thread(twice, monkeypatch):
     with pytest.raises(UsageError, match="needs two processors, one of them to copy memory on"):
         lonely = twice()
         lonely.cpus = lonely.cpus[:1]
-        with starved.stream(lonely):
+        with contended.stream(lonely):
             pass
     with pytest.raises(UsageError, match="--starved is for --threads 1, 2 are given"):
         bench.run("spmm", starved=True, threads=2)
@@ -203,9 +203,9 @@ def test_it_needs_two_processors_and_one_thread(twice, monkeypatch):
 def test_what_is_timed_and_what_copies_are_on_two_cores(monkeypatch):
     pairs = {0: 0, 1: 1, 2: 0, 3: 1}  # of hyper-threads
     monkeypatch.setattr(starved, "cores", lambda cpus: len({pairs[cpu] for cpu in cpus}))
-    assert starved.places([0, 1, 2, 3]) == (0, 3)
-    assert starved.places([1, 2, 3]) == (2, 3)
-    assert starved.places([1, 3]) == (1, 3)  # one core alone: the best there is
+    assert contended.places([0, 1, 2, 3]) == (0, 3)
+    assert contended.places([1, 2, 3]) == (2, 3)
+    assert contended.places([1, 3]) == (1, 3)  # one core alone: the best there is
 
 
 PARENT = """
@@ -213,8 +213,8 @@ import time
 from hpgcn.bench import host, starved
 if __name__ == "__main__":
     one = host.Host()
-    one.cpus, one.cache_bytes, starved.SMALLEST = 2 * one.cpus[:1], 1 << 20, 1 << 20
-    with starved.stream(one) as stream, stream.running():
+    one.cpus, one.cache_bytes, contended.SMALLEST = 2 * one.cpus[:1], 1 << 20, 1 << 20
+    with contended.stream(one) as stream, stream.running():
         print(stream.process.pid, flush=True)
         time.sleep(600)
 """

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from hpgcn.bench.benchmark_graphs import normalized, scaled
-from hpgcn.bench.roofline import LINE, cache_misses
+from benchmarks.benchmark_graphs import normalized, scaled
+from benchmarks.roofline import LINE, cache_misses
 from hpgcn.bench.timing import in_turns
 from hpgcn.datasets.generators.generate import generate
 

@@ -6,8 +6,8 @@ import tempfile
 
 import numpy as np
 
-from hpgcn.bench.benchmark_graphs import make
-from hpgcn.bench.process import alone
+from benchmarks.benchmark_graphs import make
+from benchmarks.process import alone
 from hpgcn.config import Config
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.temporary import temporary_folder

@@ -18,7 +18,7 @@ def settings(gpu, cuda, monkeypatch):
         pytest.skip("the GPU is real: hpgcn bench cuda-epoch measures it")
     fake = types.SimpleNamespace(xp=gpu.xp, release=lambda: None,
                                  describe=lambda: {"caches": [], "versions": {}})
-    monkeypatch.setattr("hpgcn.bench.gpu.Gpu", lambda: fake)
+    monkeypatch.setattr("benchmarks.gpu.Gpu", lambda: fake)
     monkeypatch.setattr(cuda_epoch, "FEATURES", 20)
     monkeypatch.setattr(cuda_epoch, "EDGE_FACTOR", 20)
     return {"scale_down": 1 << 12, "repeats": 2}

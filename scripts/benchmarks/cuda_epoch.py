@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.bench.benchmark_graphs import scaled
+from benchmarks.benchmark_graphs import scaled
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.datasets.generators.generate import generate

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.bench import starved
-from hpgcn.bench.benchmark_graphs import matrices
+from benchmarks import contended
+from benchmarks.benchmark_graphs import matrices
 from hpgcn.bench.host import stores_past
-from hpgcn.bench.roofline import spmm_bytes
+from benchmarks.roofline import spmm_bytes
 from hpgcn.bench.timing import OURS, in_turns, tolerated
 
 HOST_BYTES = 52  # of an element of x on the host: x, out, results, in float64, too
@@ -24,13 +24,13 @@ def measure(settings, device, limits):
 
     "rows": graph, vertices, nonzeros, width, kernel, those of `in_turns` (errors are against SciPy
     in float64), least_bytes, floor_ms (these over the bandwidth of memory), share_of_floor,
-    traffic_bytes, share_of_traffic; see hpgcn.bench.roofline.spmm_bytes. A kernel without values
+    traffic_bytes, share_of_traffic; see benchmarks.roofline.spmm_bytes. A kernel without values
     has fewer bytes; masking after the product is held against masking within it. Starved, those of
-    hpgcn.bench.starved.compared, too. "absent": peers that are missing or fail (name: reason).
+    benchmarks.contended.compared, too. "absent": peers that are missing or fail (name: reason).
     """
     rows = []
     absent = {}
-    with starved.stream(device) if settings.starved else nullcontext() as stream:
+    with contended.stream(device) if settings.starved else nullcontext() as stream:
         for name, A in matrices(settings):
             arrays = [device.put(array) for array in A[:4]]
             peers = {}
@@ -70,7 +70,7 @@ def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
     timings = in_turns(device, calls, settings.repeats, label, prepare=partial(out.fill, np.nan),
                        expected=expected, absent=absent)
     if stream:
-        hard = starved.beside(stream, device, {name: calls[name] for name in timings},
+        hard = contended.beside(stream, device, {name: calls[name] for name in timings},
                               settings.repeats, label)
         left = device.memory_rates(hard)["memory_bytes_per_s"]
 
@@ -85,7 +85,7 @@ def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
                "share_of_floor": share, "traffic_bytes": traffic,
                "share_of_traffic": share * traffic / least}
         if stream:
-            row |= starved.compared(stream, timing["time_ms"], hard[name], left, least)
+            row |= contended.compared(stream, timing["time_ms"], hard[name], left, least)
         yield row
 
 

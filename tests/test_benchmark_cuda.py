@@ -13,7 +13,7 @@ from commands import refused
 
 from hpgcn import bench
 from hpgcn.bench import benchmark_graphs, cuda, gpu, peers, timing
-from hpgcn.bench.gpu import Gpu
+from benchmarks.gpu import Gpu
 from hpgcn.bench.host import Host
 from hpgcn.errors import InternalError, MissingError, UsageError
 from hpgcn.kernels import reference

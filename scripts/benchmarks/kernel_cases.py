@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpgcn.bench.host import stores_past
-from hpgcn.bench.roofline import pulled_bytes
+from benchmarks.roofline import pulled_bytes
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.kernels.cpu.tuning import last_level_cache
 from hpgcn.runtime.device import HOST

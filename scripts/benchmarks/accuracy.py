@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from hpgcn import sampling
 from hpgcn.bench.host import Host
-from hpgcn.bench.process import alone
+from benchmarks.process import alone
 from hpgcn.bench.timing import OURS, tolerated
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
@@ -53,7 +53,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
         Training seconds after which a run ends with its epoch; 0: never.
     peer : str
         A Python with torch and torch_geometric, which trains likewise
-        (`hpgcn.bench.accuracy_peer`); "": none.
+        (`benchmarks.accuracy_peer`); "": none.
 
     Returns
     -------

@@ -4,7 +4,7 @@ A script for any Python with torch and torch_geometric, which need not be that o
 
     python accuracy_peer.py FOLDER
 
-reads FOLDER/settings.json and arrays, as `hpgcn.bench.accuracy.hand_over` writes them, and prints
+reads FOLDER/settings.json and arrays, as `benchmarks.accuracy.hand_over` writes them, and prints
 one JSON object: setup_s, steps, history (epoch_s, val_acc, test_acc of each epoch), sampler,
 peak_rss_bytes.
 Layers are GCNConv, with dropout before each and ReLU between. Batches:
