@@ -36,18 +36,21 @@ log = logging.getLogger("hpgcn")
 LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that nobody reads to its end
 
 
-def main(argv=None):
-    """Run a command and return its exit code (docs: README, "Exit codes")."""
-    return contextvars.copy_context().run(_main, argv)
+def main(argv=None, make_parser=parser):
+    """Run a command and return its exit code (docs: README, "Exit codes").
+
+    A script may have another parser, whose commands set `run`.
+    """
+    return contextvars.copy_context().run(_main, argv, make_parser)
 
 
-def _main(argv):
+def _main(argv, make_parser):
     COMMAND_LINE.set(True)
     streams.repair()
     faulthandler.enable(2)  # a segmentation fault leaves a stack on standard error
     argv = sys.argv[1:] if argv is None else argv
     with signals.program(argv):
-        code = command(argv)
+        code = command(argv, make_parser)
         lost = streams.failure(sys.stdout)
         if lost and not code:
             code = fail_to_print(lost)
@@ -57,12 +60,12 @@ def _main(argv):
     return code
 
 
-def command(argv):
+def command(argv, make_parser):
     """Run a command; what it prints may still be in the buffers. Return its exit code."""
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
     launcher.ALONE.set("--alone" in argv)
     try:
-        args = parser().parse_args(argv)
+        args = make_parser().parse_args(argv)
     except UsageError as error:
         return fail(error, False, ranked)
     except SystemExit as error:  # --help

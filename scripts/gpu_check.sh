@@ -2,7 +2,7 @@
 # On a machine with a GPU: the tests of the CUDA kernels and of training, the kernels' times against cuSPARSE and torch,
 # then training epochs against the CPU's, as one JSON file and tables.
 #
-#     scripts/gpu_check.sh [FILE (default: gpu_check.json) [flags of `hpgcn bench cuda`]]
+#     scripts/gpu_check.sh [FILE (default: gpu_check.json) [flags of `run.py cuda`]]
 #
 # Of the flags --scale-down, --repeats, --threads and --seed, with their numbers, are those of the epochs, too.
 # Needs CuPy, Numba and h5py in PYTHON (default: .venv's, else python3); hpgcn itself need not be installed, this tree is
@@ -21,17 +21,17 @@ fail() {
 [ -d "$(dirname "$out")" ] || fail 73 "cannot write $out: there is no such folder"
 [ ! -d "$out" ] || fail 73 "cannot write $out: it is a folder"
 
-# hpgcn alone: names of other folders here belong to other packages
+# only these two packages: names of other folders here belong to other packages
 folder=$(mktemp -d) || exit
 trap 'rm -rf "$folder"' EXIT
-ln -s "$PWD/hpgcn" "$folder/"
+ln -s "$PWD/hpgcn" "$PWD/scripts/benchmarks" "$folder/"
 export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH} PYTHONSAFEPATH=1
 
 "$python" - <<'PYTHON' || exit
 import sys
 
 try:
-    from hpgcn.bench.gpu import Gpu
+    from benchmarks.gpu import Gpu
     from hpgcn.errors import HpgcnError
 except ImportError as error:
     sys.exit(print(f"gpu_check: {sys.executable}: {error}", file=sys.stderr) or 69)
@@ -53,7 +53,7 @@ else
 fi
 
 echo "== times"
-"$python" -m hpgcn bench cuda --json "${@:2}" > "$folder/bench"
+"$python" -m benchmarks.run cuda --json "${@:2}" > "$folder/bench"
 bench=$?
 [ "$status" -ne 0 ] || status=$bench
 
@@ -62,7 +62,7 @@ for ((i = 2; i < $#; i++)); do
     case "${!i}" in --scale-down | --repeats | --threads | --seed) next=$((i + 1)) both+=("${!i}" "${!next}") ;; esac
 done
 echo "== epochs"
-"$python" -m hpgcn bench cuda-epoch --json "${both[@]}" > "$folder/epochs"
+"$python" -m benchmarks.run cuda-epoch --json "${both[@]}" > "$folder/epochs"
 epochs=$?
 [ "$status" -ne 0 ] || status=$epochs
 
@@ -71,7 +71,7 @@ import json
 import sys
 from pathlib import Path
 
-from hpgcn import bench
+from benchmarks.run import format_report
 
 folder, out, tests, *codes = Path(sys.argv[1]), Path(sys.argv[2]), *map(json.loads, sys.argv[3:])
 report, epochs = (json.loads((folder / name).read_text()) if code == 0 else None
@@ -80,7 +80,7 @@ said = (folder / "tests").read_text().splitlines()[-1:] if tests is not None els
 out.write_text(json.dumps({"tests": {"exit_code": tests, "summary": "".join(said)}, "bench_exit_code": codes[0],
                            "bench": report, "epochs_exit_code": codes[1], "epochs": epochs}, indent=1) + "\n")
 for found in filter(None, (report, epochs)):
-    print(bench.table(found))
+    print(format_report(found))
 PYTHON
 echo "wrote $out"
 [ "$status" -eq 0 ] || echo "gpu_check: failed: tests $tests, bench $bench, epochs $epochs" >&2

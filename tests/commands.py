@@ -42,19 +42,19 @@ def hpgcn(*args, **options):
     return python("-m", "hpgcn", *args, **options)
 
 
-def run(*args, cwd=None):
-    """As `hpgcn`, but in this process, which saves the start of one."""
+def run(*args, cwd=None, program=main):
+    """As `hpgcn`, but in this process, which saves the start of one; or another program."""
     out = io.StringIO()
     err = io.StringIO()
     # a number of threads would hold for all tests behind this one
     with mock.patch.object(machine, "limit_threads"), contextlib.chdir(cwd or "."), \
             contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main([str(word) for word in args])
+        code = program([str(word) for word in args])
     return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
 
 
 def ended(*args, **options):
-    return (hpgcn if options.keys() - {"cwd"} else run)(*args, **options)
+    return (hpgcn if options.keys() - {"cwd", "program"} else run)(*args, **options)
 
 
 def succeed(*args, **options):

@@ -1,105 +1,22 @@
-"""Benchmarks: bytes by hand, what the machine says of itself, commands. No timing is judged."""
+"""`hpgcn bench`: what it says of the machine, turns, tables and refusals. No timing is judged."""
 import json
-import math
-from collections import OrderedDict
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
 from commands import refused, succeed
-from graphs import make
 
-import hpgcn
-from hpgcn import bench, store
+from hpgcn import bench
 from hpgcn.__main__ import main
-from hpgcn.bench import (
-    benchmark_graphs,
-    epoch,
-    growth,
-    host,
-    machine_rates,
-    peers,
-    roofline,
-    sampled_volumes,
-    tables,
-    timing,
-)
-from hpgcn.errors import DataError, InternalError, UsageError
-from hpgcn.graphs.graph import Graph
-from hpgcn.partition import make_partition
-from hpgcn.sampling import Vertices
-
-QUICK = ("--scale-down", 4096, "--repeats", 1, "--threads", 1, "--json")
-TIMES = {"time_ms", "median_ms", "relative_error"}
-PRODUCT = TIMES | {"graph", "vertices", "nonzeros", "width", "kernel", "least_bytes", "floor_ms",
-                   "share_of_floor", "traffic_bytes", "share_of_traffic"}
-MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s",
-          "array_bytes"}
+from hpgcn.bench import host, machine, tables, timing
+from hpgcn.errors import UsageError
+from hpgcn.kernels.cpu.emit import emitter
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def little_memory(monkeypatch):
-    """What bandwidths and rates are measured with is small: no timing is judged."""
+    """Bandwidths and rates are measured with small arrays: no timing is judged."""
     monkeypatch.setattr(host, "CACHES", 0)
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(host, "GEMM_SIZE", 64)
-    monkeypatch.setattr(growth, "FILL", (0.5, 0.5, 1))
-
-
-def measured(*args):
-    """Return the report of a command, whose numbers must be finite and positive."""
-    report = json.loads(succeed("bench", *args), parse_constant=pytest.fail)
-    assert report["bench"] == args[0] and report["machine"]["cpu_model"]
-    assert report["machine"]["threads"] >= 1
-    for row in report.get("rows", []):
-        for key, value in row.items():
-            if isinstance(value, int | float) and key != "relative_error":
-                assert value > 0 or (value == 0 and key.endswith("_share")), key
-        assert 0 <= (row.get("relative_error") or 0) < 1e-4
-    assert all(value > 0 for value in report.get("limits", {}).values())
-    return report
-
-
-@pytest.mark.parametrize(("m", "n", "nnz", "width", "options", "least", "traffic"), [
-    # 3 pointers of 8, 5 x (4 + 4), x 3 x 2 x 4, out 2 x 2 x 4
-    (2, 3, 5, 2, {"cache_bytes": 1000}, 24 + 40 + 24 + 16, 24 + 40 + 24 + 16),
-    # x (24 bytes) exceeds the cache: 5 rows of 8 bytes, a line of 64 each
-    (2, 3, 5, 2, {"cache_bytes": 23}, 104, 24 + 40 + 5 * 64 + 16),
-    (2, 3, 5, 2, {"cache_bytes": 24}, 104, 104),  # exactly fits
-    # rows of 80 bytes take 2 lines
-    (2, 3, 5, 20, {"cache_bytes": 0}, 24 + 40 + 240 + 160, 24 + 40 + 5 * 128 + 160),
-    # no values, int32 pointers, float64, scales of 7 bytes
-    (2, 3, 5, 2, {"cache_bytes": 1000, "value": 0, "pointer": 4, "item": 8, "extra": 7},
-     12 + 20 + 48 + 32 + 7, 119),
-    # one nonzero reads one row of x
-    (2, 1000, 1, 16, {"cache_bytes": 0}, 24 + 8 + 64 + 128, 24 + 8 + 64 + 128),
-    # each line of out is read before it is stored: its 160 bytes once more
-    (2, 3, 5, 20, {"cache_bytes": 0, "allocate": True}, 464, 24 + 40 + 5 * 128 + 2 * 160),
-    # nothing to multiply: pointers are read, zeros are written
-    (4, 4, 0, 1, {"cache_bytes": 0}, 40 + 16, 40 + 16),
-])
-def test_spmm_bytes(m, n, nnz, width, options, least, traffic):
-    assert roofline.spmm_bytes(m, n, nnz, width, **options) == (least, traffic)
-
-
-def test_a_benchmark_matrix_is_the_normalised_adjacency():
-    graph = benchmark_graphs.make("dense", 1 << 12)
-    A = benchmark_graphs.normalized(graph)
-    dense = graph.adjacency.toarray().astype(np.float64) + np.eye(64)
-    scale = dense.sum(1) ** -0.5
-    np.testing.assert_allclose(A.matrix.toarray(), scale[:, None] * dense * scale, rtol=1e-6)
-    np.testing.assert_allclose(A.scale, scale, rtol=1e-6)
-    assert A.values.size == np.count_nonzero(dense)
-
-
-def test_families():
-    sizes = [benchmark_graphs.make(name, 1 << 10).num_rows for name in bench.GRAPHS]
-    assert sizes == [64, 1024, 1024]
-    road = benchmark_graphs.make("road", 1 << 10)
-    degrees = np.diff(road.indptr)
-    assert (degrees.min(), degrees.max(), degrees.sum()) == (2, 4, 4 * 32 * 31)
-    rows = np.repeat(np.arange(1024), degrees)
-    assert np.abs(road.indices - rows).max() > 64  # not in the lattice's own order
 
 
 @pytest.fixture
@@ -137,38 +54,19 @@ def test_a_system_that_says_nothing(system, tmp_path):
     assert host.cores([5, 6, 7], tmp_path) == 3
 
 
-def test_a_missing_peer_is_named_not_needed():
-    def failing(error):
-        raise error
-
-    absent = {}
-    assert peers.installed({
-        "none": lambda: failing(ModuleNotFoundError("No module named 'none'")),
-        "half": lambda: failing(OSError("libx.so\nnot found")),
-        "here": lambda: {"here": abs}}, absent) == {"here": abs}
-    assert absent == {"none": "ModuleNotFoundError: No module named 'none'",
-                      "half": "OSError: libx.so not found"}
+def test_the_cpu_that_code_is_compiled_for_is_named(monkeypatch):
+    monkeypatch.setattr(emitter.config, "CPU_NAME", None)
+    assert emitter.cpu_name() == emitter.binding.get_host_cpu_name()
+    monkeypatch.setattr(emitter.config, "CPU_NAME", "generic")
+    assert emitter.cpu_name() == "generic"
 
 
-def test_turns_are_counted_and_results_checked():
+def test_each_call_is_made_once_and_then_in_turns():
     seen = []
-    calls = {name: lambda name=name: seen.append(name) or np.ones((2, 2))
-             for name in ("hpgcn", "peer")}
-    expected = {"hpgcn": np.ones((2, 2)), "peer": np.full((2, 2), 2.0)}
-    timings = timing.in_turns(host.Host(), calls, 2, "test", expected=expected,
-                              prepare=lambda: seen.append("prepare"))
-    assert seen == ["prepare", "hpgcn", "prepare", "peer", "hpgcn", "peer", "hpgcn", "peer"]
-    assert [timings[name]["relative_error"] for name in calls] == [0, 0.5]
+    calls = {name: lambda name=name: seen.append(name) for name in "ab"}
+    timings = timing.in_turns(host.Host(), calls, 2, "test")
+    assert seen == [*"abab", *"ab"]
     assert all(0 < row["time_ms"] <= row["median_ms"] for row in timings.values())
-
-
-@pytest.mark.parametrize("result", [[1, 2.01], [1, math.nan], [1, 2, 3]])
-def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
-    expected = np.array([1.0, 2.0])
-    with pytest.raises(InternalError, match="test: the result of hpgcn has relative error"):
-        timing.check_result("test", "hpgcn", np.array(result, float), expected)
-    error = timing.check_result("test", "peer", np.array(result, float), expected)
-    assert error == (pytest.approx(0.005) if result == [1, 2.01] else None)
 
 
 def test_table_is_aligned_with_units():
@@ -181,207 +79,37 @@ def test_table_is_aligned_with_units():
         "long    1,234.500             100         0.00         1.0e-07"]
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_machine(monkeypatch):
-    """Of rates tests/mpi/test_bench_machine.py asks more."""
-    monkeypatch.setattr(machine_rates.rates, "measure", lambda settings, host: settings.repeats)
-    report = measured("machine", "--repeats", 1, "--threads", 1, "--json")
-    assert report["rates"] == [1]
+    """tests/mpi/test_bench_machine.py measures the rates of kernels."""
+    monkeypatch.setattr(machine.rates, "measure", lambda settings, host: settings.repeats)
+    text = succeed("bench", "machine", "--repeats", 1, "--threads", 1, "--json")
+    report = json.loads(text, parse_constant=pytest.fail)
+    assert report["bench"] == "machine" and report["machine"]["cpu_model"]
+    assert report["machine"]["threads"] >= 1 and report["rates"] == [1]
     limits = report["limits"]
-    gemm = "gemm_float32_flops_per_s", "gemm_float64_flops_per_s", "gemm_size"
-    assert set(limits) == MEMORY.union(gemm)
+    assert set(limits) == {
+        "read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s",
+        "array_bytes", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s", "gemm_size"}
+    assert all(value > 0 for value in limits.values())
     rates = [limits[f"{name}_bytes_per_s"] for name in ("read", "copy", "triad")]
     assert limits["memory_bytes_per_s"] == max(rates)
 
 
-@pytest.mark.parametrize(("command", "kernels", "bytes_of"), [
-    # width 7 alone: each shape of a row is compiled; test_gather takes two
-    # 16 x 16 lattice: 257 pointers, 1216 columns and values, x and out of 256 x 7; scales; bits
-    ("spmm", {"hpgcn", "scipy"}, {"hpgcn": 0, "hpgcn_scaled": -1216 * 4 + 2 * 256 * 4}),
-    ("sspmm", {"hpgcn_two_passes", "scipy"}, {"hpgcn": 256, "hpgcn_spmm": 0})])
-def test_products(command, kernels, bytes_of):
-    report = measured(command, "--graphs", "dense,road", "--widths", "7", *QUICK)
-    assert set(report["limits"]) == MEMORY
-    assert all(set(row) == PRODUCT for row in report["rows"])
-    rows = {(row["graph"], row["width"], row["kernel"]): row for row in report["rows"]}
-    assert set(rows) >= {(graph, 7, kernel) for graph in ("dense", "road")
-                         for kernel in kernels | set(bytes_of)}
-    for kernel, extra in bytes_of.items():
-        row = rows["road", 7, kernel]
-        least = 257 * 8 + 1216 * 8 + 2 * 256 * 7 * 4 + extra
-        assert (row["vertices"], row["nonzeros"]) == (256, 1216)
-        assert row["least_bytes"] == row["traffic_bytes"] == least  # all in the cache
-        floor_ms = 1e3 * least / report["limits"]["memory_bytes_per_s"]
-        assert row["floor_ms"] == pytest.approx(floor_ms)
-        assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
-
-
-def test_a_graph_of_the_user(tmp_path):
-    """Parts {0, 1} and {2, 3}: 3 reads row 0, with a weight; nobody reads row 1."""
-    A = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0]])
-    hpgcn.save(Graph.from_scipy(A), tmp_path / "g.h5")
-    few = (tmp_path / "g.h5", "--widths", "5", "--repeats", 1, "--threads", 1, "--json")
-    rows = measured("sspmm", *few)["rows"]
-    assert {(row["graph"], row["vertices"], row["nonzeros"]) for row in rows} == {("graph", 4, 8)}
-    assert {row["rows"] for row in measured("gather", *few)["rows"]} == {1}
-    hpgcn.save(Graph.from_scipy(np.eye(4)), tmp_path / "i.h5")
-    with pytest.raises(DataError, match="no row of the first 2 vertices is read by the others"):
-        bench.run("gather", graph=tmp_path / "i.h5", widths="5", repeats=1)
-
-
-def test_gather():
-    report = measured("gather", "--widths", "3,5", *QUICK)
-    assert {row["width"] for row in report["rows"]} == {3, 5}
-    rows = {(row["operation"], row["order"], row["kernel"]): row
-            for row in report["rows"] if row["width"] == 5}
-    assert set(rows) >= {(operation, order, kernel) for operation in ("gather", "scatter_add")
-                         for order in ("random", "sorted") for kernel in ("hpgcn", "numpy", "copy")}
-    assert rows["gather", "random", "copy"]["bytes"] == 128 * 2 * 5 * 4
-    for operation, passes in (("gather", 2), ("scatter_add", 3)):
-        row = rows[operation, "random", "hpgcn"]
-        assert (row["rows"], row["bytes"]) == (128, 128 * (8 + passes * 5 * 4))
-        assert row["bytes_per_s"] == pytest.approx(row["bytes"] / row["time_ms"] * 1e3)
-        rate = rows[operation, "random", "copy"]["bytes_per_s"]
-        assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / rate)
-
-
-def test_growth():
-    rows = measured("growth", "--widths", "5", *QUICK)["rows"]
-    assert [row["vertices"] for row in rows] == [64, 64, 256, 1024]
-    for row in rows:
-        assert row["ratio"] == pytest.approx(row["time_ms"] / row["predicted_ms"])
-        shares = [row[f"{level}_share"] for level in ("l2", "last", "memory")]
-        costs = [row[f"{level}_ns"] for level in ("l2", "last", "memory")]
-        assert sum(shares) == pytest.approx(1)
-        assert row["predicted_ms"] == pytest.approx(1e-6 * row["nonzeros"] * np.dot(shares, costs))
-
-
-@pytest.mark.parametrize(("held", "passing"), [(50, 0), (400, 2), (1900, 0), (1900, 2)])
-def test_cache_misses_are_those_of_a_simulated_cache(held, passing):
-    rng = np.random.default_rng(held)
-    p = 1 / np.arange(1, 2001)
-    reads = rng.choice(2000, 60_000, p=p / p.sum())
-    cache = OrderedDict()
-    free = 4 * held
-    missed = 0
-    for at, row in enumerate(reads):
-        if row in cache:
-            cache.move_to_end(row)
-        else:
-            missed += 1
-            free -= 4
-            cache[row] = 4
-        for line in range(passing):  # lines that come by once
-            cache[-1 - at * passing - line] = 1
-            free -= 1
-        while free < 0:
-            free += cache.popitem(last=False)[1]
-    counts = np.bincount(reads, minlength=2500)  # some rows are not read at all
-    share = roofline.cache_misses(counts, 4, passing, 4 * held)
-    assert share == pytest.approx(missed / reads.size, rel=0.03)
-
-
-def test_a_cache_that_holds_all_misses_each_row_once():
-    assert roofline.cache_misses(np.array([3, 0, 5]), 1, 0, 100) == 2 / 8
-    assert roofline.cache_misses(np.zeros(4, int), 1, 0, 100) == 0
-
-
-def test_epoch(monkeypatch):
-    """Here in this process; tests of accuracy have runs in processes of their own."""
-    monkeypatch.setattr(epoch, "alone", lambda label, hint, call, *args: call(*args))
-    row, = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
-    assert row["widths"] == [6, 5, 5, 3]
-    assert (row["graph"], row["vertices"], row["nonzeros"], row["epochs"]) == ("road", 256, 1216, 1)
-    assert row["spmm_s"] + row["dense_s"] <= row["epoch_s"]
-    assert row["spmm_share"] == pytest.approx(row["spmm_s"] / row["epoch_s"])
-    assert row["peak_rss_bytes"] > 10 << 20
-
-
-@pytest.mark.long
-def test_layers_of_pyg():
-    pytest.importorskip("torch_geometric", reason="needs PyTorch and PyG")
-    report = measured("torch", "--graphs", "dense,road", "--widths", "5", *QUICK)
-    layers = "GCNConv", "SAGEConv", "SAGEConv max"
-    rows = {(row["graph"], row["layer"], row["kernel"]): row for row in report["rows"]}
-    assert set(rows) == {(graph, layer, kernel) for graph in ("dense", "road") for layer in layers
-                         for kernel in ("hpgcn", "pyg")}
-    assert all((row["relative_error"] is None) == (key[1] == "SAGEConv max")
-               for key, row in rows.items())
-    for row in report["ratios"]:
-        ours, pyg = (rows[row["graph"], row["layer"], kernel] for kernel in ("hpgcn", "pyg"))
-        assert row["peer_ratio"] == pytest.approx(pyg["time_ms"] / ours["time_ms"])
-        assert row["width"] == 5 and row["first_use_ms"] > 0
-    assert set(report["summary"]) == {"mean_ratio", "least_ratio", "spmm_overhead_ms",
-                                      "accelerated_overhead_ms"}
-
-
-def test_output_for_people():
-    text = succeed("bench", "gather", "--widths", "3", *QUICK[:-1])
-    heading = next(line for line in text.splitlines() if line.startswith("operation"))
-    assert heading.split()[:4] == ["operation", "order", "rows", "width"] and "GB/s" in text
-
-
-@pytest.mark.parametrize(("command", "options", "message"), [
-    ("spmm", {"graphs": "dens"}, "did you mean dense"),
-    ("spmm", {"graphs": ""}, "graph '' is unknown"),
-    ("spmm", {"widths": "16,x"}, "width 'x'"), ("spmm", {"widths": "0"}, "width '0'"),
-    ("spmm", {"widths": "-1"}, "width '-1'"), ("spmm", {"repeats": 0}, "repeats is 0"),
-    ("spmm", {"scale_down": 0}, "scale-down is 0"),
-    *((command, {"graphs": "road"}, "takes no --graphs") for command in ("gather", "cuda-epoch")),
-    ("machine", {"widths": "16"}, "takes no --widths"),
-    ("batches", {"graph": "g.h5", "widths": "16"}, "takes no --widths"),
-    ("batches", {}, r"expected a graph \(.h5\)"), ("epoch", {"graph": "g.h5"}, "takes no graph"),
-    ("spmm", {"graph": "g.h5", "graphs": "road"}, "bench spmm GRAPH takes no --graphs"),
-    ("gather", {"graph": "g.h5", "scale_down": 2}, "bench gather GRAPH takes no --scale-down"),
-    ("spmm", {"ranks": "3"}, "takes no --ranks"), ("spmm", {"epochs": 3}, "takes no --epochs"),
-    ("batches", {"graph": "g.h5", "epochs": 0}, "epochs is 0"),
-    ("batches", {"graph": "g.h5", "ranks": "3,x"}, "'x' is not a whole number"),
-    ("epoch", {"widths": "16"}, "widths 16: expected features, hidden widths"),
-    ("epoch", {"widths": "8,4,5,3"}, "widths 8,4,5,3"), ("nothing", {}, "bench 'nothing'")])
-def test_usage(command, options, message):
-    with pytest.raises(UsageError, match=message):
-        bench.run(command, **options)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"repeats": 0}, "repeats is 0, expected 1..1000000"), ({"scale_down": 0}, "scale-down is 0"),
+    ({"seed": -1}, "seed is -1"), ({"threads": 0}, "threads is 0")])
+def test_usage(options, message):
+    with pytest.raises(UsageError, match=f"bench tune: {message}"):
+        bench.run("tune", bench.Settings(**options))
 
 
 def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
-    assert "threads = -1: expected 0 to 4096" in refused(2, "bench", "spmm", "--threads", -1)
-    assert main(["bench", "nothing"]) == 2
-    assert "invalid choice: 'nothing'" in capsys.readouterr().err
+    assert "threads = -1: expected 0 to 4096" in refused(2, "bench", "tune", "--threads", -1)
+    for words in (("machine", "--reset"), ("tune", "--widths", 16), ("machine", "graph.h5")):
+        assert "unrecognized arguments" in refused(2, "bench", *words)
+    assert main(["bench", "spmm"]) == 2
+    assert "invalid choice: 'spmm'" in capsys.readouterr().err
     message = r"x needs 1\d{18} bytes of memory, the limit is \d+; use --scale-down"
     with pytest.raises(UsageError, match=message):
-        host.Host().need(10**18, 0, "x")
-
-
-def test_batches(tmp_path):
-    pytest.importorskip("mtkahypar")
-    graph = make(120, degree=6)
-    store.write_graph(tmp_path / "graph.h5", graph)
-    quick = "--ranks", "2,3", "--epochs", 5, "--threads", 1
-    report = json.loads(succeed("bench", "batches", tmp_path / "graph.h5", *quick, "--json"))
-    assert "limits" not in report
-    assert [(row["ranks"], row["parts"]) for row in report["rows"]] == [
-        (k, parts) for k in (2, 3) for parts in ("stochastic", "hypergraph", "hypergraph, refined")]
-    for row in report["rows"]:
-        assert row["rows_a_batch"] == pytest.approx(row["expected"], abs=6 * row["error"] + 0.5)
-        assert row["busiest"] <= row["rows_a_batch"] <= row["full"]
-    means = [row["ratio"] for row in report["rows"] if row["parts"] == "hypergraph"]
-    assert report["summary"] == {"vertices_of_a_batch": 12, "batches": 50, "paper_ratio": 1.1,
-                                 "mean_ratio": pytest.approx(np.mean(means))}
-    assert "paper ratio" in tables.format_report(report)
-
-    made = make_partition(graph, 2, method="block")
-    store.write_partitioned(tmp_path / "parts.h5", graph, made)
-    assert "partitioned already" in refused(65, "bench", "batches", tmp_path / "parts.h5", *quick)
-    assert "121 ranks for 120" in refused(65, "bench", "batches", tmp_path / "graph.h5",
-                                          "--ranks", 121)
-
-
-def test_rows_of_batches_are_counted_by_hand():
-    # the path 0-1-2-3 in halves; a batch holds all, then pairs of vertices
-    path = sp.csr_array(np.eye(4) + np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
-    part = np.array([0, 0, 1, 1])
-    counted = sampled_volumes.count(path, part, 2, Vertices(4, 4, 0), 3)
-    assert counted == {"rows_a_batch": 2, "error": 0, "expected": 2, "busiest": 1, "full": 2}
-    # rows 1 and 2 travel if they are together: in 1 of 3 pairings, in one of its two batches
-    counted = sampled_volumes.count(path, part, 2, Vertices(4, 2, 0), 300)
-    assert counted["expected"] == pytest.approx(1 / 3, abs=0.01)
-    assert counted["rows_a_batch"] == pytest.approx(1 / 3, abs=4 * counted["error"] + 0.01)
+        host.Host().need(10**18, "x")

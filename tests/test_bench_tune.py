@@ -11,7 +11,6 @@ from commands import refused, succeed
 
 from hpgcn import bench
 from hpgcn.bench import host, tune
-from hpgcn.errors import UsageError
 from hpgcn.kernels import pack_mask
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.tuning import LEVELS, Reach, Tuning
@@ -151,7 +150,7 @@ def test_the_fastest_is_kept(monkeypatch):
     monkeypatch.setattr(tuning, "default", lambda: tuning.AMD)
     monkeypatch.setattr(host.Host, "seconds", seconds)
     monkeypatch.setattr(tune, "run", lambda candidate, product: None)
-    bench.run("tune", **QUICK)
+    bench.run("tune", bench.Settings(**QUICK))
     kept = tuning.measured()
     for level in LEVELS:
         assert {(each.near, each.far) for each in kept.reach[level]} == {(NEAR, FAR)}, level
@@ -162,7 +161,7 @@ def test_the_default_is_kept_where_nothing_is_faster(monkeypatch):
     monkeypatch.setattr(host.Host, "seconds", lambda self, call: (
         1.0 if call.args[0] == tuning.default() else 0.98,))
     monkeypatch.setattr(tune, "run", lambda candidate, product: None)
-    report = bench.run("tune", **QUICK)
+    report = bench.run("tune", bench.Settings(**QUICK))
     assert tuning.measured() == tuning.default()
     assert {row["ratio"] for row in report["rows"]} == {1}
 
@@ -195,16 +194,6 @@ def test_tune():
     assert f"removed: {tuning.path()}" in succeed(*words, "--reset")
     assert tuning.current() is tuning.default()
     assert "removed: nothing" in succeed(*words, "--reset")
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"graphs": "road"}, "takes no --graphs"), ({"widths": "16"}, "takes no --widths"),
-    ({"starved": True}, "takes no --starved")])
-def test_usage(options, message):
-    with pytest.raises(UsageError, match=message):
-        bench.run("tune", **options)
-    with pytest.raises(UsageError, match="spmm takes no --reset"):
-        bench.run("spmm", reset=True)
 
 
 TUNINGS = [OTHER, *(Tuning({level: 3 * (Reach(*reach),) for level in LEVELS}, True, 0, True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 
+from benchmarks import accuracy, run
 from hpgcn import store
-from hpgcn.bench import accuracy, tables
 from hpgcn.config import Config
 from hpgcn.datasets.generators.generate import generate
 from hpgcn.errors import UsageError
@@ -36,7 +36,8 @@ def in_process(monkeypatch):
 
 
 def measured(*args):
-    report = json.loads(succeed("bench", "accuracy", *args, *QUICK), parse_constant=pytest.fail)
+    text = succeed("accuracy", *args, *QUICK, program=run.main)
+    report = json.loads(text, parse_constant=pytest.fail)
     assert report["bench"] == "accuracy" and all(set(row) == ROW for row in report["rows"])
     return report
 
@@ -82,7 +83,7 @@ def test_report_and_files(graph, tmp_path):
     best = np.mean([max(curve["val_acc"]) for curve in report["curves"][:2]])
     assert report["target_acc"] == pytest.approx(best - 0.005)
     assert report["graph"]["vertices"] == 512 and not report["absent"]
-    assert "exists already" in refused(73, "bench", "accuracy", *args, *QUICK)
+    assert "exists already" in refused(73, "accuracy", *args, *QUICK, program=run.main)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -90,7 +91,7 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
     report = measured(graph, "--batch", "vertices:200", "--epochs", 2, "--target", 1)
     row, = report["rows"]  # no full batch: the target is known
     assert row["reached"] == "0 of 1" and row["to_target_s"] is None is row["faster_ratio"]
-    text = tables.format_report(report)
+    text = run.format_report(report)
     words = " ".join(text.split())
     assert "target 100.00%, as asked for" in words
     best = f"{100 * row['val_acc']:.2f}%"
@@ -128,7 +129,7 @@ def test_pyg_trains_beside(graph):
 @PEERS
 def test_batches_of_pyg(graph, monkeypatch):
     pytest.importorskip("pymetis")
-    from hpgcn.bench import accuracy_peer
+    from benchmarks import accuracy_peer
 
     monkeypatch.setattr(accuracy, "call_peer", lambda _, folder: accuracy_peer.main(folder))
     batches = ("parts:2:6", "neighbours:3,2:50", "vertices:99", "parts:2")
@@ -154,7 +155,7 @@ def test_batches_of_pyg(graph, monkeypatch):
 def test_draws_of_the_peer_are_uniform_and_distinct(fan_out, tmp_path):
     import torch
 
-    from hpgcn.bench import accuracy_peer
+    from benchmarks import accuracy_peer
 
     graph = generate("rmat", scale=6, edge_factor=3, features=2, classes=2)
     accuracy.hand_over(graph, tmp_path)
@@ -207,7 +208,7 @@ class TheirLoader:
 def test_all_neighbours_of_the_peer_are_the_whole_matrix(tmp_path, monkeypatch, sampler):
     import torch
 
-    from hpgcn.bench import accuracy_peer
+    from benchmarks import accuracy_peer
 
     graph = generate("sbm", scale=7, edge_factor=3, features=4, classes=2)
     accuracy.hand_over(graph, tmp_path)
@@ -241,7 +242,7 @@ def test_a_missing_peer_is_named_not_needed(graph, tmp_path, python, reason):
     report = measured(graph, "--epochs", 1, "--peers", "--peer-python", python)
     assert [row["library"] for row in report["rows"]] == ["hpgcn"]
     assert reason in report["absent"]["pyg full"]
-    assert f"without pyg full:  {report['absent']['pyg full']}" in tables.format_report(report)
+    assert f"without pyg full:  {report['absent']['pyg full']}" in run.format_report(report)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -261,5 +262,5 @@ def test_usage(graph, options, message):
 
 
 def test_flags_that_need_each_other(graph):
-    assert "give --peers, too" in refused(2, "bench", "accuracy", graph, "--peer-python", "x")
-    assert "unrecognized arguments" in refused(2, "bench", "kernels", graph)
+    assert "give --peers, too" in refused(2, "accuracy", graph, "--peer-python", "x",
+                                          program=run.main)

@@ -9,12 +9,12 @@ from types import SimpleNamespace as Namespace
 
 import numpy as np
 import pytest
-from commands import refused
+from commands import python
 
-from hpgcn import bench
-from hpgcn.bench import benchmark_graphs, cuda, gpu, peers, timing
+from benchmarks import benchmark_graphs, checks, cuda, gpu, peers, run
 from benchmarks.gpu import Gpu
-from hpgcn.bench.host import Host
+from benchmarks.processors import Processors
+from hpgcn.bench import timing
 from hpgcn.errors import InternalError, MissingError, UsageError
 from hpgcn.kernels import reference
 
@@ -23,7 +23,7 @@ SCRIPT = ROOT / "scripts" / "gpu_check.sh"
 QUICK = {"graphs": "dense,road", "widths": "7,16", "scale_down": 4096, "repeats": 3}
 
 
-class Fake(Host):
+class Fake(Processors):
     """In place of a GPU: every call takes 1 ms, unless it says otherwise in `took`."""
 
     xp = np
@@ -35,7 +35,7 @@ class Fake(Host):
         call()
         return self.took, 2e-6
 
-    def limits(self, settings):
+    def memory_limits(self, repeats):
         return {"memory_bytes_per_s": 16e6, "array_bytes": 4000}
 
     def product_peers(self, A, threads, absent):
@@ -64,7 +64,8 @@ def fail():
 def report():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "Gpu", Fake)
-        return json.loads(json.dumps(bench.run("cuda", **QUICK)), parse_constant=pytest.fail)
+        text = json.dumps(run.measure(run.settings_of("cuda", **QUICK)))
+        return json.loads(text, parse_constant=pytest.fail)
 
 
 def row_of(report, *names, rows="rows", keys=("graph", "width", "kernel")):
@@ -127,7 +128,7 @@ def test_gather_and_scatter_add_against_a_copy_of_as_many_rows(report):
 
 
 def test_table(report):
-    text = bench.table(report)
+    text = run.format_report(report)
     assert "without fails:       RuntimeError: out of memory" in text
     headings = [line.split()[:2] for line in text.splitlines()
                 if line.startswith(("graph ", "operation "))]
@@ -144,14 +145,14 @@ def test_a_wrong_kernel_is_an_error(name, out):
 
     device = Fake()
     device.kernels = Namespace(**{**vars(reference), name: wrong})
-    settings = bench.check("cuda", "road", "5", 4096, 1)
+    settings = run.settings_of("cuda", graphs="road", widths="5", scale_down=4096, repeats=1)
     with pytest.raises(InternalError, match=r"the result of hpgcn(_masked)? has relative error"):
-        cuda.measure(settings, device, device.limits(settings))
+        cuda.measure(settings, device, device.memory_limits(1))
 
 
 def test_a_kernel_of_ours_that_fails_is_an_error():
     with pytest.raises(RuntimeError, match="out of"):
-        timing.in_turns(Fake(), {"hpgcn": fail}, 1, "test", absent={})
+        checks.checked_turns(Fake(), {"hpgcn": fail}, 1, "test", absent={})
 
 
 def test_peers_that_are_not_there_are_named(monkeypatch):
@@ -205,14 +206,14 @@ def test_the_gpu_is_busy_while_a_call_is_queued(cupy):
     assert cupy.events == ["copy"] * 4 + ["record", "call", "record", "synchronize"]
     assert device.buffers[0].nbytes == 1024  # an eighth of what is free
     assert np.unique(device.buffers[1]).size == 256
-    limits = device.limits(bench.check("cuda"))
+    limits = device.memory_limits(5)
     assert limits == pytest.approx({"memory_bytes_per_s": 2048 / 2.5e-3, "array_bytes": 1024})
     assert {key: value for key, value in device.describe().items() if "gpu" in key} == {
         "gpu": "A GPU", "gpu_l2_bytes": 1 << 20, "gpu_memory_bytes": 1 << 30}
-    device.need(0, 8192, "x")
+    device.need(0, "x", 8192)
     message = "bench: x needs 8193 bytes of GPU memory, 8192 are free; use --scale-down"
     with pytest.raises(UsageError, match=message):
-        device.need(0, 8193, "x")
+        device.need(0, "x", 8193)
 
 
 def test_without_a_gpu(cupy, monkeypatch):
@@ -220,10 +221,10 @@ def test_without_a_gpu(cupy, monkeypatch):
                            (fail, "cuda12 or cuda13.*out of")):
         cupy.cuda.runtime.getDeviceCount = count
         with pytest.raises(MissingError, match=message):
-            bench.run("cuda")
+            run.measure(run.settings_of("cuda"))
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(MissingError, match=r"pip install 'cupy-cuda12x>=") as missing:
-        bench.run("cuda")
+        run.measure(run.settings_of("cuda"))
     assert missing.value.code == 69
 
 
@@ -254,9 +255,10 @@ case "$1 $2" in
     "-c import pytest")
         [ "$TESTS" != none ] || {{ echo "No module named 'pytest'" >&2; exit 1; }} ;;
     "-m pytest") echo "3 of 4 $TESTS"; exit "$TESTS" ;;
-    "-m hpgcn") real -c "import hpgcn as h, hpgcn.datasets, hpgcn.kernels.cuda, os.path as p
+    "-m benchmarks.run")
+        real -c "import hpgcn as h, hpgcn.datasets, hpgcn.kernels.cuda, os.path as p
 print(*map(p.realpath, (h.__file__, h.datasets.__path__[0], h.kernels.__path__[0])))" >&2
-                echo "flags: ${{*:3}}" >&2; cat {report}; exit "$BENCH" ;;
+        echo "flags: ${{*:3}}" >&2; cat {report}; exit "$BENCH" ;;
     "- ") exit 0 ;;
     *) real "$@" ;;
 esac
@@ -279,8 +281,8 @@ def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status)
                  PYTHON="./python", TESTS=tests, BENCH=str(code))
     assert done.returncode == status, done.stderr
     assert f"{ROOT}/hpgcn/__init__.py {ROOT}/datasets {ROOT}/kernels\n" in done.stderr
-    assert "flags: bench cuda --json --graphs road --repeats 3\n" in done.stderr
-    assert "flags: bench cuda-epoch --json --repeats 3\n" in done.stderr
+    assert "flags: cuda --json --graphs road --repeats 3\n" in done.stderr
+    assert "flags: cuda-epoch --json --repeats 3\n" in done.stderr
     left_out = "the tests are left out: No module named 'pytest'" in done.stderr
     assert left_out == (tests == "none")
     assert ("gpu_check: failed: " in done.stderr) == (status != 0)
@@ -293,4 +295,5 @@ def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status)
 
 
 def test_the_command_says_so_too():
-    assert "cuda12" in refused(69, "bench", "cuda", CUDA_VISIBLE_DEVICES="")
+    done = python(run.__file__, "cuda", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 69 and "cuda12" in done.stderr

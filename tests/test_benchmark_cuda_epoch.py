@@ -5,8 +5,7 @@ import types
 import pytest
 from cuda_ranks import cuda, gpu
 
-from hpgcn import bench
-from hpgcn.bench import cuda_epoch
+from benchmarks import cuda_epoch, run
 from hpgcn.errors import InternalError
 
 __all__ = ["cuda", "gpu"]
@@ -15,7 +14,7 @@ __all__ = ["cuda", "gpu"]
 @pytest.fixture
 def settings(gpu, cuda, monkeypatch):
     if cuda is None:
-        pytest.skip("the GPU is real: hpgcn bench cuda-epoch measures it")
+        pytest.skip("the GPU is real: run.py cuda-epoch measures it")
     fake = types.SimpleNamespace(xp=gpu.xp, release=lambda: None,
                                  describe=lambda: {"caches": [], "versions": {}})
     monkeypatch.setattr("benchmarks.gpu.Gpu", lambda: fake)
@@ -25,7 +24,7 @@ def settings(gpu, cuda, monkeypatch):
 
 
 def test_epochs_are_compared_and_taken_apart(settings):
-    report = bench.run("cuda-epoch", widths="16,5", **settings)
+    report = run.measure(run.settings_of("cuda-epoch", widths="16,5", **settings))
     report = json.loads(json.dumps(report), parse_constant=pytest.fail)
     assert [row["hidden"] for row in report["rows"]] == [16, 5]
     for row in report["rows"]:
@@ -33,7 +32,7 @@ def test_epochs_are_compared_and_taken_apart(settings):
         assert 0 <= row["loss_error"] < 1e-4
         assert 0 < row["spmm_share"] < row["spmm_share"] + row["dense_share"] <= 1
         assert 0 < row["least_ms"] <= row["epoch_ms"]
-    assert "gpu bytes" in bench.table(report)
+    assert "gpu bytes" in run.format_report(report)
 
 
 def test_losses_that_differ_are_an_error(settings, monkeypatch):
@@ -46,8 +45,8 @@ def test_losses_that_differ_are_an_error(settings, monkeypatch):
     monkeypatch.setattr(cuda_epoch, "train", other)
     message = r"cuda-epoch 3: losses differ from those of the CPU by 0\.0002"
     with pytest.raises(InternalError, match=message):
-        bench.run("cuda-epoch", widths="3", **settings)
+        run.measure(run.settings_of("cuda-epoch", widths="3", **settings))
 
 
 def test_the_default_widths():
-    assert bench.check("cuda-epoch").widths == (16, 512)
+    assert run.settings_of("cuda-epoch").widths == (16, 512)

@@ -6,8 +6,8 @@ import pytest
 from commands import refused, succeed
 from graphs import make
 
+from benchmarks import drift, run
 from hpgcn import store
-from hpgcn.bench import drift
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 
@@ -21,8 +21,8 @@ def graph(tmp_path_factory):
 
 @pytest.mark.long
 def test_each_seed_is_trained_by_both_types(graph):
-    text = succeed("bench", "drift", graph, "--seeds", "0..1", "--epochs", 12, "--hidden", 6,
-                   "--threads", 1, "--json")
+    text = succeed("drift", graph, "--seeds", "0..1", "--epochs", 12, "--hidden", 6,
+                   "--threads", 1, "--json", program=run.main)
     report = json.loads(text, parse_constant=pytest.fail)
     assert [(row["seed"], row["dtype"]) for row in report["rows"]] == [
         (seed, dtype) for seed in "01" for dtype in ("float32", "bf16")]
@@ -37,7 +37,8 @@ def test_each_seed_is_trained_by_both_types(graph):
 
 @pytest.mark.long
 def test_in_words(graph):
-    text = succeed("bench", "drift", graph, "--epochs", 2, "--hidden", 6, "--threads", 1)
+    text = succeed("drift", graph, "--epochs", 2, "--hidden", 6, "--threads", 1,
+                   program=run.main)
     assert "most off error" in text and "test accuracy, best epoch" in text
     assert "bf16" in text and "%" in text
 
@@ -45,7 +46,7 @@ def test_in_words(graph):
 def test_what_there_is_nothing_to_hold_against_is_refused(graph):
     with pytest.raises(UsageError, match="dtype = float32: is what others are held against"):
         drift.measure(graph, Config())
-    refused(2, "bench", "drift", graph, "--dtype", "float32")
+    refused(2, "drift", graph, "--dtype", "float32", program=run.main)
 
 
 def test_accuracies_are_compared_seed_by_seed():

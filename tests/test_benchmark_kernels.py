@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
-from commands import refused, succeed
+from commands import succeed
 
-from hpgcn import bench
-from hpgcn.bench import host, kernels, starved, tables
-from benchmarks.benchmark_graphs import Normalized
-from benchmarks.kernel_cases import CASES, UNTIMED, Arrays, bytes_of, numbers_of
+from benchmarks import contended, kernels, processors, run
+from benchmarks.kernel_cases import CALLS, CASES, UNTIMED, Arrays, bytes_of, numbers_of
+from benchmarks.roofline import stores_past
+from hpgcn.bench import host
 from hpgcn.errors import UsageError
 from hpgcn.kernels import reference
 from hpgcn.kernels.specs import SPECS
@@ -34,9 +33,7 @@ def tiny(n, nnz, width):
     """Arrays of n rows and nnz entries, all of row 0."""
     indptr = np.r_[0, np.full(n, nnz)]
     indices = (np.arange(nnz) % n).astype(np.int32)
-    values = np.ones(nnz, np.float32)
-    matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
-    return Arrays(Normalized(indptr, indices, values, np.ones(n, np.float32), matrix), width, 0)
+    return Arrays(indptr, indices, np.ones(nnz, np.float32), width, 0)
 
 
 # 100 rows of 16 numbers: x has 6,400 bytes, a mask 200, int64 a row 800, 4 heads a row 1,600;
@@ -77,11 +74,11 @@ def test_what_is_stored_past_the_cache_is_counted_once(monkeypatch):
         once = bytes_of(case._replace(past=lambda a: True), arrays, 1 << 30)[0]
         assert once == bytes_of(case, arrays, 1 << 30)[0] - 6400
     module = sys.modules["hpgcn.kernels.cpu.spmm"]
-    assert not host.stores_past(arrays.indptr, arrays.indices, None, arrays.x, arrays.out)
+    assert not stores_past(arrays.indptr, arrays.indices, None, arrays.x, arrays.out)
     monkeypatch.setattr(module, "last_level_cache", lambda: 1)
-    assert host.stores_past(arrays.indptr, arrays.indices, None, arrays.x, arrays.out)
+    assert stores_past(arrays.indptr, arrays.indices, None, arrays.x, arrays.out)
     wide = tiny(100, 300, 17)  # rows that begin anywhere
-    assert not host.stores_past(wide.indptr, wide.indices, None, wide.x, wide.out)
+    assert not stores_past(wide.indptr, wide.indices, None, wide.x, wide.out)
 
 
 @pytest.mark.parametrize("width", [5, 8])
@@ -98,7 +95,7 @@ def test_a_case_writes_what_it_says(name, width):
     for array in (arrays.z, arrays.out, arrays.above, arrays.edge_out):
         array[...] = 3
     before = {each: getattr(arrays, each).copy() for each in names}
-    results = case.call(reference.trusted, arrays)
+    results = CALLS[name](reference.trusted, arrays)
     made = results if isinstance(results, tuple) else (results,)
     changed = {each for each in names if not np.array_equal(before[each], getattr(arrays, each))}
     written = set((case.updates + " " + case.writes).split())
@@ -111,14 +108,14 @@ def test_a_case_writes_what_it_says(name, width):
 @pytest.fixture
 def twice(monkeypatch):
     """The one processor that a test may have, named twice: both processes take turns on it."""
-    class Twice(host.Host):
+    class Twice(processors.Processors):
         def __init__(self):
             super().__init__()
             self.cpus = 2 * self.cpus[:1]
             self.cache_bytes = 1 << 20
 
-    monkeypatch.setattr(host, "Host", Twice)
-    for module in (host, starved):
+    monkeypatch.setattr(processors, "Processors", Twice)
+    for module in (host, contended):
         monkeypatch.setattr(module, "SMALLEST", 1 << 20)
     return Twice
 
@@ -136,7 +133,8 @@ def cases(request, monkeypatch):
 
 def test_kernels(twice, cases):
     words = "--scale-down", 1 << 14, "--repeats", 1, "--widths", 8, "--threads", 1
-    report = json.loads(succeed("bench", "kernels", *words, "--json"), parse_constant=pytest.fail)
+    text = succeed("kernels", *words, "--json", program=run.main)
+    report = json.loads(text, parse_constant=pytest.fail)
     assert [row["kernel"] for row in report["rows"]] == [*cases]
     for row in report["rows"]:
         floor_ms = 1e3 * row["bytes"] / row["memory_bytes_per_s"]
@@ -149,7 +147,7 @@ def test_kernels(twice, cases):
     sums = {row["kernel"]: row for row in report["rows"]}["column_sum"]
     assert sums["bytes"] == 64 * 8 * 4
     assert sums["numbers_per_s"] == pytest.approx(64 * 8 / (1e-3 * sums["time_ms"]))
-    lines = tables.format_report(report).splitlines()
+    lines = run.format_report(report).splitlines()
     heading = next(line for line in lines if line.startswith("kernel"))
     assert "share of floor" in heading and "M/s" in lines[lines.index(heading) + 1]
 
@@ -160,8 +158,8 @@ def test_kernels(twice, cases):
 def test_starved(command, options, twice, monkeypatch):
     monkeypatch.setattr(kernels, "CASES", SOME)
     before = os.sched_getaffinity(0)
-    report = json.loads(json.dumps(bench.run(command, starved=True, **options, **QUICK)),
-                        parse_constant=pytest.fail)
+    settings = run.settings_of(command, starved=True, **options, **QUICK)
+    report = json.loads(json.dumps(run.measure(settings)), parse_constant=pytest.fail)
     assert os.sched_getaffinity(0) == before
     for row in report["rows"]:
         assert set(row) >= STARVED
@@ -171,7 +169,7 @@ def test_starved(command, options, twice, monkeypatch):
         assert row["stream_bytes_per_s"] >= 0
     timed = {row["kernel"] for row in report["rows"]}
     assert timed >= ({"hpgcn", "scipy"} if command == "spmm" else set(SOME))
-    assert "slower ratio" in tables.format_report(report)
+    assert "slower ratio" in run.format_report(report)
 
 
 def test_the_copying_process_copies_when_asked_and_ends(twice):
@@ -188,21 +186,18 @@ def test_the_copying_process_copies_when_asked_and_ends(twice):
     assert not process.is_alive()
 
 
-def test_it_needs_two_processors_and_one_thread(twice, monkeypatch):
+def test_it_needs_two_processors(twice, monkeypatch):
     monkeypatch.setattr(host, "cores", lambda cpus: len(set(cpus)))
     with pytest.raises(UsageError, match="needs two processors, one of them to copy memory on"):
         lonely = twice()
         lonely.cpus = lonely.cpus[:1]
         with contended.stream(lonely):
             pass
-    with pytest.raises(UsageError, match="--starved is for --threads 1, 2 are given"):
-        bench.run("spmm", starved=True, threads=2)
-    assert "takes no --starved" in refused(2, "bench", "gather", "--starved")
 
 
 def test_what_is_timed_and_what_copies_are_on_two_cores(monkeypatch):
     pairs = {0: 0, 1: 1, 2: 0, 3: 1}  # of hyper-threads
-    monkeypatch.setattr(starved, "cores", lambda cpus: len({pairs[cpu] for cpu in cpus}))
+    monkeypatch.setattr(contended, "cores", lambda cpus: len({pairs[cpu] for cpu in cpus}))
     assert contended.places([0, 1, 2, 3]) == (0, 3)
     assert contended.places([1, 2, 3]) == (2, 3)
     assert contended.places([1, 3]) == (1, 3)  # one core alone: the best there is
@@ -210,9 +205,10 @@ def test_what_is_timed_and_what_copies_are_on_two_cores(monkeypatch):
 
 PARENT = """
 import time
-from hpgcn.bench import host, starved
+from benchmarks import contended
+from benchmarks.processors import Processors
 if __name__ == "__main__":
-    one = host.Host()
+    one = Processors()
     one.cpus, one.cache_bytes, contended.SMALLEST = 2 * one.cpus[:1], 1 << 20, 1 << 20
     with contended.stream(one) as stream, stream.running():
         print(stream.process.pid, flush=True)
@@ -224,7 +220,9 @@ if __name__ == "__main__":
 def test_it_ends_when_its_parent_is_killed(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+    scripts = {**os.environ, "PYTHONPATH": str(Path(run.__file__).parents[1])}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True,
+                          env=scripts) as parent:
         child = int(parent.stdout.readline())
         assert Path(f"/proc/{child}").exists()
         parent.send_signal(signal.SIGKILL)

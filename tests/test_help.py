@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import run as benchmarks
 from hpgcn.cli.parser import parser
 from hpgcn.config import Config
 
@@ -18,7 +19,10 @@ def commands_of(command, before=""):
             for name, one in {word: each, **commands_of(each, f"{word} ")}.items()}
 
 
-COMMANDS = commands_of(parser())
+SCRIPT = "scripts/benchmarks/run.py "
+PARSERS = {"": parser, SCRIPT: benchmarks.parser}
+COMMANDS = {name: one for before, make in PARSERS.items()
+            for name, one in commands_of(make(), before).items()}
 ACTIONS = [pytest.param(name, action, id=f"{name} {'/'.join(action.option_strings) or action.dest}")
            for name, command in COMMANDS.items() for action in command._actions]
 SETTINGS = {entry.name: entry.default for entry in dataclasses.fields(Config)}
@@ -32,7 +36,7 @@ def test_it_is_explained(command, action):
         return
     flag = action.nargs == 0 and not isinstance(action, argparse.BooleanOptionalAction)
     default = None if flag else action.default
-    if action.default is None and command in ("train", "plan", "bench accuracy"):
+    if action.default is None and command in ("train", "plan", f"{SCRIPT}accuracy"):
         default = SETTINGS.get(action.dest)
         default = {True: "on", False: "off"}[default] if isinstance(default, bool) else default
     assert flag or default is None or f"(default: {default}" in action.help
@@ -40,8 +44,9 @@ def test_it_is_explained(command, action):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_printed(command, capsys):
+    before = SCRIPT if command.startswith(SCRIPT) else ""
     with pytest.raises(SystemExit) as end:
-        parser().parse_args([*command.split(), "--help"])
+        PARSERS[before]().parse_args([*command.removeprefix(before).split(), "--help"])
     assert not end.value.code
     printed = capsys.readouterr().out
     assert COMMANDS[command].description.split()[0] in printed and "None" not in printed
@@ -54,7 +59,7 @@ FOREIGN = {  # of launchers, pip, scripts/test.sh and python -m hpgcn.kernels
     "--allow-run-as-root", "--bind-to", "--map-by", "--mpi", "--no-binary", "--oversubscribe",
     "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
-                  r"hpgcn ((?:bench )?[a-z-]+) (.*)", re.MULTILINE)
+                  rf"(?:hpgcn|python) ((?:bench |{re.escape(SCRIPT)})?[a-z-]+) (.*)", re.MULTILINE)
 
 
 def flags_of(command):
@@ -68,9 +73,9 @@ def test_pages_name_flags_that_exist(page):
     assert not {*FLAG.findall(text)} - known
     for words, rest in LINE.findall(text):
         command = COMMANDS.get(words) or COMMANDS.get(words.split()[0])
-        if command:  # else one of several names, as in bench spmm|gather
+        if command:  # else one of several names, as in spmm|gather
             wrong = {*FLAG.findall(rest.split("    #")[0])} - flags_of(command)
-            assert not wrong or "bench" in words, (words, wrong)
+            assert not wrong, (words, wrong)
 
 
 def test_the_page_of_plan_has_all_its_flags():

@@ -27,14 +27,14 @@ FLOORS = [  # from the lowest: who is on one imports from those below, or from t
     "__init__ __main__ cli report doctor bench"]
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
 OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard library
-    "numba": {"kernels", "training", "datasets", "partition", "bench", "doctor"},
-    "llvmlite": {"kernels", "bench"},
+    "numba": {"kernels", "training", "datasets", "partition", "doctor"},
+    "llvmlite": {"kernels"},
     "cupy": {"kernels", "runtime", "comm", "doctor"}, "h5py": {"store", "doctor"},
     "mpi4py": {"comm", "doctor"},
     "mtkahypar": {"partition"},
     "kahypar": {"partition"}, "pymetis": {"partition"}, "sklearn": {"datasets"},
-    "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop", "bench"},
-    "torch_geometric": {"interop", "bench"},
+    "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop"},
+    "torch_geometric": {"interop"},
     "dgl": {"interop"}, "networkx": {"interop", "datasets"}}
 SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
                  for path in (ROOT / folder).rglob("*.py"))

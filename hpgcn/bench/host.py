@@ -1,4 +1,4 @@
-"""The processors: what they are, what they can do at most, how long work takes there."""
+"""The processors of this process: description, highest rates, and time of a call."""
 
 import os
 import platform
@@ -6,38 +6,35 @@ import time
 from functools import cached_property, partial
 from pathlib import Path
 
-import llvmlite.binding
 import numpy as np
-from numba.core import config
 
-from benchmarks import peers
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.chunks import evenly
-from hpgcn.kernels.cpu.emit.emitter import vector_bytes
-from hpgcn.kernels.cpu.spmm import Pass, product
+from hpgcn.kernels.cpu.emit.emitter import cpu_name, vector_bytes
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 from hpgcn.runtime.machine import available_memory, memory_budget
 from hpgcn.training.runs.run_directory import versions
 
 CPUS = Path("/sys/devices/system/cpu")
-ASSUMED_CACHE = 32 << 20  # bytes, where the system does not say
+ASSUMED_CACHE = 32 << 20  # bytes, if the system lists no cache
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-CACHES = 4  # an array that bandwidth is measured with is so many times the last-level cache
+CACHES = 4  # the arrays of a bandwidth test have this multiple of the last-level cache's bytes
+SMALLEST = 32 << 20  # least bytes of such an array
 GEMM_SIZE = 2048
-SMALLEST = 32 << 20  # bytes of such an array at least
-COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read and written
-MOVED = {"read": 1, "triad": 4}  # and lines that stores read first; a copy may do without
+COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read or written
 
 
 class Host:
-    """The processors that this process may use, with the methods of `benchmarks.gpu.Gpu`."""
+    """The processors that this process may use.
 
-    xp = np
+    `comm` is a communicator whose ranks begin each timed call together; None if this rank measures
+    alone.
+    """
+
     kernels = trusted
-
-    comm = None  # whose ranks begin each call together; None: this one is alone
+    comm = None
 
     def __init__(self):
         self.cpus = sorted(os.sched_getaffinity(0))
@@ -45,12 +42,12 @@ class Host:
         self.cache_bytes = last_level(self.caches)
 
     def describe(self):
-        """Return what the machine is: text, and numbers with their unit in their key."""
+        """Return texts, and numbers whose keys end in their unit."""
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         return {
             "cpu_model": cpu_model(), "architecture": platform.machine(), "cores": cores(self.cpus),
             "logical_cpus": len(self.cpus), "threads": num_threads(),
-            "llvm_cpu": config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
+            "llvm_cpu": cpu_name(),
             "vector_bits": 8 * vector_bytes(), "caches": self.caches,
             "last_level_cache_bytes": self.cache_bytes,
             "available_memory_bytes": available_memory(),
@@ -58,100 +55,76 @@ class Host:
             "blas": f"{blas.get('name', '')} {blas.get('version', '')}".strip(),
             "versions": versions()}
 
-    def limits(self, settings):
-        """Measure the bandwidth of memory, by all threads; for `machine`, dense products, too.
+    def memory_limits(self, repeats):
+        """Measure the bandwidth of memory by all threads.
 
-        read is a sum of an array, copy is a = b, triad is a = b + s c, float64, several times the
-        last-level cache (less if memory is short). Bytes read plus bytes written are counted; the
-        read of a line that a store needs first (write-allocate) is not. memory_bytes_per_s, which
-        rooflines are taken from, is the highest rate. A dense product counts 2 n^3 operations.
+        read sums an array, copy is a = b, triad is a = b + s c, all of float64. An array has
+        several times the bytes of the last-level cache, or fewer if memory is short. A rate counts
+        bytes read plus bytes written, without the line that a store may read first
+        (write-allocate). memory_bytes_per_s, the bandwidth of rooflines, is the highest rate.
         """
-        rates = self.memory_rates(in_turns(self, self.memory_calls, settings.repeats, "memory"))
+        rates = self.memory_rates(in_turns(self, self.memory_calls, repeats, "memory"))
         size = self.memory_calls["read"].args[0]
-        if not settings.starved:  # else they are needed again
-            del self.memory_calls
-        if settings.command == "machine":
-            rates |= self._gemm(settings)
+        del self.memory_calls  # and their arrays
         return {**rates, "array_bytes": 8 * size}
 
     @cached_property
     def memory_calls(self):
-        """The calls that read, copy and triad, as `limits` says."""
+        """The calls of `memory_limits`, by name."""
         size = min(max(CACHES * self.cache_bytes, SMALLEST), memory_budget() // 4) // 8
         a, b, c = (np.empty(size) for _ in range(3))
         bounds = evenly(size)
-        for array in (a, b, c):  # each thread touches its pages first: they lie near it
-            _fill(size, array, 1.0, bounds)
+        for array in (a, b, c):  # each thread touches its own pages first, so they are near it
+            fill_array(size, array, 1.0, bounds)
         sums = np.empty(bounds.size - 1)
-        return {"read": partial(_read, size, b, sums, bounds),
-                "copy": partial(_copy, size, a, b, bounds),
-                "triad": partial(_triad, size, a, b, c, 0.5, bounds)}
+        return {"read": partial(read_array, size, b, sums, bounds),
+                "copy": partial(copy_array, size, a, b, bounds),
+                "triad": partial(triad_arrays, size, a, b, c, 0.5, bounds)}
 
     def memory_rates(self, timings, arrays=COUNTED):
-        """Return NAME_bytes_per_s of `memory_calls`, timed, and memory_bytes_per_s, the highest."""
+        """Return NAME_bytes_per_s of timed `memory_calls`, and memory_bytes_per_s, the highest."""
         size = 8 * self.memory_calls["read"].args[0]
         rates = {f"{name}_bytes_per_s": count * size / (1e-3 * timings[name]["time_ms"])
                  for name, count in arrays.items()}
         return {**rates, "memory_bytes_per_s": max(rates.values())}
 
-    def allocates(self, size):
-        """Whether an array so large is read, line by line, before it is written."""
-        return size > self.cache_bytes
-
-    def _gemm(self, settings):
+    def dense_limits(self, repeats, seed):
+        """Measure dense products of two matrices of n rows and columns: 2 n^3 operations each."""
         n = GEMM_SIZE
-        rng = np.random.default_rng(settings.seed)
+        rng = np.random.default_rng(seed)
         calls = {}
         for dtype in ("float32", "float64"):
             a, b, out = (rng.standard_normal((n, n)).astype(dtype) for _ in range(3))
             calls[dtype] = partial(self.kernels.matmul, a, b, out)
         rates = {f"gemm_{dtype}_flops_per_s": 2 * n**3 / (1e-3 * timing["time_ms"])
-                 for dtype, timing in in_turns(self, calls, settings.repeats, "gemm").items()}
+                 for dtype, timing in in_turns(self, calls, repeats, "gemm").items()}
         return {**rates, "gemm_size": n}
 
-    def product_peers(self, A, threads, absent):
-        """Return what multiplies by A on processors, besides us (benchmarks.peers)."""
-        return peers.products_on_cpu(A, threads, absent)
-
-    def need(self, host_bytes, gpu_bytes, purpose):
-        """Refuse, by a UsageError, to allocate more than the memory of the host."""
+    def need(self, size, purpose):
+        """Raise UsageError if `size` bytes exceed the memory of the host."""
         budget = memory_budget()
-        if host_bytes > budget:
-            raise UsageError(f"bench: {purpose} needs {host_bytes} bytes of memory, the limit is "
+        if size > budget:
+            raise UsageError(f"bench: {purpose} needs {size} bytes of memory, the limit is "
                              f"{budget}; use --scale-down")
 
-    def put(self, array):
-        return array
-
-    def get(self, array):
-        """Return the array of NumPy or torch as one of NumPy."""
-        return np.asarray(array)
-
-    def copy(self, target, source):
-        """Copy, by all threads, between contiguous arrays; return the target."""
-        _copy(target.size, target.reshape(-1), source.reshape(-1), evenly(target.size))
-        return target
-
     def seconds(self, call):
+        """Return the seconds of a call, of the slowest rank, in a tuple of one."""
         if self.comm is not None:
             self.comm.barrier()
         begin = time.perf_counter()
         result = call()
         seconds = time.perf_counter() - begin
         del result
-        if self.comm is not None:  # the slowest of them
+        if self.comm is not None:
             seconds = float(self.comm.max([seconds])[0])
         return (seconds,)
 
-    def release(self):
-        """Do nothing: memory is given back by itself."""
 
-
-# loops over parts from 0 on: an index that may be negative, for all Numba knows, costs vector code
+# Loops index a part from 0 on. Numba makes no vector code for an index that may be negative.
 
 
 @Threaded
-def _fill(taken, a, value, bounds):
+def fill_array(taken, a, value, bounds):
     for chunk in chunks(taken, bounds.size - 1):
         part = a[bounds[chunk]:bounds[chunk + 1]]
         for i in range(part.size):
@@ -159,7 +132,7 @@ def _fill(taken, a, value, bounds):
 
 
 @partial(Threaded, fastmath=True)
-def _read(taken, a, sums, bounds):
+def read_array(taken, a, sums, bounds):
     for chunk in chunks(taken, bounds.size - 1):
         part = a[bounds[chunk]:bounds[chunk + 1]]
         total = 0.0
@@ -169,7 +142,7 @@ def _read(taken, a, sums, bounds):
 
 
 @Threaded
-def _copy(taken, a, b, bounds):
+def copy_array(taken, a, b, bounds):
     for chunk in chunks(taken, bounds.size - 1):
         first, last = bounds[chunk], bounds[chunk + 1]
         target, source = a[first:last], b[first:last]
@@ -178,7 +151,7 @@ def _copy(taken, a, b, bounds):
 
 
 @Threaded
-def _triad(taken, a, b, c, s, bounds):
+def triad_arrays(taken, a, b, c, s, bounds):
     for chunk in chunks(taken, bounds.size - 1):
         first, last = bounds[chunk], bounds[chunk + 1]
         target, left, right = a[first:last], b[first:last], c[first:last]
@@ -186,15 +159,8 @@ def _triad(taken, a, b, c, s, bounds):
             target[i] = left[i] + s * right[i]
 
 
-def stores_past(indptr, indices, values, x, out):
-    """Whether our product stores its result past the cache, so that no line of it is read first."""
-    _, launches = product(indptr, indices, values, x, out)
-    passes = [launch for launch in launches if isinstance(launch, Pass)]
-    return bool(passes) and all(each.shape.streamed for each in passes)
-
-
 def cpu_model():
-    """Return the name of the processor, as far as the system knows it."""
+    """Return the name of the processor that the system gives."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -205,7 +171,7 @@ def cpu_model():
 
 
 def cores(cpus, root=CPUS):
-    """Count the cores of some processors; those where the system does not say."""
+    """Count the cores of some processors; each is a core if the system does not list them."""
     names = ("physical_package_id", "core_id")
     folders = [root / f"cpu{cpu}" / "topology" for cpu in cpus]
     try:
@@ -225,7 +191,7 @@ def caches(cpus, root=CPUS):
                     (folder / name).read_text().strip() for name in files)
                 size = int(size.rstrip("KMG")) * UNITS.get(size[-1:], 1)
                 sharers.setdefault((int(level), kind, size, int(line)), set()).add(users)
-            except (OSError, ValueError):  # not every system tells all of it
+            except (OSError, ValueError):  # not every system has all of these files
                 continue
     keys = ("level", "type", "size_bytes", "line_bytes")
     return [dict(zip(keys, cache), instances=len(users))

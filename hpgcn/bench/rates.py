@@ -1,12 +1,13 @@
-"""Seconds of the kernels of a training step by their sizes, for `hpgcn plan` (planning.rates)."""
+"""Measure the seconds of the kernels of a training step by their sizes, for `hpgcn plan`."""
 from functools import partial
 from itertools import product
 
 import numpy as np
 
-from benchmarks.benchmark_graphs import Normalized, make
-from benchmarks.kernel_cases import CASES, Arrays
+from hpgcn.bench.kernel_calls import ENTRY_CALLS, ROW_CALLS, Arrays
+from hpgcn.comm import SerialComm
 from hpgcn.config import Config
+from hpgcn.datasets.generators.generate import generate
 from hpgcn.kernels.cpu import tuning
 from hpgcn.kernels.threads import num_threads
 from hpgcn.planning.answers.candidates import candidates, count_candidate
@@ -21,34 +22,27 @@ from hpgcn.planning.seconds.kernel_rates import (
 )
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.runtime.progress_bar import bar
+from hpgcn.training.loop.trainer import make_trainer
 
-OF_ROWS = (
-    "activate", "activate dropout", "activate_smooth elu", "activate_smooth elu dropout",
-    "activate_smooth gelu", "activate_smooth gelu dropout", "elu_backward", "dropout",
-    "apply_mask", "gather", "scatter_add", "add", "column_sum", "column_squares", "row_sum",
-    "row_squares", "inner", "layer_norm", "layer_norm_backward_sums", "layer_norm_backward",
-    "batch_norm", "batch_norm_backward", "softmax_cross_entropy", "sigmoid_cross_entropy",
-    "spread_max", "spread_sum", "spread_gradient", "attend_dots", "attend_merge", "adam")
-OF_ENTRIES = ("attend", "attend dropout", "attend_backward", "dropout_csr")
-SHORT, LONG = 4, 36  # nonzeros of rows whose difference tells what a nonzero takes
-ROWS = 1 << 15  # of them
+SHORT, LONG = 4, 36  # nonzeros of a row; the difference of their times gives that of a nonzero
+ROWS = 1 << 15  # of such a matrix
 MOST_ROWS = 1 << 20
-DENSE_ROWS = (64, 1 << 17)  # of a dense product: least, most
-MULTIPLICATIONS = 1 << 29  # of a dense product, where rows allow
+DENSE_ROWS = (64, 1 << 17)  # least and most rows of a dense product
+MULTIPLICATIONS = 1 << 29  # of a dense product, if these rows allow it
 STEPS = 30  # of training
 
 
 def measure(settings, host, ranks=1):
-    """Time kernels as one of so many ranks that do the same; return kernel_rates.Rates.
+    """Time kernels on this rank, one of `ranks` that do the same; all ranks call this together.
 
-    As a dict of numbers and lists of numbers. All ranks call this together.
+    Return kernel_rates.Rates as a dict of numbers and lists of numbers.
     """
     rows = {}
     for place, width in product(range(len(ROW_BYTES)), range(len(ROW_WIDTHS))):
         found = row_times(settings, host, ROW_BYTES[place], ROW_WIDTHS[width])
         for name, seconds in found.items():
-            rows.setdefault(name, np.zeros((len(ROW_BYTES), len(ROW_WIDTHS))))[place, width] = (
-                seconds)
+            times = rows.setdefault(name, np.zeros((len(ROW_BYTES), len(ROW_WIDTHS))))
+            times[place, width] = seconds
     entries = entry_times(settings, host)
     products, product_rows = product_times(settings, host)
     return {"ranks": ranks, "call_s": call_seconds(host),
@@ -59,24 +53,23 @@ def measure(settings, host, ranks=1):
 
 
 def least(host, calls, settings, label):
-    """Return the least seconds of each call, made again and again by itself.
+    """Return the least seconds of each call, repeated by itself.
 
-    So it finds in caches what it left there, as a kernel finds what the one before it made.
+    It finds its own arrays in the caches, like a kernel that reads what the one before it wrote.
     """
     seconds = {}
     first = host.comm is None or host.comm.rank == 0
     for name, call in bar(calls.items(), desc=label, unit="kernel", leave=False, shown=first):
-        call()  # compilers run, pages are touched
+        call()  # compile code, touch pages
         seconds[name] = min(host.seconds(call)[0] for _ in range(settings.repeats))
     return seconds
 
 
 def random_matrix(rows, columns, degree, seed):
-    """Return a matrix of so many nonzeros in each row, anywhere."""
+    """Return indptr, indices and values of a matrix with `degree` nonzeros anywhere in each row."""
     indptr = np.arange(0, degree * rows + 1, degree, dtype=np.int64)
     indices = np.random.default_rng(seed).integers(0, columns, indptr[-1], np.int32)
-    values = np.full(indices.size, 0.5, np.float32)
-    return Normalized(indptr, indices, values, np.ones(rows, np.float32), None)
+    return indptr, indices, np.full(indices.size, 0.5, np.float32)
 
 
 def row_times(settings, host, size, width):
@@ -84,8 +77,8 @@ def row_times(settings, host, size, width):
     size = min(size, memory_budget() // 8)
     n = max(64, size // (ARRAYS * 4 * width))
     label = f"{size >> 20} MiB, {width} columns"
-    arrays = Arrays(random_matrix(n, n, 1, settings.seed), width, settings.seed)
-    calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ROWS}
+    arrays = Arrays(*random_matrix(n, n, 1, settings.seed), width, settings.seed)
+    calls = {name: partial(call, host.kernels, arrays) for name, call in ROW_CALLS.items()}
     calls["pack"] = lambda: host.kernels.gather(arrays.x, arrays.vertex, arrays.out)
     calls["pack pieces"] = partial(gather_pieces, host.kernels, arrays)
     places = arrays.rng.integers(0, n * width, n * width)
@@ -96,7 +89,7 @@ def row_times(settings, host, size, width):
 
 
 def gather_pieces(kernels, arrays):
-    """Copy the halves of the columns one after the other, as for two ranks."""
+    """Gather the halves of the columns one after the other, as for two ranks."""
     half = -(-arrays.width // 2)
     room = arrays.out.reshape(-1)[:arrays.n * half].reshape(arrays.n, half)
     for piece in (arrays.x[:, :half], arrays.x[:, -half:]):
@@ -105,13 +98,14 @@ def gather_pieces(kernels, arrays):
 
 def entry_times(settings, host):
     """Return the seconds of a nonzero, and of a row, by kernel and width, with arrays in caches."""
-    found = {name: np.zeros((2, len(ROW_WIDTHS))) for name in OF_ENTRIES}
+    found = {name: np.zeros((2, len(ROW_WIDTHS))) for name in ENTRY_CALLS}
     for i, width in enumerate(ROW_WIDTHS):
         n = max(64, ROW_BYTES[0] // (ARRAYS * 4 * width))
         seconds = {}
         for degree in (SHORT, LONG):
-            arrays = Arrays(random_matrix(n, n, degree, settings.seed), width, settings.seed)
-            calls = {name: partial(CASES[name].call, host.kernels, arrays) for name in OF_ENTRIES}
+            arrays = Arrays(*random_matrix(n, n, degree, settings.seed), width, settings.seed)
+            calls = {name: partial(call, host.kernels, arrays)
+                     for name, call in ENTRY_CALLS.items()}
             seconds[degree] = least(host, calls, settings, f"attention, {width} columns")
         for name, times in found.items():
             short, long = (seconds[degree][name] / n for degree in (SHORT, LONG))
@@ -123,7 +117,8 @@ def entry_times(settings, host):
 def product_times(settings, host):
     """Return the seconds of a nonzero by bytes of x and width; of a row by bytes of out and width.
 
-    Of a nonzero: what longer rows take more than short ones. Of a row: what is left of short ones.
+    The time of a nonzero is the difference of long and short rows over that of their nonzeros. The
+    time of a row is the rest of a short row.
     """
     budget = memory_budget() // 8
     room = np.ones(min(PRODUCT_BYTES[-1], budget) // 4, np.float32)
@@ -132,15 +127,15 @@ def product_times(settings, host):
 
     def call(count, degree, size, width):
         n = max(1, min(size, budget) // (4 * width))
-        A = random_matrix(count, n, degree, settings.seed)
+        matrix = random_matrix(count, n, degree, settings.seed)
         x = room[:n * width].reshape(n, width)
         out = np.ones((count, width), np.float32)
-        return partial(host.kernels.spmm, A.indptr, A.indices, A.values, x, out)
+        return partial(host.kernels.spmm, *matrix, x, out)
 
     for i, width in enumerate(PRODUCT_WIDTHS):
         calls = {(size, degree): call(ROWS, degree, size, width)
                  for size in PRODUCT_BYTES for degree in (SHORT, LONG)}
-        with tuning.using(tuning.current()._replace(blocks=0)):  # x where it lies
+        with tuning.using(tuning.current()._replace(blocks=0)):  # x in place
             found = least(host, calls, settings, f"products, {width} columns")
         for j, size in enumerate(PRODUCT_BYTES):
             longer = found[size, LONG] - found[size, SHORT]
@@ -174,11 +169,8 @@ def dense_times(settings, host):
 
 
 def call_seconds(host):
-    """Return what a call of a kernel takes in a step of training on a graph of no size."""
-    from hpgcn.comm import SerialComm
-    from hpgcn.training.loop.trainer import make_trainer
-
-    graph = make("road", 1 << 14, features=16, classes=4)
+    """Return the seconds of a kernel call in a training step on a tiny graph."""
+    graph = generate("grid", scale=6, edge_factor=1, features=16, classes=4, seed=0)
     config = Config(eval_every=0, threads=num_threads())
     survey = Survey(graph, config)
     candidate, *_ = candidates(survey, config, ranks=(1,))

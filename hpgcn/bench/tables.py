@@ -1,4 +1,4 @@
-"""Reports of `hpgcn bench` as aligned text."""
+"""Format reports of `hpgcn bench` as aligned text."""
 
 from hpgcn.runtime.text_table import label_list, table
 
@@ -10,12 +10,10 @@ UNITS = {  # end of a key: divisor, unit, format
     "_loss": (1, "", ".5f"),
     "_s": (1, "s", ".4g"), "_error": (1, "", ".1e")}
 HIDDEN = ("caches", "versions", "epochs", "peer_ratios")
-WORDS = ("kept", "removed")
-TABLES = ("rows", "ratios", "copies", "losses")
 
 
 def format_report(report):
-    """Return a report of hpgcn.bench.run as text: machine, limits, then tables."""
+    """Return a report of `hpgcn bench` as text: machine, limits, then rows."""
     machine = report["machine"]
     pairs = labelled(machine | report.get("limits", {}))
     for cache in machine["caches"]:
@@ -23,8 +21,8 @@ def format_report(report):
                 f"lines of {cache['line_bytes']} bytes")
         pairs.append((f"cache level {cache['level']}", text))
     if report["bench"] == "machine":
-        versions = " ".join(f"{name} {version}," for name, version in machine["versions"].items())
-        pairs.append(("versions", versions.rstrip(",")))
+        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+        pairs.append(("versions", versions))
 
     if "network" in report:
         pairs += labelled({f"network_{key}": each for key, each in report["network"].items()})
@@ -33,13 +31,10 @@ def format_report(report):
         pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "
                                  "by side; --json has them, for `hpgcn plan --machine`"))
 
-    parts = [label_list(pairs, 28), *(aligned(report[name]) for name in TABLES if report.get(name))]
-    parts += [f"{word}: {report[word]}" for word in WORDS if word in report]
-    if report.get("summary"):
-        parts.append(label_list(labelled(report["summary"]), 28))
-    if report.get("absent"):
-        reasons = report["absent"].items()
-        parts.append(label_list((f"without {name}:", reason) for name, reason in reasons))
+    parts = [label_list(pairs, 28)]
+    if report.get("rows"):
+        parts.append(aligned(report["rows"]))
+    parts += [f"{word}: {report[word]}" for word in ("kept", "removed") if word in report]
     return "\n\n".join(parts)
 
 

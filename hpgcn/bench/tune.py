@@ -1,7 +1,7 @@
-"""How far ahead products should read on this CPU, measured and kept: `hpgcn bench tune`.
+"""Measure and keep the best prefetch distances of products on this CPU: `hpgcn bench tune`.
 
-A distance is a number that a compiled product is given, but how many lines of a row are asked for
-is compiled in: so few numbers of lines are tried, and many distances.
+The distance is an argument of a compiled product, but the number of lines of a row is compiled in.
+So few numbers of lines are tried, and many distances.
 """
 
 from contextlib import contextmanager
@@ -33,17 +33,19 @@ FAR = ((0, 0), (64, 1), (128, 1), (32, ALL), (64, ALL), (128, ALL))
 NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (64, 1), (16, 2), (16, ALL))
 
 
-def measure(settings, host, limits):
-    """Time products with candidates of Reach where x lies in each of LEVELS, and keep the best.
+def measure(settings, host, comm):
+    """Time products with candidates of Reach, with x in each of LEVELS, and keep the best.
 
-    "rows": level, row (its cache lines: one, few or more), near, near_lines, far, far_lines,
-    time_ms of what was chosen, default_ms, ratio (default over chosen); then one of stores past the
-    last cache, one of the blocks that x is read in, and one of the entries of A. "kept": the file
-    of this CPU model (hpgcn.kernels.cpu.tuning.path), which is used from then on. No bit of any
-    result depends on it. To reset removes the file, and times nothing: "removed", a path or why
-    there was none.
+    rows : a dict for each level and row length, with level, row (its cache lines: one, few or
+        more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and ratio
+        (default over choice). Then one for stores past the last cache, one for the blocks that x
+        is read in, and one for the entries of A.
+    kept : the file of this CPU model (hpgcn.kernels.cpu.tuning.path), which later runs read. No bit
+        of any result depends on it.
+    removed : with `reset`, which times nothing, the path of the removed file or a text if there is
+        none.
 
-    OutputError where the file cannot be written.
+    OutputError if the file cannot be written.
     """
     if settings.reset:
         with writable():
@@ -57,7 +59,7 @@ def measure(settings, host, limits):
         kinds = []
         for name, width in ROWS.items():
             size = max(4 * width, size_of(level) // settings.scale_down)
-            host.need(4 * size, 0, f"tune, {level}")
+            host.need(4 * size, f"tune, {level}")
             m = max(1, WORK // settings.scale_down // (4 * width * PER_ROW))
             product = make_product(m, size // (4 * width), width, PER_ROW, settings.seed)
             best, took = choose(level, len(kinds), product, settings, host)

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 from hpgcn.cli import degree_flags, planning, several
-from hpgcn.cli.measuring import bench  # noqa: F401 (a command, too)
 from hpgcn.cli.output import given, say, show, started
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, agreed, printable
@@ -305,6 +304,23 @@ def report(args):
     if args.html:
         report.write(runs, args.html)
         say(args, f"wrote {printable(args.html)}")
+
+
+def bench(args):
+    """Measure the rates of this machine, or tune products for this CPU."""
+    threads = Config(threads=args.threads).threads or machine.default_threads()
+    machine.limit_threads(threads)
+    from hpgcn import bench, comm
+
+    ranks = comm.world() if args.what == "machine" else comm.SerialComm()
+    if not args.threads and ranks.size > 1:
+        threads = machine.default_threads()  # MPI knows the ranks of this node
+    ranks.assert_same(started(args), "command line")
+    numbers = {name: getattr(args, name) for name in bench.Settings._fields if name in args}
+    settings = bench.Settings(**{**numbers, "threads": threads})
+    report = bench.run(args.what, settings, ranks)
+    if ranks.rank == 0:
+        show(json.dumps(report) if args.json else bench.format_report(report))
 
 
 def doctor(args):

@@ -1,11 +1,11 @@
 """The flags and arguments of all commands: a function for each, of its name, adds them."""
 
+import argparse
 import dataclasses
 
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
-from hpgcn.cli.measuring_arguments import bench
 from hpgcn.cli.settings import Parser, alone, integers, knobs, size, verbosity
 from hpgcn.config import COST_FIELDS, Config
 
@@ -117,6 +117,28 @@ def report(command):
     command.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
     command.add_argument("--html", metavar="FILE",
                          help=".html: a page that needs nothing else; .png: the curves alone")
+
+
+def bench(command):
+    kinds = command.add_subparsers(
+        dest="what", metavar="WHAT", required=True,
+        help="machine: rates of memory, kernels and network, for `hpgcn plan --machine`; tune: "
+             "prefetch distances of products on this CPU, kept for later runs")
+    quiet = verbosity(argument_default=argparse.SUPPRESS)  # keep the flags given before WHAT
+    for name, text in (
+            ("machine", "Measure the rates of memory, kernels and network for `hpgcn plan`."),
+            ("tune", "Measure and keep the best prefetch distances of products on this CPU.")):
+        kind = kinds.add_parser(name, description=text, parents=[quiet])
+        integers(kind, ("repeats", 5, "number of times that each call is timed"),
+                 ("threads", 0, "0: all cores that this process may use"),
+                 ("seed", 0, "key of all random draws"))
+        if name == "machine":
+            alone(kind)
+        else:
+            integers(kind, ("scale-down", 1, "divides the sizes of the products"))
+            kind.add_argument("--reset", action="store_true",
+                              help="remove the kept distances; measure nothing")
+        kind.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
 def doctor(command):

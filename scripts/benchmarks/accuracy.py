@@ -1,4 +1,4 @@
-"""Time to accuracy: training by several settings of --batch, full batch first, and PyG beside."""
+"""Measure seconds to an accuracy with several settings of --batch, and with PyG."""
 
 import dataclasses
 import json
@@ -10,10 +10,10 @@ from statistics import fmean, median
 import numpy as np
 import scipy.sparse as sp
 
+from benchmarks.checks import OURS, tolerated
+from benchmarks.process import alone
 from hpgcn import sampling
 from hpgcn.bench.host import Host
-from benchmarks.process import alone
-from hpgcn.bench.timing import OURS, tolerated
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, HpgcnError, UsageError

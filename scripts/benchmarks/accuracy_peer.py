@@ -1,4 +1,4 @@
-"""A GCN of PyG on one process, full batch and in batches: what `hpgcn bench accuracy` holds beside.
+"""Train a GCN of PyG on one process, full batch and in batches, for the benchmark `accuracy`.
 
 A script for any Python with torch and torch_geometric, which need not be that of hpgcn:
 

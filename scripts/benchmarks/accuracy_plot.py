@@ -1,4 +1,4 @@
-"""A picture of `hpgcn bench accuracy`: validation accuracy over seconds of training."""
+"""Draw validation accuracy over seconds of training, for the benchmark `accuracy`."""
 
 from hpgcn.report import figures
 

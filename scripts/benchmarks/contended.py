@@ -1,4 +1,4 @@
-"""A machine whose memory others use: what is timed, beside a process that copies without end."""
+"""Time calls while another process copies memory without end (--starved)."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ from hpgcn.bench.timing import in_turns
 from hpgcn.errors import InternalError, UsageError
 from hpgcn.runtime.machine import die_with_parent
 
-PIECE = 1 << 20  # float64 numbers that are copied between two looks at what is asked
-PAUSE = 0.001  # seconds between two looks while nothing is copied
-RUN, MOVED = 0, 1  # of the numbers that both processes see: whether to copy, and bytes so far
+PIECE = 1 << 20  # float64 numbers that are copied before the flag is read again
+PAUSE = 0.001  # seconds between two reads of the flag while nothing is copied
+RUN, MOVED = 0, 1  # places in the shared state: whether to copy, and bytes copied so far
 
 
 class Stream:
-    """What the copying process is asked and says: `state` is shared with it."""
+    """The copying process; `state` is shared with it."""
 
     def __init__(self, process, state):
         self.process = process
@@ -28,7 +28,7 @@ class Stream:
 
     @contextmanager
     def running(self):
-        """Have it copy within; then `bytes_per_s` is what it read and wrote in a second."""
+        """Copy within; afterwards `bytes_per_s` has the rate of bytes read and written."""
         self.state[RUN] = 1
         try:
             begin = self._wait(self.state[MOVED])
@@ -40,7 +40,7 @@ class Stream:
             self.state[RUN] = 0
 
     def _wait(self, before):
-        """Wait until more than so many bytes are copied; return how many."""
+        """Wait until more than `before` bytes are copied; return their number."""
         while self.state[MOVED] <= before:
             if not self.process.is_alive():
                 raise InternalError("bench --starved: the process that copies memory has ended")
@@ -50,10 +50,10 @@ class Stream:
 
 @contextmanager
 def stream(host):
-    """Give a Stream on the last of the processors of this process, which keeps to another core.
+    """Yield a Stream on the last processor of this process, and keep this process to another core.
 
-    The copying process is killed at the end, and by the system should this one be killed.
-    UsageError where there is one processor alone.
+    The copying process is killed at the end, and by the system if this process is killed.
+    UsageError if this process has one processor.
     """
     if len(host.cpus) < 2:
         raise UsageError("bench --starved needs two processors, one of them to copy memory on; "
@@ -62,7 +62,7 @@ def stream(host):
     context = get_context("spawn")
     state = context.RawArray("d", 2)
     size = max(CACHES * host.cache_bytes, SMALLEST) // 8
-    host.need(16 * size, 0, "the process that copies memory")
+    host.need(16 * size, "the process that copies memory")
     process = context.Process(target=copy_on, args=(other, size, state, os.getpid()), daemon=True)
     before = os.sched_getaffinity(0)
     process.start()
@@ -76,14 +76,14 @@ def stream(host):
 
 
 def places(cpus):
-    """Return the processors of what is timed and of what copies: the last, and another core's."""
+    """Return the processors of timed calls and of the copying process, on two cores if possible."""
     *others, last = cpus
     return next((cpu for cpu in others if cores([cpu, last]) == 2), others[0]), last
 
 
 def copy_on(cpu, size, state, parent):
-    """Copy between arrays of so many numbers on a processor, whenever asked, until killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which kills this one
+    """Copy between arrays of `size` numbers on a processor while the flag is set, until killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and kills this process
     die_with_parent(parent)
     os.sched_setaffinity(0, {cpu})
     source = np.ones(size)
@@ -99,17 +99,19 @@ def copy_on(cpu, size, state, parent):
         first = last % size
 
 
-def beside(stream, host, calls, repeats, label):
-    """Time calls in turns, and those that measure memory, while a Stream runs; as `in_turns`."""
+def time_contended(stream, host, calls, repeats, label):
+    """Time calls and those of memory as `in_turns`, while a Stream runs."""
     with stream.running():
         return in_turns(host, calls | host.memory_calls, repeats, f"{label}, starved")
 
 
-def compared(stream, alone, timing, left, moved):
-    """Return what a row says of a call beside a Stream.
+def contended_row(stream, alone, timing, left, moved):
+    """Return the entries of a row about a call while a Stream ran.
 
-    starved_ms; slower_ratio, over `alone` ms; starved_share, of the bandwidth that was left, for
-    `moved` bytes; left_bytes_per_s, that bandwidth; stream_bytes_per_s, what the stream got itself.
+    starved_ms : its time; slower_ratio is this over `alone`, its time in ms without a Stream.
+    left_bytes_per_s : the bandwidth that was left; starved_share is the share of it that the call
+        used, which moves `moved` bytes.
+    stream_bytes_per_s : the bandwidth of the Stream.
     """
     least = timing["time_ms"]
     return {"starved_ms": least, "slower_ratio": least / alone,

@@ -1,4 +1,4 @@
-"""A GPU: what it is, what it can do at most, and how long work takes there."""
+"""A GPU as a device of benchmarks: its description, bandwidth, and time of a call."""
 
 import sys
 from functools import cached_property, partial
@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 
 from benchmarks import peers
-from hpgcn.bench.host import Host
+from benchmarks.processors import Processors
 from hpgcn.bench.timing import in_turns
 from hpgcn.errors import MissingError, UsageError, require
 
@@ -15,7 +15,7 @@ BUFFER = 1 << 30  # bytes that copies are measured with, and that clear the cach
 AHEAD = 4  # such copies: while they run, the host queues the call that is timed
 
 
-class Gpu(Host):
+class Gpu(Processors):
     """The current GPU of CuPy (`xp`), and the processors beside it; MissingError without one."""
 
     def __init__(self):
@@ -25,7 +25,7 @@ class Gpu(Host):
         runtime = self.xp.cuda.runtime
         try:
             count = runtime.getDeviceCount()
-        except Exception as error:  # CuPy's, which tells no driver from an old one
+        except Exception as error:  # CuPy raises the same of no driver and of an old one
             raise MissingError("bench cuda needs a GPU, and CuPy for its driver (extra cuda12 or "
                                f"cuda13): {error}") from error
         if not count:
@@ -45,10 +45,10 @@ class Gpu(Host):
             "cuda_driver": str(runtime.driverGetVersion()),
             "cuda_runtime": str(runtime.runtimeGetVersion())}
 
-    def limits(self, settings):
+    def memory_limits(self, repeats):
         """Measure a copy: memory_bytes_per_s, read plus written, and array_bytes."""
         copy = {"copy": partial(self.copy, *self.buffers)}
-        milliseconds = in_turns(self, copy, 2 * settings.repeats, "copy")["copy"]["time_ms"]
+        milliseconds = in_turns(self, copy, 2 * repeats, "copy")["copy"]["time_ms"]
         size = self.buffers[0].nbytes
         return {"memory_bytes_per_s": 2 * size / (1e-3 * milliseconds), "array_bytes": size}
 
@@ -58,11 +58,11 @@ class Gpu(Host):
     def product_peers(self, A, threads, absent):
         return peers.products_on_gpu(A, self, absent)
 
-    def need(self, host_bytes, gpu_bytes, purpose):
-        super().need(host_bytes, gpu_bytes, purpose)
+    def need(self, size, purpose, gpu_size=0):
+        super().need(size, purpose)
         free = self.free_bytes()
-        if gpu_bytes > free:
-            raise UsageError(f"bench: {purpose} needs {gpu_bytes} bytes of GPU memory, {free} are "
+        if gpu_size > free:
+            raise UsageError(f"bench: {purpose} needs {gpu_size} bytes of GPU memory, {free} are "
                              "free; use --scale-down")
 
     def free_bytes(self):
@@ -100,7 +100,7 @@ class Gpu(Host):
         return (1e-3 * self.xp.cuda.get_elapsed_time(start, stop), *host_seconds)
 
     def release(self):
-        """Give back to the GPU what nobody uses: CuPy and torch have a pool each."""
+        """Free the unused memory in the pools of CuPy and torch."""
         self.xp.get_default_memory_pool().free_all_blocks()
         if "torch" in sys.modules:
             sys.modules["torch"].cuda.empty_cache()

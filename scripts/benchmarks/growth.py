@@ -52,7 +52,7 @@ def time_levels(A, width, sizes, settings, host):
     """Time the product, in ms, and a nonzero by where its row of x is, in ns."""
     n = A.scale.size
     label = f"growth, {n} x {width}"
-    host.need(4 * 4 * n * width + FILL[-1] * sizes[-1], 0, label)
+    host.need(4 * 4 * n * width + FILL[-1] * sizes[-1], label)
     x = np.ones((n, width), np.float32)
     calls = {"all": partial(host.kernels.spmm, A.indptr, A.indices, A.values, x, np.ones_like(x))}
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.benchmark_graphs import make, normalized
-from hpgcn.bench.timing import OURS, in_turns
+from benchmarks.checks import OURS, checked_turns
 from hpgcn.errors import require
 
 LAYERS = {"GCNConv": "sum", "SAGEConv": "mean", "SAGEConv max": "max"}
@@ -20,13 +20,16 @@ CALLS = 200  # of it, between two looks at the clock
 def measure(settings, host, limits):
     """Time forward and backward of what GCNConv and SAGEConv (mean, max) propagate.
 
-    PyG's `propagate` alone, without the dense product, with the gradient of x; A is a
-    torch.sparse_csr tensor with int64 indices, transposed before. "rows": graph, vertices,
-    nonzeros, width, layer, kernel ("pyg", or "hpgcn": the same within `accelerate()`), those of
-    `in_turns` (errors of the gradient are against SciPy, not of max). "ratios": peer_ratio of each
-    graph, width and layer (times of pyg over ours), first_use_ms (of checks and transpose, once a
-    matrix). "summary": their geometric mean and least; spmm_overhead_ms and
-    accelerated_overhead_ms: of a call with a gradient, less the kernel.
+    A call is PyG's `propagate` with the gradient of x, without the dense product. A is a
+    torch.sparse_csr tensor with int64 indices, which is transposed before.
+
+    rows : graph, vertices, nonzeros, width, layer, kernel ("pyg", or "hpgcn" for the same call
+        within `accelerate()`), and the entries of `checked_turns`. relative_error is that of the
+        gradient to SciPy's; None for max.
+    ratios : of each graph, width and layer peer_ratio (time of pyg over ours) and first_use_ms (of
+        checks and transpose, once a matrix).
+    summary : geometric mean and least of the ratios; spmm_overhead_ms and accelerated_overhead_ms
+        are times of a call with a gradient, less the kernel.
     """
     torch = require("torch", "torch", "bench torch")
     nn = require("torch_geometric.nn", "pyg", "bench torch")
@@ -70,11 +73,11 @@ def matrices_of(torch, A):
 
 
 def time_width(torch, nn, A, matrices, width, settings, host):
-    """Yield (layer, timings as of `in_turns`) at one width."""
+    """Yield (layer, timings as of `checked_turns`) at one width."""
     from hpgcn.interop.torch import accelerate
 
     n = A.scale.size
-    host.need(ELEMENTS * n * width, 0, f"torch, {n} x {width}")
+    host.need(ELEMENTS * n * width, f"torch, {n} x {width}")
     generator = torch.Generator().manual_seed(settings.seed)
     x, G = (torch.randn(n, width, generator=generator) for _ in range(2))
     x.requires_grad_()
@@ -95,9 +98,9 @@ def time_width(torch, nn, A, matrices, width, settings, host):
         elif reduce == "mean":
             ones = sp.csr_array((np.ones_like(A.values), A.indices, A.indptr), A.matrix.shape)
             expected = ones.T @ (G.numpy() / degree)
-        timings = in_turns(host, {OURS: within, "pyg": call}, settings.repeats,
-                           f"torch, {n} x {width}",
-                           expected=expected is not None and dict.fromkeys((OURS, "pyg"), expected))
+        timings = checked_turns(host, {OURS: within, "pyg": call}, settings.repeats,
+                                f"torch, {n} x {width}", expected=expected is not None and
+                                dict.fromkeys((OURS, "pyg"), expected))
         for timing in timings.values():
             timing.setdefault("relative_error", None)
         yield layer, timings

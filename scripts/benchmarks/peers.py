@@ -8,7 +8,7 @@ import warnings
 from functools import partial
 from importlib import import_module
 
-from hpgcn.bench.timing import tolerated
+from benchmarks.checks import tolerated
 
 
 def installed(makers, absent):

@@ -1,4 +1,4 @@
-"""SpMM and S-SpMM, on the processors or a GPU, against their rooflines and their peers."""
+"""Time SpMM and masked SpMM beside their rooflines and other libraries, on a CPU or a GPU."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -8,12 +8,11 @@ import scipy.sparse as sp
 
 from benchmarks import contended
 from benchmarks.benchmark_graphs import matrices
-from hpgcn.bench.host import stores_past
-from benchmarks.roofline import spmm_bytes
-from hpgcn.bench.timing import OURS, in_turns, tolerated
+from benchmarks.checks import OURS, checked_turns, tolerated
+from benchmarks.roofline import spmm_bytes, stores_past
 
-HOST_BYTES = 52  # of an element of x on the host: x, out, results, in float64, too
-GPU_BYTES = 28  # on a GPU: x and out by rows and by columns, and what torch returns
+HOST_BYTES = 52  # of an element of x on the host: x, out, and results in float64
+GPU_BYTES = 28  # of one on a GPU: x and out by rows and by columns, and the result of torch
 SCALED = f"{OURS}_scaled"
 MASKED = f"{OURS}_masked"
 UNMASKED = f"{OURS}_spmm"
@@ -22,11 +21,12 @@ UNMASKED = f"{OURS}_spmm"
 def measure(settings, device, limits):
     """Time each kernel on each graph at each width.
 
-    "rows": graph, vertices, nonzeros, width, kernel, those of `in_turns` (errors are against SciPy
-    in float64), least_bytes, floor_ms (these over the bandwidth of memory), share_of_floor,
-    traffic_bytes, share_of_traffic; see benchmarks.roofline.spmm_bytes. A kernel without values
-    has fewer bytes; masking after the product is held against masking within it. Starved, those of
-    benchmarks.contended.compared, too. "absent": peers that are missing or fail (name: reason).
+    rows : graph, vertices, nonzeros, width, kernel, the entries of `checked_turns` (errors are
+        relative to SciPy in float64), least_bytes, floor_ms (their time at the bandwidth of
+        memory), share_of_floor, traffic_bytes and share_of_traffic; see `roofline.spmm_bytes`. A
+        kernel without values has fewer bytes. With --starved also those of
+        `contended.contended_row`.
+    absent : libraries that are missing or fail (name: reason).
     """
     rows = []
     absent = {}
@@ -50,7 +50,7 @@ def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
     command = settings.command
     n = A.scale.size
     label = f"{command}, {n} x {width}"
-    device.need(HOST_BYTES * n * width, GPU_BYTES * n * width, label)
+    device.need(HOST_BYTES * n * width, label, GPU_BYTES * n * width)
     x = np.random.default_rng(settings.seed).standard_normal((n, width), np.float32)
     keep = np.random.default_rng(settings.seed + 1).integers(0, 2, (n, width), np.uint8)
     mask = device.put(np.packbits(keep, axis=1, bitorder="little"))
@@ -67,10 +67,10 @@ def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
     exact = sp.csr_array((A.values.astype(float), A.indices, A.indptr), shape=(n, n)) @ x
     masked = exact * keep
     expected = {name: masked if kind(command, name) == "masked" else exact for name in calls}
-    timings = in_turns(device, calls, settings.repeats, label, prepare=partial(out.fill, np.nan),
-                       expected=expected, absent=absent)
+    timings = checked_turns(device, calls, settings.repeats, label, expected=expected,
+                            prepare=partial(out.fill, np.nan), absent=absent)
     if stream:
-        hard = contended.beside(stream, device, {name: calls[name] for name in timings},
+        hard = contended.time_contended(stream, device, {name: calls[name] for name in timings},
                               settings.repeats, label)
         left = device.memory_rates(hard)["memory_bytes_per_s"]
 
@@ -85,7 +85,7 @@ def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
                "share_of_floor": share, "traffic_bytes": traffic,
                "share_of_traffic": share * traffic / least}
         if stream:
-            row |= contended.compared(stream, timing["time_ms"], hard[name], left, least)
+            row |= contended.contended_row(stream, timing["time_ms"], hard[name], left, least)
         yield row
 
 

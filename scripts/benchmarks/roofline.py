@@ -5,6 +5,8 @@ allocate), unless a store goes past the cache: the traffic has that read, too.
 """
 import numpy as np
 
+from hpgcn.kernels.cpu.spmm import Pass, product
+
 LINE = 64  # bytes of a cache line
 
 
@@ -68,3 +70,10 @@ def cache_misses(counts, lines, passing, cache_lines):
         else:
             high = time
     return float((1 + (counts - 1) * np.exp(-p * low)).sum() / reads)
+
+
+def stores_past(indptr, indices, values, x, out):
+    """Whether our product stores its result past the cache, so that no line of it is read first."""
+    _, launches = product(indptr, indices, values, x, out)
+    passes = [launch for launch in launches if isinstance(launch, Pass)]
+    return bool(passes) and all(each.shape.streamed for each in passes)

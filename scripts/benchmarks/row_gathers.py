@@ -1,11 +1,11 @@
-"""Rows gathered and rows added, against a copy of as many rows and their peers."""
+"""Time gathers and scatters of rows beside a copy of the same rows and NumPy."""
 
 from functools import partial
 
 import numpy as np
 
+from benchmarks.checks import OURS, checked_turns
 from hpgcn import store
-from hpgcn.bench.timing import OURS, in_turns
 from hpgcn.errors import DataError
 
 ROWS = 1 << 20  # of the larger matrix; half, each once, are gathered or added to
@@ -16,11 +16,11 @@ ARRAYS = 5  # of the larger matrix' size at once
 def measure(settings, device, limits):
     """Time gather and scatter_add over half of the rows of a matrix, or over those of a file.
 
-    Of a file these are the rows that its first part, or the first half of its vertices, sends.
+    Those of a file are the rows that its first part, or the first half of its vertices, sends.
 
-    "rows": operation, order (of the index), rows, width, kernel, those of `in_turns` (errors are
-    against NumPy), bytes (of the index and of each row read and written), bytes_per_s,
-    share_of_copy (over the rate of a copy of as many rows, in the same turns).
+    rows : operation, order (of the index), rows, width, kernel, the entries of `checked_turns`
+        (errors are relative to NumPy), bytes (of the index and of each row read and written),
+        bytes_per_s, and share_of_copy (over the rate of a copy of the same rows in the same turns).
     """
     rng = np.random.default_rng(settings.seed)
     if settings.graph:
@@ -32,7 +32,7 @@ def measure(settings, device, limits):
     rows = []
     for width in settings.widths:
         size = ARRAYS * 4 * n * width
-        device.need(size, size, f"gather at width {width}")
+        device.need(size, f"gather at width {width}", size)
         x = np.random.default_rng(settings.seed).standard_normal((n, width), np.float32)
         for order, index in (("random", chosen), ("sorted", np.sort(chosen))):
             for operation in PASSES:
@@ -73,9 +73,9 @@ def time_rows(operation, x, index, settings, device):
              "copy": partial(device.copy, target, device.put(part))}
     if device.xp is np:
         calls["numpy"] = partial(by_numpy, operation, source, place, out)
-    timings = in_turns(device, calls, settings.repeats, f"{operation} at width {x.shape[1]}",
-                       prepare=partial(out.fill, 0),
-                       expected={OURS: result, "numpy": result, "copy": part})
+    timings = checked_turns(device, calls, settings.repeats, f"{operation} at width {x.shape[1]}",
+                            prepare=partial(out.fill, 0),
+                            expected={OURS: result, "numpy": result, "copy": part})
 
     copied = 2 * part.nbytes
     for kernel, timing in timings.items():

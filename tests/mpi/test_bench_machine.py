@@ -5,8 +5,7 @@ import math
 import pytest
 from graphs import make
 
-from hpgcn.bench import Settings, machine_rates, rates, table
-from hpgcn.bench.host import Host
+from hpgcn.bench import Settings, format_report, host, machine, rates
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
 from hpgcn.store import write_graph
@@ -21,17 +20,16 @@ SMALL = {"ROW_BYTES": (1 << 10, 1 << 12, 1 << 14), "MOST_ROWS": 1 << 8, "ROWS": 
 def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     for name, value in SMALL.items():
         monkeypatch.setattr(rates, name, value)
-    settings = Settings("machine", (), (), 1, 1, 1, 0)
-    report = machine_rates.measure(settings, Host(), comm)
+    for name, value in {"CACHES": 0, "SMALLEST": 1 << 20, "GEMM_SIZE": 64}.items():
+        monkeypatch.setattr(host, name, value)
+    report = machine.measure(Settings(repeats=1), host.Host(), comm)
     counts = [1] if comm.size == 1 else [1, comm.size]
     assert ("network" in report) == (comm.size > 1)
     if comm.rank:
         return
     assert [each["ranks"] for each in report["rates"]] == counts
-    limits = {"memory_bytes_per_s": 1e10, "gemm_float32_flops_per_s": 1e10,
-              "gemm_float64_flops_per_s": 1e10}
     file = tmp_path / "machine.json"
-    file.write_text(json.dumps({"limits": limits, **report}, allow_nan=False))
+    file.write_text(json.dumps(report, allow_nan=False))
     found, network = read_machine(file)
     assert network == (comm.size > 1) and [each.ranks for each in found.rates] == counts
     if network:
@@ -43,6 +41,7 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     assert told["machine"]["rates"] == counts
     for row in told["rows"]:
         assert 0 < row["seconds"]["compute"] < math.inf
-    text = table({"bench": "machine", "machine": Host().describe() | {"versions": {}}, **report})
+    about = host.Host().describe() | {"versions": {}}
+    text = format_report({"bench": "machine", "machine": about, **report})
     assert f"timed on {' and '.join(map(str, counts))} ranks" in text
     assert ("network latency" in text) == network

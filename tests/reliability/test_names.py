@@ -86,7 +86,7 @@ def test_memory_that_there_is_not_is_one_line(folder):
 
 
 @pytest.mark.parametrize("words", [
-    ("predict", "run", "--threads", -1), ("bench", "gather", "--threads", -1),
+    ("predict", "run", "--threads", -1), ("bench", "tune", "--threads", -1),
     ("train", "g.h5", "--threads", 2**62)], ids=str)
 def test_threads_have_bounds_everywhere(folder, words):
     refused(2, "threads = .*: expected 0 to 4096", *words)

@@ -13,6 +13,11 @@ AVX512 = {"skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver
 AVX2 = {"haswell", "skylake", "znver1", "znver2", "znver3"}
 
 
+def cpu_name():
+    """Return LLVM's name of the CPU that Numba compiles for."""
+    return config.CPU_NAME or binding.get_host_cpu_name()
+
+
 @functools.cache
 def vector_bytes():
     """Bytes of a vector register Numba compiles for: 64 with AVX-512, 32 with AVX2, else 16."""

@@ -1,0 +1,40 @@
+"""Measure the rates that `hpgcn plan` reads: memory, dense products, kernels and network."""
+from hpgcn.bench import network, rates
+from hpgcn.kernels.threads import set_num_threads
+from hpgcn.runtime.launcher import ranks_on_node
+
+ALONE = 3600.0  # seconds that ranks wait, beyond their timeout, while rank 0 measures alone
+
+
+def measure(settings, host, comm):
+    """Time memory, dense products, the kernels of a training step, and messages between ranks.
+
+    All ranks of `comm` call this function. The dict has
+
+    limits : rates of memory and of dense products, as of `Host`.
+    rates : a list of the dicts of `rates.measure`. On one rank it has one entry. On several ranks
+        the first entry is of rank 0 with the cores of all ranks of its node, while the other ranks
+        sleep; the second entry is of all ranks at once.
+    network : as of `network.measure`, if there are several ranks.
+    """
+    host.comm = comm if comm.size > 1 else None
+    report = {"limits": {**host.memory_limits(settings.repeats),
+                         **host.dense_limits(settings.repeats, settings.seed)}}
+    if comm.size == 1:
+        return report | {"rates": [rates.measure(settings, host)]}
+
+    # rank 0 alone, with all cores
+    host.comm = None
+    alone = None
+    if comm.rank == 0:
+        set_num_threads(settings.threads * ranks_on_node())
+        alone = rates.measure(settings, host)
+        set_num_threads(settings.threads)
+    with comm.extended_timeout(ALONE):
+        comm.barrier()
+
+    # all ranks at once
+    host.comm = comm
+    together = rates.measure(settings, host, ranks_on_node())
+    return report | {"rates": [alone, together],
+                     "network": network.measure(comm, settings.repeats)}

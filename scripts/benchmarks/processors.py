@@ -1,0 +1,40 @@
+"""The processors as a device of benchmarks, with the methods of `benchmarks.gpu.Gpu`."""
+
+import numpy as np
+
+from benchmarks import peers
+from hpgcn.bench.host import Host, copy_array
+from hpgcn.kernels.cpu.chunks import evenly
+
+
+class Processors(Host):
+    """The processors that this process may use; arrays are NumPy's."""
+
+    xp = np
+
+    def need(self, size, purpose, gpu_size=0):
+        """Raise UsageError if `size` bytes exceed the memory; `gpu_size` is for a GPU."""
+        super().need(size, purpose)
+
+    def allocates(self, size):
+        """Whether stores to an array of `size` bytes first read its lines."""
+        return size > self.cache_bytes
+
+    def product_peers(self, A, threads, absent):
+        """Return products of other libraries with A."""
+        return peers.products_on_cpu(A, threads, absent)
+
+    def put(self, array):
+        return array
+
+    def get(self, array):
+        """Return an array of NumPy or torch as one of NumPy."""
+        return np.asarray(array)
+
+    def copy(self, target, source):
+        """Copy between contiguous arrays by all threads; return the target."""
+        copy_array(target.size, target.reshape(-1), source.reshape(-1), evenly(target.size))
+        return target
+
+    def release(self):
+        """Do nothing: memory is freed with its arrays."""

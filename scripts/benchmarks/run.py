@@ -1,0 +1,317 @@
+"""Compare hpgcn with other libraries and with the limits of this machine; `run.py --help`.
+
+Heavy imports wait for the number of threads.
+"""
+
+import dataclasses
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from hpgcn.__main__ import main as run_command
+from hpgcn.cli import several
+from hpgcn.cli.output import given, say, show
+from hpgcn.cli.settings import Parser, integers, knobs, verbosity
+from hpgcn.config import Config
+from hpgcn.errors import UsageError, printable, require
+from hpgcn.runtime import machine
+from hpgcn.runtime.text_table import label_list
+
+GRAPHS = ("dense", "prod", "road")  # families of benchmark_graphs
+MAX_RANKS = 1 << 13
+MAX_WIDTH = 1 << 20
+
+
+class Benchmark(NamedTuple):
+    """A benchmark: its module, its help text, default widths, and flags of its own."""
+
+    module: str
+    text: str
+    widths: tuple[int, ...] = ()
+    flags: tuple[str, ...] = ()
+    limits: bool = True  # measure the bandwidth of memory first
+
+
+BENCHMARKS = {
+    "spmm": Benchmark("products", "Time SpMM on the CPU beside SciPy, MKL and torch.",
+                      (16, 64, 128, 256), ("graph", "graphs", "starved")),
+    "sspmm": Benchmark("products", "Time masked SpMM on the CPU beside SciPy.",
+                       (16, 64, 128, 256), ("graph", "graphs")),
+    "gather": Benchmark("row_gathers", "Time gathers and scatters of rows beside NumPy.",
+                        (16, 128), ("graph",)),
+    "growth": Benchmark("growth", "Time SpMM on graphs of growing size beside a model of caches.",
+                        (64, 128)),
+    # kernels have the bandwidth in their own turns; limits would spoil the peak memory of an epoch
+    "kernels": Benchmark("kernels", "Time every kernel on the CPU beside the bytes it must move.",
+                         (64,), ("starved",), limits=False),
+    "epoch": Benchmark("epoch", "Time training epochs on generated graphs.",
+                       (128, 128, 128, 40), ("graphs",), limits=False),
+    "torch": Benchmark("layers", "Time layers of PyG with the kernels of torch and of hpgcn.",
+                       (16, 64, 256), ("graphs",)),
+    "batches": Benchmark("sampled_volumes", "Count the rows that mini-batches send.",
+                         flags=("stored", "ranks", "epochs"), limits=False),
+    "cuda": Benchmark("cuda", "Time the CUDA kernels beside cuSPARSE and torch.",
+                      (16, 41, 64, 128, 256), ("graphs",)),
+    "cuda-epoch": Benchmark("cuda_epoch", "Time training epochs on a GPU; compare their losses.",
+                            (16, 512), limits=False)}
+
+
+class Settings(NamedTuple):
+    """Arguments of a benchmark of BENCHMARKS, except accuracy and drift."""
+
+    command: str
+    graphs: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
+    scale_down: int = 1
+    repeats: int = 5
+    threads: int = 1
+    seed: int = 0
+    graph: str = ""
+    ranks: tuple[int, ...] = ()
+    epochs: int = 10
+    starved: bool = False
+
+
+def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **options):
+    """Return the Settings with defaults filled in; lists are texts with commas.
+
+    UsageError if a name or a number is invalid.
+    """
+    from hpgcn import bench
+    from hpgcn.graphs.validation import numbers
+
+    known = BENCHMARKS[command]
+    settings = Settings(command, widths=known.widths, graph=str(graph or ""), **options)
+    bench.check(command, settings, bench.BOUNDS | {"epochs": (1, 10**6)})
+    if settings.starved and settings.threads != 1:
+        raise UsageError(f"bench {command}: --starved is for --threads 1, "
+                         f"{settings.threads} are given")
+    if widths:
+        settings = settings._replace(widths=numbers("--widths", widths, MAX_WIDTH))
+    if ranks:
+        ranks = tuple(sorted(set(numbers("--ranks", ranks, MAX_RANKS))))
+        settings = settings._replace(ranks=ranks)
+    if command == "epoch" and (len(settings.widths) < 2 or len(set(settings.widths[1:-1])) > 1):
+        raise UsageError(f"--widths {','.join(map(str, settings.widths))}: expected features, "
+                         "hidden widths (all equal) and classes, e.g. 128,128,128,40")
+
+    # a stored graph replaces the generated ones
+    if graph:
+        if graphs is not None or settings.scale_down != 1:
+            raise UsageError(f"bench {command} GRAPH takes no --graphs and no --scale-down")
+        return settings
+    names = GRAPHS if graphs is None else tuple(graphs.split(","))
+    for name in names:
+        if name not in GRAPHS:
+            raise UsageError(f"--graphs: {name!r} is unknown, expected some of {', '.join(GRAPHS)}")
+    return settings._replace(graphs=names if "graphs" in known.flags else ())
+
+
+def measure(settings):
+    """Run a benchmark and return its numbers.
+
+    The dict has "bench" (the command), "settings", "machine", "limits" (bandwidths of memory, for
+    some benchmarks) and the results of `measure` of the benchmark's module: "rows", a list of
+    dicts, and "absent" (library: reason). Keys of numbers end in their unit; shares and ratios have
+    no unit.
+
+    UsageError if the arrays exceed the memory; InternalError if a result is wrong; MissingError
+    without CuPy or a GPU for cuda and cuda-epoch, without PyTorch and PyG for torch.
+    """
+    known = BENCHMARKS[settings.command]
+    if settings.command.startswith("cuda"):
+        from benchmarks.gpu import Gpu as Device
+    else:
+        from benchmarks.processors import Processors as Device
+    device = Device()
+    report = {"bench": settings.command, "settings": settings._asdict(),
+              "machine": device.describe()}
+    if known.limits:
+        report["limits"] = device.memory_limits(settings.repeats)
+    module = import_module(f"benchmarks.{known.module}")
+    report |= module.measure(settings, device, report.get("limits"))
+
+    for name in ("cupy", "torch"):
+        if name in sys.modules:
+            report["machine"]["versions"][name] = sys.modules[name].__version__
+    return report
+
+
+def format_report(report):
+    """Return a report as text."""
+    from hpgcn import bench
+    from hpgcn.bench.tables import aligned, labelled
+
+    parts = [bench.format_report(report)]
+    parts += [aligned(report[name]) for name in ("ratios", "copies", "losses") if report.get(name)]
+    if report.get("summary"):
+        parts.append(label_list(labelled(report["summary"]), 28))
+    if report.get("absent"):
+        reasons = report["absent"].items()
+        parts.append(label_list((f"without {name}:", reason) for name, reason in reasons))
+    return "\n\n".join(parts)
+
+
+def print_report(args, report):
+    show(json.dumps(report) if args.json else format_report(report))
+
+
+def run_benchmark(args):
+    """Run a benchmark of BENCHMARKS and print its report."""
+    options = {name: getattr(args, name) for name in Settings._fields if name in args}
+    threads = Config(threads=args.threads).threads
+    threads = threads or (1 if options.get("starved") else machine.default_threads())
+    machine.limit_threads(threads)
+    print_report(args, measure(settings_of(**{**options, "threads": threads})))
+
+
+def config_of(args, *own):
+    """Return the Config of the flags, without those that are the benchmark's own; set threads."""
+    names = [entry.name for entry in dataclasses.fields(Config)
+             if entry.name in args and entry.name not in own]
+    config = Config(**given(args, names))
+    threads = config.threads or machine.default_threads()
+    machine.limit_threads(threads)
+    return config.replace(threads=threads)
+
+
+def run_accuracy(args):
+    """Measure seconds until training by batches is as accurate as full batch, and until PyG is."""
+    config = config_of(args, "graph", "batch")
+    from benchmarks import accuracy
+    from hpgcn.runtime.atomic import atomic_write, refuse_existing, writing
+
+    # refuse before any time is spent
+    files = [Path(args.folder) / f"accuracy.{kind}" for kind in ("json", "png")] \
+        if args.folder else []
+    if files:
+        require("matplotlib", "plot", "a picture")
+        with writing(args.folder):
+            files[0].parent.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            refuse_existing(file, args.overwrite)
+    if args.peer_python and not args.peers:
+        raise UsageError("--peer-python: give --peers, too")
+
+    report = accuracy.measure(
+        args.graph, config, args.batch or (), target=args.target,
+        seeds=several.parse_numbers("--seeds", args.seeds), margin=args.margin,
+        seconds=args.seconds, peer=args.peers and (args.peer_python or sys.executable))
+    if files:
+        from benchmarks.accuracy_plot import picture
+
+        atomic_write(files[0], json.dumps(report), overwrite=args.overwrite)
+        atomic_write(files[1], picture(report), overwrite=args.overwrite)
+    print_report(args, report)
+    if not args.json:
+        say(args, *(f"wrote {printable(file)}" for file in files))
+
+
+def run_drift(args):
+    """Measure how far losses and accuracy of bf16 are from those of float32."""
+    config = config_of(args, "graph")
+    from benchmarks import drift
+
+    print_report(args, drift.measure(args.graph, config,
+                                     several.parse_numbers("--seeds", args.seeds)))
+
+
+def parser():
+    top = Parser("run.py", description=__doc__.partition(";")[0] + ".")
+    commands = top.add_subparsers(metavar="BENCHMARK", required=True)
+
+    def add_command(name, text, run):
+        command = commands.add_parser(name, help=text, description=text, parents=[verbosity()])
+        command.set_defaults(run=run)
+        command.add_argument("--json", action="store_true", help="print the numbers as JSON")
+        return command
+
+    for name, known in BENCHMARKS.items():
+        command = add_command(name, known.text, run_benchmark)
+        command.set_defaults(command=name)
+        add_flags(command, known)
+    add_accuracy_flags(add_command("accuracy", run_accuracy.__doc__, run_accuracy))
+    add_drift_flags(add_command("drift", run_drift.__doc__, run_drift))
+    return top
+
+
+def add_flags(command, known):
+    add = command.add_argument
+    integers(command, ("threads", 0, "0: all cores that this process may use"),
+             ("seed", 0, "key of all random draws"))
+    if known.widths:
+        add("--widths", metavar="N,N",
+            help="widths of dense matrices; of an epoch features, hidden widths and classes; of "
+                 f"cuda-epoch hidden widths (default: {','.join(map(str, known.widths))})")
+        integers(command, ("scale-down", 1, "divides the sizes of generated graphs"),
+                 ("repeats", 5, "number of times that each call is timed"))
+    texts = {
+        "graph": ("graph", {"nargs": "?", "help": "graph (.h5) instead of generated ones"}),
+        "stored": ("graph", {"help": "graph (.h5)"}),
+        "graphs": ("--graphs", {"metavar": "NAMES", "help": "some of dense,prod,road (default: "
+                                                            "all)"}),
+        "ranks": ("--ranks", {"metavar": "K,K", "default": "3,9,27,81",
+                              "help": "numbers of parts (default: 3,9,27,81)"}),
+        "epochs": ("--epochs", {"type": int, "metavar": "N", "default": 10,
+                                "help": "number of epochs that are counted (default: 10)"}),
+        "starved": ("--starved", {"action": "store_true",
+                                  "help": "use one thread, and time again while another process "
+                                          "copies memory on another core"})}
+    for flag in known.flags:
+        name, options = texts[flag]
+        add(name, **options)
+
+
+def add_accuracy_flags(command):
+    add = command.add_argument
+    add("graph", help="graph, partitioned or not (.h5)")
+    add("--batch", action="append", metavar="BATCH",
+        help="setting of train's --batch, once for each to be measured; full is measured first "
+             "unless --target is given (default: full)")
+    add("--target", type=float, metavar="SHARE",
+        help="validation accuracy to reach (default: the best of full batch, less --margin)")
+    add("--margin", type=float, default=0.005, metavar="SHARE",
+        help="difference of the target to the best of full batch (default: 0.005)")
+    add("--seconds", type=float, default=0.0, metavar="X",
+        help="end a run after this time of training; 0: never (default: 0.0)")
+    add("--seeds", default="0", metavar="SEEDS",
+        help="such as 0..2 or 1,5: a run of each, and their medians (default: 0)")
+    add("--peers", action="store_true", help="also train with PyG")
+    add("--peer-python", metavar="PYTHON",
+        help="a Python with torch and torch_geometric (default: this one)")
+    add("--out", dest="folder", metavar="FOLDER",
+        help="write accuracy.json and, as a picture, accuracy.png")
+    add("--overwrite", action="store_true", help="replace these files")
+    add_settings(command, "batch")
+
+
+def add_drift_flags(command):
+    add = command.add_argument
+    add("graph", help="graph, partitioned or not (.h5)")
+    add("--seeds", default="0", metavar="SEEDS",
+        help="such as 0..2 or 1,5: two runs of each (default: 0)")
+    add_settings(command, "dtype")
+    add("--dtype", default="bf16", choices=("float64", "bf16"),
+        help="compared with float32 (default: bf16)")
+
+
+def add_settings(command, own):
+    """Add the flags of hpgcn.Config, except those of the benchmark itself."""
+    left_out = {"graph", "out", "seed", "trace", "checkpoint_every", own}
+    knobs(command, [entry.name for entry in dataclasses.fields(Config)
+                    if entry.name not in left_out])
+
+
+def main(argv=None):
+    """Run a command line and return its exit code."""
+    return run_command(argv, parser)
+
+
+if __name__ == "__main__":
+    # replace this folder on the path by its parent: modules are imported as benchmarks.NAME, and
+    # a name such as `kernels` hides no other package
+    folder = Path(__file__).resolve().parent
+    sys.path[:] = [str(folder.parent), *(path for path in sys.path if path != str(folder))]
+    sys.exit(main())
