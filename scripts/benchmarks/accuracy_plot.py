@@ -7,9 +7,9 @@ BELOW = 0.15  # of accuracy that is shown below the target
 
 
 def draw(report):
-    """Draw a line a library and batch, of several seeds one each; a ring where it meets the target.
+    """Draw a line for each library, batch and seed, with a ring where it reaches the target.
 
-    `report` is that of `benchmarks.accuracy.measure`. Return the Figure.
+    `report` is that of `accuracy.measure`. Return the Figure.
     """
     curves = [curve for curve in report["curves"] if curve["seconds"]]
     keys = list(dict.fromkeys((curve["library"], curve["batch"]) for curve in curves))

@@ -1,4 +1,4 @@
-"""The CUDA kernels together, and how they stand against their peers in a few numbers."""
+"""Time the CUDA kernels and summarise their ratios to other libraries."""
 
 from statistics import geometric_mean
 

@@ -1,4 +1,4 @@
-"""Training epochs on a GPU: a graph of Reddit's size, and the losses of the CPU."""
+"""Time training epochs on a GPU, on a graph of Reddit's size, and compare losses with the CPU's."""
 
 from collections import Counter
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Drift: how far training on rows of 16 bits, or another --dtype, is from float32."""
+"""Measure how far training in bf16, or another --dtype, is from float32."""
 
 import dataclasses
 from statistics import fmean, stdev

@@ -1,4 +1,4 @@
-"""Training epochs on the benchmark graphs, in memory."""
+"""Time training epochs on the benchmark graphs, in memory."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""How SpMM's time grows with the graph, held against a model of the caches."""
+"""Time SpMM on growing graphs beside a model of the caches."""
 
 from functools import partial
 

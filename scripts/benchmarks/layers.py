@@ -1,4 +1,4 @@
-"""Layers of PyG on sparse tensors of torch, by themselves and within `accelerate()`."""
+"""Time layers of PyG on sparse tensors of torch, with and without `accelerate()`."""
 
 import time
 import warnings

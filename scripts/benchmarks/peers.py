@@ -1,7 +1,7 @@
-"""Other libraries' kernels, where they are installed; what cannot be imported is left out.
+"""Kernels of other libraries; a library that cannot be imported is left out.
 
-A peer of a product A-hat x is a function of (x, out) that returns what is timed, a function without
-arguments; conversions are made before.
+A peer of a product A-hat x is a function of (x, out) that converts its arguments and returns the
+timed call, which has no arguments.
 """
 
 import warnings
@@ -57,7 +57,7 @@ def _torch(threads, indptr, indices, values, shape):
 
 
 def _cusparse(xp, indptr, indices, values, shape):
-    """CuPy's, whose dense matrices lie by columns, and with an x that lies by rows."""
+    """Return the products of CuPy with x by columns, as it wants it, and with x by rows."""
     library = import_module("cupyx.cusparse")
     matrix = import_module("cupyx.scipy.sparse").csr_matrix((values, indices, indptr), shape=shape)
     matrix.sum_duplicates()

@@ -1,4 +1,4 @@
-"""A call in a process of its own: its peak memory and its caches are of this call alone."""
+"""Call a function in a new process, so that its peak memory and its caches are its own."""
 
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -8,9 +8,9 @@ from hpgcn.errors import InternalError
 
 
 def alone(label, hint, function, *arguments):
-    """Return function(*arguments), called in a new process; what it raises is raised here.
+    """Return function(*arguments), called in a new process; raise its errors here.
 
-    InternalError, with the label and a hint, where the process dies.
+    InternalError, with the label and a hint, if the process dies.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:

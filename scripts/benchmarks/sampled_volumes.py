@@ -1,9 +1,9 @@
-"""Rows that mini-batches send under partitions of a graph: demirci-2022, Figure 5, without a run.
+"""Count the rows that mini-batches send under partitions of a graph (demirci-2022, Figure 5).
 
-Batches of drawn vertices as `hpgcn train --batch vertices:B` has them, B = 20,000 or a tenth of all
-vertices where that is less, are counted over whole epochs, all ranks in one process: no row is
+The batches are those of `hpgcn train --batch vertices:B`, with B = 20,000 or a tenth of the
+vertices, whichever is less. All ranks are counted in one process over whole epochs; nothing is
 sent. The paper measured com-Amazon, 10,000 batches, 3 to 27 GPUs: `hypergraph` sent 10% more than
-`stochastic` on average, and the more, the more ranks.
+`stochastic` on average, and the difference grew with the ranks.
 """
 
 import numpy as np
