@@ -1,7 +1,9 @@
 """The rules of the house, from the syntax tree: who imports and names whom; length of files."""
 import ast
 import functools
+import re
 import sys
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
@@ -105,6 +107,26 @@ def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
     config = found.pop(ROOT / "hpgcn" / "config.py")
     assert set(config) <= {Config.strategy, Config.model}
     assert not any(found.values()), {str(path): each for path, each in found.items() if each}
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = [ROOT, ROOT / "hpgcn", ROOT / "tests"]
+
+
+def test_files_that_pages_name_exist():
+    named = re.compile(r"(?<![\w./{}-])(?:[a-z_0-9]+/)+[a-z_0-9]+\.(?:py|cu|sh)\b")
+    missing = {(page.name, path) for page in PAGES for path in named.findall(page.read_text())
+               if not any((folder / path).exists() for folder in FOLDERS)}
+    assert not missing
+
+
+def test_folders_are_small_and_files_have_names_of_their_own():
+    """Twins of kernels share their names, one in each folder."""
+    for folder in {path.parent for path in SOURCES}:
+        assert len([*folder.glob("*.py")]) <= 16, folder
+    names = Counter(path.name for path in SOURCES
+                    if not path.is_relative_to(ROOT / "kernels") and "__" not in path.name)
+    assert not {name for name, count in names.items() if count > 1}
 
 
 def test_import_is_light():
