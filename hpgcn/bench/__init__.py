@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from hpgcn.bench import machine, tune
+from hpgcn.bench import machine_rates, tune
 from hpgcn.bench.host import Host
 from hpgcn.bench.tables import format_report
 from hpgcn.comm import SerialComm
@@ -10,7 +10,7 @@ from hpgcn.errors import UsageError
 
 __all__ = ["Settings", "format_report", "run"]
 
-MEASURES = {"machine": machine.measure, "tune": tune.measure}
+MEASURES = {"machine": machine_rates.measure, "tune": tune.measure}
 BOUNDS = {"repeats": (1, 10**6), "threads": (1, 1 << 20), "seed": (0, 2**63 - 1),
           "scale_down": (1, 1 << 40)}
 

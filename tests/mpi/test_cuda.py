@@ -70,6 +70,7 @@ def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     check(make(weighted=True, **graph), config, comm, gpus, aggregate_on="cpu", update_on="cuda")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.halves])
 def test_rows_of_16_bits(comm, gpus, strategy):
     config = settings("gcn", strategy=strategy, dtype="bf16")
