@@ -6,7 +6,7 @@ from commands import refused, succeed
 
 from hpgcn import bench
 from hpgcn.__main__ import main
-from hpgcn.bench import host, machine, tables, timing
+from hpgcn.bench import host, machine_rates, tables, timing
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu.emit import emitter
 
@@ -82,7 +82,7 @@ def test_table_is_aligned_with_units():
 @pytest.mark.usefixtures("little_memory")
 def test_machine(monkeypatch):
     """tests/mpi/test_bench_machine.py measures the rates of kernels."""
-    monkeypatch.setattr(machine.rates, "measure", lambda settings, host: settings.repeats)
+    monkeypatch.setattr(machine_rates.rates, "measure", lambda settings, host: settings.repeats)
     text = succeed("bench", "machine", "--repeats", 1, "--threads", 1, "--json")
     report = json.loads(text, parse_constant=pytest.fail)
     assert report["bench"] == "machine" and report["machine"]["cpu_model"]

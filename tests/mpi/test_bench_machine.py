@@ -5,7 +5,7 @@ import math
 import pytest
 from graphs import make
 
-from hpgcn.bench import Settings, format_report, host, machine, rates
+from hpgcn.bench import Settings, format_report, host, machine_rates, rates
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
 from hpgcn.store import write_graph
@@ -22,7 +22,7 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
         monkeypatch.setattr(rates, name, value)
     for name, value in {"CACHES": 0, "SMALLEST": 1 << 20, "GEMM_SIZE": 64}.items():
         monkeypatch.setattr(host, name, value)
-    report = machine.measure(Settings(repeats=1), host.Host(), comm)
+    report = machine_rates.measure(Settings(repeats=1), host.Host(), comm)
     counts = [1] if comm.size == 1 else [1, comm.size]
     assert ("network" in report) == (comm.size > 1)
     if comm.rank:
