@@ -36,18 +36,23 @@ def add_up(slab, where):
     return np.concatenate([halves(hashes), columns.ravel()])
 
 
-def refuse(total, source, where):
+def check_whole(source, slabs):
+    """Refuse degrees, loops and a symmetry that are not what the entries of all slabs say."""
+    refuse(sum(add_up(slab, source.where) for slab in slabs), source)
+
+
+def refuse(total, source):
     """Refuse a graph whose entries, by `add_up` over all rows, are not what its header says.
 
-    `source`, a whole Graph or a StoredGraph, is read, if memory allows, to name the first offender.
+    `source`, a GraphSource of all rows, is read, if memory allows, to name the first offender.
     """
     if not doubtful(total):
         return
+    where = source.where
     n = source.header.num_nodes
     asymmetric = nonzero(total[:4])
     try:
-        if hasattr(source, "reader"):
-            source.reader.reserve(ENTRY_BYTES * source.header.num_edges, "naming an entry")
+        source.reserve(ENTRY_BYTES * source.header.num_edges, "naming an entry")
         indptr, indices, data = source.adjacency_rows(0, n)
     except DataError:
         indptr = None

@@ -6,6 +6,7 @@ nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight w
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import validation
 from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
-from hpgcn.graphs.graph_source import GraphSource
+from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.header import Header
+from hpgcn.graphs.partition import Partition
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -216,6 +218,14 @@ class Graph(GraphSource):
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
         return crc
 
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of what a model is trained on, three times, by DIGESTS."""
+        digest = hashlib.sha256()
+        for kind, data in self.in_original_order().blocks():  # a partition makes no other graph
+            digest.update(kind.encode())
+            digest.update(data)
+        return dict.fromkeys(DIGESTS, digest.hexdigest())
+
     def of_split(self, index: int) -> Graph:
         """Return the graph with one of its splits alone, whose masks are (m,); 0 is the first.
 
@@ -250,10 +260,6 @@ class Graph(GraphSource):
         return {name: None if array is None else array[chosen]
                 for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
 
-    def edge_part(self, start: int, stop: int) -> np.ndarray | None:
-        """Return the part of each entry of the rows [start, stop), or None; as a StoredGraph."""
-        return self.slab(start, stop).edge_parts
-
     def _of_rows(self, chosen):
         fields = {name: array[chosen] for name in ROW_ARRAYS
                   if (array := getattr(self, name)) is not None}
@@ -263,17 +269,63 @@ class Graph(GraphSource):
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
+        """Return (indptr from 0, indices, data or None) of the rows [start, stop), as views."""
         rows = self.slab(start, stop)
         return rows.indptr, rows.indices, rows.data
 
     def pointers(self, start: int, stop: int) -> np.ndarray:
-        """Return the row pointers of the rows [start, stop), (m + 1,) int64; differences count."""
         return self.slab(start, stop).indptr
 
+    def vertices(self, start: int, stop: int) -> np.ndarray:
+        return self.slab(start, stop).vertex
+
+    def edge_part(self, start: int, stop: int) -> np.ndarray | None:
+        return self.slab(start, stop).edge_parts
+
     def degrees(self) -> dict[str, np.ndarray]:
-        """Return row sums, column sums and loops, (n,) float64 each, by their names."""
         return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
+
+    def split_masks(self, split: int) -> dict[str, np.ndarray] | None:
+        return self.of_split(split).masks
+
+    def feature_pointers(self) -> np.ndarray | None:
+        return self.features.indptr if sp.issparse(self.features) else None
+
+    def pattern(self) -> Graph:
+        return dataclasses.replace(self, data=None, features=None, labels=None, masks=None,
+                                   edge_parts=None)
+
+    def read(self) -> Graph:
+        """Return the graph itself."""
+        return self
+
+    @property
+    def vertex_partition(self) -> Partition | None:
+        """The Partition that its rows are in the order of; None without parts."""
+        if self.offsets is None:
+            return None
+        inverse, part = np.empty_like(self.vertex), np.empty(self.num_rows, np.int32)
+        inverse[self.vertex] = np.arange(self.num_rows)
+        part[self.vertex] = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        return Partition(part, self.vertex, inverse, self.offsets)
+
+    def merged(self, k: int) -> Graph:
+        """Return the graph in one part; UsageError for another number of parts."""
+        if k != 1:
+            raise UsageError(f"{self.header.name}: k = {k}, but parts in memory merge to 1 alone")
+        edge_parts = None if self.edge_parts is None else np.zeros_like(self.edge_parts)
+        return dataclasses.replace(self, offsets=np.array([0, self.num_rows]),
+                                   edge_parts=edge_parts)
+
+    def order_sums(self, start: int, stop: int) -> np.ndarray:
+        """Return zeros: the order of a graph in memory is right."""
+        return np.zeros(4)
+
+    def check_order(self, total: np.ndarray) -> None:
+        """Do nothing: the order of a graph in memory is right."""
+
+    def reserve(self, nbytes: int, what: str) -> None:
+        """Do nothing: a graph in memory has no budget."""
 
     def permuted(self, perm: np.ndarray, offsets: np.ndarray | None = None) -> Graph:
         """Return the whole graph in the order `perm` (new -> old); its parts begin at `offsets`."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,12 +13,112 @@ from hpgcn.errors import UsageError
 if TYPE_CHECKING:
     from hpgcn.graphs.graph import Graph
     from hpgcn.graphs.header import Header
+    from hpgcn.graphs.partition import Partition
+
+DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
 
 
 class GraphSource(ABC):
-    """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`)."""
+    """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`).
+
+    Runs read a graph through this interface and never test its class. Rows are numbered in the
+    order of the source; if it has parts, its rows lie part after part. Rows that do not exist are
+    a DataError. A file validates all that it reads: DataError and StorageError as `hpgcn.store`.
+
+    Attributes
+    ----------
+    header : Header
+        Counts and kinds of the whole graph.
+    path : str or None
+        The file; None in memory.
+    offsets : (k + 1,) int64 or None
+        Part p has the rows [offsets[p], offsets[p + 1]); None without parts.
+    class_names : tuple of str (c,), or None
+        What the input calls each class, or each label of multi-label data.
+    """
 
     header: Header
+    path: str | None = None
+    offsets: np.ndarray | None
+    class_names: tuple[str, ...] | None
+
+    # Identity
+
+    @property
+    def where(self) -> str:
+        """The path of the file, or the name of a graph in memory, for messages."""
+        return self.path or self.header.name
+
+    @abstractmethod
+    def checksum(self) -> int | str:
+        """Return a checksum of the content that is quick to compute."""
+
+    @abstractmethod
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the graph, of its source and of its content, by DIGESTS.
+
+        A graph in memory has one for all three, whatever the order of its rows.
+        """
+
+    # Rows
+
+    @abstractmethod
+    def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
+        """Return the rows [start, stop) as a Graph, of one split or of all.
+
+        Raises
+        ------
+        ConfigError
+            There is no such split.
+        """
+
+    @abstractmethod
+    def adjacency_rows(self, start: int, stop: int) -> tuple[
+            np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
+
+    @abstractmethod
+    def pointers(self, start: int, stop: int) -> np.ndarray:
+        """Return row pointers of the rows [start, stop), (m + 1,) int64; differences count."""
+
+    @abstractmethod
+    def vertices(self, start: int, stop: int) -> np.ndarray:
+        """Return the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
+
+    @abstractmethod
+    def edge_part(self, start: int, stop: int) -> np.ndarray | None:
+        """Return the part of each entry of the rows [start, stop), (nnz,) int32.
+
+        None if entries have no parts of their own.
+        """
+
+    @abstractmethod
+    def degrees(self) -> dict[str, np.ndarray]:
+        """Return "row" and "column" sums and own "loop" weights, each (n,) float64."""
+
+    @abstractmethod
+    def split_masks(self, split: int) -> dict[str, np.ndarray] | None:
+        """Return the masks of one split for all rows, each (n,) bool; None without splits.
+
+        Raises
+        ------
+        ConfigError
+            There is no such split.
+        """
+
+    @abstractmethod
+    def feature_pointers(self) -> np.ndarray | None:
+        """Return the row pointers of sparse features, (n + 1,); None without sparse features."""
+
+    # The whole graph
+
+    @abstractmethod
+    def pattern(self) -> Graph:
+        """Return all rows as a Graph without weights, features, labels and masks."""
+
+    @abstractmethod
+    def read(self) -> Graph:
+        """Return all rows as a Graph: part after part, else in ORIGINAL order if from a file."""
 
     @abstractmethod
     def in_original_order(self) -> Graph:
@@ -34,6 +135,39 @@ class GraphSource(ABC):
         """
         graph = self.in_original_order()
         return graph.adjacency, graph.features, graph.labels, graph.masks
+
+    # Parts
+
+    @property
+    @abstractmethod
+    def vertex_partition(self) -> Partition | None:
+        """The hpgcn.partition.Partition of the rows, without the parts of entries; or None."""
+
+    @property
+    def merges(self) -> Sequence[int]:
+        """Numbers of parts that nested parts merge to, descending."""
+        return ()
+
+    @abstractmethod
+    def merged(self, k: int) -> GraphSource:
+        """Return the graph in k parts, k = 1 or among `merges`; rows keep their order."""
+
+    # Checks of a file that nobody vouches for
+
+    @abstractmethod
+    def order_sums(self, start: int, stop: int) -> np.ndarray:
+        """Return (4,) float64 of the vertices [start, stop); `check_order` takes their sum."""
+
+    @abstractmethod
+    def check_order(self, total: np.ndarray) -> None:
+        """Refuse (DataError) rows that miss some vertex, or whose parts are not as `offsets`.
+
+        `total` is the sum of `order_sums` over all vertices.
+        """
+
+    @abstractmethod
+    def reserve(self, nbytes: int, what: str) -> None:
+        """Refuse (DataError) to take more bytes of memory than the source may."""
 
 
 def check_source(graph, expected="hpgcn.Graph or hpgcn.load(path)"):

@@ -17,7 +17,7 @@ class NormalizedAdjacency:
     """A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row"), or
     D_row^-1/2 (A + I) D_row^-1/2 ("in").
 
-    It reads `source`, a whole Graph or a StoredGraph, as blocks are asked for, and holds the
+    It reads `source`, a GraphSource of all rows, as blocks are asked for, and holds the
     degrees of all vertices then, 16 bytes each. A degree that is not positive gives the factor 0.
     `self_loops` adds loops of weight 1 where none are. `slab`: this rank's rows, if read already.
     `dtype` is that of its values, and of rows that it multiplies unless `row_dtype` is another.

@@ -48,7 +48,7 @@ PLAIN = Targets()
 
 
 def find_targets(config, source, comm):
-    """Targets of a run by its settings, on a Graph or StoredGraph; all ranks call this together.
+    """Targets of a run by its settings, on a GraphSource; all ranks call this together.
 
     Raised on all ranks: a UsageError if classes are to weigh, but vertices have several labels;
     as `read_weights`.

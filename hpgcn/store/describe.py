@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.graphs.consistency import check_whole
 from hpgcn.graphs.identity import changed, signature
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.text_table import label_list, table
@@ -39,7 +40,7 @@ def describe(path, *, verify=False):
                     raise changed(path)
                 rows += _graph(stored, reader)
                 if verify:
-                    stored.check_whole(_slabs(stored))
+                    check_whole(stored, _slabs(stored))
         reader.verify_attributes()
         rows.append(("written", written))
         source = reader.attributes().get("source_sha256")

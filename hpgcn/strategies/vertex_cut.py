@@ -101,7 +101,7 @@ class VertexCut(NonzeroStrategy):
         elif comm.size > 1 and comm.rank == 0:
             log.warning("%s does not say who holds each nonzero: each stays with its row; "
                         "`hpgcn partition --method cover` makes a file that does",
-                        getattr(source, "path", source.header.name))
+                        source.where)
         return holder
 
     @staticmethod

@@ -334,7 +334,7 @@ def test_an_error_of_one_rank_is_raised_on_all(comm, case):
     graph = make()
 
     class Broken:
-        header = graph.header
+        header, where = graph.header, graph.where
         degrees, pointers, slab = graph.degrees, graph.pointers, graph.slab
         edge_part = graph.edge_part
 

@@ -174,7 +174,7 @@ def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
     for path in (name, f"again-{name}"):
         partition.write_parts(path, np.arange(120) % 2)
     reader = "_read_text" if name.endswith("txt") else "_read_array"
-    after(monkeypatch, partition.files, reader, lambda: rename(name, f"again-{name}"))
+    after(monkeypatch, partition.part_files, reader, lambda: rename(name, f"again-{name}"))
     refused(65, rf"hpgcn: {name}: changed while it was read", "partition", "g.h5", "-k", 2,
                  "--parts", name, "-o", "out.h5")
 

@@ -25,8 +25,7 @@ from hpgcn.training.runs.propagator import Sent, propagation
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-    from hpgcn.graphs.graph import Graph
-    from hpgcn.store import StoredGraph
+    from hpgcn.graphs.graph_source import GraphSource
 
 
 class Propagation(torch.nn.Module):
@@ -56,7 +55,7 @@ class Propagation(torch.nn.Module):
     labels: torch.Tensor | None
     masks: dict[str, torch.Tensor] | None
 
-    def __init__(self, graph: Graph | StoredGraph | str | os.PathLike[str],
+    def __init__(self, graph: GraphSource | str | os.PathLike[str],
                  comm: Comm | None = None, strategy: str = Config.strategy, *, seed: int = 0,
                  **options: Any) -> None:
         super().__init__()

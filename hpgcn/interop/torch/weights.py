@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     import torch
     from mpi4py.MPI import Comm
 
-    from hpgcn.graphs.graph import Graph
-    from hpgcn.store import StoredGraph
+    from hpgcn.graphs.graph_source import GraphSource
 
 KINDS = {"GCNConv": GraphConvolution, "SGConv": SimplifiedConvolution, "SAGEConv": SageMean,
          "GATConv": GraphAttention, "GINConv": GraphIsomorphism}
@@ -47,7 +46,7 @@ class Trained(NamedTuple):
     weighted: bool  # whether its layers read weights of edges
 
 
-def predict_pyg(graph: Graph | StoredGraph | str | os.PathLike[str],
+def predict_pyg(graph: GraphSource | str | os.PathLike[str],
                 model: dict[str, Any] | str | os.PathLike[str], comm: Comm | None = None, *,
                 activation: str = "own", device: str = "auto") -> dict[str, np.ndarray] | None:
     """Apply a trained model of PyG to all vertices of a graph; all ranks call this together.

@@ -12,8 +12,8 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.graphs.graph import Graph
-from hpgcn.graphs.validation import SPLIT, check_csr, index_dtype
+from hpgcn.graphs.graph_source import GraphSource
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.model import MODELS, make_spec, norm_of, products_of, prunes
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
@@ -21,8 +21,7 @@ from hpgcn.partition import NONZERO_METHODS, make_partition
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.planning.seconds.kernel_rates import Locality
-from hpgcn.store.csr_arrays import read_csr, reorder_entries
-from hpgcn.store.schema import mask_name
+from hpgcn.store.csr_arrays import reorder_entries
 
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
 
@@ -65,7 +64,7 @@ class Reading:
 class Survey:
     """The pattern of a graph, and what a model reads of it.
 
-    `source` is a Graph with all rows, a StoredGraph or a path; `widths` as `make_spec`.
+    `source` is a GraphSource of all rows, or the path of a file; `widths` as `make_spec`.
     `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
     partitioned graph, else None, `method` how they were made, and `part_counts` k and the numbers
     that nested parts merge to; `edge_parts` says whether entries have parts of their own. Errors as
@@ -75,7 +74,9 @@ class Survey:
 
     def __init__(self, source, config=None, widths=None, partitions=None):
         config = config or Config()
-        masks, feature_pointers, edge_parts, vertex = self._read(source, config.split_index)
+        opened = isinstance(source, GraphSource)
+        with nullcontext(source) if opened else store.load(source) as found:
+            masks, feature_pointers, edge_parts = self._read(found, config.split_index)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
         self.spec = make_spec(self.header, config, widths)
@@ -94,49 +95,28 @@ class Survey:
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
         self.edge_parts = edge_parts is not None
-        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries, vertex,
-                          masks and masks["train"])
+        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries,
+                          self.graph.vertex, masks and masks["train"])
         self.reading = reading.held(self.graph, edge_parts)
         self.steps = Steps()
         self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions
 
     def _read(self, source, split):
-        """Take what is wanted; return masks of a split, pointers of sparse features, parts of
-        entries, ORIGINAL numbers.
+        """Read the pattern and the parts of a source; return masks of a split, pointers of sparse
+        features, parts of entries.
         """
-        if isinstance(source, Graph):
-            self.name = source.header.name
-            self.header = source.header
-            self.offsets = source.offsets
-            self.method = None
-            self.part_counts = () if self.offsets is None else (len(self.offsets) - 1,)
-            self.graph = source
-            X = source.features
-            masks = source.of_split(split).masks
-            return masks, X.indptr if sp.issparse(X) else None, source.edge_parts, source.vertex
-        opened = isinstance(source, store.StoredGraph)
-        with nullcontext(source) if opened else store.load(source) as stored:
-            self.name = stored.path
-            self.header = header = stored.header
-            header.check_split(split, stored.path)
-            self.offsets = stored.offsets
-            made = stored.vertex_partition
-            self.method = made and made.method
-            self.part_counts = (made.k, *made.merges) if made else ()
-            n = header.num_nodes
-            edge_parts = stored.edge_part(0, n)
-            vertex = stored.vertices(0, n)
-            reader = stored.reader
-            indptr, indices, _ = read_csr(reader, "adjacency", 0, n, n, n, True)
-            pointers = _feature_pointers(reader, header) if header.sparse_features else None
-            masks = None
-            if header.num_splits:
-                masks = {key: reader.read(mask_name(key, split)) > 0 for key in SPLIT}
-        nothing = np.zeros(n)
-        self.graph = Graph(header, 0, indptr, indices, None, None, None, None, nothing, nothing,
-                           nothing, vertex=np.arange(n) if made else vertex)
-        return masks, pointers, edge_parts, vertex
+        self.name = source.where
+        self.header = source.header
+        self.header.check_split(split, source.where)
+        self.offsets = source.offsets
+        made = source.vertex_partition
+        self.method = made and made.method
+        self.part_counts = (made.k, *made.merges) if made else ()
+        edge_parts = source.edge_part(0, self.header.num_nodes)
+        self.graph = source.pattern()
+        feature_pointers = source.feature_pointers()
+        return source.split_masks(split), feature_pointers, edge_parts
 
     def partition(self, method, k):
         """Return a hpgcn.partition.Partition of the rows, made once for all strategies.
@@ -187,10 +167,3 @@ def _of_rows(made, original, vertex):
         edge_part = reorder_entries(edge_part, original.indptr, original.indices, row)
     return dataclasses.replace(made, part=made.part[vertex], perm=row[made.perm],
                                iperm=made.iperm[vertex], edge_part=edge_part)
-
-
-def _feature_pointers(reader, header):
-    pointers = reader.read("features/pointers_to_1")
-    check_csr(pointers, np.empty(0, np.int32), reader.entries["features/indices_1"].rows,
-              header.num_features, f"{reader.path}: features")
-    return pointers

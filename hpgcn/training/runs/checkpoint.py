@@ -7,28 +7,23 @@ and versions gives the bits of an undisturbed one; with others it is equal to ro
 """
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
 import shutil
-from contextlib import suppress
 from pathlib import Path
-
-import numpy as np
 
 from hpgcn import store
 from hpgcn.config import RESUMABLE_FIELDS, Config
 from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, StorageError, setting
+from hpgcn.graphs.graph_source import DIGESTS
 from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
 from hpgcn.training.loop.progress import make_stop_error
 from hpgcn.training.loop.state import OBJECTS, capture, parse
-from hpgcn.training.setup.placement import where_of
 
 log = logging.getLogger("hpgcn")
 KEPT = 2
-DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
 NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 
 
@@ -153,7 +148,7 @@ class Checkpoints:
     def digests(self):
         """What identifies the data, by the names of DIGESTS: see State."""
         if self._digests is None:
-            self._digests = _digests(self.source)
+            self._digests = self.source.digests()
         return self._digests
 
     def _same_data(self, state):
@@ -181,7 +176,7 @@ class Checkpoints:
             found = self.digests()["source_sha256"]
             expected = state.provenance["source_sha256"]
             raise ConfigError(f"{self.path.parent}: was trained on other data than "
-                              f"{where_of(self.source)}: the graph has SHA-256 {found[:16]}..., "
+                              f"{self.source.where}: the graph has SHA-256 {found[:16]}..., "
                               f"expected {expected[:16]}...")
 
 
@@ -202,21 +197,3 @@ def read_checkpoint(folder):
         raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says "
                            f"{str(expected)[:16]}...: the file is damaged")
     return parse(path, *store.read_state(path))
-
-
-def _digests(source):
-    if hasattr(source, "path"):
-        own = content = source.checksum()
-        with suppress(DataError):  # written to since it was opened: no longer what was trained on
-            own = source.sha256()
-        before = source.header.source_sha256 if source.offsets is not None else ""
-        return dict(zip(DIGESTS, (own, before or own, content)))
-    graph = source
-    if not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
-        graph = graph.permuted(np.argsort(graph.vertex))  # a partition makes no other graph of it
-    digest = hashlib.sha256()
-    for kind, data in graph.blocks():
-        digest.update(kind.encode())
-        digest.update(data)
-    return dict.fromkeys(DIGESTS, digest.hexdigest())
-

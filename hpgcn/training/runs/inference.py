@@ -25,12 +25,11 @@ from hpgcn.training.setup.shard import GraphShard
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-    from hpgcn.graphs.graph import Graph
-    from hpgcn.store import StoredGraph
+    from hpgcn.graphs.graph_source import GraphSource
     from hpgcn.training.runs.result import Result
 
 
-def predict(source: Graph | StoredGraph | str | os.PathLike[str],
+def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto") -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.

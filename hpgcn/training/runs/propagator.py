@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from hpgcn.comm import SerialComm
-    from hpgcn.graphs.graph import Graph, Header
-    from hpgcn.store import StoredGraph
+    from hpgcn.graphs.graph import Graph
+    from hpgcn.graphs.graph_source import GraphSource
+    from hpgcn.graphs.header import Header
     from hpgcn.strategies import Strategy
 
 
@@ -144,7 +145,7 @@ class Propagation:
         return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
 
-def propagation(graph: Graph | StoredGraph | str | os.PathLike[str], comm: Comm | None = None, *,
+def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None = None, *,
                 strategy: str = Config.strategy, norm: str = "sym", self_loops: bool = True,
                 device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagation:
     """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this.

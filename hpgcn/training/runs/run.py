@@ -22,18 +22,16 @@ from hpgcn.training.loop.trainer import check, make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
 from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
 from hpgcn.training.setup.placement import as_source, same_everywhere
-from hpgcn.training.setup.run_partition import where_of
 from hpgcn.training.setup.warmup import compiling
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-    from hpgcn.graphs.graph import Graph
-    from hpgcn.store import StoredGraph
+    from hpgcn.graphs.graph_source import GraphSource
     from hpgcn.training.runs.result import Result
 
 
-def train(source: Graph | StoredGraph | str | os.PathLike[str], config: Config | None = None,
+def train(source: GraphSource | str | os.PathLike[str], config: Config | None = None,
           comm: Comm | None = None, *, ranks: int = 1, progress: bool = False,
           overwrite: bool = False, resume: str | os.PathLike[str] | None = None,
           callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Result:
@@ -106,7 +104,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
     with comm.collective_errors():
-        check(source.header, config.split_index, where_of(source))
+        check(source.header, config.split_index, source.where)
         if config.checkpoint_every and not config.out:
             raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
                              f"directory, set {setting('out')}")

@@ -5,7 +5,7 @@ import logging
 
 import numpy as np
 
-from hpgcn.training.setup.run_partition import PARTITIONING, SEED, kept_partition, where_of
+from hpgcn.training.setup.run_partition import PARTITIONING, SEED, kept_partition
 
 log = logging.getLogger("hpgcn")
 
@@ -23,34 +23,22 @@ def parts_of(request, source, comm, method, out=""):
     found = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
+            own = source.vertex_partition
             part, number = batch_parts.parts_of(
-                request, where_of(source), source.header.num_nodes, _own(source),
+                request, source.where, source.header.num_nodes, own and (own.part, own.k),
                 lambda k: _made(source, k, method, out))
             found = part.astype(np.int32), number
     return comm.bcast(found)
 
 
-def _own(source):
-    """Parts of a partitioned graph, and their number; None if it is not."""
-    if source.offsets is None:
-        return None
-    if hasattr(source, "path"):
-        partition = source.vertex_partition
-        return partition.part, partition.k
-    k = len(source.offsets) - 1
-    part = np.empty(source.header.num_nodes, np.int32)
-    part[source.vertex] = np.repeat(np.arange(k), np.diff(source.offsets))
-    return part, k
-
-
 def _made(source, k, method, out):
-    kept = kept_partition(source, k, method, out) if hasattr(source, "path") else None
+    kept = kept_partition(source, k, method, out)
     if kept is None:
         from hpgcn.partition import make_partition
 
-        log.info("partitioning %s in %d parts by %s, for batches", where_of(source), k, method)
-        graph = source.read() if hasattr(source, "path") else source
-        return make_partition(graph.in_original_order(), k, method=method, seed=SEED).part
+        log.info("partitioning %s in %d parts by %s, for batches", source.where, k, method)
+        graph = source.read().in_original_order()
+        return make_partition(graph, k, method=method, seed=SEED).part
     from hpgcn import store
 
     with store.load(kept[0]) as made:

@@ -2,18 +2,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from hpgcn.errors import ConfigError, UsageError, agreed
+from hpgcn.errors import ConfigError, agreed
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
-from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.choice import choose_strategy
 from hpgcn.strategies import CHOOSING, Arrangement, Strategy, find_strategy
-from hpgcn.training.setup.run_partition import partitioned, where_of
+from hpgcn.training.setup.run_partition import partitioned
 
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
 
@@ -27,10 +27,7 @@ def as_source(source):
 
     if isinstance(source, str | os.PathLike):
         return store.load(source)
-    if not isinstance(source, Graph | store.StoredGraph):
-        raise UsageError(f"graph is of type {type(source).__name__}, expected hpgcn.Graph, "
-                         "hpgcn.load(path) or a path")
-    return source
+    return check_source(source, "hpgcn.Graph, hpgcn.load(path) or a path")
 
 
 def same_everywhere(source, config, comm):
@@ -49,7 +46,7 @@ def same_everywhere(source, config, comm):
 class Placement:
     """Who owns what of a graph in a run, and how A H is computed."""
 
-    source: object  # Graph or StoredGraph, whose rows from layout.rows.start on are this rank's
+    source: GraphSource  # whose rows from layout.rows.start on are this rank's
     strategy: type[Strategy]
     arrangement: Arrangement
     choice: str = ""  # why a strategy was chosen that the settings do not name
@@ -80,8 +77,7 @@ def assign_rows(source, comm, config):
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
         method = METHOD if open_choice else strategy.method
         source = partitioned(source, comm, method, config.out)
-    if hasattr(source, "path"):
-        _check_order(source, comm)
+    _check_order(source, comm)
     if strategy.takes_parts and source.offsets is not None:
         source = _in_parts(source, comm)
     if open_choice:
@@ -108,37 +104,33 @@ def _in_parts(source, comm):
     if parts == comm.size:
         return source
     with comm.collective_errors():
-        merges = source.merges if hasattr(source, "path") else ()
+        merges = source.merges
         if comm.size in merges:
             return source.merged(comm.size)
     others = f" or {', '.join(map(str, merges))}" * bool(merges)
     raise agreed(ConfigError(
-        f"{where_of(source)}: partition has {parts} parts but {comm.size} ranks "
+        f"{source.where}: partition has {parts} parts but {comm.size} ranks "
         f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
 
 
 def in_one_part(source):
     """Return a partitioned graph as one of a single part, for one rank; any other as it is."""
-    if source.offsets is None:
-        return source
-    if hasattr(source, "path"):
-        return source.merged(1)
-    return replace(source, offsets=np.array([0, source.header.num_nodes]))
+    return source if source.offsets is None else source.merged(1)
 
 
-def _check_order(stored, comm):
-    """Refuse a file whose rows are in no order of its vertices, or of other parts.
+def _check_order(source, comm):
+    """Refuse rows that are in no order of the vertices, or of other parts.
 
-    Each rank reads a share of it.
+    Each rank reads a share of a file.
     """
-    start, stop = split(stored.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
+    start, stop = split(source.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
     with comm.collective_errors():
-        mine = stored.order_sums(start, stop)
+        mine = source.order_sums(start, stop)
     total = comm.sum(mine)
     if nonzero(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:
-                stored.check_order(total)
+                source.check_order(total)
 
 
 def read_slab(placed, comm, split=0):
@@ -149,15 +141,14 @@ def read_slab(placed, comm, split=0):
     """
     source = placed.source
     layout = placed.layout
-    where = where_of(source)
     with comm.collective_errors():
         slab = source.slab(layout.rows.start, layout.rows.stop, split)
     with comm.collective_errors():
-        mine = add_up(slab, where)
+        mine = add_up(slab, source.where)
     # of ranks with the same rows one tells
     total = comm.sum(mine if layout.column == 0 else np.zeros_like(mine))
     if doubtful(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():
             if comm.rank == 0:
-                refuse(total, source, where)
+                refuse(total, source)
     return slab

@@ -20,11 +20,6 @@ SEED = 0
 PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
-def where_of(source):
-    """How messages call a graph: by its path, or by its name in memory."""
-    return getattr(source, "path", source.header.name)
-
-
 def partitioned(source, comm, method, out=""):
     """Return a source in as many parts as there are ranks; all ranks call this together.
 
@@ -32,15 +27,27 @@ def partitioned(source, comm, method, out=""):
     DataError on all ranks if its file, or the one that was made, was changed meanwhile; errors as
     `hpgcn.partition.make_partition`.
     """
-    if hasattr(source, "path"):
-        return _partition_file(source, comm, method, out)
-    return _partition_memory(source, comm, method)
+    kept = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            kept = kept_partition(source, comm.size, method, out, also=METHOD)
+    kept = comm.bcast(kept)
+    if kept is None:
+        with comm.collective_errors():
+            graph = source.read().in_original_order()
+        return _partition_in_memory(graph, comm, method)
+
+    path, checksum = kept
+    with comm.collective_errors():
+        found = source.reopen(path)
+        if found.checksum() != checksum:
+            raise changed(path)
+    return found
 
 
-def _partition_memory(graph, comm, method):
+def _partition_in_memory(graph, comm, method):
     from hpgcn.partition import make_partition
 
-    graph = graph.in_original_order()
     partition = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
@@ -52,46 +59,30 @@ def _partition_memory(graph, comm, method):
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def _partition_file(stored, comm, method, out):
-    kept = None
-    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
-        if comm.rank == 0:
-            kept = kept_partition(stored, comm.size, method, out, also=METHOD)
-    kept = comm.bcast(kept)
-    if kept is None:
-        with comm.collective_errors():
-            graph = stored.read()
-        return _partition_memory(graph, comm, method)
-    path, checksum = kept
-    with comm.collective_errors():
-        found = stored.reopen(path)
-        if found.checksum() != checksum:
-            raise changed(path)
-    return found
-
-
-def kept_partition(stored, k, method, out="", also=None):
-    """Path and checksum of an automatic partition of a stored graph, found or made.
+def kept_partition(source, k, method, out="", also=None):
+    """Path and checksum of an automatic partition of a graph in a file, found or made.
 
     It lies beside the graph, or in the run directory `out` if that folder cannot be written. None
-    if neither can. In the run directory one by the method `also` is taken as well: that of
-    --strategy auto, which a run that is resumed knows no more. One made otherwise is left alone. A
-    DataError if the graph, or what was just made of it, was replaced or written to by somebody
-    else.
+    if neither can, or the graph lies in memory. In the run directory one by the method `also` is
+    taken as well: that of --strategy auto, which a run that is resumed knows no more. One made
+    otherwise is left alone. A DataError if the graph, or what was just made of it, was replaced or
+    written to by somebody else.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition
 
-    stem = Path(stored.path).with_suffix("")
+    if source.path is None:
+        return None
+    stem = Path(source.path).with_suffix("")
     folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
-    set_activity(f"looking for a partition of {stored.path}")
+    set_activity(f"looking for a partition of {source.path}")
     names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5"]
-    stored.sha256()  # before an hour of partitioning
-    stored.refuse_replaced()
+    source.sha256()  # before an hour of partitioning
+    source.refuse_replaced()
     for folder, name in product(folders, names):
         path = folder / name
         methods = (method,) if folder == folders[0] else (method, also)
-        checksum = _matching(path, stored, k, methods) if os.path.exists(path) else None
+        checksum = _matching(path, source, k, methods) if os.path.exists(path) else None
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
@@ -104,12 +95,12 @@ def kept_partition(stored, k, method, out="", also=None):
         log.log(logging.INFO if folder == folders[0] else logging.WARNING,
                 "%spartitioning %s in %d parts by %s; kept as %s",
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
-                stored.path, k, method, path)
-        set_activity(f"partitioning {stored.path}")
-        graph = stored.read()
+                source.path, k, method, path)
+        set_activity(f"partitioning {source.path}")
+        graph = source.read()
         partition = make_partition(graph, k, method=method, seed=SEED)
-        store.write_partitioned(path, graph, partition, source=stored, overwrite=True)
-    checksum = _matching(path, stored, k, (method,))
+        store.write_partitioned(path, graph, partition, source=source, overwrite=True)
+    checksum = _matching(path, source, k, (method,))
     if checksum is None:
         raise changed(path)
     return str(path), checksum
@@ -148,8 +139,8 @@ def _remove_empty(folders):
             folder.rmdir()
 
 
-def _matching(path, stored, k, methods):
-    """Checksum of a file if it holds the automatic partition of a stored graph, else None."""
+def _matching(path, source, k, methods):
+    """Checksum of a file if it holds the automatic partition of a graph in a file, else None."""
     from hpgcn import store
 
     try:
@@ -158,7 +149,7 @@ def _matching(path, stored, k, methods):
     except HpgcnError as error:
         log.warning("%s is not used: %s", path, error)
         return None
-    header = replace(stored.header, source_sha256=stored.sha256())
+    header = replace(source.header, source_sha256=source.sha256())
     expected = (header, SEED, k)
     if made is None or (found.header, made.seed, made.k) != expected:
         return None

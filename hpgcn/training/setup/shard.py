@@ -21,7 +21,6 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.strategies import Plan
 from hpgcn.training.setup.placement import read_slab
-from hpgcn.training.setup.run_partition import where_of
 
 log = logging.getLogger("hpgcn")
 
@@ -41,7 +40,7 @@ class GraphShard:
         self.comm = comm
         self.arrangement = placed.arrangement
         self.users = []  # what is closed before it is
-        set_activity(f"reading {where_of(source)}")
+        set_activity(f"reading {source.where}")
         slab = read_slab(placed, comm, config.split_index)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]

@@ -1,0 +1,144 @@
+"""Rows of the arrays of an open graph file: read and validated once, here.
+
+`reader` is the Reader of the file, `header` its Header. The rows are [start, stop). What is wrong
+is a DataError that names file, dataset and index.
+"""
+from itertools import combinations
+
+import numpy as np
+import scipy.sparse as sp
+
+from hpgcn.graphs.validation import SPLIT, check_csr
+from hpgcn.store.csr_arrays import read_csr
+from hpgcn.store.schema import DEGREES, ORDER, mask_name
+
+DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
+         *(f"degree/{name}" for name in DEGREES))
+
+
+def check_rows(reader, header, start, stop):
+    """Refuse rows that the file does not have."""
+    if not 0 <= start <= stop <= header.num_nodes:
+        raise reader.error(f"rows {start}..{stop} asked for, 0..{header.num_nodes} stored")
+
+
+def reserve_rows(reader, header, start, stop, num_splits):
+    """Refuse rows whose bytes, all datasets together, exceed the memory budget."""
+    entries = reader.entries
+    need = sum((stop - start) * entries[name].row_bytes for name in DENSE if name in entries)
+    need += (stop - start) * num_splits * len(SPLIT)
+    for group in ["adjacency"] + ["features"] * header.sparse_features:
+        entry = entries[f"{group}/indices_1"]
+        first, last = read_ends(reader, group, start, stop)
+        # read_csr refuses pointers that make no sense
+        nnz = max(0, min(last, entry.rows) - max(first, 0))
+        values = 0 if group == "adjacency" and header.all_ones else 4
+        need += nnz * (entry.row_bytes + values) + (stop + 1 - start) * 8
+    reader.reserve(need, f"rows {start}..{stop}")
+
+
+def read_ends(reader, group, start, stop):
+    """Read the first and the last row pointer of the rows of a CSR group."""
+    name = f"{group}/pointers_to_1"
+    return [int(reader.read(name, row, row + 1)[0]) for row in (start, stop)]
+
+
+def read_pointers(reader, start, stop):
+    """Read row pointers of the adjacency, (m + 1,) int64."""
+    pointers = reader.read("adjacency/pointers_to_1", start, stop + 1)
+    refuse_where(reader, np.diff(pointers, prepend=0) < 0, start, "adjacency/pointers_to_1",
+                 "is below the one before")
+    return pointers
+
+
+def read_degrees(reader, start, stop):
+    """Read sums of rows and columns and weights of loops, (m,) float64, by the names DEGREES."""
+    return {name: read_finite(reader, f"degree/{name}", start, stop) for name in DEGREES}
+
+
+def read_features(reader, header, start, stop):
+    """Read features, (m, f) float32, an array or a csr_array; None without features."""
+    if "features" in reader.entries:
+        return read_finite(reader, "features", start, stop)
+    if not header.sparse_features:
+        return None
+    f = header.num_features
+    features = sp.csr_array((stop - start, f), dtype=np.float32)
+    features.indptr, features.indices, features.data = read_csr(
+        reader, "features", start, stop, header.num_nodes, f, False)
+    return features
+
+
+def read_feature_pointers(reader, header):
+    """Read all row pointers of sparse features, (n + 1,) int64; None without sparse features."""
+    if not header.sparse_features:
+        return None
+    pointers = reader.read("features/pointers_to_1")
+    check_csr(pointers, np.empty(0, np.int32), reader.entries["features/indices_1"].rows,
+              header.num_features, f"{reader.path}: features")
+    return pointers
+
+
+def read_labels(reader, header, start, stop):
+    """Read labels, (m,) int64 or (m, t) float32; None without labels."""
+    if "labels" not in reader.entries:
+        return None
+    labels = reader.read("labels", start, stop)
+    if labels.ndim == 2:
+        refuse_where(reader, (labels != 0) & (labels != 1), start, "labels", "is neither 0 nor 1")
+    else:
+        c = header.num_classes
+        refuse_where(reader, (labels < -1) | (labels >= c), start, "labels",
+                     f"is outside 0..{c - 1}, and not -1 (unknown)")
+    return labels
+
+
+def read_masks(reader, start, stop, splits, labels=None):
+    """Read the masks of the splits with these numbers, as `Graph.masks`; None of no split.
+
+    With labels (m,), a vertex without a label must be in no mask.
+    """
+    if not splits:
+        return None
+    read = [_read_split(reader, start, stop, split, labels) for split in splits]
+    if len(read) == 1:
+        return read[0]
+    return {key: np.stack([masks[key] for masks in read], axis=1) for key in SPLIT}
+
+
+def _read_split(reader, start, stop, split, labels):
+    names = {key: mask_name(key, split) for key in SPLIT}
+    masks = {key: reader.read(name, start, stop) for key, name in names.items()}
+    for key, mask in masks.items():
+        refuse_where(reader, mask > 1, start, names[key], "is neither 0 nor 1")
+    for a, b in combinations(SPLIT, 2):
+        refuse_where(reader, (masks[a] & masks[b]) > 0, start, names[a],
+                     f"is set, and in {names[b]} too")
+    masks = {key: mask.view(bool) for key, mask in masks.items()}
+    if labels is not None and labels.ndim == 1:
+        for key, mask in masks.items():
+            refuse_where(reader, mask & (labels < 0), start, names[key],
+                         "is set, but the vertex has no label")
+    return masks
+
+
+def read_numbers(reader, name, start, stop, end):
+    """Read integers that must be in [0, end)."""
+    array = reader.read(name, start, stop)
+    refuse_where(reader, (array < 0) | (array >= end), start, name, f"is outside 0..{end - 1}")
+    return array
+
+
+def read_finite(reader, name, start, stop):
+    """Read numbers that must be finite."""
+    array = reader.read(name, start, stop)
+    refuse_where(reader, ~np.isfinite(array), start, name, "is not a finite number")
+    return array
+
+
+def refuse_where(reader, wrong, start, name, problem):
+    """Raise DataError at the first True of `wrong`, (m,) or (m, w), whose row 0 is row `start`."""
+    if wrong.any():
+        row, *rest = map(int, np.unravel_index(np.argmax(wrong), wrong.shape))
+        place = ", ".join(map(str, (row + start, *rest)))
+        raise reader.error(f"{name}[{place}] {problem}")
