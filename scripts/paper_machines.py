@@ -108,7 +108,7 @@ def footprint(strategy, ranks, n, edges, widths):
     sizes = LevelSizes.of([None] * (hops + 1), plan.layout)
     plans = [plan] * hops
     entries = np.full(ranks, nnz // ranks)
-    return RankFootprint(spec, plan, sizes, sizes, plans, plans, entries, Steps())
+    return RankFootprint(spec, plan.layout, sizes, sizes, Steps(), plan, plans, plans, entries)
 
 
 def aggregation(device, n, edges, width):

@@ -126,7 +126,8 @@ def test_no_message_is_longer_than_that_of_p2p(seed):
         for rows in cuts:
             for backward in (False, True):
                 product = Product(0, 1, False, backward)
-                ours, theirs = (plan.restrict(*rows).counts(product, 1) for plan in whole.values())
+                ours, theirs = (plan.restrict(*rows).traffic.counts(product, 1)
+                                for plan in whole.values())
                 assert np.all(ours[0] <= theirs[0]) and np.all(ours[1] <= theirs[1])
                 fewer += (ours[0] < theirs[0]).any()
     assert fewer

@@ -106,5 +106,5 @@ def test_a_simulation_of_all_ranks_sends_what_is_planned(name, shape, blocks, di
         multiply = simulated.backward if backward else simulated.forward
         result = simulated.gather(multiply(simulated.scatter(H), mask))
         np.testing.assert_allclose(result, (A.T if backward else A) @ H, rtol=1e-4, atol=1e-4)
-        counts = planned.counts(Product(0, width, masked, backward), A.itemsize)
+        counts = planned.traffic.counts(Product(0, width, masked, backward), A.itemsize)
         assert counts.tolist() == [simulated.ranks.bytes, simulated.ranks.messages]

@@ -22,13 +22,32 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
-from hpgcn.strategies.nonzeros import HELD, READ, ROW, NonzeroPlan, NonzeroStrategy, sent_to
+from hpgcn.strategies.nonzeros import (
+    HELD,
+    READ,
+    ROW,
+    NonzeroPlan,
+    NonzeroStrategy,
+    NonzeroTraffic,
+    sent_to,
+)
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
 
+class CoverTraffic(NonzeroTraffic):
+    """One message a pair: rows, then sums."""
+
+    @staticmethod
+    def merge(pulled, pushed, sent, received):
+        """See `NonzeroTraffic`."""
+        return [MergedSizes(pulled, pushed, received), MergedSizes(pushed, pulled, sent)]
+
+
 class CoverPlan(NonzeroPlan):
     """One message a pair: rows, then sums."""
+
+    Traffic = CoverTraffic
 
     @staticmethod
     def holders(pattern, arrangement):
@@ -43,10 +62,10 @@ class CoverPlan(NonzeroPlan):
     def part(self, pattern):
         """See `Plan`; where A is symmetric, the backward is a product of other rows likewise."""
         made = CoverPlan(self.trimmed(pattern), self.arrangement)
-        if made.reverse:
+        if made.traffic.reverse:
             flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
             made.back = CoverPlan(self.trimmed(flipped), self.arrangement)
-            made.reverse = [made.back.right, made.back.left]
+            made.traffic.reverse = [made.back.traffic.right, made.back.traffic.left]
         return made
 
     def trimmed(self, pattern):
@@ -59,14 +78,10 @@ class CoverPlan(NonzeroPlan):
         """See `Plan`; nonzeros return to the owners of their rows, and go to their holders."""
         return self.held_entries * (READ + HELD) + self.rows() * ROW
 
-    @staticmethod
-    def merge(pulled, pushed, sent, received):
-        """See `NonzeroPlan`."""
-        return [MergedSizes(pulled, pushed, received), MergedSizes(pushed, pulled, sent)]
-
     def blocks(self, transposed):
         """See `NonzeroPlan`; the own block, one for each source, one for each target."""
-        pulled, pushed, layout = self.right.own, self.left.own, self.layout
+        pulled, pushed = self.traffic.right.own, self.traffic.left.own
+        layout = self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)

@@ -44,7 +44,7 @@ from hpgcn.parallel.transfers import LOCAL, OwnRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
 from hpgcn.strategies.p2p import halo_plan, local_numbers
-from hpgcn.strategies.plan import WEIGHT, Operand, Plan
+from hpgcn.strategies.plan import WEIGHT, Operand, Plan, Traffic
 from hpgcn.strategies.rows import RowProduct, RowStrategy, multiply
 from hpgcn.strategies.strategy import product_name
 from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
@@ -52,10 +52,34 @@ from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
 MONITORED_STEPS = 5  # training steps at least that are held against exact ones
 
 
-class DelayedPlan(Plan):
+class DelayedTraffic(Traffic):
     """What ranks send in r steps, a bin in each, once all bins had their turn.
 
-    Parameters as Plan; bins: list of HaloPlanSizes, in a run, which has no pattern.
+    delay: r, 0 if sums are exact, None if nothing is sent. bins: list of HaloPlanSizes.
+    """
+
+    def __init__(self, layouts, delay, bins):
+        super().__init__(layouts)
+        self.delay = delay
+        self.bins = bins
+
+    @property
+    def period(self):
+        """See `Traffic`."""
+        return max(self.delay or 0, 1)
+
+    def calls(self, product, itemsize):
+        """See `Traffic`."""
+        if self.delay is None:
+            return
+        row_bytes = product.width * itemsize
+        for sizes in self.bins:
+            yield from sizes.push(row_bytes)
+            yield from sizes.pull(row_bytes)
+
+
+class DelayedPlan(Plan):
+    """What ranks hold of the rows of all copies.
 
     Attributes
     ----------
@@ -63,51 +87,39 @@ class DelayedPlan(Plan):
         Whose copy each row of `layout` is, in the distributed order.
     """
 
-    def __init__(self, pattern, arrangement, layouts=None, bins=None):
-        self.delay = arrangement.options["delay"]
-        self.bins = bins
-        if pattern is not None:
-            layouts = self._count(pattern, arrangement)
-        super().__init__(pattern, arrangement, layouts)
+    Traffic = DelayedTraffic
+
+    @property
+    def delay(self):
+        """Steps that sums are late, or None."""
+        return self.arrangement.options["delay"]
 
     @classmethod
     def of(cls, pattern, arrangement):
         """See `Plan`; the holders are put into the pattern."""
         return cls(pattern.held(VertexCutPlan.holders(pattern, arrangement)), arrangement)
 
-    def _count(self, pattern, arrangement):
-        """Find the clones; return the layouts of all copies."""
-        owner = arrangement.layout.row_blocks
-        k = arrangement.layout.size
+    def make_traffic(self, layouts):
+        """See `Plan`; finds the clones, and who owns all copies."""
+        pattern = self.pattern
+        layout = self.arrangement.layout
+        owner = layout.row_blocks
+        k = layout.size
         pairs = np.unique(np.concatenate([
             (lines * k + pattern.holders)[owner[lines] != pattern.holders]
             for lines in (pattern.rows, pattern.indices.astype(np.int64))]))
         vertex, rank = pairs // k, pairs % k
         _, turn = np.unique(vertex, return_inverse=True)
         count = self.delay or 1
-        self.bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
-                     for chosen in (turn % count == number for number in range(count))]
+        bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
+                for chosen in (turn % count == number for number in range(count))]
         self.clones = np.bincount(rank, minlength=k)
         self.sent = np.bincount(owner[vertex], minlength=k)
         copies = np.concatenate([np.arange(owner.size), vertex])
         holder = np.concatenate([owner, rank])
         self.vertices = copies[np.lexsort((copies, owner[copies] != holder, holder))]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(holder, minlength=k))])
-        return (BlockLayout(offsets, 1, arrangement.layout.rank),) * 2
-
-    @property
-    def period(self):
-        """See `Plan`."""
-        return max(self.delay or 0, 1)
-
-    def calls(self, product, itemsize):
-        """See `Plan`."""
-        if self.delay is None:
-            return
-        row_bytes = product.width * itemsize
-        for sizes in self.bins:
-            yield from sizes.push(row_bytes)
-            yield from sizes.pull(row_bytes)
+        return DelayedTraffic((BlockLayout(offsets, 1, layout.rank),) * 2, self.delay, bins)
 
     def operand(self, pattern, layout):
         """See `Plan`; one block, of all copies."""
@@ -251,12 +263,12 @@ class DelayedVertexCut(RowStrategy):
         if self.delay is not None:
             self.workspace.flat("totals", self.product.num_rows * width)
 
-    def plan(self):
+    def traffic(self):
         """See `Strategy`."""
         plans = [plan for plan, _ in self.bins] or [self.clones]
         table = self.comm.allgather([plan.sizes for plan in plans])
         bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
-        return DelayedPlan(None, self.arrangement, (self.layout, self.layout), bins)
+        return DelayedTraffic((self.layout, self.layout), self.delay, bins)
 
     def settle(self):
         """See `Strategy`."""

@@ -17,17 +17,41 @@ from hpgcn.parallel.halo_exchange import HaloBuffers
 from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
-from hpgcn.strategies.rows import RowPlan, RowStrategy
+from hpgcn.strategies.rows import RowPlan, RowStrategy, RowTraffic
 
 READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
 ROW = 100  # bytes of a row meanwhile
 CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
+class NonzeroTraffic(RowTraffic):
+    """Pulls of rows and pushes of sums by the holders of nonzeros; subclasses say `merge`."""
+
+    @staticmethod
+    def merge(pulled, pushed, sent, received):
+        """Return the plans of R and of S from their HaloPlanSizes.
+
+        sent, received: pairs of ranks that either passes something between, counted at both ends.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def columns(product):
+        """See `Traffic`: the sums of a row, those of entries with scores above 0, K beside each."""
+        both = 2 * (product.width + product.heads)
+        return max(RowTraffic.columns(product), both if product.heads else 0)
+
+    def attention_calls(self, product, itemsize, pull, push):
+        """See `RowTraffic`; the backward takes the transposed blocks, even where A is symmetric."""
+        ends = (self.left, self.right) if product.backward else (self.right, self.left)
+        pull, push = (end.message_transfer for end in ends)
+        yield from super().attention_calls(product, itemsize, pull, push)
+
+
 class NonzeroPlan(RowPlan):
     """Pulls and pushes by the holders of nonzeros: the values of the pattern's matrix.
 
-    Subclasses say `holders`, `merge` and `blocks`.
+    Subclasses say `Traffic`, `holders` and `blocks`.
 
     Attributes
     ----------
@@ -48,14 +72,6 @@ class NonzeroPlan(RowPlan):
         """Return the rank that holds each entry of the pattern of all rows, (nnz,)."""
         raise NotImplementedError
 
-    @staticmethod
-    def merge(pulled, pushed, sent, received):
-        """Return the plans of R and of S from their HaloPlanSizes.
-
-        sent, received: pairs of ranks that either passes something between, counted at both ends.
-        """
-        raise NotImplementedError
-
     def blocks(self, transposed):
         """Return the Operand of what ranks hold, or of its transpose."""
         raise NotImplementedError
@@ -67,19 +83,20 @@ class NonzeroPlan(RowPlan):
         columns = self.pattern.indices.astype(np.int64)
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
-    def transfers(self):
-        """See `RowPlan`."""
+    def make_traffic(self, layouts):
+        """See `Plan`."""
         k = self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
         pulled = elsewhere(columns, owner, holder, k)
         pushed = elsewhere(rows, reader, holder, k)
         pairs = np.unique(np.concatenate([pulled[0] * k + pulled[1], pushed[1] * k + pushed[0]]))
-        right, left = self.merge(
+        right, left = self.Traffic.merge(
             *(HaloPlanSizes.of_pairs(*each, k) for each in (pulled, pushed)),
             *(np.bincount(ranks, minlength=k) for ranks in (pairs // k, pairs % k)))
-        if self.symmetric and not self.pattern.square:  # the transpose of these blocks, then
-            return [right, left, left, right]
-        return [right, left]
+        transfers = [right, left]
+        if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
+            transfers += [left, right]
+        return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
     def added_rows(self, transposed, by_source):
         """Count the rows that ranks add to as ghosts arrive, (P,): blocks keep their numbers.
@@ -98,7 +115,12 @@ class NonzeroPlan(RowPlan):
     def listed_rows(self, transposed, by_source):
         """Count the row numbers that are kept, (P,): the transpose uses the exchange's again."""
         listed = self.added_rows(transposed, by_source)
-        return listed + (0 if transposed else self.right.buffer_rows + self.left.buffer_rows)
+        return listed + (0 if transposed else self.all_buffer_rows)
+
+    @property
+    def all_buffer_rows(self):
+        """Rows of the buffers of messages, (P,)."""
+        return self.traffic.right.buffer_rows + self.traffic.left.buffer_rows
 
     @property
     def held_entries(self):
@@ -117,36 +139,23 @@ class NonzeroPlan(RowPlan):
 
     returns = True
 
-    @staticmethod
-    def columns(product):
-        """See `Plan`: the sums of a row, those of entries with scores above 0, K beside each."""
-        both = 2 * (product.width + product.heads)
-        return max(RowPlan.columns(product), both if product.heads else 0)
-
-    def attention_calls(self, product, itemsize, pull, push):
-        """See `RowPlan`; the backward takes the transposed blocks, even where A is symmetric."""
-        ends = (self.left, self.right) if product.backward else (self.right, self.left)
-        pull, push = (end.message_transfer for end in ends)
-        yield from super().attention_calls(product, itemsize, pull, push)
-
     def lasting_bytes(self, product, itemsize):
         """See `RowPlan`; the transposes of the blocks, and what is formed for others' rows."""
         kept = super().lasting_bytes(product, itemsize)
         if not product.heads or product.backward:
             return kept
-        others = self.left.message_transfer
+        others = self.traffic.left.message_transfer
         partial = product.heads + 2 * (product.width + product.heads)
         kept = kept + others.received * (partial * itemsize + POINTER)
-        if others is not self.left:  # messages of one kind have a buffer of their own
-            kept = kept + others.buffer_rows * self.columns(product) * itemsize
-        if self.symmetric and (self.pattern.square or self.back):
+        if others is not self.traffic.left:  # messages of one kind have a buffer of their own
+            kept = kept + others.buffer_rows * self.traffic.columns(product) * itemsize
+        if self.pattern.symmetric and (self.pattern.square or self.back):
             kept = kept + self.blocks(transposed=True).nbytes(itemsize)
         return kept
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`; rows and sums pass through all of them."""
-        rows = self.right.buffer_rows + self.left.buffer_rows
-        return rows * width * sum_bytes(itemsize) + self.sums_held(width, itemsize)
+        return self.all_buffer_rows * width * sum_bytes(itemsize) + self.sums_held(width, itemsize)
 
     def reading_bytes(self, itemsize):
         """See `Plan`; own rows as they are read, nonzeros on their way, then blocks."""
@@ -254,12 +263,13 @@ class NonzeroStrategy(RowStrategy):
         return product.transposed(int(np.count_nonzero(
             rows_in[self.layout.rows.start:self.layout.rows.stop])))
 
-    def plan(self):
+    def traffic(self):
         """See `Strategy`."""
         transfers = self._sizes(self.product)
         if self.symmetric and self.back is not self.product:
             transfers += self._sizes(self.back)
-        return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric, transfers)
+        layouts = self.layout, self.layout_in
+        return self.Plan.Traffic(layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
         """Return the plans of R and of S of a RowProduct; all ranks call this together."""
@@ -267,7 +277,8 @@ class NonzeroStrategy(RowStrategy):
         sizes = [*pull.sizes, *push.sizes, np.union1d(pull.destinations, push.sources).size,
                  np.union1d(pull.sources, push.destinations).size]
         table = np.array(self.comm.allgather(sizes), np.int64).T
-        return self.Plan.merge(HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8]), *table[8:])
+        pulled, pushed = HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8])
+        return self.Plan.Traffic.merge(pulled, pushed, *table[8:])
 
 
 def held_nonzeros(adjacency, arrangement, comm, holders):

@@ -52,7 +52,7 @@ from hpgcn.parallel.layout import split
 from hpgcn.parallel.transfers import LOCAL, dealt
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.plan import Operand, sum_bytes
-from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
+from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.strategy import most_square
 
 
@@ -61,22 +61,25 @@ def groups_of(arrangement):
     return (*arrangement.shape, 1)[:2]
 
 
-class StagedRowPlan(RowPlan):
-    """Broadcasts in stages; big blocks of replicas are gathered before, and added up after."""
+def heights_of(layout, groups):
+    """Rows of each piece of each big block; (P / c, c)."""
+    return np.diff(layout.offsets).reshape(groups)
+
+
+class StagedTraffic(RowTraffic):
+    """Broadcasts in stages; big blocks of replicas are gathered before, and added up after.
+
+    groups: as `groups_of`.
+    """
 
     packing = MappingProxyType({})
 
-    def _heights(self, layout):
-        """Rows of each piece of each big block; (P / c, c)."""
-        return np.diff(layout.offsets).reshape(groups_of(self.arrangement))
-
-    def transfers(self):
-        """See `RowPlan`."""
-        rows_in, rows_out = self._heights(self.layout_in), self._heights(self.layout)
+    def __init__(self, layouts, symmetric, groups):
+        rows_out, rows_in = (heights_of(layout, groups) for layout in layouts)
         plans = self._both(rows_in, rows_out)
-        if self.symmetric and not np.array_equal(rows_in, rows_out):
+        if symmetric and not np.array_equal(rows_in, rows_out):
             plans += self._both(rows_out, rows_in)
-        return plans
+        super().__init__(layouts, symmetric, plans)
 
     @staticmethod
     def _both(rows_in, rows_out):
@@ -86,6 +89,19 @@ class StagedRowPlan(RowPlan):
             pull = transfers.GatheredPlan(rows_in, pull)
             push = transfers.GatheredPlan(rows_out, push)
         return [pull, push]
+
+
+class StagedRowPlan(RowPlan):
+    """What ranks hold of blocks that are multiplied in stages."""
+
+    Traffic = StagedTraffic
+
+    def make_traffic(self, layouts):
+        """See `Plan`."""
+        return StagedTraffic(layouts, self.pattern.symmetric, groups_of(self.arrangement))
+
+    def _heights(self, layout):
+        return heights_of(layout, groups_of(self.arrangement))
 
     def adjoint(self, forward):
         """See `Plan`: the transposes of the blocks."""
@@ -115,7 +131,8 @@ class StagedRowPlan(RowPlan):
     def buffer_bytes(self, width, itemsize):
         """See `Plan`."""
         sums = width * sum_bytes(itemsize)
-        held = self.right.held_bytes(width * itemsize, sums, reduces=not self.symmetric)
+        reduces = not self.pattern.symmetric
+        held = self.traffic.right.held_bytes(width * itemsize, sums, reduces=reduces)
         return np.ravel(held) + self.sums_held(width, itemsize)
 
     def reduced_bytes(self, width, itemsize):
@@ -133,7 +150,7 @@ class StagedRowPlan(RowPlan):
         pieces = np.minimum(tallest * width * sum_bytes(itemsize), UNDER_WAY * PIECE_BYTES)
         left_over = big.size - (1 << big.size.bit_length() - 1)
         gets = (place % 2 == 0) | (place >= 2 * left_over)
-        return np.repeat((1 + gets) * pieces * (not self.symmetric), rows.shape[1])
+        return np.repeat((1 + gets) * pieces * (not self.pattern.symmetric), rows.shape[1])
 
     def reading_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""
@@ -190,10 +207,10 @@ class StagedStrategy(RowStrategy):
         layouts = self.layout.restricted(rows_in), self.layout.restricted(rows_out)
         return stages.product(blocks, *layouts)
 
-    def plan(self):
+    def traffic(self):
         """See `Strategy`."""
         layouts = self.layout, self.layout_in
-        return StagedRowPlan(None, self.stages.arrangement, layouts, self.symmetric)
+        return StagedTraffic(layouts, self.symmetric, groups_of(self.stages.arrangement))
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""

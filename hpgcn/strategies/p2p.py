@@ -26,26 +26,32 @@ from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
-from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy
+from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 
 ENTRY, TRANSPOSE, ROW = 34, 4, 100  # bytes of an entry while blocks are cut; of a row beside ghosts
 CUT = 25  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
-class PointToPointPlan(RowPlan):
-    """Halo exchanges; see hpgcn.strategies.rows.RowPlan."""
-
-    def transfers(self):
-        """See `RowPlan`."""
-        plans = [self._volumes(self.pattern), OwnRowsPlan()]
-        if self.symmetric and not self.pattern.square:
-            plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
-        return plans
+class PointToPointTraffic(RowTraffic):
+    """Halo exchanges."""
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
-        """Return the plans of R and of S; see hpgcn.strategies.nonzeros.NonzeroPlan."""
+        """Return the plans of R and of S; see hpgcn.strategies.nonzeros.NonzeroTraffic."""
         return [pulled, OwnRowsPlan()]
+
+
+class PointToPointPlan(RowPlan):
+    """Halo exchanges; see hpgcn.strategies.rows.RowPlan."""
+
+    Traffic = PointToPointTraffic
+
+    def make_traffic(self, layouts):
+        """See `Plan`."""
+        plans = [self._volumes(self.pattern), OwnRowsPlan()]
+        if self.pattern.symmetric and not self.pattern.square:
+            plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
+        return self.Traffic(layouts, self.pattern.symmetric, plans)
 
     def entries(self):
         """Return owners, row, column and holder of each entry, as NonzeroPlan: its row's owner."""
@@ -60,7 +66,8 @@ class PointToPointPlan(RowPlan):
 
     def operand(self, pattern, layout):
         """See `Plan`: a local block, and one for each source."""
-        volumes = self.right if pattern is self.pattern else self.reverse[0]
+        right, reverse = self.traffic.right, self.traffic.reverse
+        volumes = right if pattern is self.pattern else reverse[0]
         offsets = self.arrangement.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
         touched = pattern.touched_rows(offsets, offsets)
@@ -73,8 +80,8 @@ class PointToPointPlan(RowPlan):
 
     def adjoint(self, forward):
         """See `Plan`: the transposes of the blocks."""
-        rows = np.diff(self.layout_in.offsets) + self.right.received
-        sources = self.right.sources
+        rows = np.diff(self.layout_in.offsets) + self.traffic.right.received
+        sources = self.traffic.right.sources
         return Operand.of(rows.shape, forward.entries, rows + sources + 1, results=rows,
                           blocks=1 + sources)
 
@@ -85,12 +92,12 @@ class PointToPointPlan(RowPlan):
         weight = WEIGHT * self.pattern.weighted
         entry = ENTRY + TRANSPOSE * len(back) * alone + weight + 2 * (sum_bytes(itemsize) - INDEX)
         return (forward.entries * entry + forward.pointers * POINTER
-                + (self.rows() + self.right.buffer_rows) * ROW * ~alone)
+                + (self.rows() + self.traffic.right.buffer_rows) * ROW * ~alone)
 
     def cutting_bytes(self, itemsize):
         """See `Plan`: all of the matrix is put together again."""
         forward = self.operands[0]
-        beside = (forward.blocks > 1) * (self.rows() + self.right.buffer_rows) * ROW
+        beside = (forward.blocks > 1) * (self.rows() + self.traffic.right.buffer_rows) * ROW
         return forward.entries * CUT + beside
 
 
@@ -136,13 +143,12 @@ class PointToPoint(RowStrategy):
         """See `RowStrategy`."""
         return HaloExchange(pull, self.comm, self.product.pull.buffers), OwnRows()
 
-    def plan(self):
+    def traffic(self):
         """See `Strategy`."""
         transfers = [self._sizes(self.product), OwnRowsPlan()]
         if self.symmetric and self.back is not self.product:
             transfers += [self._sizes(self.back), OwnRowsPlan()]
-        layouts = self.layout, self.layout_in
-        return PointToPointPlan(None, None, layouts, self.symmetric, transfers)
+        return PointToPointTraffic((self.layout, self.layout_in), self.symmetric, transfers)
 
     def _sizes(self, product):
         sizes = self.comm.allgather(product.pull.plan.sizes)

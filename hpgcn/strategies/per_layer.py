@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from hpgcn.strategies.plan import Arrangement, Plan
+from hpgcn.strategies.plan import Arrangement, Plan, Traffic
 from hpgcn.strategies.strategy import Strategy
 
 BETWEEN = "+"  # names of strategies in that of the whole
@@ -26,17 +26,26 @@ def keeps_rows(strategy):
     return strategy.blocks((2,) * axes)[1] == 1
 
 
+class PerLayerTraffic(Traffic):
+    """The layout of several strategies; products are of their own Traffic."""
+
+    kinds: tuple[type[Strategy], ...]  # of each product with A
+
+    @classmethod
+    def columns(cls, product):
+        """See `Traffic`; all buffers are made for the widest."""
+        return max(kind.Plan.Traffic.columns(product) for kind in cls.kinds)
+
+
 class PerLayerPlan(Plan):
     """The plans of several strategies on one layout; `of_product` has that of each product."""
 
     kinds: tuple[type[Strategy], ...]  # of each product with A
 
-    def __init__(self, pattern, arrangement, layouts=None):
-        super().__init__(pattern, arrangement, layouts)
-        self.plans = {}
-        if pattern is not None:
-            self.plans = {kind: kind.Plan.of(pattern, own_arrangement(kind, arrangement))
-                          for kind in dict.fromkeys(self.kinds)}
+    def __init__(self, pattern, arrangement):
+        super().__init__(pattern, arrangement)
+        self.plans = {kind: kind.Plan.of(pattern, own_arrangement(kind, arrangement))
+                      for kind in dict.fromkeys(self.kinds)}
 
     def of_product(self, number):
         """See `Plan`."""
@@ -46,11 +55,6 @@ class PerLayerPlan(Plan):
     def held(self):
         """See `Plan`: what each strategy keeps of A."""
         return [operand for plan in self.plans.values() for operand in plan.held]
-
-    @classmethod
-    def columns(cls, product):
-        """See `Plan`; all buffers are made for the widest."""
-        return max(kind.Plan.columns(product) for kind in cls.kinds)
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`: none are shared between strategies."""
@@ -138,8 +142,9 @@ def per_layer(*kinds):
     """Return the Strategy that takes one of these types for each product with A."""
     # parts that say who holds nonzeros serve strategies that ask only who owns rows, too
     taker = next((kind for kind in kinds if kind.takes_holders), Strategy)
+    traffic = type("PerLayerTraffic", (PerLayerTraffic,), {"kinds": kinds})
     about = {"kinds": kinds, "name": BETWEEN.join(kind.name for kind in kinds),
-             "Plan": type("PerLayerPlan", (PerLayerPlan,), {"kinds": kinds}),
+             "Plan": type("PerLayerPlan", (PerLayerPlan,), {"kinds": kinds, "Traffic": traffic}),
              "method": taker.method,
              "options": ("balance",) * any("balance" in kind.options for kind in kinds)}
     for name in ("takes_parts", "needs_parts", "takes_holders"):

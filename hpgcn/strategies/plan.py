@@ -1,4 +1,7 @@
-"""What all ranks send and hold to multiply by a matrix (pure): the Plan of every strategy.
+"""What all ranks send and hold to multiply by a matrix (pure), of every strategy.
+
+A Traffic says what ranks send: it is known in a run as in planning. A Plan knows the pattern of
+the matrix; it has a Traffic, and says what ranks hold.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
 """
@@ -78,22 +81,15 @@ class Operand:
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
 
-class Plan:
-    """What all ranks send and hold to multiply by A (forward) and by A^T (backward).
+class Traffic:
+    """What all ranks send to multiply by A (forward) and by A^T (backward).
 
-    A strategy's plan derives from this, and says at least `calls`. What it does not say of memory
-    is taken from the pattern: each rank keeps the rows of A that it owns, and A^T beside if A is
-    not symmetric.
+    A strategy's traffic derives from this, and says `calls`.
 
     Parameters
     ----------
-    pattern : hpgcn.parallel.pattern.Pattern or None
-        What is multiplied; None in a run, where no rank knows the whole of it, nor is asked for
-        memory.
-    arrangement : Arrangement
-        Of all rows.
-    layouts : pair of hpgcn.parallel.layout.BlockLayout, optional
-        Those below; default: what the pattern makes of the arrangement's.
+    layouts : pair of hpgcn.parallel.layout.BlockLayout
+        Those below.
 
     Attributes
     ----------
@@ -106,42 +102,14 @@ class Plan:
     packing : dict
         How often a number that is sent is packed, or put in its place afterwards, by "pack"
         (whole rows) or "pack pieces" (columns of rows).
-    vertices : (rows,) int64 or None
-        Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
     """
 
     period = 1
     packing = MappingProxyType({"pack": 1})
-    vertices = None
 
-    def __init__(self, pattern, arrangement, layouts=None):
-        self.pattern = pattern
-        self.arrangement = arrangement
-        self.layout, self.layout_in = layouts or pattern.layouts(arrangement.layout)
+    def __init__(self, layouts):
+        self.layout, self.layout_in = layouts
         self.slices = self.layout.columns
-        self._restricted = {}
-
-    @classmethod
-    def of(cls, pattern, arrangement):
-        """Return the plan of a product with the pattern of all rows on an arrangement."""
-        return cls(pattern, arrangement)
-
-    def restrict(self, rows_out, rows_in):
-        """Return the plan of A[rows_out][:, rows_in], (n,) bool, None for all; again, the same."""
-        pattern = self.pattern.restrict(rows_out, rows_in)
-        if pattern is self.pattern:
-            return self
-        if pattern not in self._restricted:
-            self._restricted[pattern] = self.part(pattern)
-        return self._restricted[pattern]
-
-    def of_product(self, number):
-        """Return the plan of all rows by which a product with A, from 0, is; default: this one."""
-        return self
-
-    def part(self, pattern):
-        """Return the plan of a product with some rows and columns of this one's pattern."""
-        return type(self)(pattern, self.arrangement)
 
     @property
     def num_ranks(self):
@@ -163,6 +131,83 @@ class Plan:
             for total, amount in zip(sums, call):
                 total += np.asarray(amount, np.int64).ravel()
         return sums
+
+    @staticmethod
+    def columns(product):
+        """Columns of the widest message of a Product, over all ranks."""
+        return product.width + 3 * product.heads
+
+
+class Plan:
+    """What all ranks hold to multiply by a known matrix, and the `traffic` of its products.
+
+    A strategy's plan derives from this, and says at least its `Traffic`. What it does not say of
+    memory is taken from the pattern: each rank keeps the rows of A that it owns, and A^T beside if
+    A is not symmetric.
+
+    Parameters
+    ----------
+    pattern : hpgcn.parallel.pattern.Pattern
+        What is multiplied.
+    arrangement : Arrangement
+        Of all rows.
+
+    Attributes
+    ----------
+    traffic : Traffic
+    vertices : (rows,) int64 or None
+        Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
+    """
+
+    Traffic = Traffic
+    vertices = None
+
+    def __init__(self, pattern, arrangement):
+        self.pattern = pattern
+        self.arrangement = arrangement
+        self.traffic = self.make_traffic(pattern.layouts(arrangement.layout))
+        self._restricted = {}
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """Return the plan of a product with the pattern of all rows on an arrangement."""
+        return cls(pattern, arrangement)
+
+    def make_traffic(self, layouts):
+        """Return the Traffic of products with the pattern; layouts: of the result and of H."""
+        return self.Traffic(layouts)
+
+    def restrict(self, rows_out, rows_in):
+        """Return the plan of A[rows_out][:, rows_in], (n,) bool, None for all; again, the same."""
+        pattern = self.pattern.restrict(rows_out, rows_in)
+        if pattern is self.pattern:
+            return self
+        if pattern not in self._restricted:
+            self._restricted[pattern] = self.part(pattern)
+        return self._restricted[pattern]
+
+    def of_product(self, number):
+        """Return the plan of all rows by which a product with A, from 0, is; default: this one."""
+        return self
+
+    def part(self, pattern):
+        """Return the plan of a product with some rows and columns of this one's pattern."""
+        return type(self)(pattern, self.arrangement)
+
+    @property
+    def num_ranks(self):
+        """P."""
+        return self.arrangement.layout.size
+
+    @property
+    def layout(self):
+        """Who owns rows of the result of the forward product."""
+        return self.traffic.layout
+
+    @property
+    def layout_in(self):
+        """Who owns rows of what the forward product multiplies."""
+        return self.traffic.layout_in
 
     @cached_property
     def operands(self):
@@ -210,16 +255,11 @@ class Plan:
         Default: every rank has room for all rows of what is multiplied.
         """
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
-        return np.full(self.num_ranks, rows * -(-width // self.slices) * itemsize)
+        return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
 
     def lasting_bytes(self, product, itemsize):
         """Bytes of what a Product keeps from step to step, messages under way included; (P,)."""
         return np.zeros(self.num_ranks, np.int64)
-
-    @staticmethod
-    def columns(product):
-        """Columns of the widest message of a Product, over all ranks."""
-        return product.width + 3 * product.heads
 
     def packed_bytes(self, width, itemsize):
         """Bytes of rows on their way, (P,), where the host aggregates beside a GPU; else None."""

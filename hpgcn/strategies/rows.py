@@ -20,7 +20,7 @@ from hpgcn.parallel.transfers import tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
-from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, sum_bytes
+from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, Traffic, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
 
 
@@ -173,9 +173,9 @@ class RowStrategy(Strategy):
         if self.row_dtype == BF16 and self.comm.size > 1:
             self.unrounded.take("sums", self.layout.rows.num_rows, width)
 
-    def plan(self):
-        """See `Strategy`; made of layouts alone, unless a strategy's plan takes more."""
-        return self.Plan(None, None, (self.layout, self.layout_in), self.symmetric)
+    def traffic(self):
+        """See `Strategy`; made of layouts alone, unless a strategy's takes more."""
+        return self.Plan.Traffic((self.layout, self.layout_in), self.symmetric)
 
     @property
     def buffer_bytes(self):
@@ -237,26 +237,28 @@ def multiply(comm, product, H, mask, out, unrounded=None):
     return out
 
 
-class RowPlan(Plan):
-    """The plan of a row strategy: how rows are pulled, and sums pushed.
+class RowTraffic(Traffic):
+    """How rows are pulled, and sums pushed.
 
-    Subclasses say `transfers`: the plans of R and of S of the products. Parameters as Plan; a run,
-    which has no pattern, says whether A is symmetric.
+    Parameters
+    ----------
+    layouts : as Traffic
+    symmetric : bool
+        A is.
+    transfers : list
+        The plans of R and S of the forward product; then of the backward, where A is symmetric and
+        it is another product.
     """
 
-    def __init__(self, pattern, arrangement, layouts=None, symmetric=None, transfers=None):
-        super().__init__(pattern, arrangement, layouts)
-        self.symmetric = pattern.symmetric if symmetric is None else symmetric
+    def __init__(self, layouts, symmetric, transfers):
+        super().__init__(layouts)
+        self.symmetric = symmetric
         self.slices = 1
-        self.right, self.left, *back = transfers or self.transfers()
+        self.right, self.left, *back = transfers
         self.reverse = back or None
 
-    def transfers(self):
-        """Return the plans of R and S of the forward; of the backward, too, where it is another."""
-        raise NotImplementedError
-
     def calls(self, product, itemsize):
-        """See `Plan`."""
+        """See `Traffic`."""
         row_bytes = product.width * itemsize
         pull, push = self.right, self.left
         if product.backward and not self.symmetric:
@@ -284,12 +286,25 @@ class RowPlan(Plan):
             yield from pull.pull(width * itemsize)
         yield from push.push(2 * (width + heads) * itemsize)
 
+
+class RowPlan(Plan):
+    """The plan of a row strategy.
+
+    `Traffic`: a RowTraffic. One that takes more than layouts is made by `make_traffic`.
+    """
+
+    Traffic = RowTraffic
+
+    def make_traffic(self, layouts):
+        """See `Plan`."""
+        return self.Traffic(layouts, self.pattern.symmetric)
+
     def lasting_bytes(self, product, itemsize):
         """See `Plan`; of attention what ranks keep of others' rows, beside buffers."""
         if not product.heads or product.backward:
             return super().lasting_bytes(product, itemsize)
         width, heads = product.width, product.heads
-        ghosts = np.broadcast_to(np.ravel(self.right.ghost_rows), (self.num_ranks,))
+        ghosts = np.broadcast_to(np.ravel(self.traffic.right.ghost_rows), (self.num_ranks,))
         columns = heads + product.kept
         if product.kept or self.returns:
             columns += width
@@ -302,7 +317,7 @@ class RowPlan(Plan):
     @property
     def returns(self):
         """Whether a backward of attention pushes gradients for rows of others."""
-        return not self.symmetric
+        return not self.pattern.symmetric
 
     def adjoint(self, forward):
         """See `Plan`: the transpose of the rows that each rank owns."""
@@ -311,8 +326,8 @@ class RowPlan(Plan):
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`; where A is not symmetric sums pass through the same buffers as rows."""
-        rows = np.broadcast_to(np.ravel(self.right.buffer_rows), (self.num_ranks,))
-        number = itemsize if self.symmetric else sum_bytes(itemsize)
+        rows = np.broadcast_to(np.ravel(self.traffic.right.buffer_rows), (self.num_ranks,))
+        number = itemsize if self.pattern.symmetric else sum_bytes(itemsize)
         return rows * width * number + self.sums_held(width, itemsize)
 
     def sums_held(self, width, itemsize):

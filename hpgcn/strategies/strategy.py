@@ -231,8 +231,8 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def plan(self):
-        """Return the Plan that the run executes, without a pattern; all ranks call this."""
+    def traffic(self):
+        """Return the Traffic that the run executes; all ranks call this together."""
         raise NotImplementedError
 
     @property

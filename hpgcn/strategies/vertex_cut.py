@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy
+from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy, NonzeroTraffic
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
@@ -25,8 +25,19 @@ log = logging.getLogger("hpgcn")
 REMOTE = -2  # rows of all other ranks together, as a source and as a target
 
 
+class VertexCutTraffic(NonzeroTraffic):
+    """Two halo exchanges, one after the other."""
+
+    @staticmethod
+    def merge(pulled, pushed, sent, received):
+        """See `NonzeroTraffic`."""
+        return [pulled, pushed]
+
+
 class VertexCutPlan(NonzeroPlan):
     """Two halo exchanges, one after the other."""
+
+    Traffic = VertexCutTraffic
 
     @staticmethod
     def holders(pattern, arrangement):
@@ -36,14 +47,9 @@ class VertexCutPlan(NonzeroPlan):
             return owner
         return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
 
-    @staticmethod
-    def merge(pulled, pushed, sent, received):
-        """See `NonzeroPlan`."""
-        return [pulled, pushed]
-
     def blocks(self, transposed):
         """See `NonzeroPlan`; own rows and others', of own columns and of ghosts."""
-        pulled, pushed, layout = self.right, self.left, self.layout
+        pulled, pushed, layout = self.traffic.right, self.traffic.left, self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)

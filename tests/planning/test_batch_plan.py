@@ -78,7 +78,7 @@ def loop(batches, epoch=1):
     found = {phase: np.zeros((2, batches.sampler.batches, k)) for phase in ("forward", "backward")}
     for product in batches.products:
         ways = [pulls, pushes]
-        if product.backward and not plan.symmetric:
+        if product.backward and not plan.pattern.symmetric:
             ways = [{(b, q, p, line) for b, p, q, line in each} for each in ways]
         pairs = [{key[:3] for key in way} for way in ways]
         for b, source, _, _ in [*ways[0], *ways[1]]:
@@ -157,7 +157,7 @@ def test_replays_of_keyed_epochs(name, directed, sampler):
         pattern = batches.plan.pattern.restrict(batch == number, batch == number)
         part = type(batches.plan)(pattern, batches.plan.arrangement)  # with the holders of all rows
         for phase, counts in aggregation(batches.replay(4)).items():
-            sums = sum(part.counts(product, 8) for product in batches.products
+            sums = sum(part.traffic.counts(product, 8) for product in batches.products
                        if product.phase == phase)
             assert counts[:, number].tolist() == sums.tolist()
     epochs = [batches.replay(epoch) for epoch in range(1, 401)]
@@ -223,7 +223,7 @@ def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
     plans = [batches.plan.restrict(out, into) for into, out in pairwise(levels)]
     assert not all(level.all() for level in levels)
     for phase, counts in found.items():
-        sums = sum(plans[product.layer].counts(product, 8) for product in batches.products
+        sums = sum(plans[product.layer].traffic.counts(product, 8) for product in batches.products
                    if product.phase == phase)
         np.testing.assert_allclose(counts[:, 0], sums, atol=1e-9)
 

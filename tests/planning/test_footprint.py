@@ -108,7 +108,8 @@ def test_ranks_add_up_to_the_graph(name, ranks, directed):
     nonzeros = survey.reading.pattern.matrix.nnz
     for operand in plan.held:
         assert operand.entries.sum() == nonzeros * copies
-        assert operand.multiplied.sum() == nonzeros * plan.slices  # each meets every column once
+        # each meets every column once
+        assert operand.multiplied.sum() == nonzeros * plan.traffic.slices
     assert (footprint.parts["matrix"] > 0).all()
     assert (footprint.setup > footprint.parts["matrix"]).all()
     gpu = footprint.on_gpu
@@ -124,13 +125,13 @@ def test_blocks_by_hand():
     assert operand.entries.tolist() == [4, 2, 2, 2]
     assert operand.multiplied.tolist() == [6, 6, 4, 4]
     assert operand.pointers.tolist() == [3] * 4 and plan.rows().tolist() == [2, 2, 2, 2]
-    assert (plan.layout.columns, plan.slices) == (2, 2)
+    assert (plan.layout.columns, plan.traffic.slices) == (2, 2)
     # the other column's block with its pointers, and two rows of a column of H
     expected = [entries * 8 + 3 * 8 + 2 * 4 for entries in (2, 4, 2, 2)]
     assert plan.buffer_bytes(2, 4).tolist() == expected
     plan = footprint_of(survey, "mop", (2,), [0, 2, 4]).plan
     assert plan.operands[0].entries.tolist() == plan.operands[0].multiplied.tolist() == [10, 10]
-    assert (plan.layout.columns, plan.slices, plan.rows().tolist()) == (1, 2, [2, 2])
+    assert (plan.layout.columns, plan.traffic.slices, plan.rows().tolist()) == (1, 2, [2, 2])
     # the first rank's rows touch both column blocks with row 0, its own with row 1
     operand = footprint_of(survey, "1d", (2,), [0, 2, 4]).plan.operands[0]
     assert operand.entries.tolist() == [6, 4] and operand.listed.tolist() == [3, 4]

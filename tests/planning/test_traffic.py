@@ -20,7 +20,7 @@ from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes, Steps
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.planning.counts.traffic import predict_step
-from hpgcn.strategies import STRATEGIES, Arrangement, Product
+from hpgcn.strategies import STRATEGIES, Product
 from hpgcn.strategies.grids.summa_plan import Travelling, cube_of
 
 SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (2, 3)),
@@ -89,7 +89,7 @@ def check(footprint):
     sends = {key: Sends(layout.size) for key in found.bytes}
     for one in footprint.steps.products(spec, footprint.levels):
         plan = footprint.train_plans[one.layer]
-        sends["aggregation", one.phase].counts += plan.counts(one, spec.itemsize)
+        sends["aggregation", one.phase].counts += plan.traffic.counts(one, spec.itemsize)
     count_dense(sends, spec, layout)
     for key, expected in sends.items():
         assert found.bytes[key].dtype == np.int64
@@ -115,18 +115,18 @@ def test_empty_blocks_send_nothing(monkeypatch):
             check(footprint_of(name, shape, survey((4, 6, 3)), blocks))
 
 
-def plan_of(name, shape, offsets, **counted):
-    """A Plan without a pattern, of all rows of a symmetric matrix."""
+def traffic_of(name, shape, offsets, *given):
+    """The Traffic of all rows; given: what it takes besides layouts."""
     strategy = STRATEGIES[name]
     layout = BlockLayout(np.asarray(offsets), strategy.blocks(shape)[1], 0)
-    arrangement = Arrangement(shape, layout, {"stages": 0, "on_host": False})
-    return strategy.Plan(None, arrangement, (layout, layout), **counted)
+    return strategy.Plan.Traffic((layout, layout), *given)
 
 
-def predict(plan, widths, dtype="float32"):
-    levels = LevelSizes.of([None] * len(widths), plan.layout)
+def predict(traffic, widths, dtype="float32"):
+    levels = LevelSizes.of([None] * len(widths), traffic.layout)
     spec = ModelSpec("gcn", widths, dtype)
-    return predict_step(spec, [plan] * spec.num_layers, (levels, levels), plan.layout, Steps())
+    traffics = [traffic] * spec.num_layers
+    return predict_step(spec, traffics, (levels, levels), traffic.layout, Steps())
 
 
 @pytest.mark.parametrize("name, shape", [
@@ -138,15 +138,15 @@ def test_closed_forms(name, shape):
     R, L, C = (*shape, 1) if name == "1.5d" else cube_of(shape)
     offsets = np.concatenate([[0], np.sort(rng.integers(1, n, R * L - 1)), [n]])
     if name == "1.5d":
-        plan, sparse = plan_of(name, shape, offsets, symmetric=True), 0
+        traffic, sparse = traffic_of(name, shape, offsets, True, shape), 0
     else:
         number = L * (R + C - gcd(R, C))
         nonzeros = rng.integers(1, 90, (R, number))
         layout = BlockLayout(offsets, C, 0)
         blocks = Travelling(layout, layout, stages(offsets, R, L, C), nonzeros)
-        plan = plan_of(name, shape, offsets, directions=(blocks, blocks))
+        traffic = traffic_of(name, shape, offsets, shape, (blocks, blocks))
         sparse = (4 + s) * int(nonzeros.sum()) + 8 * number * (n + R)
-    found = predict(plan, (f, f))
+    found = predict(traffic, (f, f))
     over_layers = (2 if name == "1.5d" else 1) * (L - 1)
     parameters = f * f + f
     expected = {"aggregation": 2 * (s * n * f * (R - 1 + over_layers) + sparse * (C - 1)),
@@ -159,11 +159,11 @@ def test_closed_forms(name, shape):
 @pytest.mark.parametrize("P", [1, 2, 3, 4, 6])
 def test_mop_moves_two_n_f_whatever_the_graph(P):
     n, f = 24, 12  # P divides both: 2 n f (1 - 1/P) elements a product, evenly
-    found = predict(plan_of("mop", (P,), split(n, P), batches=1), (f, f, f))
+    found = predict(traffic_of("mop", (P,), split(n, P), 1), (f, f, f))
     sent = found.bytes["aggregation", "forward"]
     assert sent.tolist() == [2 * 2 * n * f * 4 * (P - 1) // P // P] * P
     # rows and columns that P does not divide: n f - sum of own rows x own columns, each way
-    odd = plan_of("mop", (3,), (0, 10, 11, 23), batches=1).counts(Product(0, 7), 4)
+    odd = traffic_of("mop", (3,), (0, 10, 11, 23), 1).counts(Product(0, 7), 4)
     assert odd[0].sum() == 2 * (23 * 7 - (10 * 3 + 1 * 2 + 12 * 2)) * 4
 
 
@@ -183,14 +183,14 @@ def test_batches_change_messages_alone(blocks):
 
 def test_literal_mop_in_batches():
     # rows 3, 1, 0 and columns 1, 1, 1 of width 3, float32
-    plan = plan_of("mop", (3,), (0, 3, 4, 4), batches=2)
-    there_and_back = plan.counts(Product(0, 3), 4).tolist()
+    traffic = traffic_of("mop", (3,), (0, 3, 4, 4), 2)
+    there_and_back = traffic.counts(Product(0, 3), 4).tolist()
     # there 2 x 3, 2 x 1, 0 elements; back to the others 1, 3, 4
     assert there_and_back[0] == [4 * (6 + 1), 4 * (2 + 3), 4 * (0 + 4)]
     # there: two others, 2 batches of rank 0 and 1 of rank 1; back: 1 of rank 1's, 2 of rank 0's
     assert there_and_back[1] == [4 + 1, 2 + 2, 0 + 3]
     # the bits: a byte a row for each of two others, in one message each
-    masked = plan.counts(Product(0, 3, masked=True, backward=True), 4) - there_and_back
+    masked = traffic.counts(Product(0, 3, masked=True, backward=True), 4) - there_and_back
     assert masked.tolist() == [[6, 2, 0], [2, 2, 0]]
 
 
@@ -199,7 +199,8 @@ def test_literal_two_d():
     layout = BlockLayout(np.array([0, 2, 3]), 2, 0)
     cuts = stages(layout.offsets, 2, 1, 2)
     blocks = Travelling(layout, layout, cuts, np.array([[2, 1], [1, 0]]))
-    found = predict(plan_of("2d", (2, 2), layout.offsets, directions=(blocks, blocks)), (3, 3))
+    traffic = traffic_of("2d", (2, 2), layout.offsets, (2, 2), (blocks, blocks))
+    found = predict(traffic, (3, 3))
     # pointers int64, entries of 4 + 4 bytes, to one other rank
     A = [[3 * 8 + 2 * 8, 3 * 8 + 8], [2 * 8 + 8, 0]]
     H = [[2 * 2 * 4, 2 * 4], [2 * 4, 4]]
@@ -230,8 +231,8 @@ def test_products_of_a_step(widths, settings, expected):
 
 def test_large_counts_stay_exact():
     n, P = 2**40, 512
-    plan = plan_of("1d", (P,), np.arange(P + 1) * (n // P), symmetric=True)
-    assert plan.counts(Product(0, 256), 8)[0].sum() == (P - 1) * n * 256 * 8
+    traffic = traffic_of("1d", (P,), np.arange(P + 1) * (n // P), True, (P, 1))
+    assert traffic.counts(Product(0, 256), 8)[0].sum() == (P - 1) * n * 256 * 8
 
 
 def test_default_shapes():

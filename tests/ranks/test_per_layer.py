@@ -58,7 +58,8 @@ def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
 
     trainer, metrics = run_two_epochs(graph, config, comm)
     itemsize = footprint.spec.row_itemsize
-    sent = sum(alone[name.split("+")[each.layer]].train_plans[each.layer].counts(each, itemsize)
+    plans = [alone[each].train_plans[hop] for hop, each in enumerate(name.split("+"))]
+    sent = sum(plans[each.layer].traffic.counts(each, itemsize)
                for each in footprint.products)
     total = footprint.prediction
     assert total.total_bytes() == sent[0].sum() + total.besides("bytes")

@@ -20,20 +20,27 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.answers import dry_run, report
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts.footprint import PARTS
-from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy
+from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.training.setup.placement import assign_rows
 
 # ------------------------------------------------------------------------------------------
 
 
-class EverybodyPlan(RowPlan):
+class EverybodyTraffic(RowTraffic):
     """Rows are gathered from all ranks; where A is not symmetric, sums are scattered to them."""
 
-    def transfers(self):
-        """See `RowPlan`."""
-        return [each for layout in (self.layout_in, self.layout)
-                for each in (GatheredPlan(np.diff(layout.offsets)[None], OwnRowsPlan()),
-                             OwnRowsPlan())]
+    def __init__(self, layouts, symmetric):
+        layout, layout_in = layouts
+        transfers = [each for rows in (layout_in, layout)
+                     for each in (GatheredPlan(np.diff(rows.offsets)[None], OwnRowsPlan()),
+                                  OwnRowsPlan())]
+        super().__init__(layouts, symmetric, transfers)
+
+
+class EverybodyPlan(RowPlan):
+    """Each rank holds the rows of A that it owns, in one block."""
+
+    Traffic = EverybodyTraffic
 
 
 class Everybody(RowStrategy):

@@ -152,7 +152,7 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
     bound = 2e-5 if dtype == np.float32 else 1e-12
     itemsize = np.dtype(dtype).itemsize
     rng = np.random.default_rng(2)
-    plan_of_run = made.plan()
+    traffic = made.traffic()
     for width in widths:
         dots = []
         H, G = (rng.standard_normal((rows, width)).astype(dtype) for rows in A.shape[::-1])
@@ -173,9 +173,9 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
             np.testing.assert_array_equal(again, np.where(keep, out, 0))
             for masked, amount in ((False, sent), (True, sent_masked)):
                 product = Product(0, width, masked, bool(backward))
-                planned = plan.counts(product, itemsize)
+                planned = plan.traffic.counts(product, itemsize)
                 assert planned[:, comm.rank].tolist() == amount
-                assert plan_of_run.counts(product, itemsize).tolist() == planned.tolist()
+                assert traffic.counts(product, itemsize).tolist() == planned.tolist()
             dots.append((out * own(layout, (H, G)[not backward])).sum(dtype=np.float64))
         forward, backward = comm.sum(dots)
         assert forward == pytest.approx(backward, rel=100 * bound, abs=100 * bound * A.nnz)

@@ -13,8 +13,9 @@ def rows_moved(strategy, plan):
     """Count the rows that ranks send in a product with A; None of a strategy for each product."""
     if hasattr(strategy, "kinds"):
         return None
-    sent, _ = plan.counts(Product(layer=0, width=plan.slices), itemsize=1)  # a byte is a row
-    return float(sent.sum() / plan.slices)
+    slices = plan.traffic.slices
+    sent, _ = plan.traffic.counts(Product(layer=0, width=slices), itemsize=1)  # a byte is a row
+    return float(sent.sum() / slices)
 
 
 def sparing(rows):

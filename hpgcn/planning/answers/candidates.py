@@ -148,5 +148,5 @@ def count(reading, survey, strategy, shape, offsets, config):
              for levels in (train, evaluated)]
     stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
-    return RankFootprint(survey.spec, plan, *views, plans(train), plans(evaluated), entries,
-                         survey.steps, survey.locality)
+    return RankFootprint(survey.spec, plan.layout, *views, survey.steps, plan, plans(train),
+                         plans(evaluated), entries, survey.locality)

@@ -81,7 +81,7 @@ def _cost(machine, footprint, products):
     """Seconds of products on the rank that they take longest on, and bytes that all ranks send."""
     seconds = sum(product_seconds(machine, footprint, each) for each in products)
     itemsize = footprint.spec.row_itemsize
-    sent = sum(int(footprint.train_plans[each.layer].counts(each, itemsize)[0].sum())
+    sent = sum(int(footprint.train_plans[each.layer].traffic.counts(each, itemsize)[0].sum())
                for each in products)
     return float(np.max(seconds)), sent
 

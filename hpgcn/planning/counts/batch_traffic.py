@@ -64,25 +64,25 @@ def _number(value, steps):
     return int(value) if whole else float(value / steps)
 
 
-def count_products(plan, sizes, products, itemsize, symmetric):
+def count_products(traffic, sizes, products, itemsize, symmetric):
     """Sum the calls of products whose transfers have some sizes.
 
-    sizes: what `plan.merge` takes, of one or more batches. A dict: phase -> [bytes, messages].
+    sizes: what `traffic.merge` takes, of one or more batches. A dict: phase -> [bytes, messages].
     """
-    layouts = plan.layout, plan.layout
-    transfers = type(plan)(None, None, layouts, symmetric, plan.merge(*sizes))
+    layouts = traffic.layout, traffic.layout
+    merged = type(traffic)(layouts, symmetric, traffic.merge(*sizes))
     found = {phase: [0 * sizes[0].sent, 0 * sizes[0].sent] for phase in PHASES}
     for product in products:
-        for call in transfers.calls(product, itemsize):
+        for call in merged.calls(product, itemsize):
             for place, amount in enumerate(call):
                 found[product.phase][place] = found[product.phase][place] + amount
     return found
 
 
-def expected_step(plan, means, products, itemsize, symmetric):
+def expected_step(traffic, means, products, itemsize, symmetric):
     """Return (bytes, messages) that all ranks send in products with A of a batch, expected.
 
-    means: of each product a hpgcn.sampling.forecast.Expected; plan: of all rows.
+    means: of each product a hpgcn.sampling.forecast.Expected; traffic: of all rows.
     """
     totals = np.zeros(2)
     for hop, mean in enumerate(means):
@@ -90,7 +90,7 @@ def expected_step(plan, means, products, itemsize, symmetric):
                       for many, ways in ((mean.pulled, mean.pulling), (mean.pushed, mean.pushing)))
         both = np.array([mean.talking])
         mine = [each for each in products if each.layer == hop]
-        found = count_products(plan, [rows, sums, both, both], mine, itemsize, symmetric)
+        found = count_products(traffic, [rows, sums, both, both], mine, itemsize, symmetric)
         totals += np.sum([[each.sum() for each in phase] for phase in found.values()], axis=0)
     return totals
 
@@ -108,7 +108,7 @@ class Batches:
     Parameters
     ----------
     plan : hpgcn.strategies.RowPlan
-        With `entries` and `merge`.
+        With `entries`, and `merge` of its traffic.
     prediction : hpgcn.planning.counts.traffic.Prediction
         Of a full step on it.
     products : list of hpgcn.strategies.Product
@@ -156,7 +156,7 @@ class Induced(Batches):
 
     def _count(self, sizes):
         symmetric = self.plan.pattern.symmetric
-        return count_products(self.plan, sizes, self.products, self.itemsize, symmetric)
+        return count_products(self.plan.traffic, sizes, self.products, self.itemsize, symmetric)
 
     def rows(self, epoch):
         """Count rows and sums of one product in each batch, by the rank that sends; (batches, P).
@@ -255,7 +255,7 @@ class DrawnNeighbours(Batches):
             chances = any_of(pulled.place, chosen[pulled.entry], pulled.size), sums
             products = [each for each in self.products if each.layer == hop]
             sizes = expected(self.pairs, chances, self.pairs, chances, self.plan.num_ranks)
-            found.append(count_products(self.plan, sizes, products, self.itemsize, False))
+            found.append(count_products(self.plan.traffic, sizes, products, self.itemsize, False))
         total = {phase: [sum(each[phase][place] for each in found)[None] for place in (0, 1)]
                  for phase in PHASES}
         return self.counts_of(np.array([self.sampler.batches]), total)
@@ -287,7 +287,7 @@ class DrawnNeighbours(Batches):
                 hits = [np.bincount(pairs.place[chosen[pairs.entry]], minlength=pairs.size) > 0
                         for pairs in self.pairs]
                 products = [each for each in self.products if each.layer == hop]
-                sent.append(count_products(self.plan, counted(*self.pairs, hits, one, 1, k),
+                sent.append(count_products(self.plan.traffic, counted(*self.pairs, hits, one, 1, k),
                                            products, self.itemsize, False))
                 needed = needed.copy()
                 needed[columns[chosen[off]]] = True

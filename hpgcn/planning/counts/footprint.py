@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.model import ModelSpec, inner_widths, num_parameters, products_of, reads_X
+from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps, owned_width
 from hpgcn.planning.counts.traffic import predict_step
@@ -36,23 +37,14 @@ LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longe
 
 
 @dataclass(frozen=True, eq=False)
-class RankFootprint:
-    """What ranks hold of a graph, and do with it."""
+class DenseFootprint:
+    """What ranks hold of a model and its rows; A and messages come on top (RankFootprint)."""
 
     spec: ModelSpec
-    plan: Plan  # of all rows
+    layout: BlockLayout  # of all rows
     train: LevelSizes  # of a training step
     evaluated: LevelSizes  # of an evaluation
-    train_plans: list  # of each product with A; None for one that was formed once
-    evaluated_plans: list
-    entries: np.ndarray  # (P,) of A in the rows of each rank, as stored: those that it reads first
     steps: Steps
-    locality: Locality | None = None  # of the rows that products read; None: not asked for
-
-    @property
-    def layout(self):
-        """Who owns what, of all rows."""
-        return self.plan.layout
 
     @property
     def levels(self):
@@ -61,7 +53,7 @@ class RankFootprint:
     @cached_property
     def rows(self):
         """All rows that each rank owns."""
-        return self.plan.rows()
+        return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     @cached_property
     def rank_steps(self):
@@ -69,60 +61,6 @@ class RankFootprint:
         columns = self.layout.columns
         return [self.steps.of(self.spec, self.levels, rank, columns)
                 for rank in range(self.rows.size)]
-
-    @property
-    def products(self):
-        """Products with A and A^T of a training step, a list of Product."""
-        return self.steps.products(self.spec, self.levels)
-
-    @cached_property
-    def prediction(self):
-        return predict_step(self.spec, self.train_plans, self.levels, self.layout, self.steps)
-
-    @cached_property
-    def widest(self):
-        """Columns that buffers of messages are made for."""
-        return self.steps.widest(self.spec, self.plan)
-
-    @cached_property
-    def operands(self):
-        """All that is kept of A: the whole of it, and each layer's own map, of both views."""
-        plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
-        return list(dict.fromkeys(operand for plan in plans for operand in plan.held))
-
-    @cached_property
-    def parts(self):
-        """Bytes that each rank holds from the first epoch on: dict under PARTS.
-
-        Matrix, with its transpose where A is not symmetric and the maps of layers that leave
-        rows out; features, of training and of evaluation; vertices (labels, masks, numbers);
-        activations that the backward needs, and work arrays; buffers of messages and partial
-        results; plan (row numbers); parameters, with gradient and Adam's moments;
-        reductions, which MPI copies.
-        """
-        itemsize = self.spec.row_itemsize
-        dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
-        return {
-            "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
-            "features": self.feature_bytes + dropped,
-            "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
-            "activations": self._of_steps(lambda step: step.nbytes) - dropped,
-            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._lasting_bytes,
-            "plan": sum(operand.listed for operand in self.operands) * POINTER,
-            "parameters": np.full(self.rows.size, self._parameter_bytes),
-            "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
-
-    @property
-    def _lasting_bytes(self):
-        """What products keep from step to step; of an evaluation what was pulled once."""
-        total = np.zeros_like(self.rows)
-        for product in self.steps.products(self.spec, self.levels):
-            plans = [self.train_plans[product.layer]]
-            if product.kept:
-                plans.append(self.evaluated_plans[product.layer])
-            for plan in dict.fromkeys(plans):
-                total = total + plan.lasting_bytes(product, self.spec.row_itemsize)
-        return total
 
     def _of_steps(self, value):
         return np.array([value(step) for step in self.rank_steps], np.int64)
@@ -163,6 +101,118 @@ class RankFootprint:
                    for view in views)
         held += self._of_steps(lambda step: step.part_bytes)
         return held + 2 * self.train.feature_entries[0] * itemsize
+
+    @property
+    def placed_last(self):
+        """Bytes of all that a rank puts on its GPU once the matrix is there."""
+        return (self._of_steps(lambda step: step.nbytes) + self._parameter_bytes
+                + self.feature_bytes + self._vertices_on_gpu + self._work_bytes)
+
+    @property
+    def _vertices_on_gpu(self):
+        """Original numbers; of a level that leaves rows out its numbers.
+
+        Labels, and places in masks; places of rows in the level below.
+        """
+        total = self.rows
+        for view in self.levels:
+            total = total + self._left(view) + 2 * view.rows[-1]
+            for first, last in pairwise(self._bounds):
+                total = total + 2 * view.narrows(first, last) * view.rows[last]
+        return total * NUMBER
+
+    @cached_property
+    def _work_bytes(self):
+        """The longest copy of an operand to rows of a multiple of LOAD bytes; sums in float64."""
+        spec = self.spec
+        most = np.zeros_like(self.rows)
+        for view in self.levels:
+            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
+                for width in (*fans, inner):
+                    row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
+                    most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
+        if spec.halved:
+            most = np.maximum(most, self._unpacked)
+        return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))
+
+    @property
+    def _unpacked(self):
+        """Bytes of rows of a dense product in float32, of its result, and of its other operand."""
+        spec = self.spec
+        most = np.zeros_like(self.rows)
+        for view in self.levels:
+            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
+                columns = sum(self._owned(width) for width in (*fans, inner))
+                blocks = np.minimum(view.rows[self._bounds[number]] * columns * spec.itemsize,
+                                    UNPACKED)
+                most = np.maximum(most, blocks + 2 * max(fans) * inner * spec.itemsize)
+        return most
+
+
+@dataclass(frozen=True, eq=False)
+class RankFootprint(DenseFootprint):
+    """What ranks hold of a graph, and do with it."""
+
+    plan: Plan  # of all rows
+    train_plans: list  # of each product with A; None for one that was formed once
+    evaluated_plans: list
+    entries: np.ndarray  # (P,) of A in the rows of each rank, as stored: those that it reads first
+    locality: Locality | None = None  # of the rows that products read; None: not asked for
+
+    @property
+    def products(self):
+        """Products with A and A^T of a training step, a list of Product."""
+        return self.steps.products(self.spec, self.levels)
+
+    @cached_property
+    def prediction(self):
+        traffics = [plan and plan.traffic for plan in self.train_plans]
+        return predict_step(self.spec, traffics, self.levels, self.layout, self.steps)
+
+    @cached_property
+    def widest(self):
+        """Columns that buffers of messages are made for."""
+        return self.steps.widest(self.spec, self.plan.traffic)
+
+    @cached_property
+    def operands(self):
+        """All that is kept of A: the whole of it, and each layer's own map, of both views."""
+        plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
+        return list(dict.fromkeys(operand for plan in plans for operand in plan.held))
+
+    @cached_property
+    def parts(self):
+        """Bytes that each rank holds from the first epoch on: dict under PARTS.
+
+        Matrix, with its transpose where A is not symmetric and the maps of layers that leave
+        rows out; features, of training and of evaluation; vertices (labels, masks, numbers);
+        activations that the backward needs, and work arrays; buffers of messages and partial
+        results; plan (row numbers); parameters, with gradient and Adam's moments;
+        reductions, which MPI copies.
+        """
+        itemsize = self.spec.row_itemsize
+        dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
+        return {
+            "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
+            "features": self.feature_bytes + dropped,
+            "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
+            "activations": self._of_steps(lambda step: step.nbytes) - dropped,
+            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._lasting_bytes,
+            "plan": sum(operand.listed for operand in self.operands) * POINTER,
+            "parameters": np.full(self.rows.size, self._parameter_bytes),
+            "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
+
+    @property
+    def _lasting_bytes(self):
+        """What products keep from step to step; of an evaluation what was pulled once."""
+        total = np.zeros_like(self.rows)
+        for product in self.steps.products(self.spec, self.levels):
+            plans = [self.train_plans[product.layer]]
+            if product.kept:
+                plans.append(self.evaluated_plans[product.layer])
+            for plan in dict.fromkeys(plans):
+                total = total + plan.lasting_bytes(product, self.spec.row_itemsize)
+        return total
 
     @property
     def total(self):
@@ -225,53 +275,6 @@ class RankFootprint:
                       "kernels": self._work_bytes}
         sizes["total"] = sum(size for name, size in sizes.items() if name != "staging")
         return sizes
-
-    @property
-    def placed_last(self):
-        """Bytes of all that a rank puts on its GPU once the matrix is there."""
-        return (self._of_steps(lambda step: step.nbytes) + self._parameter_bytes
-                + self.feature_bytes + self._vertices_on_gpu + self._work_bytes)
-
-    @property
-    def _vertices_on_gpu(self):
-        """Original numbers; of a level that leaves rows out its numbers.
-
-        Labels, and places in masks; places of rows in the level below.
-        """
-        total = self.rows
-        for view in self.levels:
-            total = total + self._left(view) + 2 * view.rows[-1]
-            for first, last in pairwise(self._bounds):
-                total = total + 2 * view.narrows(first, last) * view.rows[last]
-        return total * NUMBER
-
-    @cached_property
-    def _work_bytes(self):
-        """The longest copy of an operand to rows of a multiple of LOAD bytes; sums in float64."""
-        spec = self.spec
-        most = np.zeros_like(self.rows)
-        for view in self.levels:
-            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
-                for width in (*fans, inner):
-                    row_bytes = -(-self._owned(width) * spec.itemsize // LOAD) * LOAD
-                    most = np.maximum(most, view.rows[self._bounds[number]] * row_bytes)
-        if spec.halved:
-            most = np.maximum(most, self._unpacked)
-        return most + NUMBER * (4 * self.train.rows[-1] + 2 * CHUNKS * max(spec.widths[1:]))
-
-
-    @property
-    def _unpacked(self):
-        """Bytes of rows of a dense product in float32, of its result, and of its other operand."""
-        spec = self.spec
-        most = np.zeros_like(self.rows)
-        for view in self.levels:
-            for number, (fans, inner) in enumerate(zip(spec.layers, inner_widths(spec))):
-                columns = sum(self._owned(width) for width in (*fans, inner))
-                blocks = np.minimum(view.rows[self._bounds[number]] * columns * spec.itemsize,
-                                    UNPACKED)
-                most = np.maximum(most, blocks + 2 * max(fans) * inner * spec.itemsize)
-        return most
 
 
 def _cut_bytes(operand):

@@ -23,7 +23,7 @@ from hpgcn.parallel.shared_rows import Columns
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.runtime.clock import Clock
-from hpgcn.strategies import Plan, Product
+from hpgcn.strategies import Product, Traffic
 from hpgcn.strategies.distributed_attention import Attention
 
 PHASES = ("forward", "backward")
@@ -236,8 +236,8 @@ class Steps:
         """Products with A and A^T of a training step, at their full widths; list of Product."""
         return self.of(spec, levels, 0, 1).products
 
-    def widest(self, spec, plan=Plan):
-        """Columns of the widest message of a type of Plan, also where A X is formed once.
+    def widest(self, spec, traffic=Traffic):
+        """Columns of the widest message of a type of Traffic, also where A X is formed once.
 
         Rows that are left out narrow none: buffers of messages are made for it.
         """
@@ -245,4 +245,4 @@ class Steps:
         one = np.ones(1, np.int64)
         levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
         products = self.products(replace(spec, precomputed=False), (levels, levels))
-        return max(map(plan.columns, products))
+        return max(map(traffic.columns, products))

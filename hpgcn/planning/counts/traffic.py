@@ -69,13 +69,13 @@ class Prediction:
         return int(self.rank_bytes().max())
 
 
-def predict_step(spec, plans, levels, layout, steps):
+def predict_step(spec, traffics, levels, layout, steps):
     """Count what each rank sends in one training step.
 
     Parameters
     ----------
     spec : hpgcn.model.ModelSpec
-    plans : list of hpgcn.strategies.Plan
+    traffics : list of hpgcn.strategies.Traffic
         Of each product with A; None for one that was formed once.
     levels : pair of hpgcn.planning.counts.shaped_step.LevelSizes
         Of a training step, and of an evaluation.
@@ -87,10 +87,10 @@ def predict_step(spec, plans, levels, layout, steps):
     -------
     Prediction
     """
-    period = max((plan.period for plan in plans if plan), default=1)
+    period = max((each.period for each in traffics if each), default=1)
     prediction = Prediction(layout.size, period)
     for product in steps.products(spec, levels):
-        counts = plans[product.layer].counts(product, spec.row_itemsize)
+        counts = traffics[product.layer].counts(product, spec.row_itemsize)
         prediction.add("aggregation", product.phase, counts)
     row_blocks = layout.size // layout.columns
     for rank in range(layout.size):

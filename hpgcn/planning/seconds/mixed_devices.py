@@ -137,7 +137,7 @@ def product_seconds(device, footprint, product):
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]
     layout = plan.layout if product.backward else plan.layout_in
-    width = -(-product.width // plan.slices)
+    width = -(-product.width // plan.traffic.slices)
     return device.seconds(operand.multiplied, operand.results, width * itemsize, itemsize,
                           int(layout.offsets[-1]), product.masked)
 

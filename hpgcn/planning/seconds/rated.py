@@ -47,7 +47,7 @@ def product_seconds(rates, footprint, product):
     itemsize = spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]
-    width = -(-product.width // plan.slices)
+    width = -(-product.width // plan.traffic.slices)
     columns = width * itemsize / FLOAT
     distances = footprint.locality.distances(width * itemsize)
     calls = 1 + operand.blocks
@@ -56,7 +56,7 @@ def product_seconds(rates, footprint, product):
     seconds = calls * rates.call_s
     # each block of others' rows adds to the result again, where it has nonzeros
     passed = np.minimum(operand.results * operand.blocks, operand.results + operand.multiplied)
-    sent, _ = plan.counts(product, itemsize)
+    sent, _ = plan.traffic.counts(product, itemsize)
     for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, passed)):
         if product.heads:
             kernel = ("attend_backward" if product.backward else
@@ -64,7 +64,7 @@ def product_seconds(rates, footprint, product):
             seconds[rank] += rates.entry_seconds(kernel, nonzeros, rows, columns, distances)
         else:
             seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
-        for name, times in plan.packing.items():
+        for name, times in plan.traffic.packing.items():
             seconds[rank] += times * number_seconds(rates, name, sent[rank] / FLOAT)
     return seconds
 

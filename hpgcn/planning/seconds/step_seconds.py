@@ -87,7 +87,7 @@ def _multiplied(footprint, product):
     row_itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]
-    row_bytes = -(-product.width // plan.slices) * row_itemsize
+    row_bytes = -(-product.width // plan.traffic.slices) * row_itemsize
     moved = operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
     packed = footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest, row_itemsize)
     return moved + 2 * packed, 1 + operand.blocks
@@ -106,7 +106,7 @@ def product_seconds(machine, footprint, product):
         moved, calls = _multiplied(footprint, product)
         compute = moved / machine.memory_bytes_per_s + calls * machine.call_s
     plan = footprint.train_plans[product.layer]
-    sent, messages = plan.counts(product, footprint.spec.row_itemsize)
+    sent, messages = plan.traffic.counts(product, footprint.spec.row_itemsize)
     return machine.compute_factor * compute + communication_seconds(machine, sent, messages)
 
 

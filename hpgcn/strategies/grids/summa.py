@@ -42,7 +42,7 @@ from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.grids.packed_blocks import Blocks
-from hpgcn.strategies.grids.summa_plan import SummaPlan, cube_of
+from hpgcn.strategies.grids.summa_plan import SummaPlan, SummaTraffic, cube_of
 from hpgcn.strategies.strategy import Strategy, most_square, product_name
 
 
@@ -218,10 +218,10 @@ class Summa(Strategy):
                 handles.append((handle, f"block {number} of {name}"))
         return stage
 
-    def plan(self):
+    def traffic(self):
         """See `Strategy`."""
-        return SummaPlan(None, self.arrangement, (self.layout, self.layout_in),
-                         (self.A, self.A_transposed))
+        layouts = self.layout, self.layout_in
+        return SummaTraffic(layouts, self.arrangement.shape, (self.A, self.A_transposed))
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""

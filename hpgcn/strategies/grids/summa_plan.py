@@ -11,7 +11,7 @@ from hpgcn.parallel.counts import reduce_scatter
 from hpgcn.parallel.layout import BlockLayout, image, split, stages
 from hpgcn.parallel.layout import Stages as Cuts
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
-from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan
+from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
 
 TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as transposes are read
 
@@ -32,47 +32,31 @@ class Travelling:
     nonzeros: np.ndarray  # (R, S) int64: entries by big row block and stage
 
 
-class SummaPlan(Plan):
+class SummaTraffic(Traffic):
     """Broadcasts of blocks of A along rows, and of intervals of H along columns, in stages.
 
-    `directions`: a pair of Travelling or Blocks, of A and of what the backward multiplies by;
-    counted from the pattern if absent.
+    shape: the grid of ranks. directions: a pair of Travelling or Blocks, of A and of what the
+    backward multiplies by.
     """
 
     packing = MappingProxyType({})
 
-    def __init__(self, pattern, arrangement, layouts=None, directions=None):
-        super().__init__(pattern, arrangement, layouts)
-        self.shape = cube_of(arrangement.shape)
-        self.directions = directions or self._count()
+    def __init__(self, layouts, shape, directions):
+        super().__init__(layouts)
+        self.shape = cube_of(shape)
+        self.directions = directions
 
-    def _count(self):
-        offsets = self.arrangement.layout.offsets
-        cuts = stages(offsets, *self.shape)
-        big = offsets[::self.shape[1]]
-
-        def direction(pattern, layout, layout_in):
-            kept = cuts
-            if pattern.rows_in is not None:
-                kept = replace(cuts, offsets=image(cuts.offsets, pattern.rows_in))
-            return Travelling(layout, layout_in, kept, pattern.nonzeros(big, cuts.offsets))
-
-        forward = direction(self.pattern, self.layout, self.layout_in)
-        if self.pattern.symmetric and self.pattern.square:
-            return forward, forward
-        return forward, direction(self.pattern.transposed, self.layout_in, self.layout)
-
-    def _pieces(self, layout):
+    def pieces(self, layout):
         """Rows of each piece of each big block, (R, L)."""
         R, L, _ = self.shape
         return np.diff(layout.offsets).reshape(R, L)
 
     def calls(self, product, itemsize):
-        """See `Plan`: A along rows, H along columns, sums over layers."""
+        """See `Traffic`: A along rows, H along columns, sums over layers."""
         R, L, C = self.shape
         blocks = self.directions[product.backward]
         cuts = blocks.cuts
-        rows_out = self._pieces(blocks.layout)
+        rows_out = self.pieces(blocks.layout)
         width = np.diff(split(product.width, C))
 
         n = int(blocks.layout_in.offsets[-1])
@@ -85,12 +69,37 @@ class SummaPlan(Plan):
                     for counts in (tall, tall > 0))
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
+
+class SummaPlan(Plan):
+    """Each rank holds the blocks of A that it sends."""
+
+    Traffic = SummaTraffic
+
+    def make_traffic(self, layouts):
+        """See `Plan`; blocks are counted from the pattern."""
+        shape = self.arrangement.shape
+        _, L, _ = cube = cube_of(shape)
+        offsets = self.arrangement.layout.offsets
+        cuts = stages(offsets, *cube)
+        big = offsets[::L]
+
+        def direction(pattern, layout, layout_in):
+            kept = cuts
+            if pattern.rows_in is not None:
+                kept = replace(cuts, offsets=image(cuts.offsets, pattern.rows_in))
+            return Travelling(layout, layout_in, kept, pattern.nonzeros(big, cuts.offsets))
+
+        forward = backward = direction(self.pattern, *layouts)
+        if not (self.pattern.symmetric and self.pattern.square):
+            backward = direction(self.pattern.transposed, *layouts[::-1])
+        return SummaTraffic(layouts, shape, (forward, backward))
+
     def operand(self, pattern, layout):
         """See `Plan`: of each stage of its layer, the block that a rank sends."""
-        R, L, C = self.shape
-        blocks = self.directions[pattern is not self.pattern]
+        R, L, C = self.traffic.shape
+        blocks = self.traffic.directions[pattern is not self.pattern]
         cuts = blocks.cuts
-        rows = self._pieces(layout).reshape(R, L, 1)
+        rows = self.traffic.pieces(layout).reshape(R, L, 1)
         big = rows.sum(1, keepdims=True)
         holder = (cuts.piece * C + cuts.column)[:, None] == np.arange(L * C)
         entries = (blocks.nonzeros @ holder).reshape(R, L, C)
@@ -104,10 +113,10 @@ class SummaPlan(Plan):
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`: two buffers for blocks of A and intervals of H; what layers add up in."""
-        R, L, C = self.shape
-        rows = self._pieces(self.layout)[..., None]
+        R, L, C = self.traffic.shape
+        rows = self.traffic.pieces(self.layout)[..., None]
         big = rows.sum(1)[:, 0]
-        cuts = self.directions[0].cuts
+        cuts = self.traffic.directions[0].cuts
         heights = np.diff(cuts.offsets)
         tall, entries, pointers = (np.zeros((R, L, C), np.int64) for _ in range(3))
         for piece in range(L):
@@ -118,7 +127,7 @@ class SummaPlan(Plan):
                 for j in range(C):
                     moved = turn[cuts.column[turn] != j]
                     most = np.max([blocks.nonzeros[:, moved].max(1, initial=0)
-                                   for blocks in dict.fromkeys(self.directions)], axis=0)
+                                   for blocks in dict.fromkeys(self.traffic.directions)], axis=0)
                     entries[:, piece, j] += most
                     pointers[:, piece, j] += np.where(most > 0, big + 1, 0)
         if L > 1:
@@ -128,7 +137,7 @@ class SummaPlan(Plan):
 
     def reading_bytes(self, itemsize):
         """See `Plan`: blocks as they are read, cut and packed."""
-        _, L, C = self.shape
+        _, L, C = self.traffic.shape
         forward = self.operands[0]
         held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, L * C)

@@ -45,7 +45,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.mixture.mop_attention import ColumnAttention, Product
-from hpgcn.strategies.mixture.mop_plan import MopPlan
+from hpgcn.strategies.mixture.mop_plan import MopPlan, MopTraffic
 from hpgcn.strategies.mixture.row_batches import (
     Batches,
     Parcels,
@@ -357,9 +357,9 @@ class MixtureOfParallelism(Strategy):
             in_batches = self.buffers.bits[1, :n * mine].reshape(n, mine)
             return kernels.backend(mask).gather(incoming, operand.order, in_batches)
 
-    def plan(self):
+    def traffic(self):
         """See `Strategy`."""
-        return MopPlan(None, None, (self.layout, self.layout_in), self.stages)
+        return MopTraffic((self.layout, self.layout_in), self.stages)
 
 
 def column_bits(mask, first, last, out):

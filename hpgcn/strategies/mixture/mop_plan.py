@@ -7,40 +7,26 @@ import numpy as np
 
 from hpgcn.parallel.layout import split
 from hpgcn.strategies.mixture.row_batches import count_batches, count_fewer
-from hpgcn.strategies.plan import POINTER, Operand, Plan
+from hpgcn.strategies.plan import POINTER, Operand, Plan, Traffic
 
 ORDERED = 2.5  # times the matrix is held while it is put in the order of batches
 
 
-class MopPlan(Plan):
-    """An all-to-all from rows to columns, and one back; every rank holds all of A.
+class MopTraffic(Traffic):
+    """An all-to-all from rows to columns, and one back.
 
     `batches`: pieces that the rows of each rank travel in.
     """
 
     packing = MappingProxyType({"pack pieces": 2})
 
-    def __init__(self, pattern, arrangement, layouts=None, batches=None):
-        super().__init__(pattern, arrangement, layouts)
+    def __init__(self, layouts, batches):
+        super().__init__(layouts)
         self.slices = self.num_ranks
         self.batches = batches
-        self.on_host = arrangement is not None and arrangement.options["on_host"]
-
-    @classmethod
-    def of(cls, pattern, arrangement):
-        """See `Plan`."""
-        offsets = arrangement.layout.offsets
-        batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
-        return cls(pattern, arrangement, batches=batches)
-
-    def part(self, pattern):
-        """See `Plan`: as many batches as here, unless all row blocks are too short for them."""
-        layouts = pattern.layouts(self.arrangement.layout)
-        batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
-        return type(self)(pattern, self.arrangement, layouts, batches)
 
     def calls(self, product, itemsize):
-        """See `Plan`: a message for each batch; before them the bits of a mask, in one."""
+        """See `Traffic`: a message for each batch; before them the bits of a mask, in one."""
         layouts = self.layout_in, self.layout
         rows, rows_out = (np.diff(layout.offsets)[:, None] for layout in layouts)
         if product.backward:
@@ -53,6 +39,38 @@ class MopPlan(Plan):
         if product.masked:
             bits = rows_out * -(-width // 8) * others
             yield bits.sum(1), np.count_nonzero(bits, axis=1)
+
+    @staticmethod
+    def columns(product):
+        """See `Traffic`: scores are formed where rows have come."""
+        return product.width
+
+
+class MopPlan(Plan):
+    """Every rank holds all of A; `batches`: as MopTraffic."""
+
+    Traffic = MopTraffic
+
+    def __init__(self, pattern, arrangement, batches):
+        self.batches = batches
+        super().__init__(pattern, arrangement)
+
+    def make_traffic(self, layouts):
+        """See `Plan`."""
+        return MopTraffic(layouts, self.batches)
+
+    @classmethod
+    def of(cls, pattern, arrangement):
+        """See `Plan`."""
+        offsets = arrangement.layout.offsets
+        batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
+        return cls(pattern, arrangement, batches)
+
+    def part(self, pattern):
+        """See `Plan`: as many batches as here, unless all row blocks are too short for them."""
+        layouts = pattern.layouts(self.arrangement.layout)
+        batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
+        return type(self)(pattern, self.arrangement, batches)
 
     def operand(self, pattern, layout):
         """See `Plan`: all of A on every rank."""
@@ -70,11 +88,6 @@ class MopPlan(Plan):
         bits = (1 + (self.batches > 1)) * n + P * rows
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
 
-    @staticmethod
-    def columns(product):
-        """See `Plan`: scores are formed where rows have come."""
-        return product.width
-
     def lasting_bytes(self, product, itemsize):
         """See `Plan`; of attention own columns of all rows, in steps and evaluations, and numbers.
 
@@ -89,7 +102,7 @@ class MopPlan(Plan):
 
     def packed_bytes(self, width, itemsize):
         """See `Plan`."""
-        if not self.on_host:
+        if not self.arrangement.options["on_host"]:
             return None
         return self.rows() * (self.num_ranks > 1) * width * itemsize
 

@@ -156,7 +156,7 @@ class Batches(FullBatch):
         levels = shard.sizes() if induced else (falling(len(means)),) * 2
         products = shard.steps.products(shard.spec, levels)
         symmetric = induced and shard.strategy.symmetric
-        return expected_step(shard.strategy.plan(), means, products, shard.spec.row_itemsize,
+        return expected_step(shard.strategy.traffic(), means, products, shard.spec.row_itemsize,
                              symmetric)
 
     def batch_metrics(self, sums):

@@ -14,12 +14,11 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.parallel.shared_rows import Columns
-from hpgcn.planning.counts.footprint import RankFootprint
+from hpgcn.planning.counts.footprint import DenseFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
-from hpgcn.strategies import Plan
 from hpgcn.training.setup.placement import read_slab
 
 log = logging.getLogger("hpgcn")
@@ -54,7 +53,7 @@ class GraphShard:
 
         layer = MODELS[spec.architecture]
         self.steps = Steps()
-        self.width = self.steps.widest(spec, placed.strategy.Plan)
+        self.width = self.steps.widest(spec, placed.strategy.Plan.Traffic)
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
         set_activity("planning what ranks send")
@@ -140,8 +139,8 @@ class GraphShard:
 
     def predict_traffic(self):
         """The Prediction of what each rank sends in a training step; all ranks call this."""
-        plans = [each and each.plan() for each in self.train.maps]
-        return predict_step(self.spec, plans, self._level_sizes(), self.layout, self.steps)
+        traffics = [each and each.traffic() for each in self.train.maps]
+        return predict_step(self.spec, traffics, self._level_sizes(), self.layout, self.steps)
 
     def settle(self):
         """Arrays that training steps read of earlier ones, a list; see `Strategy.settle`."""
@@ -159,8 +158,7 @@ class GraphShard:
 
     def placed_last(self):
         """Bytes that this rank puts on its device once the matrix is there."""
-        plan = Plan(None, self.arrangement, (self.layout, self.layout))
-        footprint = RankFootprint(self.spec, plan, *self.sizes(), [], [], None, self.steps)
+        footprint = DenseFootprint(self.spec, self.layout, *self.sizes(), self.steps)
         return int(footprint.placed_last[self.comm.rank])
 
     def __enter__(self):
