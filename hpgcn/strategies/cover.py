@@ -74,7 +74,7 @@ class CoverPlan(NonzeroPlan):
         rows, columns = pattern.rows, pattern.indices
         return pattern.held(recovered(rows, columns, owner[rows], owner[columns], pattern.holders))
 
-    def cutting_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize):
         """See `Plan`; nonzeros return to the owners of their rows, and go to their holders."""
         return self.held_entries * (READ + HELD) + self.rows() * ROW
 

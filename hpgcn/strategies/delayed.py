@@ -137,13 +137,13 @@ class DelayedPlan(Plan):
         totals = self.rows() * (self.delay is not None)
         return (self.sent + self.clones + totals) * width * itemsize
 
-    def lasting_bytes(self, product, itemsize):
+    def persistent_bytes(self, product, itemsize):
         """See `Plan`: messages up and down, as they were sent and as they arrive."""
         if not self.delay:
-            return super().lasting_bytes(product, itemsize)
+            return super().persistent_bytes(product, itemsize)
         return 2 * (self.sent + self.clones) * product.width * itemsize
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`; own rows as they are read, nonzeros on their way, then one block."""
         read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
         held, transposed = self.kept_bytes(itemsize)

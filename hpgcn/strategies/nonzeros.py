@@ -139,9 +139,9 @@ class NonzeroPlan(RowPlan):
 
     returns = True
 
-    def lasting_bytes(self, product, itemsize):
+    def persistent_bytes(self, product, itemsize):
         """See `RowPlan`; the transposes of the blocks, and what is formed for others' rows."""
-        kept = super().lasting_bytes(product, itemsize)
+        kept = super().persistent_bytes(product, itemsize)
         if not product.heads or product.backward:
             return kept
         others = self.traffic.left.message_transfer
@@ -157,14 +157,14 @@ class NonzeroPlan(RowPlan):
         """See `Plan`; rows and sums pass through all of them."""
         return self.all_buffer_rows * width * sum_bytes(itemsize) + self.sums_held(width, itemsize)
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`; own rows as they are read, nonzeros on their way, then blocks."""
         read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
         held, _ = self.kept_bytes(itemsize)
         entry = READ + WEIGHT * self.pattern.weighted
         return read * entry + self.held_entries * HELD + held + self.rows() * ROW
 
-    def cutting_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize):
         """See `Plan`; all of the matrix is put together again."""
         return self.held_entries * CUT + self.rows() * ROW
 

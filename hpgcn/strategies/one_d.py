@@ -152,15 +152,15 @@ class StagedRowPlan(RowPlan):
         gets = (place % 2 == 0) | (place >= 2 * left_over)
         return np.repeat((1 + gets) * pieces * (not self.pattern.symmetric), rows.shape[1])
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`: rows are read in portions, their blocks put together one by one."""
         forward = self.operands[0]
         held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, groups_of(self.arrangement)[1])
         several = forward.blocks > 1
         cut = held + transposes + held // np.maximum(forward.blocks, 1) * several
-        filling = self.filling_bytes(held, rows, np.where(several, PORTIONS, 1))
-        return self.factor_bytes() + np.maximum(filling, cut)
+        filling = self.read_chunk_bytes(held, rows, np.where(several, PORTIONS, 1))
+        return self.degree_bytes() + np.maximum(filling, cut)
 
 
 class StagedStrategy(RowStrategy):

@@ -85,7 +85,7 @@ class PointToPointPlan(RowPlan):
         return Operand.of(rows.shape, forward.entries, rows + sources + 1, results=rows,
                           blocks=1 + sources)
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`: column numbers as read and local, weights in float64, and copies."""
         forward, *back = self.held
         alone = forward.blocks == 1
@@ -94,7 +94,7 @@ class PointToPointPlan(RowPlan):
         return (forward.entries * entry + forward.pointers * POINTER
                 + (self.rows() + self.traffic.right.buffer_rows) * ROW * ~alone)
 
-    def cutting_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize):
         """See `Plan`: all of the matrix is put together again."""
         forward = self.operands[0]
         beside = (forward.blocks > 1) * (self.rows() + self.traffic.right.buffer_rows) * ROW

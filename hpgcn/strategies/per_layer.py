@@ -65,17 +65,17 @@ class PerLayerPlan(Plan):
         return np.maximum.reduce([plan.reduced_bytes(width, itemsize)
                                   for plan in self.plans.values()])
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`: strategies read one after the other, beside what the earlier ones keep."""
         kept = most = np.zeros(self.num_ranks, np.int64)
         for plan in self.plans.values():
-            most = np.maximum(most, kept + plan.reading_bytes(itemsize))
+            most = np.maximum(most, kept + plan.read_peak_bytes(itemsize))
             kept = kept + sum(plan.kept_bytes(itemsize))
         return most
 
-    def cutting_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize):
         """See `Plan`: maps are cut one by one."""
-        return np.maximum.reduce([plan.cutting_bytes(itemsize) for plan in self.plans.values()])
+        return np.maximum.reduce([plan.restrict_bytes(itemsize) for plan in self.plans.values()])
 
 
 class PerLayer(Strategy):

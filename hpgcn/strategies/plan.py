@@ -157,6 +157,26 @@ class Plan:
     traffic : Traffic
     vertices : (rows,) int64 or None
         Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
+
+    Notes
+    -----
+    Bytes by rank, (P,). itemsize: bytes of a number in rows of H and G. The last three methods
+    count terms of `read_peak_bytes`.
+
+    ==================  ===========================================================  ==========
+    method              counts                                                       held
+    ==================  ===========================================================  ==========
+    `kept_bytes`        A, and its transpose if it is another matrix                 always
+    `buffer_bytes`      buffers for messages and partial sums of a width             always
+    `persistent_bytes`  what a Product keeps from step to step                       always
+    `reduced_bytes`     MPI's copies of partial sums of a width                      in steps
+    `packed_bytes`      rows on their way, if the host aggregates beside a GPU       in steps
+    `read_peak_bytes`   the most while A is made; the rows as read come on top       in set-up
+    `restrict_bytes`    what cutting a map to fewer rows takes                       in set-up
+    `degree_bytes`      factors of the rows and columns of A                         in set-up
+    `read_chunk_bytes`  the part of A that is filled, and the last chunk of entries  in set-up
+    `chunk_bytes`       a chunk of entries, as it is read and sorted out             in set-up
+    ==================  ===========================================================  ==========
     """
 
     Traffic = Traffic
@@ -257,7 +277,7 @@ class Plan:
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
 
-    def lasting_bytes(self, product, itemsize):
+    def persistent_bytes(self, product, itemsize):
         """Bytes of what a Product keeps from step to step, messages under way included; (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
@@ -265,22 +285,23 @@ class Plan:
         """Bytes of rows on their way, (P,), where the host aggregates beside a GPU; else None."""
         return
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """Bytes that each rank holds at most while its part of A is made, its slab aside; (P,)."""
         held, transposes = self.kept_bytes(itemsize)
         rows = np.maximum(self.operands[0].entries, 1)
-        return self.factor_bytes() + np.maximum(self.filling_bytes(held, rows), held + transposes)
+        filling = self.read_chunk_bytes(held, rows)
+        return self.degree_bytes() + np.maximum(filling, held + transposes)
 
-    def factor_bytes(self):
+    def degree_bytes(self):
         """Bytes of the factors of all rows and columns of A, held by each rank while it reads."""
         return self.pattern.num_rows * 2 * POINTER
 
-    def cutting_bytes(self, itemsize):
+    def restrict_bytes(self, itemsize):
         """Bytes that each rank holds beside all else while maps to fewer rows are cut, (P,)."""
         forward = self.operands[0]
         return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
-    def filling_bytes(self, held, rows, portions=1):
+    def read_chunk_bytes(self, held, rows, portions=1):
         """Bytes while the last chunk of A is read: what is filled of the matrix, and the chunk.
 
         held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows that are read

@@ -299,10 +299,10 @@ class RowPlan(Plan):
         """See `Plan`."""
         return self.Traffic(layouts, self.pattern.symmetric)
 
-    def lasting_bytes(self, product, itemsize):
+    def persistent_bytes(self, product, itemsize):
         """See `Plan`; of attention what ranks keep of others' rows, beside buffers."""
         if not product.heads or product.backward:
-            return super().lasting_bytes(product, itemsize)
+            return super().persistent_bytes(product, itemsize)
         width, heads = product.width, product.heads
         ghosts = np.broadcast_to(np.ravel(self.traffic.right.ghost_rows), (self.num_ranks,))
         columns = heads + product.kept

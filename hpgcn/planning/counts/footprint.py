@@ -197,13 +197,13 @@ class RankFootprint(DenseFootprint):
             "features": self.feature_bytes + dropped,
             "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
-            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._lasting_bytes,
+            "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes,
             "plan": sum(operand.listed for operand in self.operands) * POINTER,
             "parameters": np.full(self.rows.size, self._parameter_bytes),
             "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
 
     @property
-    def _lasting_bytes(self):
+    def _persistent_bytes(self):
         """What products keep from step to step; of an evaluation what was pulled once."""
         total = np.zeros_like(self.rows)
         for product in self.steps.products(self.spec, self.levels):
@@ -211,7 +211,7 @@ class RankFootprint(DenseFootprint):
             if product.kept:
                 plans.append(self.evaluated_plans[product.layer])
             for plan in dict.fromkeys(plans):
-                total = total + plan.lasting_bytes(product, self.spec.row_itemsize)
+                total = total + plan.persistent_bytes(product, self.spec.row_itemsize)
         return total
 
     @property
@@ -229,11 +229,11 @@ class RankFootprint(DenseFootprint):
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
         slab = self.rows * (VERTEX + SLAB_ROW) + self.entries * entry + self._read_features()
-        most = slab + self.plan.reading_bytes(itemsize)
+        most = slab + self.plan.read_peak_bytes(itemsize)
         if len(self.operands) > len(self.plan.held):
             kept = sum(self.parts[name] for name in PARTS
                        if name not in ("activations", "parameters"))
-            most = np.maximum(most, kept + self.plan.cutting_bytes(itemsize))
+            most = np.maximum(most, kept + self.plan.restrict_bytes(itemsize))
         return most.astype(np.int64)
 
     def _read_features(self):

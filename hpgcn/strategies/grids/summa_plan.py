@@ -135,7 +135,7 @@ class SummaPlan(Plan):
         part = -(-width // C)
         return (tall * part * itemsize + entries * (INDEX + itemsize) + pointers * POINTER).ravel()
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`: blocks as they are read, cut and packed."""
         _, L, C = self.traffic.shape
         forward = self.operands[0]
@@ -144,8 +144,8 @@ class SummaPlan(Plan):
         chunk = self.chunk_bytes(rows // np.maximum(forward.blocks, 1), forward.entries / rows)
         again = (held + transposes + chunk) * (len(self.held) > 1)
         twice = held * (TWICE_LAYERS if L > 1 else TWICE)
-        filling = self.filling_bytes(held, rows)
-        return self.factor_bytes() + np.maximum.reduce([filling, twice, again])
+        filling = self.read_chunk_bytes(held, rows)
+        return self.degree_bytes() + np.maximum.reduce([filling, twice, again])
 
 
 def block_bytes(nonzeros, rows, columns, itemsize, n):

@@ -88,13 +88,13 @@ class MopPlan(Plan):
         bits = (1 + (self.batches > 1)) * n + P * rows
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
 
-    def lasting_bytes(self, product, itemsize):
+    def persistent_bytes(self, product, itemsize):
         """See `Plan`; of attention own columns of all rows, in steps and evaluations, and numbers.
 
         Shapes count the same arrays by rows; those of x and of the result are held in both ways.
         """
         if not product.heads or product.backward:
-            return super().lasting_bytes(product, itemsize)
+            return super().persistent_bytes(product, itemsize)
         n, m = (int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))
         part = -(-(product.width + product.heads) // self.num_ranks)
         both = 2 * (n + m)
@@ -106,9 +106,9 @@ class MopPlan(Plan):
             return None
         return self.rows() * (self.num_ranks > 1) * width * itemsize
 
-    def reading_bytes(self, itemsize):
+    def read_peak_bytes(self, itemsize):
         """See `Plan`."""
         held, transposes = self.kept_bytes(itemsize)
         ordered = held * (ORDERED if self.batches > 1 else 1)
-        filling = self.filling_bytes(held, np.maximum(self.operands[0].entries, 1))
-        return self.factor_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
+        filling = self.read_chunk_bytes(held, np.maximum(self.operands[0].entries, 1))
+        return self.degree_bytes() + np.maximum.reduce([filling, ordered, held + transposes])
