@@ -129,6 +129,15 @@ def test_folders_are_small_and_files_have_names_of_their_own():
     assert not {name for name, count in names.items() if count > 1}
 
 
+def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
+    """Runs know a GraphSource; `hasattr(source, "path")` would be a test of its class."""
+    tests = [f"{path}:{node.lineno}" for path in SOURCES
+             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+             and ast.unparse(node.func) in ("hasattr", "isinstance", "getattr")
+             and ast.unparse(node.args[1]).endswith(("StoredGraph", "'path'", "'reader'"))]
+    assert not tests, tests
+
+
 def test_import_is_light():
     """One process takes one step after the other, and prints what each has loaded."""
     top = "print(*(name for name in sys.modules if '.' not in name or name == 'scipy.stats'))"

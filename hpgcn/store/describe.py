@@ -10,10 +10,9 @@ from hpgcn.graphs.identity import changed, signature
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import describe_runs
-from hpgcn.store.class_names import CLASS_NAMES, read_class_names
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS
 from hpgcn.store.reader import Reader
-from hpgcn.store.schema import GRAPH, PARTITIONED, mask_name
+from hpgcn.store.schema import CLASS_NAMES, GRAPH, PARTITIONED, mask_name, read_class_names
 from hpgcn.store.stored import StoredGraph
 
 KINDS = {GRAPH: "graph", PARTITIONED: "partitioned graph", MODEL: "model",

@@ -11,7 +11,6 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.runtime.files import check_path
-from hpgcn.store.class_names import write_class_names
 from hpgcn.store.csr_arrays import reorder_entries, write_csr
 from hpgcn.store.schema import (
     DEGREES,
@@ -20,6 +19,7 @@ from hpgcn.store.schema import (
     PARTITION_FIELDS,
     PARTITIONED,
     mask_name,
+    write_class_names,
 )
 from hpgcn.store.stored import StoredGraph
 from hpgcn.store.writer import create

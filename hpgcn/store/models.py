@@ -5,8 +5,8 @@ import numpy as np
 from hpgcn.errors import DataError
 from hpgcn.graphs.contents import check_class_names
 from hpgcn.runtime import faults
-from hpgcn.store.class_names import CLASS_NAMES, read_class_names, write_class_names
 from hpgcn.store.reader import Reader
+from hpgcn.store.schema import CLASS_NAMES, read_class_names, write_class_names
 from hpgcn.store.writer import create
 
 MODEL = "hpgcn-model"

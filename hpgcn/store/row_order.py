@@ -1,13 +1,21 @@
-"""The order of the rows of a graph file that has no parts.
+"""The order of the rows of a graph file: the original one, one of its own, or that of a partition.
 
-Each class has `vertices`, `sums` and `check`, as `hpgcn.store.stored_partition.StoredPartition`:
-the ORIGINAL numbers of rows, and what tells whether each vertex has one row.
+Each class has `vertices`, the ORIGINAL numbers of rows; `sums`, whose total over all vertices tells
+whether each vertex has one row; and `check`, which names what is wrong.
 """
+import dataclasses
+import functools
+
 import numpy as np
 
 from hpgcn.graphs import consistency
-from hpgcn.store.row_arrays import read_numbers, refuse_where
-from hpgcn.store.schema import ORDER
+from hpgcn.graphs.partition import Partition, halves
+from hpgcn.store import schema
+from hpgcn.store.csr_arrays import read_csr, refuse_pointers, reorder_entries
+from hpgcn.store.row_arrays import read_ends, read_numbers, refuse_where
+from hpgcn.store.schema import ORDER, PARTITION_FIELDS
+
+ENTRY_BYTES = 32  # of memory that putting the part of an entry into the original order takes
 
 
 class OriginalOrder:
@@ -18,11 +26,11 @@ class OriginalOrder:
         return np.arange(start, stop, dtype=np.int64)
 
     def sums(self, start, stop):
-        """Return (4,) float64 of the vertices [start, stop), whose sum `check` takes."""
+        """Return (4,) zeros: there is nothing to check."""
         return np.zeros(4)
 
     def check(self):
-        """Refuse (DataError) rows that hold some vertex twice."""
+        """Do nothing: each vertex has one row."""
 
 
 class StoredOrder:
@@ -37,12 +45,117 @@ class StoredOrder:
         return read_numbers(self.reader, ORDER, start, stop, self.header.num_nodes)
 
     def sums(self, start, stop):
-        """See `OriginalOrder.sums`."""
+        """Return (4,) float64 of the vertices [start, stop), whose sum is 0 if each has one row."""
         return consistency.order_sums(start, self.vertices(start, stop))
 
     def check(self):
-        """See `OriginalOrder.check`."""
+        """Refuse (DataError) an order that has some vertex twice."""
         order = self.vertices(0, self.header.num_nodes)
         again = np.ones(order.size, bool)
         again[np.unique(order, return_index=True)[1]] = False
         refuse_where(self.reader, again, 0, ORDER, "is a vertex that another row is, too")
+
+
+class StoredPartition:
+    """The partition of an open file of format hpgcn-partitioned-graph, and its order of rows.
+
+    Attributes
+    ----------
+    offsets : (k + 1,) int64
+        Part p has the rows [offsets[p], offsets[p + 1]).
+    merge : int
+        Number of parts of the file that are one part here.
+    cuts_vertices : bool
+        Entries have parts of their own.
+    """
+
+    def __init__(self, reader, header, merge):
+        self.reader = reader
+        self.header = header
+        self.merge = merge
+        self.offsets = schema.read_offsets(reader, header)[::merge]
+        self.cuts_vertices = "partition/edge_part" in reader.entries
+
+    @property
+    def k(self):
+        """Number of parts."""
+        return self.offsets.size - 1
+
+    @property
+    def nested(self):
+        """Parts 2 p and 2 p + 1 merge to part p of half as many."""
+        nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
+        if nested not in (0, 1):
+            raise self.reader.error(f"/partition: attribute nested is {nested!r}, expected 0 or 1")
+        return bool(nested)
+
+    @property
+    def merges(self):
+        """Numbers of parts that nested parts merge to, descending."""
+        return halves(self.k) if self.nested else ()
+
+    def vertices(self, start, stop):
+        """Read the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
+        return read_numbers(self.reader, "partition/perm", start, stop, self.header.num_nodes)
+
+    def edge_part(self, start, stop):
+        """Read the part of each entry of the rows [start, stop), (nnz,) int32; or None."""
+        if not self.cuts_vertices:
+            return None
+        first, last = read_ends(self.reader, "adjacency", start, stop)
+        refuse_pointers(self.reader, "adjacency", start, stop, first, last)
+        return self._parts("edge_part", first, last)
+
+    def sums(self, start, stop):
+        """Return (4,) float64 of the vertices [start, stop); not 0 in total if a check fails."""
+        perm, iperm, part = self._arrays(start, stop)
+        owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
+        return consistency.permutation_sums(start, perm, iperm, part, owner)
+
+    def check(self):
+        """Refuse (DataError) a permutation or parts that contradict each other or the offsets."""
+        self.of_vertices  # noqa: B018 (refuses)
+
+    @functools.cached_property
+    def of_vertices(self):
+        """The hpgcn.partition.Partition without the parts of entries, read once."""
+        fields = {name: self.reader.field(name, kind, "/partition")
+                  for name, kind in PARTITION_FIELDS.items()}
+        statistics = {name: value for name, value in self.reader.attributes("/partition").items()
+                      if name not in ("k", "nested", *fields)}
+        if self.merge > 1:
+            statistics = {}  # they count the parts of the file
+        n = self.header.num_nodes
+        perm, iperm, part = self._arrays(0, n)
+        owner = np.repeat(np.arange(self.k), np.diff(self.offsets))
+        refuse_where(self.reader, iperm[perm] != np.arange(n), 0, "partition/perm",
+                     "is not undone by iperm")
+        refuse_where(self.reader, part[perm] != owner, 0, "partition/perm",
+                     "is a vertex of another part than the offsets say")
+        return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
+                         nested=self.nested)
+
+    @functools.cached_property
+    def of_entries(self):
+        """The hpgcn.partition.Partition with the parts of entries, if any, read once."""
+        if not self.cuts_vertices:
+            return self.of_vertices
+        n = self.header.num_nodes
+        perm = self.of_vertices.perm
+        self.reader.reserve(ENTRY_BYTES * self.header.num_edges,
+                            "partition/edge_part in the original order")
+        indptr, indices, _ = read_csr(self.reader, "adjacency", 0, n, n, n, True)
+        edge_part = reorder_entries(self.edge_part(0, n), indptr, indices, perm)
+        return dataclasses.replace(self.of_vertices, edge_part=edge_part)
+
+    def _arrays(self, start, stop):
+        """Read perm, iperm and part of the vertices [start, stop), all within their ranges."""
+        n = self.header.num_nodes
+        perm, iperm = (read_numbers(self.reader, f"partition/{name}", start, stop, n)
+                       for name in ("perm", "iperm"))
+        return perm, iperm, self._parts("part", start, stop)
+
+    def _parts(self, name, start, stop):
+        """Read numbers of parts of the file, as numbers of merged parts."""
+        parts = read_numbers(self.reader, f"partition/{name}", start, stop, self.merge * self.k)
+        return parts // self.merge

@@ -1,13 +1,18 @@
-"""Checks names, dtypes and shapes of what a graph file must hold before any array is read."""
+"""Checks names, dtypes and shapes of what a graph file must hold before any array is read.
+
+Names of classes are stored alike in graphs, models and predictions: a dataset of text, (c,).
+"""
 
 import numpy as np
 
+from hpgcn.graphs.contents import check_class_names
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.validation import MAX_NAME, MAX_SPLITS, MAX_WIDTH, SPLIT, most_classes
 from hpgcn.store.csr_arrays import expect_csr
 
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
+CLASS_NAMES = "class_names"
 DEGREES = ("row", "column", "loop")
 ORDER = "order/perm"  # of the rows of a graph without parts, new -> original
 PARTITION_FIELDS = {
@@ -119,3 +124,25 @@ def read_offsets(reader, header):
         raise reader.error(f"partition/offsets[{i}] is {offsets[i]}, expected offsets that rise "
                            f"from 0 to {n}")
     return offsets
+
+
+def read_class_names(reader, num_classes=None):
+    """Return the names of the classes in an open file, a tuple of str (c,), or None.
+
+    DataError unless they are distinct text, as many as there are classes; None: any number.
+    """
+    entry = reader.entries.get(CLASS_NAMES)
+    if entry is None:
+        return None
+    if entry.dtype.kind != "S" or entry.dtype.itemsize > MAX_NAME:
+        raise reader.error(f"{CLASS_NAMES} has dtype {entry.dtype.name}, expected text of at most "
+                           f"{MAX_NAME} bytes")
+    reader.expect(CLASS_NAMES, (num_classes,), entry.dtype)
+    names = reader.read(CLASS_NAMES).tolist()
+    return check_class_names(names, len(names), len(names), reader.path)
+
+
+def write_class_names(writer, names):
+    """Write names of classes, or nothing for None."""
+    if names is not None:
+        writer.dataset(CLASS_NAMES, np.array(names))

@@ -17,12 +17,10 @@ from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import Partition
 from hpgcn.store import row_arrays, schema
-from hpgcn.store.class_names import read_class_names
 from hpgcn.store.csr_arrays import read_csr
 from hpgcn.store.reader import Reader
-from hpgcn.store.row_order import OriginalOrder, StoredOrder
-from hpgcn.store.schema import GRAPH, ORDER, PARTITIONED, mask_name
-from hpgcn.store.stored_partition import StoredPartition
+from hpgcn.store.row_order import OriginalOrder, StoredOrder, StoredPartition
+from hpgcn.store.schema import GRAPH, ORDER, PARTITIONED, mask_name, read_class_names
 
 ENTRY_BYTES = 32  # of memory that putting an entry into the original order takes
 
