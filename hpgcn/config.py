@@ -29,8 +29,8 @@ MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
 
 
-def knob(default, text, *, choices=None, low=None, high=None, open_high=False):
-    """A field with its help text, and what values it takes."""
+def setting(default, text, *, choices=None, low=None, high=None, open_high=False):
+    """Return a dataclass field with its help text and the values that it accepts."""
     limits = {"choices": choices, "low": low, "high": high, "open_high": open_high}
     return field(default=default, metadata={"help": text, **limits})
 
@@ -48,120 +48,124 @@ class Config:
         A value is of the wrong type or out of range.
     """
 
-    graph: str = knob("", "path of the graph; filled in from the command line")
-    out: str = knob("", "run directory (default: run-NAME-N on the command line; in Python none, "
-                    "and no file is written)")
-    strategy: str = knob("auto", "how A H is computed in parallel; auto: what hpgcn plan chooses "
-                         "for these ranks; auto-per-layer: for each layer")
-    grid: str = knob("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the most "
-                     "cubic)")
-    replication: int = knob(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with "
-                            "c c <= ranks", low=0)
-    balance: float = knob(0.05, "nonzeros beyond the mean that a rank of cover may hold by taking "
-                          "on others', as a share", low=0)
-    delay: str = knob("0", "of vertex-cut; 0: exact; R: approximate, sums travel in one step of R "
-                      "and are used R later; none: approximate, they never travel")
-    stages: int = knob(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix",
-                       low=0)
-    model: str = knob("gcn", "kind of its layers")
-    aggregator: str = knob("mean", "of sage; mean: the vertex and the mean of its neighbours, each "
-                           "with weights of its own; gcn: the mean of vertex and neighbours")
-    norm_adj: str = knob("own", "what a_ij is divided by, with sums r of rows and c of columns; "
-                         "own: what the model says; of gcn sym: sqrt(r_i c_j), in, as PyG: "
-                         "sqrt(r_i r_j), row: r_i, or none: 1",
-                         choices=("own", "sym", "in", "row", "none"))
-    heads: int = knob(1, "of gat: heads of a layer, side by side in its width", low=1, high=1 << 19)
-    output_heads: int = knob(0, "of gat: heads of the last layer, averaged; 0: as --heads", low=0,
-                             high=1 << 19)
-    attention_dropout: float = knob(0.0, "of gat: dropout of the weights of attention", low=0,
-                                    high=1, open_high=True)
-    hops: int = knob(0, "products with A of a layer of sgc, or of appnp; 0: 2 of sgc, 10 of appnp",
-                     low=0, high=1000)
-    restart: float = knob(0.1, "share of the input that appnp adds after each product with A",
-                          low=0, high=1, open_high=True)
-    activation: str = knob("own", "after each hidden layer; own: what the model says",
-                           choices=("own", "relu", "elu", "gelu"))
-    norm: str = knob("none", "normalise each hidden layer before its activation, with ffn before "
-                     "the layer; layer: its rows, batch: its columns over all rows",
-                     choices=("none", "layer", "batch"))
-    layer_norm: bool = knob(False, "another word for norm layer, as which it is kept")
-    residual: bool = knob(False, "add to each layer with A its input, where widths differ times a "
-                          "matrix")
-    ffn: bool = knob(False, "a second linear layer behind each layer with A, and the normalisation "
-                     "before it; with input-layer and output-layer")
-    input_layer: bool = knob(False, "a linear layer first, of width hidden; input-dropout -1 is "
-                             "then 0")
-    output_layer: bool = knob(False, "a linear layer last; all others have width hidden")
-    jump: str = knob("none", "what the output layer reads of the layers with A; cat: all of them, "
-                     "max: the largest of each column, none: the last",
-                     choices=("none", "cat", "max"))
-    layers: int = knob(2, "number of layers", low=1, high=1000)
-    hidden: int = knob(16, "width of the hidden layers", low=1, high=1 << 24)
-    dropout: float = knob(0.5, "dropout before each layer", low=0, high=1, open_high=True)
-    input_dropout: float = knob(-1.0, "dropout before the first layer; -1: as --dropout", low=-1,
-                                high=1, open_high=True)
-    batch: str = knob("full", "what a training step is of; full: all training vertices; "
-                      "vertices:B: what B drawn vertices induce; parts:Q, parts:Q:K or "
-                      "parts:Q:FILE: Q of the parts of the graph, of K made, or of another file; "
-                      "neighbours:K,...,K:B: B training vertices and K drawn neighbours a row, "
-                      "the first K of the last product with A")
-    epochs: int = knob(200, "epochs at most", low=1)
-    patience: int = knob(0, "stop after this many epochs without a better validation result; "
-                         "0: never", low=0)
-    lr: float = knob(0.01, "learning rate", low=0)
-    schedule: str = knob("constant", "of the learning rate after warm-up; cosine: from lr to 0 "
-                         "over the other epochs, so that more of them on resume change what "
-                         "comes; step: times step-factor after each step-every epochs",
-                         choices=("constant", "cosine", "step"))
-    warmup: int = knob(0, "epochs in which the learning rate rises linearly to lr", low=0)
-    step_every: int = knob(100, "epochs between the steps of schedule step", low=1)
-    step_factor: float = knob(0.1, "what each step of schedule step multiplies the learning rate "
-                              "by", low=0, high=1)
-    clip_norm: float = knob(0.0, "L2 norm, over all parameters, that a longer gradient is scaled "
-                            "down to; 0: none", low=0)
-    weight_decay: float = knob(5e-4, "L2 factor: weight_decay * W is added to the gradient; with "
-                               "adamw W is multiplied by 1 - lr * weight_decay instead", low=0)
-    decay_layers: str = knob("first", "whose weights decay", choices=("first", "all"))
-    optimizer: str = knob("adam", "optimiser; adamw: with decoupled weight decay",
-                          choices=("adam", "adamw", "sgd"))
-    label_smoothing: float = knob(0.0, "share of a label that all classes get alike; of several "
-                                  "labels a vertex, that is drawn to 1/2. In training: the "
-                                  "validation loss stays plain", low=0, high=1, open_high=True)
-    class_weight: str = knob("", "of classes in the training loss, whose mean is a weighted one; "
-                             "balanced: n / (C n_c), where n_c of n training vertices are of class "
-                             "c of C; or a file with a number from 0 a line and class, or "
-                             "NAME,NUMBER (default: all 1)")
-    precompute: bool = knob(True, "form A X once if X is dense and constant (--input-dropout 0); "
-                            "changes no result")
-    prune: bool = knob(True, "leave out rows that neither loss nor metrics read, layer by layer; "
-                       "changes no result")
-    metric: str = knob("auto", "what val_acc, test_acc and the best epoch are of; auto: accuracy, "
-                       "or micro-f1 of several labels a vertex; roc-auc: of two classes or several "
-                       "labels", choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
-    eval_every: int = knob(1, "evaluate every so many epochs; 0: only after the last", low=0)
-    dtype: str = knob("float32", "type of features, weights and messages; bf16: rows of 16 bits, "
-                      "and weights and sums in float32",
-                      choices=("float32", "float64", "bf16"))
-    seed: int = knob(0, "keys every random draw", low=0, high=2**63 - 1)
-    split_index: int = knob(0, "which split of the graph to train on, where it has several; 0 is "
-                            "the first", low=0)
-    device: str = knob("auto", "where to compute: cuda, on a GPU for each rank, in turn those of "
-                       "its node; auto, so where every rank finds one",
-                       choices=("auto", "cpu", "cuda"))
-    aggregate_on: str = knob("device", "where mop multiplies by A; cpu, with update-on cuda: the "
-                             "graph in host memory", choices=("device", "cpu", "cuda"))
-    update_on: str = knob("device", "where mop multiplies by W and does all else",
-                          choices=("device", "cpu", "cuda"))
-    threads: int = knob(0, "threads per rank; 0: cores / ranks on the node", low=0, high=4096)
-    memory: str = knob("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is not "
-                       "kept, and the backward takes the wider product instead (default: any "
-                       "number)")
-    checkpoint_every: int = knob(0, "write a checkpoint every so many training steps, which are "
-                                 "epochs of full batches, and after the last; 0: only when "
-                                 "SIGUSR1 asks for one", low=0)
-    trace: bool = knob(False, "record a timeline of all ranks in RUN/trace.json")
-    comm_timeout: float = knob(600.0, "seconds that a rank waits for another before all stop",
-                               low=0.001, high=10**9)
+    graph: str = setting("", "path of the graph; filled in from the command line")
+    out: str = setting("", "run directory (default: run-NAME-N on the command line; in Python "
+                       "none, and no file is written)")
+    strategy: str = setting("auto", "how A H is computed in parallel; auto: what hpgcn plan "
+                            "chooses for these ranks; auto-per-layer: for each layer")
+    grid: str = setting("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the "
+                        "most cubic)")
+    replication: int = setting(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with "
+                               "c c <= ranks", low=0)
+    balance: float = setting(0.05, "nonzeros beyond the mean that a rank of cover may hold by "
+                             "taking on others', as a share", low=0)
+    delay: str = setting("0", "of vertex-cut; 0: exact; R: approximate, sums travel in one step "
+                         "of R and are used R later; none: approximate, they never travel")
+    stages: int = setting(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix",
+                          low=0)
+    model: str = setting("gcn", "kind of its layers")
+    aggregator: str = setting("mean", "of sage; mean: the vertex and the mean of its neighbours, "
+                              "each with weights of its own; gcn: the mean of vertex and "
+                              "neighbours")
+    norm_adj: str = setting("own", "what a_ij is divided by, with sums r of rows and c of columns; "
+                            "own: what the model says; of gcn sym: sqrt(r_i c_j), in, as PyG: "
+                            "sqrt(r_i r_j), row: r_i, or none: 1",
+                            choices=("own", "sym", "in", "row", "none"))
+    heads: int = setting(1, "of gat: heads of a layer, side by side in its width", low=1,
+                         high=1 << 19)
+    output_heads: int = setting(0, "of gat: heads of the last layer, averaged; 0: as --heads",
+                                low=0, high=1 << 19)
+    attention_dropout: float = setting(0.0, "of gat: dropout of the weights of attention", low=0,
+                                       high=1, open_high=True)
+    hops: int = setting(0, "products with A of a layer of sgc, or of appnp; 0: 2 of sgc, 10 of "
+                        "appnp", low=0, high=1000)
+    restart: float = setting(0.1, "share of the input that appnp adds after each product with A",
+                             low=0, high=1, open_high=True)
+    activation: str = setting("own", "after each hidden layer; own: what the model says",
+                              choices=("own", "relu", "elu", "gelu"))
+    norm: str = setting("none", "normalise each hidden layer before its activation, with ffn "
+                        "before the layer; layer: its rows, batch: its columns over all rows",
+                        choices=("none", "layer", "batch"))
+    layer_norm: bool = setting(False, "another word for norm layer, as which it is kept")
+    residual: bool = setting(False, "add to each layer with A its input, where widths differ "
+                             "times a matrix")
+    ffn: bool = setting(False, "a second linear layer behind each layer with A, and the "
+                        "normalisation before it; with input-layer and output-layer")
+    input_layer: bool = setting(False, "a linear layer first, of width hidden; input-dropout -1 is "
+                                "then 0")
+    output_layer: bool = setting(False, "a linear layer last; all others have width hidden")
+    jump: str = setting("none", "what the output layer reads of the layers with A; cat: all of "
+                        "them, max: the largest of each column, none: the last",
+                        choices=("none", "cat", "max"))
+    layers: int = setting(2, "number of layers", low=1, high=1000)
+    hidden: int = setting(16, "width of the hidden layers", low=1, high=1 << 24)
+    dropout: float = setting(0.5, "dropout before each layer", low=0, high=1, open_high=True)
+    input_dropout: float = setting(-1.0, "dropout before the first layer; -1: as --dropout", low=-1,
+                                   high=1, open_high=True)
+    batch: str = setting("full", "what a training step is of; full: all training vertices; "
+                         "vertices:B: what B drawn vertices induce; parts:Q, parts:Q:K or "
+                         "parts:Q:FILE: Q of the parts of the graph, of K made, or of another "
+                         "file; neighbours:K,...,K:B: B training vertices and K drawn neighbours "
+                         "a row, the first K of the last product with A")
+    epochs: int = setting(200, "epochs at most", low=1)
+    patience: int = setting(0, "stop after this many epochs without a better validation result; "
+                            "0: never", low=0)
+    lr: float = setting(0.01, "learning rate", low=0)
+    schedule: str = setting("constant", "of the learning rate after warm-up; cosine: from lr to 0 "
+                            "over the other epochs, so that more of them on resume change what "
+                            "comes; step: times step-factor after each step-every epochs",
+                            choices=("constant", "cosine", "step"))
+    warmup: int = setting(0, "epochs in which the learning rate rises linearly to lr", low=0)
+    step_every: int = setting(100, "epochs between the steps of schedule step", low=1)
+    step_factor: float = setting(0.1, "what each step of schedule step multiplies the learning "
+                                 "rate by", low=0, high=1)
+    clip_norm: float = setting(0.0, "L2 norm, over all parameters, that a longer gradient is "
+                               "scaled down to; 0: none", low=0)
+    weight_decay: float = setting(5e-4, "L2 factor: weight_decay * W is added to the gradient; "
+                                  "with adamw W is multiplied by 1 - lr * weight_decay instead",
+                                  low=0)
+    decay_layers: str = setting("first", "whose weights decay", choices=("first", "all"))
+    optimizer: str = setting("adam", "optimiser; adamw: with decoupled weight decay",
+                             choices=("adam", "adamw", "sgd"))
+    label_smoothing: float = setting(0.0, "share of a label that all classes get alike; of several "
+                                     "labels a vertex, that is drawn to 1/2. In training: the "
+                                     "validation loss stays plain", low=0, high=1, open_high=True)
+    class_weight: str = setting("", "of classes in the training loss, whose mean is a weighted "
+                                "one; balanced: n / (C n_c), where n_c of n training vertices are "
+                                "of class c of C; or a file with a number from 0 a line and "
+                                "class, or NAME,NUMBER (default: all 1)")
+    precompute: bool = setting(True, "form A X once if X is dense and constant (--input-dropout "
+                               "0); changes no result")
+    prune: bool = setting(True, "leave out rows that neither loss nor metrics read, layer by "
+                          "layer; changes no result")
+    metric: str = setting("auto", "what val_acc, test_acc and the best epoch are of; auto: "
+                          "accuracy, or micro-f1 of several labels a vertex; roc-auc: of two "
+                          "classes or several labels",
+                          choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
+    eval_every: int = setting(1, "evaluate every so many epochs; 0: only after the last", low=0)
+    dtype: str = setting("float32", "type of features, weights and messages; bf16: rows of 16 "
+                         "bits, and weights and sums in float32",
+                         choices=("float32", "float64", "bf16"))
+    seed: int = setting(0, "keys every random draw", low=0, high=2**63 - 1)
+    split_index: int = setting(0, "which split of the graph to train on, where it has several; 0 "
+                               "is the first", low=0)
+    device: str = setting("auto", "where to compute: cuda, on a GPU for each rank, in turn those "
+                          "of its node; auto, so where every rank finds one",
+                          choices=("auto", "cpu", "cuda"))
+    aggregate_on: str = setting("device", "where mop multiplies by A; cpu, with update-on cuda: "
+                                "the graph in host memory", choices=("device", "cpu", "cuda"))
+    update_on: str = setting("device", "where mop multiplies by W and does all else",
+                             choices=("device", "cpu", "cuda"))
+    threads: int = setting(0, "threads per rank; 0: cores / ranks on the node", low=0, high=4096)
+    memory: str = setting("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is "
+                          "not kept, and the backward takes the wider product instead (default: "
+                          "any number)")
+    checkpoint_every: int = setting(0, "write a checkpoint every so many training steps, which are "
+                                    "epochs of full batches, and after the last; 0: only when "
+                                    "SIGUSR1 asks for one", low=0)
+    trace: bool = setting(False, "record a timeline of all ranks in RUN/trace.json")
+    comm_timeout: float = setting(600.0, "seconds that a rank waits for another before all stop",
+                                  low=0.001, high=10**9)
 
     def __post_init__(self):
         for entry in dataclasses.fields(self):

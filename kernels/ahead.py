@@ -197,10 +197,10 @@ def _call(case):
     return counter.count
 
 
-def compile_all(jobs, told):
+def compile_all(jobs, report):
     """Make all `cases` in `jobs` processes; return how many kernels were compiled.
 
-    `told(done, of, compiled)` is called after each case.
+    `report(done, of, compiled)` is called after each case.
     """
     listed = cases()
     compiled = 0
@@ -208,11 +208,11 @@ def compile_all(jobs, told):
     with context.Pool(min(jobs, len(listed))) as pool:
         for done, count in enumerate(pool.imap_unordered(_call, listed), 1):
             compiled += count
-            told(done, len(listed), compiled)
+            report(done, len(listed), compiled)
     return compiled
 
 
-class Told:
+class CompileReport:
     """Says on a stream how far it is: on a terminal in one line, else once in a while."""
 
     def __init__(self, stream):
@@ -236,7 +236,7 @@ def main(jobs, stream):
     begin = time.monotonic()
     jobs = jobs or usable_cores()
     print(f"compiling kernels into {cache_root()}, {jobs} at a time", file=stream, flush=True)
-    compiled = compile_all(jobs, Told(stream))
+    compiled = compile_all(jobs, CompileReport(stream))
     seconds = time.monotonic() - begin
     print(f"{compiled} kernels compiled in {seconds:.0f} s" if compiled else
           "all kernels were compiled already", file=stream, flush=True)

@@ -4,8 +4,8 @@ What is only read is copied where its order, or that of its bytes, is not the ke
 an array that is written is refused there. This costs microseconds, and a pass over row
 pointers and indices: of a read-only array, as all that it is a view of, one as long as
 it lives, so that who marks an array read-only must not write to it any more. A kernel that
-reads them in order has a function `looking`, which is told how to check them, and does so
-on its way or calls that.
+reads them in order has a function `validate_inline`: it checks them on its way, and calls
+`validate` for the error.
 """
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from hpgcn.kernels.specs import NUMBERS, SPECS, TRANSPOSED, parse
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
-LARGE = 1 << 18  # integers that are looked at by all threads
+LARGE = 1 << 18  # integers that all threads check
 VERTICES = 1 << 48  # more have no place in the counter that keys a draw
 # the first array of these kinds gives the others their dtype; of 16 bits, that of its numbers
 LEADING = {"real", "rows", "strided", "like", "into", "into_rows"}
@@ -50,11 +50,11 @@ def checked(name, kernel, xp):
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)
-    looking = getattr(kernel, "looking", None)
+    validate_inline = getattr(kernel, "validate_inline", None)
 
     @functools.wraps(kernel)
     def call(*args, **options):
-        later = None if looking is None else []
+        later = None if validate_inline is None else []
         with prefix_errors(name):
             given = signature.bind(*args, **options).arguments
             if "e" in given and given.get("op", "copylhs") == "copylhs":
@@ -70,12 +70,12 @@ def checked(name, kernel, xp):
         if not later:
             return kernel(**given)
 
-        def look():
+        def validate():
             with prefix_errors(name):
                 for check in later:
                     check()
 
-        return looking(**given, look=look)
+        return validate_inline(**given, validate=validate)
 
     return call
 

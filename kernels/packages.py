@@ -9,7 +9,7 @@ from hpgcn.kernels.checks import checked
 from hpgcn.kernels.specs import SPECS
 
 
-def guard(package, modules, oracle=None, xp=lambda: np):
+def install_checks(package, modules, oracle=None, xp=lambda: np):
     """Put the kernels of SPECS, out of some modules, behind their checks into a package's globals.
 
     A kernel that none of the modules has says so when it is called.

@@ -34,7 +34,7 @@ FORGOTTEN = 1 / 64  # of it, for each LEAST_WORK done while it keeps threads asl
 _least_work = ContextVar("least_work", default=None)
 
 
-class _Team:
+class _ThreadPool:
     """How many threads there are, and what it has cost lately to wake them."""
 
     size = numba.config.NUMBA_NUM_THREADS
@@ -46,9 +46,9 @@ class _Team:
 
 
 @intrinsic
-def _fetch(typingctx, taken):
+def _fetch(typingctx, next_chunk):
     """Add 1 to the first element of an array, atomically; return what it was."""
-    signature = types.int64(taken)
+    signature = types.int64(next_chunk)
 
     def codegen(context, builder, signature, args):
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -59,17 +59,20 @@ def _fetch(typingctx, taken):
 
 
 @numba.njit(nogil=True)  # Numba loses the code of a generator that it takes from its cache
-def chunks(taken, count):
-    """Yield the numbers from 0 to count - 1 that no other thread has taken; `taken` (1,) int64."""
+def chunks(next_chunk, count):
+    """Yield the numbers from 0 to count - 1 that no other thread has taken.
+
+    `next_chunk` is the counter that all threads share, (1,) int64.
+    """
     while True:
-        chunk = _fetch(taken)
+        chunk = _fetch(next_chunk)
         if chunk >= count:
             return
         yield chunk
 
 
 class Threaded:
-    """A kernel over chunks, `function(taken, ...)`, which loops over `chunks(taken, count)`.
+    """A kernel that loops over `chunks(next_chunk, count)`; its first parameter is `next_chunk`.
 
     Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice.
     `options` are those of numba.njit.
@@ -81,20 +84,20 @@ class Threaded:
 
     def __call__(self, work, *args):
         """Run on all threads if `work`, about the number of scalar operations, is worth it."""
-        taken = np.zeros(1, np.int64)
+        next_chunk = np.zeros(1, np.int64)
         if worth_threads(work):
-            together(self.kernel, taken, *args)
+            run_on_all_threads(self.kernel, next_chunk, *args)
         else:
-            self.kernel(taken, *args)
+            self.kernel(next_chunk, *args)
 
 
-def together(function, *args):
+def run_on_all_threads(function, *args):
     """Call a function on all threads, this one among them; it takes work until none is left."""
-    if _Team.size == 1:
+    if _ThreadPool.size == 1:
         function(*args)
         return
     begin = time.perf_counter()
-    pool, count = _pool(_Team.size)
+    pool, count = _pool(_ThreadPool.size)
     _part()
     others = [pool.submit(_timed, function, *args) for _ in range(count)]
     try:
@@ -106,7 +109,7 @@ def together(function, *args):
         lost = [waited + _late(now - max(done, end)) for waited, end in ended]
         if len(lost) < len(others):
             lost.append(now - begin)
-        _Team.lost += (min(max(lost, default=0.0), LONGEST_LOST) - _Team.lost) / 4
+        _ThreadPool.lost += (min(max(lost, default=0.0), LONGEST_LOST) - _ThreadPool.lost) / 4
 
 
 def _late(seconds):
@@ -140,15 +143,15 @@ def _part():
     The system moves one of the two only after some milliseconds, as long as many a kernel takes.
     """
     here = _core()
-    if here == _Team.avoided:
+    if here == _ThreadPool.avoided:
         return
     rest = os.sched_getaffinity(0) - {here}
-    if len(rest) < _Team.size - 1:
+    if len(rest) < _ThreadPool.size - 1:
         return
-    for thread in _Team.others.get(os.getpid(), ()):
+    for thread in _ThreadPool.others.get(os.getpid(), ()):
         with suppress(OSError):  # it is gone
             os.sched_setaffinity(thread, rest)
-    _Team.avoided = here
+    _ThreadPool.avoided = here
 
 
 @functools.cache
@@ -164,8 +167,8 @@ def _core():
 
 
 def _join():
-    _Team.others.setdefault(os.getpid(), []).append(threading.get_native_id())
-    _Team.avoided = None
+    _ThreadPool.others.setdefault(os.getpid(), []).append(threading.get_native_id())
+    _ThreadPool.avoided = None
 
 
 def worth_threads(work):
@@ -174,16 +177,16 @@ def worth_threads(work):
     They are if they take far longer than threads have lately waited for a core. That is forgotten
     by and by, as time goes, so that it is tried again.
     """
-    if _Team.size == 1:
+    if _ThreadPool.size == 1:
         return False
     least = _least_work.get()
     if least is not None:
         return work >= least
     if work < LEAST_WORK:
         return False
-    if work >= LEAST_WORK + min(DOUBT * _Team.lost, LONG) * OPERATIONS:
+    if work >= LEAST_WORK + min(DOUBT * _ThreadPool.lost, LONG) * OPERATIONS:
         return True
-    _Team.lost *= (1 - FORGOTTEN) ** (work / LEAST_WORK)
+    _ThreadPool.lost *= (1 - FORGOTTEN) ** (work / LEAST_WORK)
     return False
 
 
@@ -199,12 +202,12 @@ def threshold(work):
 
 def num_threads():
     """Return how many threads kernels use."""
-    return _Team.size
+    return _ThreadPool.size
 
 
 def set_num_threads(count):
     """Let kernels use so many threads, at least 1."""
-    _Team.size = max(1, int(count))
+    _ThreadPool.size = max(1, int(count))
 
 
 @functools.cache

@@ -66,10 +66,10 @@ def _steps(indptr, indices):
     return total
 
 
-def _count_chunks(taken, indptr, indices, count, found):
+def _count_chunks(next_chunk, indptr, indices, count, found):
     """Add to `found` (nnz,), for both entries of row u, each triangle whose lowest vertex is u."""
     n = indptr.size - 1
-    for chunk in chunks(taken, count):
+    for chunk in chunks(next_chunk, count):
         for u in range(chunk * ROWS, min(n, (chunk + 1) * ROWS)):
             stop = indptr[u + 1]
             for k in range(indptr[u], stop):

@@ -13,9 +13,9 @@ from hpgcn import bench
 from hpgcn.bench import host, tune
 from hpgcn.kernels import pack_mask
 from hpgcn.kernels.cpu import trusted, tuning
-from hpgcn.kernels.cpu.tuning import LEVELS, Reach, Tuning
+from hpgcn.kernels.cpu.tuning import LEVELS, PrefetchDistance, Tuning
 
-KINDS = Reach(3, 1, 5, 1), Reach(7, 2, 0, 0), Reach(2, 3, 9, 2)
+KINDS = PrefetchDistance(3, 1, 5, 1), PrefetchDistance(7, 2, 0, 0), PrefetchDistance(2, 3, 9, 2)
 OTHER = Tuning(dict.fromkeys(LEVELS, KINDS), streamed=False, blocks=1, entries=False)
 QUICK = {"scale_down": 4096, "repeats": 1}
 
@@ -57,11 +57,12 @@ def test_the_default_is_that_of_a_maker(vendor, expected, monkeypatch):
 def test_rows_of_one_line_of_few_and_of_more(row_bytes, kind, monkeypatch):
     monkeypatch.setattr(tuning, "second_cache", lambda: 1 << 10)
     monkeypatch.setattr(tuning, "last_level_cache", lambda: 1 << 14)
-    told = {level: tuple(Reach(place, each, 0, 0) for each in range(3))
+    told = {level: tuple(PrefetchDistance(place, each, 0, 0) for each in range(3))
             for place, level in enumerate(LEVELS)}
     with tuning.using(OTHER._replace(reach=told)):
         for place, size in enumerate((1 << 10, 1 << 13, 1 << 14)):
-            assert tuning.reach_of(size // row_bytes, row_bytes) == Reach(place, kind, 0, 0)
+            distance = tuning.prefetch_distance(size // row_bytes, row_bytes)
+            assert distance == PrefetchDistance(place, kind, 0, 0)
 
 
 def changed(*keys, value):
@@ -178,7 +179,7 @@ def test_tune():
     kept = tuning.measured()
     for place, row in enumerate(products):
         reach = kept.reach[row["level"]][place % 3]
-        assert reach == Reach(*(row[field] for field in Reach._fields))
+        assert reach == PrefetchDistance(*(row[field] for field in PrefetchDistance._fields))
         assert row["ratio"] == pytest.approx(row["default_ms"] / row["time_ms"])
         assert row["ratio"] == 1 or row["ratio"] > 1.03
     assert stores["row"] == ("past the cache" if kept.streamed else "into it")
@@ -196,7 +197,8 @@ def test_tune():
     assert "removed: nothing" in succeed(*words, "--reset")
 
 
-TUNINGS = [OTHER, *(Tuning({level: 3 * (Reach(*reach),) for level in LEVELS}, True, 0, True)
+TUNINGS = [OTHER, *(Tuning({level: 3 * (PrefetchDistance(*reach),) for level in LEVELS},
+                           True, 0, True)
                     for reach in ((0, 0, 0, 0), (1, 2, 1024, 16)))]
 
 

@@ -120,8 +120,8 @@ def test_another_value_of_the_variable_is_refused(monkeypatch):
 ASKED = "HPGCN_GPU_AWARE_MPI=1"
 YES = ((True, ASKED), "")
 CHOICES = [  # what the other rank says, this rank's probe, library, (direct, words, warned)
-    (YES, "", "MPICH", ({"message", "bcast"}, f"{ASKED}; proved", False)),
-    (YES, "", "Open MPI v5.0.8", ({"message"}, f"{ASKED}; proved", False)),
+    (YES, "", "MPICH", ({"message", "bcast"}, f"{ASKED}; probe passed", False)),
+    (YES, "", "Open MPI v5.0.8", ({"message"}, f"{ASKED}; probe passed", False)),
     (YES, "signal 11", "MPICH",
      (set(), f"{ASKED}, but the probe of rank 0 failed: signal 11", True)),
     ((YES[0], "signal 6"), "", "MPICH",
@@ -138,7 +138,7 @@ def test_all_ranks_take_one_route(cupy, other, failure, version, expected, monke
     taken = comm.use(Cuda(), aware="1")
     direct, reason, warned = expected
     assert (taken.direct, taken.reason) == (direct, reason)
-    assert comm.relay.direct == direct and bool(caplog.records) == warned
+    assert comm.stager.direct == direct and bool(caplog.records) == warned
     assert all(reason in record.getMessage() for record in caplog.records)
     assert str(taken).endswith(reason)
 
@@ -146,10 +146,10 @@ def test_all_ranks_take_one_route(cupy, other, failure, version, expected, monke
 def test_no_route_without_others_or_without_a_gpu(cupy):
     alone = SerialComm()
     assert not alone.use(Cuda()).direct and alone.device.name == "cuda"
-    assert alone.relay is None
+    assert alone.stager is None
     several = Ranks()
     several.use(Host())
-    assert several.relay is None
+    assert several.stager is None
 
 
 CUPY = """

@@ -39,7 +39,7 @@ def test_results_of_groups_and_objects():
         odd = comm.group([rank for rank in range(comm.size) if rank % 2 == comm.rank % 2])
         x = np.full(3, comm.rank, np.float32)
         odd.allreduce(x, "dense")
-        again = comm.twin()
+        again = comm.duplicate()
         highest = again.max([comm.rank])[0]
         again.close()
         odd.close()

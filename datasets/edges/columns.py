@@ -67,7 +67,7 @@ class Columns:
         return self.ends if len(set(self.ends)) == 2 else ROW_FIRST
 
 
-def of_place(count):
+def from_position(count):
     """Return the columns of a list that names none: `u v` or `u v weight`."""
     if count < 3:
         return Columns((U, V))
@@ -84,7 +84,7 @@ def third_column_error(where, kind, *, text=False):
     return DataError(f"{where}: no header, and the third column {kind}: {', '.join(ways)}")
 
 
-def of_header(names, where, *, comment=False, textual=(), layout=None):
+def from_header(names, where, *, comment=False, textual=(), layout=None):
     """Return columns by the names of a header at `where`; DataError where these do not say.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
@@ -103,7 +103,7 @@ def of_header(names, where, *, comment=False, textual=(), layout=None):
     return _columns(roles, names, directed, _notes(names, roles, directed))
 
 
-def of_flag(text, names, where):
+def from_flag(text, names, where):
     """Columns by --columns, `names` being the header's, or empty words; errors as `check_flag`."""
     words = check_flag(text)
     if len(words) != len(names):

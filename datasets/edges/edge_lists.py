@@ -92,9 +92,9 @@ def _columns(first, comments, layout, where):
     count = len(first.fields)
     if layout.columns is not None:
         names = first.fields if first.header else [""] * count
-        return columns.of_flag(layout.columns, names, where)
+        return columns.from_flag(layout.columns, names, where)
     if first.names is not None:
-        return columns.of_header(first.names, first.place, layout=layout)
+        return columns.from_header(first.names, first.place, layout=layout)
     if comments.konect and layout.weights is None:
         if not 2 <= count <= len(KONECT_ROLES):
             raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "
@@ -102,7 +102,7 @@ def _columns(first, comments, layout, where):
         return columns.Columns(KONECT_ROLES[:count])
     if count in comments.headers:
         where = f"{where}: comment above it"
-        return columns.of_header(comments.headers[count], where, comment=True, layout=layout)
+        return columns.from_header(comments.headers[count], where, comment=True, layout=layout)
     if layout.weights is not None:
         raise UsageError(f"--weights {layout.weights}: {where} has no header that names columns: "
                          "--columns u,v,w says which has the weights")
@@ -116,7 +116,7 @@ def _columns(first, comments, layout, where):
                         f"(w for weights, - for what is not read); {ADJACENCY}")
     if count == 3:
         refuse_text(first, where)
-    return columns.of_place(count)
+    return columns.from_position(count)
 
 
 def _refuse_matrix(first, where):

@@ -62,10 +62,10 @@ def _columns(schema, layout, source):
     """Return Columns, the names of those of ids and of weights, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
     if layout.columns is not None:
-        named = columns.of_flag(layout.columns, schema.names, source)
+        named = columns.from_flag(layout.columns, schema.names, source)
     else:
         textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
-        named = columns.of_header(schema.names, source, textual=textual, layout=layout)
+        named = columns.from_header(schema.names, source, textual=textual, layout=layout)
     chosen = []
     ends = [kinds[named.roles.index(role)] for role in (U, V)]
     textual = all(kind.startswith(TEXT) for kind in ends)

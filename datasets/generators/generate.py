@@ -159,7 +159,7 @@ def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, d
     if kind == "sbm" and not classes:
         raise UsageError("generate: sbm needs classes")
     _refuse_vertices(1 << scale, room)
-    return drawing.Recursive(kind, scale, edge_factor, classes, seed)
+    return drawing.RmatDraws(kind, scale, edge_factor, classes, seed)
 
 
 def _check_range(name, value, low, high):

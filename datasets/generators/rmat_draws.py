@@ -15,7 +15,7 @@ CHUNK = 1 << 18  # draws at a time
 MOST_THREADS = 4  # of those that draw: what takes the edges keeps up with no more
 
 
-class Recursive:
+class RmatDraws:
     """R-MAT, a planted partition or a lattice: 2^scale vertices, edges of `keyed_sampling`.
 
     Attributes
@@ -101,5 +101,5 @@ def adjacency(draws, order):
 def stream(draws, order):
     """Return the edges as a Stream, as if they were read, to be sorted on disk."""
     parts = ((u, v, None) for u, v in edge_blocks(draws, order))
-    return Stream(draws.name, parts, columns.of_place(2), num_nodes=draws.num_nodes,
+    return Stream(draws.name, parts, columns.from_position(2), num_nodes=draws.num_nodes,
                   undirected=True)

@@ -21,13 +21,13 @@ class Scratch(ExitStack):
         return self
 
     def spool(self, dtype=np.uint8):
-        spool = Spool(self.folder / f"{self.count}.spool", dtype, self.out)
+        spool = DiskArray(self.folder / f"{self.count}.spool", dtype, self.out)
         self.callback(spool.file.close)
         self.count += 1
         return spool
 
 
-class Spool:
+class DiskArray:
     """A one-dimensional array on disk, appended to, then read slice by slice."""
 
     def __init__(self, path, dtype, out):

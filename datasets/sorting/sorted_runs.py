@@ -9,7 +9,7 @@ RANGES = 10  # bits: a run is divided into at most 2^RANGES ranges of rows
 
 
 @dataclass(frozen=True)
-class _Run:
+class _SortedRun:
     shift: int  # range b holds the rows with row >> shift == b
     index: np.ndarray  # (ranges + 1,) int64: first entry of each range
     columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
@@ -20,7 +20,7 @@ class _Run:
 
 
 class Runs:
-    """Runs in the order of the input, in a Spool. Equal edges are never reordered."""
+    """Runs in the order of the input, in a DiskArray. Equal edges are never reordered."""
 
     def __init__(self, spool):
         self.spool = spool
@@ -47,7 +47,7 @@ class Runs:
                              (numbers, numbers.dtype)):
             ordered = array.astype(dtype, copy=False)[order] if array.size else array
             written.append((self.spool.append(ordered), ordered.dtype))
-        self.runs.append(_Run(shift, index, tuple(written)))
+        self.runs.append(_SortedRun(shift, index, tuple(written)))
 
     @property
     def shift(self):

@@ -13,7 +13,7 @@ from hpgcn.bench.timing import in_turns
 from hpgcn.errors import OutputError
 from hpgcn.kernels.cpu import trusted, tuning
 from hpgcn.kernels.cpu.column_blocks import IN_BLOCK
-from hpgcn.kernels.cpu.tuning import LEVELS, Reach
+from hpgcn.kernels.cpu.tuning import LEVELS, PrefetchDistance
 from hpgcn.runtime.device import HOST
 
 ROWS = {"one line": 16, "few lines": 64, "more": 128}  # columns of x, float32, by ROW_BYTES
@@ -34,7 +34,7 @@ NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (64, 1), (16, 2), (16, ALL))
 
 
 def measure(settings, host, comm):
-    """Time products with candidates of Reach, with x in each of LEVELS, and keep the best.
+    """Time products with each candidate PrefetchDistance, x in each of LEVELS; keep the best.
 
     rows : a dict for each level and row length, with level, row (its cache lines: one, few or
         more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and ratio
@@ -73,7 +73,7 @@ def measure(settings, host, comm):
     for field, (level, words, values, make) in OTHERS.items():
         best, took = choose_other(found, field, values, make(settings), settings, host)
         default = took[getattr(tuning.default(), field)]
-        rows.append({"level": level, "row": words(best), **dict.fromkeys(Reach._fields),
+        rows.append({"level": level, "row": words(best), **dict.fromkeys(PrefetchDistance._fields),
                      "time_ms": took[best], "default_ms": default, "ratio": default / took[best]})
         found = found._replace(**{field: best})
     with writable():
@@ -81,7 +81,7 @@ def measure(settings, host, comm):
 
 
 def choose(level, place, product, settings, host):
-    """Return the best Reach of a level for rows of a kind, and ms of all that were timed.
+    """Return the best PrefetchDistance of a level for rows of a kind, and ms of all candidates.
 
     First how far ahead into the second cache, then the first cache; the best is held against the
     default once more, and must be faster by SPARE.
@@ -102,9 +102,9 @@ def choose(level, place, product, settings, host):
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
 
-    took = timed(default, *(Reach(*default[:2], *far) for far in of(FAR)))
+    took = timed(default, *(PrefetchDistance(*default[:2], *far) for far in of(FAR)))
     best = min(took, key=took.get)
-    took = timed(default, best, *(Reach(*near, *best[2:]) for near in of(NEAR)))
+    took = timed(default, best, *(PrefetchDistance(*near, *best[2:]) for near in of(NEAR)))
     best = min(took, key=took.get)
     took |= timed(default, best)
     if took[best] > (1 - SPARE) * took[default]:
@@ -185,7 +185,7 @@ def writable():
 
 
 def with_reach(level, place, reach):
-    """Return the default Tuning with another Reach."""
+    """Return the default Tuning with another PrefetchDistance."""
     default = tuning.default()
     kinds = list(default.reach[level])
     kinds[place] = reach

@@ -9,8 +9,8 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import degree_flags, planning, several
-from hpgcn.cli.output import given, say, show, started
+from hpgcn.cli import degree_flags, planning, run_grid
+from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, agreed, printable
 from hpgcn.runtime import launcher, machine
@@ -39,7 +39,7 @@ def convert(args):
              "largest_component", "order", "ids", "id_column", "label_column", "feature_columns")
     options = {name: getattr(args, name) for name in names}
     notes = convert.convert(args.source, args.out, args.format, **options)
-    say(args, *notes, f"wrote {printable(args.out)}")
+    print_unless_quiet(args, *notes, f"wrote {printable(args.out)}")
 
 
 @compiles
@@ -63,8 +63,8 @@ def generate(args):
     else:
         notes = generate.write(args.kind, args.out, features=args.features, order=args.order,
                                separation=args.separation, **options)
-        say(args, *notes)
-    say(args, f"wrote {printable(args.out)}")
+        print_unless_quiet(args, *notes)
+    print_unless_quiet(args, f"wrote {printable(args.out)}")
 
 
 @compiles
@@ -96,8 +96,8 @@ def partition(args):
         names = parts.METHODS if args.compare == "all" else args.compare.split(",")
         made = {name: make(method=name, engine=args.engine if name == args.method else None)
                 for name in names}
-        show(json.dumps({name: told(each) for name, each in made.items()}) if args.json else
-             parts.format_statistics(made))
+        figures = {name: partition_as_json(each) for name, each in made.items()}
+        print_text(json.dumps(figures) if args.json else parts.format_statistics(made))
         return
     if args.parts:
         owners = parts.read_parts(args.parts, graph.header.num_nodes, args.k)
@@ -110,14 +110,14 @@ def partition(args):
     else:
         store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite)
     if args.json:
-        show(json.dumps({"out": out, **told(made)}))
+        print_text(json.dumps({"out": out, **partition_as_json(made)}))
     else:
         merges = f"merges to {', '.join(map(str, made.merges))} parts"
-        say(args, parts.describe(made), *[merges] * made.nested,
-            parts.format_statistics({"this": made}), f"wrote {printable(out)}")
+        print_unless_quiet(args, parts.describe(made), *[merges] * made.nested,
+                           parts.format_statistics({"this": made}), f"wrote {printable(out)}")
 
 
-def told(made):
+def partition_as_json(made):
     from hpgcn.partition import relative
 
     names = ("k", "method", "engine", "seed", "epsilon")
@@ -130,14 +130,14 @@ def plan(args):
     """Say how many ranks, which partition and strategy, how much memory and how long, from the file
     alone.
     """
-    show(planning.answer(args, given(args, COST_FIELDS)))
+    print_text(planning.answer(args, given(args, COST_FIELDS)))
 
 
 def inspect(args):
     """Say in words what is in a file, a run directory or a checkpoint."""
     from hpgcn.cli import overview
 
-    show(overview.describe(args.file, verify=args.verify))
+    print_text(overview.describe(args.file, verify=args.verify))
 
 
 def train(args):
@@ -145,10 +145,10 @@ def train(args):
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
                 "graph": os.path.abspath(args.graph)}
-    asked = several.parse_runs(args)
+    grid = run_grid.parse_runs(args)
     if args.resume:
         run = settings.get("out") or ""
-        run = asked.directory(run, *asked.first) if run else run
+        run = grid.directory(run, *grid.first) if run else run
         settings = {**settings_of_run(run, settings), **settings}
     config = Config(**settings)
     threads = config.threads or machine.default_threads()
@@ -162,15 +162,15 @@ def train(args):
     ranks = comm.world(config.comm_timeout)
     threads = config.threads or machine.default_threads()  # MPI knows the ranks of this node
     if args.ranks == 1:
-        train_on(ranks, args, config, asked, threads)
+        train_on(ranks, args, config, grid, threads)
         return
     if ranks.size > 1:
         raise agreed(UsageError(f"--ranks {args.ranks}: these are ranks of one process, but a "
                                 f"launcher started {ranks.size}: leave out one of the two"))
-    comm.run_on_ranks(train_on, args.ranks, args, config, asked, threads)
+    comm.run_on_ranks(train_on, args.ranks, args, config, grid, threads)
 
 
-def train_on(comm, args, config, asked, threads):
+def train_on(comm, args, config, grid, threads):
     """Train on this rank of a communicator; all of its ranks call this together."""
     from hpgcn import store
     from hpgcn.comm import as_comm
@@ -179,7 +179,7 @@ def train_on(comm, args, config, asked, threads):
     from hpgcn.training.runs import run, run_directory
 
     ranks = as_comm(comm, config.comm_timeout)
-    ranks.assert_same(started(args, config), "command line")
+    ranks.assert_same(launch_signature(args, config), "command line")
     with ranks.collective_errors():
         faults.requested_fault()  # refused now, if it makes no sense
         if args.resume and not config.out:
@@ -188,8 +188,8 @@ def train_on(comm, args, config, asked, threads):
             raise UsageError(f"--dry-run counts a step of all vertices: `hpgcn plan --batch "
                              f"{config.batch}` says what batches send")
         source = store.load(args.graph, verify=not args.no_verify)
-        asked = asked.of(source.header)
-        trainer.check(source.header, asked.last_split(config), source.path)
+        grid = grid.of(source.header)
+        trainer.check(source.header, grid.last_split(config), source.path)
     if args.dry_run:
         from hpgcn.planning.answers import dry_run
         from hpgcn.training.setup.placement import assign_rows, same_everywhere
@@ -197,13 +197,13 @@ def train_on(comm, args, config, asked, threads):
         same_everywhere(source, config, ranks)
         report = dry_run.forecast(assign_rows(source, ranks, config), config, ranks)
         if ranks.rank == 0:
-            show(json.dumps(report) if args.json else dry_run.table(report))
+            print_text(json.dumps(report) if args.json else dry_run.table(report))
         return
     if not config.out:
         name = source.header.name + launcher.task_suffix()
         config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
     config = config.replace(threads=threads)
-    configs = asked.configs(config)
+    configs = grid.configs(config)
     with ranks.collective_errors():
         if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
             for each in configs:
@@ -213,11 +213,11 @@ def train_on(comm, args, config, asked, threads):
         summaries.append(run.train(
             source, each, ranks, progress=not args.quiet, overwrite=args.overwrite,
             resume=each.out if args.resume else None))
-    if ranks.rank == 0 and asked:
-        show(json.dumps(several.together(configs, summaries)) if args.json else
-             asked.words(configs, summaries))
+    if ranks.rank == 0 and grid:
+        print_text(json.dumps(run_grid.summarize_runs(configs, summaries)) if args.json else
+                   grid.words(configs, summaries))
     elif ranks.rank == 0:
-        show(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
+        print_text(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
     faults.begin(ranks.rank, 0)
     faults.point("end")
     ranks.barrier()  # MPI_Finalize has no deadline
@@ -253,7 +253,7 @@ def predict(args):
     ranks = comm.world()
     if ranks.size > 1:
         set_threads(config)  # MPI knows the ranks of this node
-    ranks.assert_same(started(args), "command line")
+    ranks.assert_same(launch_signature(args), "command line")
     with ranks.collective_errors():
         write = store.prediction_writer(out)
         if args.library:
@@ -279,7 +279,7 @@ def predict(args):
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
             write(out, found, origin, overwrite=args.overwrite, follow=follow)
-            say(args, f"wrote {printable(out)}")
+            print_unless_quiet(args, f"wrote {printable(out)}")
 
 
 def export(args):
@@ -290,7 +290,7 @@ def export(args):
     refuse_existing(args.out, args.overwrite)
     state, code = export_pyg(Path(args.model), file=args.out)
     save_state_dict(args.out, state, overwrite=args.overwrite)
-    say(args, code.rstrip())
+    print_unless_quiet(args, code.rstrip())
 
 
 def report(args):
@@ -300,10 +300,10 @@ def report(args):
     if args.html:
         report.check_output(args.html)
     runs = report.read_runs(args.runs)
-    show(report.table(runs))
+    print_text(report.table(runs))
     if args.html:
         report.write(runs, args.html)
-        say(args, f"wrote {printable(args.html)}")
+        print_unless_quiet(args, f"wrote {printable(args.html)}")
 
 
 def bench(args):
@@ -315,12 +315,12 @@ def bench(args):
     ranks = comm.world() if args.what == "machine" else comm.SerialComm()
     if not args.threads and ranks.size > 1:
         threads = machine.default_threads()  # MPI knows the ranks of this node
-    ranks.assert_same(started(args), "command line")
+    ranks.assert_same(launch_signature(args), "command line")
     numbers = {name: getattr(args, name) for name in bench.Settings._fields if name in args}
     settings = bench.Settings(**{**numbers, "threads": threads})
     report = bench.run(args.what, settings, ranks)
     if ranks.rank == 0:
-        show(json.dumps(report) if args.json else bench.format_report(report))
+        print_text(json.dumps(report) if args.json else bench.format_report(report))
 
 
 def doctor(args):
@@ -330,5 +330,5 @@ def doctor(args):
     from hpgcn import doctor
 
     found = doctor.examine()
-    show(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
+    print_text(json.dumps([each._asdict() for each in found]) if args.json else doctor.table(found))
     return 70 if any(each.status == "fail" for each in found) else 0

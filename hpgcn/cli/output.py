@@ -5,13 +5,13 @@ from hpgcn import __version__
 from hpgcn.errors import printable
 
 
-def say(args, *lines):
+def print_unless_quiet(args, *lines):
     """Print what a command did, unless it was told to be quiet."""
     if not args.quiet:
-        show(*lines)
+        print_text(*lines)
 
 
-def show(*texts):
+def print_text(*texts):
     """Print text for people; what is in it of names cannot command a terminal."""
     print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
@@ -22,7 +22,7 @@ def given(args, names):
     return {name: value for name, value in values.items() if value is not None}
 
 
-def started(args, config=None):
+def launch_signature(args, config=None):
     """What all ranks must have been started with alike, to make the same calls in one order."""
     own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0,
            "quiet": 0, "config": None}

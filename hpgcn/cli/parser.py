@@ -6,7 +6,7 @@ import dataclasses
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
-from hpgcn.cli.settings import Parser, alone, integers, knobs, size, verbosity
+from hpgcn.cli.settings import Parser, add_settings, alone, integers, size, verbosity
 from hpgcn.config import COST_FIELDS, Config
 
 # of hpgcn.planning.seconds.machine_files.SHIPPED, likewise
@@ -48,7 +48,7 @@ def plan(command):
         help="10s: fewest ranks for such an epoch; 64ranks: fastest of so many; cheapest: least "
              "ranks times seconds")
     add("--sweep", metavar="WIDTHS[:LAYERS]", help="compare models, e.g. 64,256:2,3")
-    knobs(command, COST_FIELDS)
+    add_settings(command, COST_FIELDS)
     add("--json", action="store_true", help="print every number as one JSON object")
     add("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
 
@@ -64,7 +64,8 @@ def train(command):
     add = command.add_argument
     add("graph", help="graph, partitioned or not (.h5)")
     add("--config", metavar="RUN.toml", help="settings from a file; flags override them")
-    knobs(command, [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"])
+    names = [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"]
+    add_settings(command, names)
     add("--seeds", metavar="SEEDS",
         help="such as 0..9 or 1,5,8: a run of each, in OUT/seed-N, and their mean; for --seed")
     add("--splits", metavar="SPLITS",

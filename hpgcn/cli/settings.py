@@ -54,7 +54,7 @@ def integers(command, *flags):
                              help=f"{text} (default: {default})")
 
 
-def knobs(command, names):
+def add_settings(command, names):
     """Add the flags of some fields of Config; what is not given is None."""
     for entry in dataclasses.fields(Config):
         if entry.name not in names:

@@ -13,8 +13,8 @@ import numpy as np
 
 from hpgcn.comm.pending import Pending, format_ranks
 from hpgcn.comm.queue import PIECE_BYTES
-from hpgcn.comm.staging import RECEIVE, SEND, Call, Messages
-from hpgcn.comm.stragglers import silent
+from hpgcn.comm.staging import RECEIVE, SEND, Messages, MpiCall
+from hpgcn.comm.stragglers import unresponsive_ranks
 from hpgcn.errors import InternalError, StoppedError
 from hpgcn.runtime.device import address
 
@@ -150,15 +150,15 @@ class Collectives:
                     continue
                 time.sleep(5e-5)
                 if time.monotonic() > deadline:
-                    missing = silent(self, min(5.0, self.timeout / 4))
+                    missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
                     text = f"; no word from {format_ranks(missing)}" if missing else ""
                     raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "
                                        f"for {what(sorted(pending))}{text}")
 
     def test(self, requests, pending):
         """Test pending requests once, which lets messages progress; return whether any is done."""
-        if self.relay is not None:
-            self.relay.advance()
+        if self.stager is not None:
+            self.stager.advance()
         for queue in list(self.busy):
             queue.advance()
         numbers = sorted(pending)
@@ -166,7 +166,7 @@ class Collectives:
         completed = [numbers[i] for i in done]
         pending.difference_update(completed)
         if completed and isinstance(requests, Messages):
-            requests.landed(completed)
+            requests.complete_receives(completed)
         return bool(completed)
 
     def count(self, kind, payload, messages, to=(), sums=()):
@@ -180,7 +180,7 @@ class Collectives:
                    others if added else ())
 
     def _on_gpu(self, array):
-        return self.relay is not None and not isinstance(array, np.ndarray)
+        return self.stager is not None and not isinstance(array, np.ndarray)
 
     def _pieces(self, view, operation):
         """Cut a view, if it travels, evenly into what the operation takes at a time."""
@@ -188,7 +188,7 @@ class Collectives:
             return []
         limit = MAX_MESSAGE_BYTES
         if self._on_gpu(view):
-            limit = self.relay.most(operation, limit)
+            limit = self.stager.most(operation, limit)
         elif operation == "reduce":
             limit = min(limit, PIECE_BYTES)
         number = -(-view.size // max(1, limit // view.itemsize))
@@ -210,7 +210,7 @@ class Collectives:
             return f"{what} ({format_ranks(self.ranks)}{of_root})"
 
         with self.clock("comm"):
-            calls = [Call(start, piece, way) for piece in self._pieces(view, operation)]
+            calls = [MpiCall(start, piece, way) for piece in self._pieces(view, operation)]
             return self._begin(calls, operation, describe, name=name)
 
     def _exchange(self, outgoing, incoming, kind, finish=None):
@@ -223,7 +223,7 @@ class Collectives:
             for distance in range(1, self.size):  # not all ranks begin with the same one
                 other = (self.rank + step * distance) % self.size
                 for piece in self._pieces(blocks[other].view(np.uint8), "message"):
-                    calls.append(Call(partial(start, tag=TAG, **{end: other}), piece, way))
+                    calls.append(MpiCall(partial(start, tag=TAG, **{end: other}), piece, way))
                     others.append(other)
 
         def describe(what, numbers):
@@ -239,8 +239,8 @@ class Collectives:
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
         """Make calls in order; those with GPU memory wait for it in line (hpgcn.comm.staging)."""
-        if self.relay is not None:
-            self.relay.flush(self)
+        if self.stager is not None:
+            self.stager.flush(self)
         if not calls:
             return Pending(self, (), describe, finish, name)
 
@@ -255,14 +255,14 @@ class Collectives:
         if not on_gpu:
             return Pending(self, [start() for start in starts], describe, finish, name)
 
-        messages = self.relay.begin(self, calls, operation)
+        messages = self.stager.begin(self, calls, operation)
 
-        def settle():
+        def finish_messages():
             messages.finish()
             if finish is not None:
                 finish()
 
-        return Pending(self, messages, describe, settle, name)
+        return Pending(self, messages, describe, finish_messages, name)
 
 
 def flat(array, name):

@@ -11,12 +11,12 @@ import warnings
 import numpy as np
 
 from hpgcn.comm import local_mpi, route
-from hpgcn.comm.agreement import Agreement
+from hpgcn.comm.collective_errors import CollectiveErrors
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.pending import format_ranks
 from hpgcn.comm.queue import Queue
-from hpgcn.comm.staging import Relay
+from hpgcn.comm.staging import GpuStager
 from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
 from hpgcn.runtime.clock import Clock
@@ -28,7 +28,7 @@ from hpgcn.runtime.streams import wait_for_reader
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
 
-class SerialComm(Collectives, Agreement):
+class SerialComm(Collectives, CollectiveErrors):
     """The communicator of a single rank; the methods are those of `MpiComm`."""
 
     rank = 0  # within this communicator
@@ -38,7 +38,7 @@ class SerialComm(Collectives, Agreement):
     mpi = None  # that of mpi4py
     in_process = False  # whether the ranks are threads of this process
     device = HOST  # whose arrays the collectives take, besides those of the host; see `use`
-    relay = None  # how messages leave the device, if it is a GPU and there are others
+    stager = None  # how messages leave the device, if it is a GPU and there are others
 
     def __init__(self, timeout=600.0):
         self.timeout = timeout  # seconds after which a wait ends with StoppedError
@@ -52,7 +52,7 @@ class SerialComm(Collectives, Agreement):
         self.device = device
         way = route.choose(self, device, aware)
         several_gpus = device.name == "cuda" and self.size > 1
-        self.relay = Relay(device, way.direct) if several_gpus else None
+        self.stager = GpuStager(device, way.direct) if several_gpus else None
         return way
 
     def group(self, ranks):
@@ -73,10 +73,10 @@ class SerialComm(Collectives, Agreement):
 
     @property
     def threads(self):
-        """Whether another thread may talk to other ranks, by a `twin`, while this one does."""
+        """Whether another thread may talk to other ranks, by a `duplicate`, while this one does."""
         return self.device.in_tiles
 
-    def twin(self):
+    def duplicate(self):
         """Return a communicator of the same ranks for another thread; `close` it.
 
         It has counters and a clock of its own. All ranks call this together.
@@ -194,12 +194,12 @@ class MpiComm(SerialComm):
     def threads(self):
         return super().threads and self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
 
-    def twin(self):
+    def duplicate(self):
         other = copy.copy(self)
         other.parent = self
         other.busy = []
         other.counters, other.clock = Counters(), Clock()
-        other.relay = None
+        other.stager = None
         self.barrier()  # Dup has no deadline
         other._over(self.mpi.Dup(), self.ranks)
         return other
@@ -277,8 +277,8 @@ class MpiComm(SerialComm):
         self.start_alltoall(sent, sizes, out, from_root, None).wait("the rows of this rank")
 
     def barrier(self):
-        if self.relay is not None:
-            self.relay.flush(self)
+        if self.stager is not None:
+            self.stager.flush(self)
         self.queue.flush()
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({format_ranks(self.ranks)})")
 

@@ -1,8 +1,8 @@
-"""Whether MPI takes GPU memory as it is: asked, then proved, and agreed upon by all ranks.
+"""Whether MPI takes GPU memory as it is: asked, then probed, and agreed upon by all ranks.
 
 Who is asked, in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on), MPI itself by
 what kinds of memory it names (MPI 4.1, section 3.2.4), its library by a function of its own. A yes
-is proved by a process that sends GPU memory to itself: where the library claims what it cannot do,
+is probed by a process that sends GPU memory to itself: where the library claims what it cannot do,
 that process crashes, and no rank does.
 """
 
@@ -18,7 +18,7 @@ from hpgcn.runtime.machine import child_environment
 
 log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
-PROBE = (sys.executable, "-m", "hpgcn.comm.prove")
+PROBE = (sys.executable, "-m", "hpgcn.comm.gpu_mpi_probe")
 PROBE_SECONDS = 60
 WORDS = {"message": "messages", "bcast": "broadcasts"}
 
@@ -43,7 +43,7 @@ def choose(comm, device, aware=None):
     """Choose how messages of a communicator leave a device; all ranks call it together.
 
     `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is the same on
-    all ranks: if one of them cannot, none does. A claim that is not proved is a warning of rank 0.
+    all ranks: if one of them cannot, none does. If a probe fails, rank 0 logs a warning.
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
@@ -66,7 +66,7 @@ def choose(comm, device, aware=None):
     direct = {"message", "bcast"}
     if "Open MPI" in comm.MPI.Get_library_version():
         direct.remove("bcast")  # its own nonblocking collectives know host memory alone
-    return Route(frozenset(direct), f"{reason}; proved")
+    return Route(frozenset(direct), f"{reason}; probe passed")
 
 
 def query_gpu_support(MPI, aware=None):

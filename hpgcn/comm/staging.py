@@ -2,7 +2,7 @@
 
 MPI knows nothing of CUDA streams: it may read what the GPU has yet to write. So a call is made only
 after an event of the stream that wrote its memory. Calls that wait for one stand in line
-(`Relay.waiting`), and each test of any request, also of other communicators, looks whether the
+(`GpuStager.waiting`), and each test of any request, also of other communicators, looks whether the
 first of them can go: the GPU computes meanwhile, and so does the host. Copies have two streams of
 their own, one a direction. What was received is copied up as it arrives; the stream that computes
 then waits for these copies, the host does not.
@@ -19,7 +19,7 @@ SEND = 1  # what a call does with its memory: bits, a sum in place has both
 RECEIVE = 2
 
 
-class Call(NamedTuple):
+class MpiCall(NamedTuple):
     """An MPI call to be made: `start(piece)` returns its request; `way`: bits SEND and RECEIVE."""
 
     start: object
@@ -27,7 +27,7 @@ class Call(NamedTuple):
     way: int
 
 
-class Leg(NamedTuple):
+class StagedCopy(NamedTuple):
     """A call of `Messages`: `start()` makes it, the rest says what is copied; host 0: nothing."""
 
     start: object
@@ -44,22 +44,22 @@ class Pinned:
         self.memory = device.pinned(size)
         self.copied = None  # event after the last copy to the GPU: until then nothing is written
 
-    def free(self):
+    def is_free(self):
         return self.copied is None or self.copied.done
 
     def wait(self):
-        if not self.free():
+        if not self.is_free():
             self.copied.synchronize()
 
 
 class Messages(list):
     """Requests of calls with GPU memory; that of a call not yet made is inactive or null."""
 
-    def __init__(self, relay, requests=(), legs=(), blocks=(), held=None):
+    def __init__(self, stager, requests=(), copies=(), blocks=(), held=None):
         super().__init__(requests)
-        self.relay = relay
-        self.legs = list(legs)  # a Leg for each request
-        self.blocks = list(blocks)  # of Pinned, where the host addresses of legs are
+        self.stager = stager
+        self.copies = list(copies)  # a StagedCopy for each request
+        self.blocks = list(blocks)  # of Pinned, where the host addresses of copies are
         self.held = held
         self.queued = None  # event after all that the GPU was asked for before these calls
         self.copied = None  # event after the last copy to the GPU for which nobody waited yet
@@ -67,13 +67,13 @@ class Messages(list):
     def make(self, number, start, piece):
         self[number] = start(piece)
 
-    def landed(self, numbers):
+    def complete_receives(self, numbers):
         """Copy to the GPU what the requests of these numbers, now complete, received."""
-        copies = sorted(self.legs[number][1:4] for number in numbers
-                        if self.legs[number].host and self.legs[number].way & RECEIVE)
+        copies = sorted(self.copies[number][1:4] for number in numbers
+                        if self.copies[number].host and self.copies[number].way & RECEIVE)
         if copies:
-            device = self.relay.device
-            up = self.relay.up
+            device = self.stager.device
+            up = self.stager.up
             up.wait_event(self.queued)
             for gpu, host, size, _ in joined(copies):
                 device.copy(gpu, host, size, up)
@@ -81,21 +81,21 @@ class Messages(list):
             for block in self.blocks:
                 block.copied = self.copied
 
-    def settle(self):
+    def wait_for_copies(self):
         """Let what is computed from now on see what has arrived."""
         if self.copied is not None:
-            self.relay.device.wait(self.copied)
+            self.stager.device.wait(self.copied)
             self.copied = None
 
     def finish(self):
         """Settle once all requests are complete; others may have the pinned memory."""
-        self.settle()
-        self.relay.give(self.blocks)
+        self.wait_for_copies()
+        self.stager.release(self.blocks)
         self.blocks = []
         self.held = None
 
 
-class Relay:
+class GpuStager:
     """How messages of a rank leave its GPU; shared by the communicators of the rank.
 
     Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU memory,
@@ -122,24 +122,24 @@ class Relay:
         if operation in self.direct:
             for number, call in enumerate(calls):
                 start = partial(messages.make, number, call.start, call.piece)
-                messages.legs.append(Leg(start, 0, 0, 0, call.way))
+                messages.copies.append(StagedCopy(start, 0, 0, 0, call.way))
         else:
-            places = {}
+            offsets = {}
             total = 0
             for call in calls:  # one and the same piece may go to several ranks
                 key = (address(call.piece), call.piece.nbytes)
-                if key not in places:
-                    places[key] = total
+                if key not in offsets:
+                    offsets[key] = total
                     total += call.piece.nbytes
-            messages.blocks = [self.take(total)]
+            messages.blocks = [self.acquire(total)]
             memory = messages.blocks[0].memory
             for number, call in enumerate(calls):
                 gpu = address(call.piece)
                 size = call.piece.nbytes
-                begin = places[gpu, size]
-                twin = memory[begin:begin + size].view(call.piece.dtype)
-                start = partial(messages.make, number, call.start, twin)
-                messages.legs.append(Leg(start, gpu, address(twin), size, call.way))
+                begin = offsets[gpu, size]
+                host_view = memory[begin:begin + size].view(call.piece.dtype)
+                start = partial(messages.make, number, call.start, host_view)
+                messages.copies.append(StagedCopy(start, gpu, address(host_view), size, call.way))
         self.launch(comm, messages)
         return messages
 
@@ -147,20 +147,20 @@ class Relay:
         """Make the calls of messages, each as soon as its memory is ready."""
         messages.queued = self.device.event()
         if not messages.blocks:
-            self.waiting.extend((messages.queued, comm, leg.start) for leg in messages.legs)
+            self.waiting.extend((messages.queued, comm, copy.start) for copy in messages.copies)
         else:
             for block in messages.blocks:
                 block.wait()
             self.down.wait_event(messages.queued)
-            sends = [leg for leg in messages.legs if leg.way & SEND]
-            for leg in messages.legs:
-                if not leg.way & SEND:
-                    leg.start()
+            sends = [copy for copy in messages.copies if copy.way & SEND]
+            for copy in messages.copies:
+                if not copy.way & SEND:
+                    copy.start()
             ready = {}
-            for gpu, host, size, parts in joined(dict.fromkeys(leg[1:4] for leg in sends)):
+            for gpu, host, size, parts in joined(dict.fromkeys(copy[1:4] for copy in sends)):
                 self.device.copy(host, gpu, size, self.down)
                 ready.update(dict.fromkeys(parts, self.device.event(self.down)))
-            self.waiting.extend((ready[leg[1:4]], comm, leg.start) for leg in sends)
+            self.waiting.extend((ready[copy[1:4]], comm, copy.start) for copy in sends)
         self.advance()
 
     def advance(self):
@@ -177,16 +177,16 @@ class Relay:
             event.synchronize()
             start()
 
-    def take(self, size):
+    def acquire(self, size):
         """Return pinned memory of at least some bytes: given back, its copies done, or new."""
         size = 1 << max(size - 1, 4095).bit_length()
         blocks = self.pool.setdefault(size, [])
         for place, block in enumerate(blocks):
-            if block.free():
+            if block.is_free():
                 return blocks.pop(place)
         return Pinned(self.device, size)
 
-    def give(self, blocks):
+    def release(self, blocks):
         """Give pinned memory back; it may still be read by copies to the GPU."""
         for block in blocks:
             self.pool[block.memory.size].append(block)

@@ -5,7 +5,7 @@ import time
 WORD = 22  # tag
 
 
-def silent(comm, seconds):
+def unresponsive_ranks(comm, seconds):
     """Listen for so many seconds; return the ranks of the whole job from which no word comes.
 
     They compute, or hang. Every rank whose deadline has passed calls it, whatever it waits for, and

@@ -25,7 +25,7 @@ class CloneExchange(HaloExchange):
     """
 
     def __init__(self, plan, clones, comm, dtype):
-        super().__init__(plan, comm, HaloBuffers(comm.device, comm.relay, dtype))
+        super().__init__(plan, comm, HaloBuffers(comm.device, comm.stager, dtype))
         self.clones = clones
 
     def begin(self, width, up):

@@ -16,7 +16,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.comm import collectives
-from hpgcn.comm.staging import RECEIVE, SEND, Leg, Messages, Pinned
+from hpgcn.comm.staging import RECEIVE, SEND, Messages, Pinned, StagedCopy
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.runtime import faults
@@ -48,13 +48,13 @@ class HaloBuffers:
     for these is reserved beforehand where exchanges push (`pushes`).
     """
 
-    def __init__(self, device, relay, dtype, sums=None, *, pushes=True):
+    def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
         self.device = device
         self.dtype = np.dtype(dtype)
         self.sums = np.dtype(sums or dtype)
         self.words = self.sums.itemsize // self.dtype.itemsize  # elements that a sum takes
         self.pushes = pushes
-        self.by_host = relay is not None and "message" not in relay.direct
+        self.by_host = stager is not None and "message" not in stager.direct
         self.pinned = []
         self.owned = self.ghost = device.empty((0,), dtype)
         self.twins = self.owned, self.ghost
@@ -84,7 +84,7 @@ class Exchange:
         self.ends = ends
         self.sums = sums
         self.comm = comm
-        self.relay = comm.relay
+        self.stager = comm.stager
         self.buffers = buffers
         self.channels = {}
         self.channel = None  # the one under way
@@ -121,8 +121,8 @@ class Exchange:
 
     def _wait_for(self, channel, source, what):
         self._wait(channel, channel.pending.intersection(channel.pieces[source]), what)
-        if self.relay is not None:
-            channel.requests.settle()
+        if self.stager is not None:
+            channel.requests.wait_for_copies()
 
     def _wait(self, channel, numbers, what):
         def describe(pending):
@@ -137,10 +137,10 @@ class Exchange:
     def _start(self, channel):
         faults.point("exchange")
         if channel.requests:
-            if self.relay is None:
+            if self.stager is None:
                 self.comm.MPI.Prequest.Startall(channel.requests)
             else:
-                self.relay.launch(self.comm, channel.requests)
+                self.stager.launch(self.comm, channel.requests)
             channel.pending = set(range(len(channel.requests)))
         self.comm.counters.add("aggregation", channel.outgoing.nbytes, channel.messages,
                                channel.to, channel.sums)
@@ -156,7 +156,9 @@ class Exchange:
             twins = (flat.view(dtype) for flat in buffers.twins)
             ends = list(zip((owned, ghost), twins, self.ends))
             (outgoing, sent, to), (incoming, received, cuts) = reversed(ends) if adjoint else ends
-            requests = Messages(self.relay, blocks=buffers.pinned) if self.relay is not None else []
+            requests = []
+            if self.stager is not None:
+                requests = Messages(self.stager, blocks=buffers.pinned)
             tag = 1 + adjoint
             others, pieces = self._requests("Recv_init", incoming, received, cuts, tag, requests)
             destinations, per_destination = self._requests(
@@ -171,10 +173,10 @@ class Exchange:
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, twin, cuts, tag, requests):
-        """Add persistent requests for each rank's rows, in pieces that MPI and a relay take."""
+        """Add persistent requests for each rank's rows, in pieces that MPI and a stager take."""
         others, pieces, limit = [], {}, collectives.MAX_MESSAGE_BYTES
-        if self.relay is not None:
-            limit = self.relay.most("message", limit)
+        if self.stager is not None:
+            limit = self.stager.most("message", limit)
         flat = buffer.reshape(-1)
         step = max(1, limit // buffer.dtype.itemsize)
         for other in np.flatnonzero(np.diff(cuts) * buffer.shape[1]).tolist():
@@ -184,11 +186,12 @@ class Exchange:
             for begin in begins:
                 piece = slice(begin, min(begin + step, last))
                 request = getattr(self.comm.mpi, kind)(twin[piece], other, tag)
-                if self.relay is not None:
+                if self.stager is not None:
                     host = address(twin[piece]) if self.buffers.pinned else 0
                     way = RECEIVE if kind == "Recv_init" else SEND
                     device = address(flat[piece])
-                    requests.legs.append(Leg(request.Start, device, host, flat[piece].nbytes, way))
+                    size = flat[piece].nbytes
+                    requests.copies.append(StagedCopy(request.Start, device, host, size, way))
                 requests.append(request)
                 others.append(other)
         return others, pieces

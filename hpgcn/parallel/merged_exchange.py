@@ -176,7 +176,7 @@ class Half(Transfer):
         """See `Transfer`; of the two halves one takes the buffers that they share."""
         buffers = self.buffers
         if self.adjoint:
-            buffers = HaloBuffers(buffers.device, self.comm.relay, buffers.dtype, buffers.sums)
+            buffers = HaloBuffers(buffers.device, self.comm.stager, buffers.dtype, buffers.sums)
         return HaloExchange(self.plan, self.comm, buffers)
 
     def close(self):

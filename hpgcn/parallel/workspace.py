@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpgcn.kernels.threads import num_threads, together
+from hpgcn.kernels.threads import num_threads, run_on_all_threads
 from hpgcn.runtime.device import HOST
 
 PAGE = 1 << 12  # bytes
@@ -70,6 +70,6 @@ def touch(array):
             memory[start:min(start + PIECE, memory.size):PAGE] = 0
 
     if num_threads() > 1 and memory.size > PIECE:
-        together(take)
+        run_on_all_threads(take)
     else:
         take()

@@ -74,9 +74,9 @@ def _lines(axis, rows, value, text, choice):
             lines.setdefault(_label(row), []).append(row)
     for number, (label, line) in enumerate(lines.items()):
         points = [(row["ranks"], value(row)) for row in [*alone, *line] if value(row)]
-        look = {**figures.look_of(number), "marker": MARKERS[number % len(MARKERS)]}
+        style = {**figures.line_style(number), "marker": MARKERS[number % len(MARKERS)]}
         ranks, values = np.array(points).reshape(-1, 2).T
-        axis.plot(ranks, values, label=label, markersize=4.5, linewidth=1.4, **look)
+        axis.plot(ranks, values, label=label, markersize=4.5, linewidth=1.4, **style)
     if choice and value(choice):
         axis.plot(choice["ranks"], value(choice), "o", markersize=13, markerfacecolor="none",
                   markeredgecolor="black", markeredgewidth=1.6, label="choice", zorder=5)

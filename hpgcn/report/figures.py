@@ -57,7 +57,7 @@ def unit_of(largest):
     return 1e6, "µs"
 
 
-def look_of(number):
+def line_style(number):
     """Return how a line is drawn; dashes differ, too: of equal curves both are seen."""
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
 
@@ -84,11 +84,11 @@ def curves(runs):
     loss, accuracy = drawing.subplots(1, 2)
     handles = []
     for number, run in enumerate(runs):
-        look = look_of(number)
-        handles += _curve(loss, run, "loss", 1.6, 1, look, label=truncate(run.name))
-        _curve(loss, run, "val_loss", 0.8, 1, look)
-        _curve(accuracy, run, "val_acc", 1.6, 100, look)
-        _curve(accuracy, run, "test_acc", 0.8, 100, look)
+        style = line_style(number)
+        handles += _curve(loss, run, "loss", 1.6, 1, style, label=truncate(run.name))
+        _curve(loss, run, "val_loss", 0.8, 1, style)
+        _curve(accuracy, run, "val_acc", 1.6, 100, style)
+        _curve(accuracy, run, "test_acc", 0.8, 100, style)
 
     loss.set(title="Loss: training (thick), validation (thin)", xlabel="epoch", ylabel="loss")
     accuracy.set(title="Accuracy: validation (thick), test (thin)", xlabel="epoch",
@@ -105,18 +105,18 @@ def curves(runs):
     return drawing
 
 
-def _curve(axis, run, name, width, factor, look, **options):
+def _curve(axis, run, name, width, factor, style, **options):
     """Draw a column of the metrics, with a ring at the best epoch of a validation."""
     values = factor * run.metrics[name]
     known = np.isfinite(values)  # epochs without an evaluation are passed over
     epoch = run.metrics["epoch"]
     marker = "." if known.sum() == 1 else None
     lines = axis.plot(epoch[known], values[known], linewidth=width, marker=marker,
-                      alpha=1.0 if width > 1 else 0.6, **look, **options)
+                      alpha=1.0 if width > 1 else 0.6, **style, **options)
     best = run.best
     if name.startswith("val") and best is not None and known[best]:
         axis.plot(epoch[best], values[best], "o", markersize=7, markerfacecolor="white",
-                  markeredgewidth=1.6, color=look["color"], zorder=5)
+                  markeredgewidth=1.6, color=style["color"], zorder=5)
     return lines
 
 

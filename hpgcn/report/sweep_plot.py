@@ -28,11 +28,11 @@ def draw(found):
         for number, (label, line) in enumerate(lines):
             places = [place for place, _ in line]
             seconds = [row["seconds"]["epoch"] * scale for _, row in line]
-            look = figures.look_of(number)
-            axis.plot(places, seconds, label=label, linewidth=1.4, **look)
+            style = figures.line_style(number)
+            axis.plot(places, seconds, label=label, linewidth=1.4, **style)
             for place, value, (_, row) in zip(places, seconds, line):
-                axis.plot(place, value, markers[row["strategy"]], color=look["color"],
-                          markersize=6, markerfacecolor=look["color"] if row["fits"] else "none")
+                axis.plot(place, value, markers[row["strategy"]], color=style["color"],
+                          markersize=6, markerfacecolor=style["color"] if row["fits"] else "none")
         axis.set(xscale="log", yscale="log", xlabel="ranks" if several else "hidden width")
         if several:
             axis.set_title(f"{depth} layer{'s' * (depth > 1)}")

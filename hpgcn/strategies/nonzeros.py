@@ -182,7 +182,7 @@ class NonzeroStrategy(RowStrategy):
         """See `Strategy`."""
         layout = arrangement.layout
         entries = held_nonzeros(adjacency, arrangement, comm, cls.holders)
-        buffers = [HaloBuffers(comm.device, comm.relay, adjacency.row_dtype, adjacency.dtype)
+        buffers = [HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
         product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers)
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,

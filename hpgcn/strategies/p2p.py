@@ -113,7 +113,7 @@ class PointToPoint(RowStrategy):
         """See `Strategy`."""
         layout = arrangement.layout
         matrix, plan = own_rows(adjacency, layout.rows, comm)
-        buffers = HaloBuffers(comm.device, comm.relay, adjacency.row_dtype, adjacency.dtype,
+        buffers = HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype,
                               pushes=not adjacency.symmetric)
         product = product_of(matrix, HaloExchange(plan, comm, buffers))
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
@@ -209,7 +209,7 @@ def cut_plan(plan, layout, chosen, read, comm):
 
 def with_ghosts(plan, values, comm):
     """Append the ghosts' values to the own rows', (m,), by an exchange of width 1."""
-    exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.relay, values.dtype))
+    exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
     received = exchange.received_rows(plan.sources.tolist(), what)

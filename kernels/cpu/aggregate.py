@@ -9,7 +9,7 @@ from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.row_extreme import row_extreme
 from hpgcn.kernels.cpu.emit.row_product import max_width
 from hpgcn.kernels.cpu.emit.vector_intrinsics import address, prefetch
-from hpgcn.kernels.cpu.spmm import CHUNKS, layout, product, unit_past_cache
+from hpgcn.kernels.cpu.spmm import CHUNKS, choose_row_shape, product, unit_past_cache
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
@@ -57,11 +57,11 @@ def _prefetch(x, u):
 
 
 @Threaded
-def _aggregate(taken, indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds):
+def _aggregate(next_chunk, indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds):
     width = out.shape[1]
     zero = out.dtype.type(0)
     sign = out.dtype.type(1 if reduce == MAX else -1)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         message = np.empty(width, out.dtype)
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(width):
@@ -96,11 +96,11 @@ def _aggregate(taken, indptr, indices, edge, x, e, op, reduce, chosen, out, arg,
 
 
 @Threaded
-def _extreme(taken, indptr, indices, weight, highest, x, ldx, out, arg, first, width, bounds, near,
-             far, one, shape):
+def _extreme(next_chunk, indptr, indices, weight, highest, x, ldx, out, arg, first, width, bounds,
+             near, far, one, shape):
     last = np.int64(indices.size - 1)
     to, chosen = out.ctypes.data, arg.ctypes.data
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for v in range(bounds[chunk], bounds[chunk + 1]):
             start, stop = np.int64(indptr[v]), np.int64(indptr[v + 1])
             begin = v * out.shape[1] + first
@@ -126,7 +126,7 @@ def _extremes(indptr, indices, x, weight, highest, out, arg):
     for first in range(0, width, step):
         columns = min(step, width - first)
         source = x[:, first:first + columns]
-        shape, near, far = layout(source, columns)
+        shape, near, far = choose_row_shape(source, columns)
         streamed = min(unit_past_cache(each, first, shape) for each in (out, arg))
         shape = shape._replace(streamed=streamed)
         launches.append(partial(
@@ -136,14 +136,14 @@ def _extremes(indptr, indices, x, weight, highest, out, arg):
 
 
 @Threaded
-def _to_chosen(taken, indices, weight, grad, arg, dx, columns, parts):
+def _to_chosen(next_chunk, indices, weight, grad, arg, dx, columns, parts):
     """Add gradients to the rows of x that were chosen: a task has some columns and rows of x.
 
     Each sum is taken in the order of the rows v, as along the transpose.
     """
     m, width = grad.shape
     n = dx.shape[0]
-    for task in chunks(taken, -(-width // columns) * parts):
+    for task in chunks(next_chunk, -(-width // columns) * parts):
         first, part = task // parts * columns, task % parts
         low, high = n * part // parts, n * (part + 1) // parts
         for v in range(m):
@@ -156,9 +156,9 @@ def _to_chosen(taken, indices, weight, grad, arg, dx, columns, parts):
 
 
 @Threaded
-def _edge_gradient(taken, indptr, indices, x, e, op, grad, chosen, de, bounds):
+def _edge_gradient(next_chunk, indptr, indices, x, e, op, grad, chosen, de, bounds):
     width = grad.shape[1]
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         g = np.empty(width, de.dtype)
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for k in range(indptr[v], indptr[v + 1]):

@@ -61,12 +61,12 @@ def _aligned_byte(vertex, neighbour, byte, key):
 
 
 @Threaded
-def _attend(taken, indptr, indices, row_score, out, lse, above, share, vertex, neighbour, key,
+def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vertex, neighbour, key,
             accumulate, itemsize, heads, width, padded, bounds, code, numbers):
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
     num_bytes = np.int64((padded + 7) // 8)
     row_bytes = heads * width * itemsize
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), lse.dtype)
         state = np.zeros((4, padded), lse.dtype)
         bits = np.zeros((TILE, num_bytes), np.uint8)
@@ -137,12 +137,13 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 
 @Threaded
-def _attend_backward(taken, indptr, indices, x, col_score, dx, dcol_score, slope, vertex, neighbour,
-                     key, accumulate, itemsize, heads, width, padded, bounds, code, numbers):
+def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, slope, vertex,
+                     neighbour, key, accumulate, itemsize, heads, width, padded, bounds, code,
+                     numbers):
     zero, one = dcol_score.dtype.type(0), dcol_score.dtype.type(1)
     num_bytes = np.int64((padded + 7) // 8)
     columns = heads * width
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         tiles = np.zeros((2, TILE, padded), dcol_score.dtype)
         state = np.ones((2, padded), dcol_score.dtype)  # sums, and factors
         sums = np.zeros((2, columns), dcol_score.dtype)
@@ -218,11 +219,11 @@ def _work(indptr, columns, heads):
 
 
 @Threaded
-def _merge(taken, out, lse, part, part_lse, above, share, part_above, part_share, bounds):
+def _merge(next_chunk, out, lse, part, part_lse, above, share, part_above, part_share, bounds):
     heads = lse.shape[1]
     width = out.shape[1] // heads
     zero, one = lse.dtype.type(0), lse.dtype.type(1)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 if part_lse[i, h] == -np.inf:
@@ -258,11 +259,11 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 
 @Threaded
-def _dots(taken, grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
+def _dots(next_chunk, grad, out, above, share, row_score, lse, slope, pulled, drow_score, bounds):
     heads = share.shape[1]
     columns = grad.shape[1]
     width = columns // heads
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(heads):
                 whole, part = 0.0, 0.0
@@ -289,8 +290,8 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 
 
 @Threaded
-def _bits(taken, vertex, neighbour, key, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _bits(next_chunk, vertex, neighbour, key, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for k in range(bounds[chunk], bounds[chunk + 1]):
             for h in range(out.shape[1]):
                 if h % 8 == 0:

@@ -86,18 +86,18 @@ def narrow(typingctx, number, like):
 
 
 @Threaded
-def _convert(taken, x, out, bounds):
+def _convert(next_chunk, x, out, bounds):
     zero = out.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
                 out[i, q] = narrow(widen(x[i, q]), zero)
 
 
 @Threaded
-def _add(taken, x, out, bounds):
+def _add(next_chunk, x, out, bounds):
     zero = out.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
                 out[i, q] = narrow(widen(out[i, q]) + widen(x[i, q]), zero)

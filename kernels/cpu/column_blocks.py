@@ -57,14 +57,14 @@ def cuts_of(indptr, indices, n, size, bounds):
 
 
 @Threaded
-def _cut(taken, indptr, indices, size, cuts, falls, bounds):
+def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
     """Search for each cut, unless it is where `cuts` has it: as they were for this matrix before.
 
     That is looked at, as are the columns: who owns the arrays may have written to them.
     """
     one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
     last = cuts.shape[0] - 1
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         fall = np.int32(0)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             start, stop = np.uint64(indptr[i]), np.uint64(indptr[i + 1])

@@ -32,11 +32,11 @@ def _dot(x, i, y, j, begin, end, sums):
 
 
 @Threaded
-def _edge_dot(taken, indptr, indices, x, y, out, bounds):
+def _edge_dot(next_chunk, indptr, indices, x, y, out, bounds):
     heads = out.shape[1]
     width = x.shape[1] // heads
     row_bytes = y.shape[1] * y.itemsize
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         sums = np.empty(SUMS, x.dtype)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for k in range(indptr[i], indptr[i + 1]):
@@ -55,9 +55,9 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
 
 
 @Threaded
-def _softmax(taken, indptr, values, out, bounds):
+def _softmax(next_chunk, indptr, values, out, bounds):
     heads = values.shape[1]
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         top, total = np.empty(heads, values.dtype), np.empty(heads, np.float64)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             start, stop = indptr[i], indptr[i + 1]
@@ -84,9 +84,9 @@ def edge_softmax(indptr, values, out=None):
 
 
 @Threaded
-def _softmax_backward(taken, indptr, alpha, grad, out, bounds):
+def _softmax_backward(next_chunk, indptr, alpha, grad, out, bounds):
     heads = alpha.shape[1]
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         total = np.empty(heads, np.float64)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             total[:] = 0

@@ -21,13 +21,13 @@ DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution, at 0
 
 
 @Threaded
-def _activate(taken, z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
+def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
     width, itemsize = z.shape[1], z.itemsize
     whole = width // 8
     start, addend = z.ctypes.data, bias.ctypes.data
     zero = bias.dtype.type(0)
     nothing = z.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
@@ -62,9 +62,9 @@ def _activate(taken, z, bias, vertex, first, relu, key, dropping, scale, mask, b
 
 
 @Threaded
-def _elu(taken, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
+def _elu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             # bits are of no account to these loops: they become vector code
@@ -86,9 +86,9 @@ def _elu(taken, z, bias, vertex, first, key, dropping, scale, mask, slopes, boun
 
 
 @Threaded
-def _gelu(taken, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
+def _gelu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes, bounds):
     width = z.shape[1]
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
@@ -114,8 +114,8 @@ def _note(bits, mask, i, width):
 
 
 @Threaded
-def _elu_backward(taken, g, out, mask, scale, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _elu_backward(next_chunk, g, out, mask, scale, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(g.shape[1]):
                 g[i, q] *= scale + min(np.float64(out[i, q]), 0.0)
@@ -124,15 +124,15 @@ def _elu_backward(taken, g, out, mask, scale, bounds):
 
 
 @Threaded
-def keep_bits(taken, x, mask, scale, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def keep_bits(next_chunk, x, mask, scale, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             mask_row(x, i, mask, i, scale)
 
 
 @Threaded
-def _column_sum(taken, x, sums, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _column_sum(next_chunk, x, sums, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         total = np.zeros(x.shape[1])  # its own lines: others write to those of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(total.size):
@@ -141,9 +141,9 @@ def _column_sum(taken, x, sums, bounds):
 
 
 @Threaded
-def _adam(taken, w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction, epsilon,
-          bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _adam(next_chunk, w, g, mean, variance, decay, decayed, beta1, beta2, lr, root_correction,
+          epsilon, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         first, last = bounds[chunk], bounds[chunk + 1]
         weight, slope = w[first:last], g[first:last]
         average, square = mean[first:last], variance[first:last]

@@ -47,9 +47,9 @@ def _stream_row(source, out, row_bytes):
 
 
 @Threaded
-def _gather(taken, x, stride, index, out, out_stride, row_bytes, streamed, bounds):
+def _gather(next_chunk, x, stride, index, out, out_stride, row_bytes, streamed, bounds):
     last = index.size - 1
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             _prefetch_row(x + index[min(i + AHEAD, last)] * stride, row_bytes)
             if streamed:
@@ -59,13 +59,13 @@ def _gather(taken, x, stride, index, out, out_stride, row_bytes, streamed, bound
 
 
 @Threaded
-def _scatter_add(taken, x, stride, index, out, out_stride, width, zero, itemsize, firsts, lasts,
-                 bounds):
+def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, itemsize, firsts,
+                 lasts, bounds):
     # of rows firsts to lasts of x a chunk adds what falls into its own rows of out: in order, and
     # without atomics
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         low, high = bounds[chunk], bounds[chunk + 1]
         last = lasts[chunk] - 1
         for i in range(firsts[chunk], lasts[chunk]):

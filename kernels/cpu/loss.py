@@ -25,12 +25,12 @@ def _is_argmax(logits, i, column, top):
 
 
 @Threaded
-def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, losses, corrects,
+def _softmax_cross_entropy(next_chunk, logits, labels, rows, scale, target, grad, losses, corrects,
                            bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
     start, lowest = logits.ctypes.data, logits.dtype.type(-np.inf)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         loss = 0.0
         correct = 0
         power = np.empty(-(-width // LANES) * LANES)
@@ -63,11 +63,11 @@ def _softmax_cross_entropy(taken, logits, labels, rows, scale, target, grad, los
 
 
 @Threaded
-def _sigmoid_cross_entropy(taken, logits, labels, rows, scale, smoothing, grad, losses, counts,
+def _sigmoid_cross_entropy(next_chunk, logits, labels, rows, scale, smoothing, grad, losses, counts,
                            bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         loss = 0.0
         hits, calls, truths = 0, 0, 0
         small, term = np.empty(width), np.empty(width)
@@ -97,17 +97,17 @@ def _sigmoid_cross_entropy(taken, logits, labels, rows, scale, smoothing, grad, 
 
 
 @Threaded
-def _spread_max(taken, logits, out, bounds):
+def _spread_max(next_chunk, logits, out, bounds):
     start, lowest = logits.ctypes.data, logits.dtype.type(-np.inf)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = row_max(start + i * logits.strides[0], logits.shape[1], lowest)
 
 
 @Threaded
-def _spread_sum(taken, logits, top, out, bounds):
+def _spread_sum(next_chunk, logits, top, out, bounds):
     start, zero = logits.ctypes.data, logits.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         power = np.empty(-(-logits.shape[1] // LANES) * LANES)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = row_powers(start + i * logits.strides[0], logits.shape[1], np.float64(top[i]),
@@ -115,12 +115,12 @@ def _spread_sum(taken, logits, top, out, bounds):
 
 
 @Threaded
-def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, target, grad, losses,
-                     bounds):
+def _spread_gradient(next_chunk, logits, labels, first, rows, top, total, scale, target, grad,
+                     losses, bounds):
     width = logits.shape[1]
     zero = grad.dtype.type(0)
     start, like = logits.ctypes.data, logits.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         loss = 0.0
         power = np.empty(-(-width // LANES) * LANES)
         for r in range(bounds[chunk], bounds[chunk + 1]):
@@ -159,8 +159,8 @@ def _spread_gradient(taken, logits, labels, first, rows, top, total, scale, targ
 
 
 @Threaded
-def _spread_argmax(taken, logits, first, top, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _spread_argmax(next_chunk, logits, first, top, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             out[i] = ABSENT
             for q in range(logits.shape[1]):
@@ -170,8 +170,8 @@ def _spread_argmax(taken, logits, first, top, out, bounds):
 
 
 @Threaded
-def _clear(taken, grad, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _clear(next_chunk, grad, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         grad[bounds[chunk]:bounds[chunk + 1]] = 0
 
 

@@ -17,7 +17,7 @@ from hpgcn.kernels.bits16 import BF16, store
 from hpgcn.kernels.cpu.chunks import evenly
 from hpgcn.kernels.cpu.dense.gemm import RATE, columns_times, kernel_for, rows_times, sums_of
 from hpgcn.kernels.cpu.elementwise import keep_bits
-from hpgcn.kernels.threads import together, worth_threads
+from hpgcn.kernels.threads import run_on_all_threads, worth_threads
 
 BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 UNIT = 24  # rows: blocks begin at multiples, as tiles of BLAS do
@@ -82,7 +82,7 @@ def _in_blocks(x, y, out):
         cuts = cut(n, m * k, min(TALL, n // 4), MOST)
         blocks = deque((x, y[:, first:last], out[:, first:last]) for first, last in cuts)
     if len(cuts) > 1 and worth_threads(m * k * n // RATE):
-        together(_multiply, blocks, np.geterr())
+        run_on_all_threads(_multiply, blocks, np.geterr())
     else:
         _multiply(blocks, np.geterr())
     if sums is not None:

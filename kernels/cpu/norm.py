@@ -9,8 +9,8 @@ from hpgcn.kernels.threads import Threaded, chunks
 
 
 @Threaded
-def _row_sum(taken, x, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _row_sum(next_chunk, x, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         term = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(term.size):
@@ -19,8 +19,8 @@ def _row_sum(taken, x, out, bounds):
 
 
 @Threaded
-def _row_squares(taken, x, mean, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _row_squares(next_chunk, x, mean, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         term = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             middle = mean[i]
@@ -31,8 +31,8 @@ def _row_squares(taken, x, mean, out, bounds):
 
 
 @Threaded
-def _layer_norm(taken, x, mean, inv_std, gain, bias, out, xhat, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _layer_norm(next_chunk, x, mean, inv_std, gain, bias, out, xhat, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         normal = np.empty(x.shape[1])
         for i in range(bounds[chunk], bounds[chunk + 1]):
             middle = mean[i]
@@ -47,8 +47,8 @@ def _layer_norm(taken, x, mean, inv_std, gain, bias, out, xhat, bounds):
 
 
 @Threaded
-def _backward_sums(taken, g, xhat, gain, sums, dgain, dbias, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _backward_sums(next_chunk, g, xhat, gain, sums, dgain, dbias, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         slope, product = np.empty(gain.size), np.empty(gain.size)
         by_gain, by_bias = np.zeros(gain.size), np.zeros(gain.size)
         for i in range(bounds[chunk], bounds[chunk + 1]):
@@ -67,8 +67,8 @@ def _backward_sums(taken, g, xhat, gain, sums, dgain, dbias, bounds):
 
 
 @Threaded
-def _layer_norm_backward(taken, g, xhat, inv_std, gain, means, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _layer_norm_backward(next_chunk, g, xhat, inv_std, gain, means, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             factor = inv_std[i]
             first, second = means[i, 0], means[i, 1]
@@ -78,8 +78,8 @@ def _layer_norm_backward(taken, g, xhat, inv_std, gain, means, out, bounds):
 
 
 @Threaded
-def _column_squares(taken, x, mean, sums, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _column_squares(next_chunk, x, mean, sums, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         total = np.zeros(mean.size)  # its own lines: others write to those of `sums`
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(mean.size):
@@ -89,8 +89,8 @@ def _column_squares(taken, x, mean, sums, bounds):
 
 
 @Threaded
-def _batch_norm(taken, x, mean, inv_std, gain, bias, out, xhat, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _batch_norm(next_chunk, x, mean, inv_std, gain, bias, out, xhat, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(gain.size):
                 normal = (np.float64(x[i, q]) - mean[q]) * inv_std[q]
@@ -100,8 +100,8 @@ def _batch_norm(taken, x, mean, inv_std, gain, bias, out, xhat, bounds):
 
 
 @Threaded
-def _batch_norm_backward(taken, g, xhat, factor, means, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _batch_norm_backward(next_chunk, g, xhat, factor, means, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(factor.size):
                 centred = np.float64(g[i, q]) - means[0, q]

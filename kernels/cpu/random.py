@@ -85,17 +85,17 @@ def mask_row(x, i, bits, row, scale):
 
 
 @Threaded
-def _dropout_bits(taken, vertex, width, first, key, out, bounds):
+def _dropout_bits(next_chunk, vertex, width, first, key, out, bounds):
     last = np.uint8(0xFF >> (-width % 8))  # pad bits are 0
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             draw(vertex[i], first, key, out, i)
             out[i, out.shape[1] - 1] &= last
 
 
 @Threaded
-def _dropout(taken, x, vertex, first, key, scale, out, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _dropout(next_chunk, x, vertex, first, key, scale, out, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.empty((1, (x.shape[1] + 7) // 8), np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             draw(vertex[i], first, key, bits, 0)
@@ -105,9 +105,9 @@ def _dropout(taken, x, vertex, first, key, scale, out, bounds):
 
 
 @Threaded
-def _dropout_csr(taken, indptr, indices, data, vertex, first, key, scale, out, bounds):
+def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, out, bounds):
     zero = data.dtype.type(0)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             byte = -1
             bits = np.uint64(0)

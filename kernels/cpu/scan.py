@@ -4,7 +4,7 @@ from collections import deque
 import numpy as np
 
 from hpgcn.kernels.jit import jit
-from hpgcn.kernels.threads import together, worth_threads
+from hpgcn.kernels.threads import run_on_all_threads, worth_threads
 
 BLOCK = 1 << 19  # numbers that a thread looks at before it takes the next
 
@@ -17,7 +17,7 @@ def largest(numbers):
     blocks = deque(range(0, numbers.size, BLOCK))
     tops = []
 
-    def look():
+    def scan_blocks():
         while True:
             try:
                 first = blocks.popleft()
@@ -25,21 +25,21 @@ def largest(numbers):
                 return
             tops.append(int(numbers[first:first + BLOCK].max()))
 
-    together(look)
+    run_on_all_threads(scan_blocks)
     return max(tops)
 
 
 @jit(forceinline=True)
-def wrong_rows(starts, stops, columns, first, beyond, last):
+def invalid_rows(starts, stops, columns, first, beyond, last):
     """Whether rows first..beyond do not follow each other, or have a column not in 0..last.
 
     Columns, and `last`, are unsigned: one below 0 is among the largest.
     """
     low, high = np.int64(starts[first]), np.int64(stops[beyond - 1])
-    wrong = False
+    invalid = False
     for i in range(np.uint64(first), np.uint64(beyond)):  # no way out: so it is vector code
-        wrong |= stops[i] < starts[i]
-    if wrong or low < 0 or high > columns.size:
+        invalid |= stops[i] < starts[i]
+    if invalid or low < 0 or high > columns.size:
         return True
     most = last
     for k in range(np.uint64(low), np.uint64(high)):

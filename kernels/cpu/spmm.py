@@ -24,8 +24,8 @@ from hpgcn.kernels.cpu.emit.c_functions import c_function, call
 from hpgcn.kernels.cpu.emit.emitter import FIRST, vector_bytes
 from hpgcn.kernels.cpu.emit.row_product import HELD, max_width, row_product, sets_of, shape_of
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
-from hpgcn.kernels.cpu.scan import wrong_rows
-from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, reach_of
+from hpgcn.kernels.cpu.scan import invalid_rows
+from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, prefetch_distance
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
@@ -85,17 +85,17 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
 
 
 @Threaded
-def _spmm(taken, starts, stops, columns, bounds, at_once, entries, data, data_bytes, wrong,
+def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, data_bytes, invalid,
           last_row, code, arguments):
-    """Multiply rows; set `wrong`, if it has a place, where indptr or a column does not fit.
+    """Multiply rows; set `invalid`, if it has a place, where indptr or a column does not fit.
 
     `columns` are the indices as unsigned numbers, `data` the address of what values there are.
     """
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
             beyond = min(r + at_once, bounds[chunk + 1])
-            if wrong.size and wrong_rows(starts, stops, columns, r, beyond, last_row):
-                wrong[0] = 1
+            if invalid.size and invalid_rows(starts, stops, columns, r, beyond, last_row):
+                invalid[0] = 1
                 break
             if entries:
                 first = np.int64(stops[beyond - 1])
@@ -114,8 +114,8 @@ class Pass(partial):
 
 
 @Threaded
-def _pack(taken, x, slab, bounds):
-    for chunk in chunks(taken, bounds.size - 1):
+def _pack(next_chunk, x, slab, bounds):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(x.shape[1]):
                 slab[i, q] = x[i, q]
@@ -145,19 +145,19 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
     return out
 
 
-def _looking(**given):
-    """Multiply by a matrix that nobody has looked at; `look` of `product` is given, too."""
+def _validate_inline(**given):
+    """Multiply by a matrix that is not validated yet; `given` has the `validate` of `product`."""
     out, launches = product(**given)
     for launch in launches:
         launch()
     return out
 
 
-spmm.looking = sspmm.looking = _looking  # hpgcn.kernels.checks calls it
+spmm.validate_inline = sspmm.validate_inline = _validate_inline  # hpgcn.kernels.checks calls it
 
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
-            mask=None, accumulate=False, look=None):
+            mask=None, accumulate=False, validate=None):
     """Return the result of `spmm`, and what fills it: functions without arguments, in order.
 
     Wide x is multiplied in passes over its columns (`pass_width`): as many as
@@ -165,9 +165,9 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     are read often may first be copied to the bounds of cache lines (`is_packed`), and be
     read block by block (`block_of`).
 
-    `look` raises an error if indptr or indices do not fit; None: they do. Where rows are read one
-    after the other, and nothing is lost by it, they are looked at just before they are used, and
-    then once more by `look` if something was wrong.
+    `validate` raises an error if indptr or indices do not fit; None: they do. If rows are read one
+    after the other, at no extra cost, each is checked just before its use, and an invalid one makes
+    `validate` raise the error.
     """
     m = indptr.size - 1
     n, width = x.shape
@@ -182,9 +182,9 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     blocked = None
     if rows is None and not accumulate and not nothing and out.dtype != BF16:
         blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
-    if look and (nothing or blocked or rows is not None or accumulate or nnz <= 0 or n == 0):
-        look()
-        look = None
+    if validate and (nothing or blocked or rows is not None or accumulate or nnz <= 0 or n == 0):
+        validate()
+        validate = None
     if nothing:
         return out, ()
     if nnz == 0:  # nothing of x or of the indices may be read
@@ -205,11 +205,11 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     packed = is_packed(x, step, nnz, size)
     entries = rows is None and not blocked and current().entries and (
         level_of(n * step * x.itemsize) != "second")
-    wrong = np.zeros(1, np.int64) if look else NOTHING
+    invalid = np.zeros(1, np.int64) if validate else NOTHING
     columns = indices.view(f"u{indices.itemsize}")
     last_row = columns.dtype.type(min(max(n, 1) - 1, np.iinfo(indices.dtype).max))
     at_once = max(1, m)
-    if entries or look:
+    if entries or validate:
         at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
     ahead = AHEAD if blocked else 0
     launches = []
@@ -221,7 +221,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 slab = aligned_rows(len(source), count, x.dtype)
                 launches.append(partial(_pack, source.size, source, slab, evenly(len(source))))
                 source = slab
-            shape, near, far = layout(source, count, width, out)
+            shape, near, far = choose_row_shape(source, count, width, out)
             ldx = source.strides[0] // source.itemsize
             power = packed and ldx & (ldx - 1) == 0
             if blocked:  # few of the next nonzeros are of this block
@@ -244,14 +244,14 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 width * out.itemsize, count)
             launch = Pass(
                 _spmm, (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds,
-                at_once, entries or bool(look), _at(data), 0 if data is None else data.itemsize,
-                wrong, last_row, code.address, (*map(int, arguments), dtype.type(1)))
+                at_once, entries or bool(validate), _at(data), 0 if data is None else data.itemsize,
+                invalid, last_row, code.address, (*map(int, arguments), dtype.type(1)))
             launch.shape = shape
             launch.held = code, rows, indices, data, col_scale, scale, mask, source, out
             launches.append(launch)
-            if look:  # before another pass
-                launches.append(partial(_refuse, wrong, look))
-                wrong, look = NOTHING, None
+            if validate:  # before another pass
+                launches.append(partial(_refuse, invalid, validate))
+                invalid, validate = NOTHING, None
     return out, launches
 
 
@@ -259,20 +259,20 @@ def _at(array):
     return 0 if array is None else address(array)
 
 
-def _refuse(wrong, look):
-    if wrong[0]:
-        look()
+def _refuse(invalid, validate):
+    if invalid[0]:
+        validate()
         raise ValueError("indptr or indices changed while they were read")
 
 
-def layout(source, columns, width=None, out=None):
+def choose_row_shape(source, columns, width=None, out=None):
     """Return the RowShape of a pass over some of `width` columns, and near and far in nonzeros.
 
     `source` are the rows of x in these columns; `out` tells how results are stored.
     """
     row_bytes = columns * source.itemsize
     size = source.shape[0] * row_bytes
-    reach = reach_of(source.shape[0], row_bytes)
+    reach = prefetch_distance(source.shape[0], row_bytes)
     unit = min(64, 32 * -(-row_bytes // 32))
     aligned = address(source) % 64 == 0 and source.strides[0] % unit == 0
     lines = -(-row_bytes // 64) + (not aligned)

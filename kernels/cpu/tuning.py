@@ -21,14 +21,14 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SECOND_CACHE = 512 << 10  # bytes, where the system does not say
 LAST_CACHE = 32 << 20
 LEVELS = ("second", "last", "memory")  # the cache that holds x
-ROW_BYTES = 64, 256  # rows of x of one cache line, of few, and of more differ in their Reach
+ROW_BYTES = 64, 256  # rows of one cache line, of few, and of more have their own distances
 VERSION = 3
 MOST_BLOCKS = 64
-FURTHEST = 1024  # nonzeros, and lines, that a Reach may say
+FURTHEST = 1024  # nonzeros, and lines, that a PrefetchDistance may say
 _given = ContextVar("given", default=None)
 
 
-class Reach(NamedTuple):
+class PrefetchDistance(NamedTuple):
     """Nonzeros between a prefetch of a row and its use, and how many lines of it."""
 
     near: int  # into the first cache; 0: none
@@ -46,25 +46,25 @@ class Tuning(NamedTuple):
     entries: bool  # whether A's are asked for ahead, too, where x lies beyond the second cache
 
 
-def _reaches(second, last, memory):
-    return {level: tuple(Reach(*numbers) for numbers in kinds)
+def _distances(second, last, memory):
+    return {level: tuple(PrefetchDistance(*numbers) for numbers in kinds)
             for level, kinds in zip(LEVELS, (second, last, memory))}
 
 
 # by the maker that the system names: one's cores are alike in what a prefetch costs and gains
-AMD = Tuning(_reaches(
+AMD = Tuning(_distances(
     second=((32, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((32, 1, 0, 0), (12, 1, 64, 16), (12, 1, 64, 16)),
     memory=((6, 1, 64, 1), (12, 1, 64, 16), (12, 1, 64, 16))), streamed=True, blocks=0,
     entries=True)
-INTEL = AMD._replace(reach=_reaches(
+INTEL = AMD._replace(reach=_distances(
     second=((64, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16)),
     memory=((64, 1, 0, 0), (16, 16, 128, 1), (16, 2, 64, 16))), blocks=1)
 
 
-def reach_of(rows, row_bytes):
-    """Return the Reach of a product with so many rows of x of so many bytes."""
+def prefetch_distance(rows, row_bytes):
+    """Return the PrefetchDistance of a product with so many rows of x of so many bytes."""
     return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
 
 
@@ -151,7 +151,7 @@ def from_json(held):
         raise ValueError(f"version {held['version']} for {held['cpu']}")
     reach = {}
     for level in LEVELS:
-        kinds = reach[level] = tuple(Reach(**each) for each in held["reach"][level])
+        kinds = reach[level] = tuple(PrefetchDistance(**each) for each in held["reach"][level])
         numbers = [number for each in kinds for number in each]
         if len(kinds) != len(ROW_BYTES) + 1 or not all(
                 type(number) is int and 0 <= number <= FURTHEST for number in numbers):

@@ -14,10 +14,10 @@ from hpgcn.kernels.cuda import (
     spmm,
 )
 from hpgcn.kernels.cuda.gpu_device import current
-from hpgcn.kernels.packages import guard
+from hpgcn.kernels.packages import install_checks
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss, matmul,
-                            norm, reductions, spmm), reference,
-                lambda: current().xp)
+trusted = install_checks(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss,
+                                     matmul, norm, reductions, spmm), reference,
+                         lambda: current().xp)

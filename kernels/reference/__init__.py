@@ -6,7 +6,7 @@ Where columns of a matrix are spread over ranks, `first` is the global
 number of a block's column 0, and what a function returns for a block adds
 up over the blocks (or is their maximum, or minimum): blocks may be empty.
 """
-from hpgcn.kernels.packages import guard
+from hpgcn.kernels.packages import install_checks
 from hpgcn.kernels.reference import (
     aggregate,
     attend,
@@ -24,5 +24,5 @@ from hpgcn.kernels.reference.aggregate import OPS, REDUCES  # noqa: F401
 from hpgcn.kernels.specs import SPECS
 
 __all__ = list(SPECS)
-trusted = guard(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss, matmul,
-                            norm, random, spmm))
+trusted = install_checks(globals(), (aggregate, attend, bits16, edges, elementwise, gather, loss,
+                                     matmul, norm, random, spmm))

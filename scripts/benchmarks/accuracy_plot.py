@@ -19,15 +19,15 @@ def draw(report):
     handles = {}
     for curve in curves:
         key = curve["library"], curve["batch"]
-        look = figures.look_of(keys.index(key))
+        style = figures.line_style(keys.index(key))
         percent = [100 * value for value in curve["val_acc"]]
         line, = axis.plot(curve["seconds"], percent, linewidth=1.4, label=figures.truncate(
-            " ".join(key)), marker="." if len(percent) == 1 else None, **look)
+            " ".join(key)), marker="." if len(percent) == 1 else None, **style)
         handles.setdefault(key, line)
         met = next((at for at, value in enumerate(percent) if value >= 100 * target), None)
         if met is not None:
             axis.plot(curve["seconds"][met], percent[met], "o", markersize=7, zorder=5,
-                      markerfacecolor="white", markeredgewidth=1.6, color=look["color"])
+                      markerfacecolor="white", markeredgewidth=1.6, color=style["color"])
     axis.axhline(100 * target, color="#666666", linewidth=1, linestyle=(0, (6, 3)), zorder=1)
     ends = [second for curve in curves for second in curve["seconds"] if second > 0]
     if ends and max(ends) > LOG_FROM * min(ends):

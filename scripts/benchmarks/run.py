@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hpgcn.__main__ import main as run_command
-from hpgcn.cli import several
-from hpgcn.cli.output import given, say, show
-from hpgcn.cli.settings import Parser, integers, knobs, verbosity
+from hpgcn.cli import run_grid
+from hpgcn.cli.output import given, print_text, print_unless_quiet
+from hpgcn.cli.settings import Parser, add_settings, integers, verbosity
 from hpgcn.config import Config
 from hpgcn.errors import UsageError, printable, require
 from hpgcn.runtime import machine
@@ -155,7 +155,7 @@ def format_report(report):
 
 
 def print_report(args, report):
-    show(json.dumps(report) if args.json else format_report(report))
+    print_text(json.dumps(report) if args.json else format_report(report))
 
 
 def run_benchmark(args):
@@ -197,7 +197,7 @@ def run_accuracy(args):
 
     report = accuracy.measure(
         args.graph, config, args.batch or (), target=args.target,
-        seeds=several.parse_numbers("--seeds", args.seeds), margin=args.margin,
+        seeds=run_grid.parse_numbers("--seeds", args.seeds), margin=args.margin,
         seconds=args.seconds, peer=args.peers and (args.peer_python or sys.executable))
     if files:
         from benchmarks.accuracy_plot import picture
@@ -206,7 +206,7 @@ def run_accuracy(args):
         atomic_write(files[1], picture(report), overwrite=args.overwrite)
     print_report(args, report)
     if not args.json:
-        say(args, *(f"wrote {printable(file)}" for file in files))
+        print_unless_quiet(args, *(f"wrote {printable(file)}" for file in files))
 
 
 def run_drift(args):
@@ -215,7 +215,7 @@ def run_drift(args):
     from benchmarks import drift
 
     print_report(args, drift.measure(args.graph, config,
-                                     several.parse_numbers("--seeds", args.seeds)))
+                                     run_grid.parse_numbers("--seeds", args.seeds)))
 
 
 def parser():
@@ -284,7 +284,7 @@ def add_accuracy_flags(command):
     add("--out", dest="folder", metavar="FOLDER",
         help="write accuracy.json and, as a picture, accuracy.png")
     add("--overwrite", action="store_true", help="replace these files")
-    add_settings(command, "batch")
+    add_other_settings(command, "batch")
 
 
 def add_drift_flags(command):
@@ -292,16 +292,16 @@ def add_drift_flags(command):
     add("graph", help="graph, partitioned or not (.h5)")
     add("--seeds", default="0", metavar="SEEDS",
         help="such as 0..2 or 1,5: two runs of each (default: 0)")
-    add_settings(command, "dtype")
+    add_other_settings(command, "dtype")
     add("--dtype", default="bf16", choices=("float64", "bf16"),
         help="compared with float32 (default: bf16)")
 
 
-def add_settings(command, own):
+def add_other_settings(command, own):
     """Add the flags of hpgcn.Config, except those of the benchmark itself."""
     left_out = {"graph", "out", "seed", "trace", "checkpoint_every", own}
-    knobs(command, [entry.name for entry in dataclasses.fields(Config)
-                    if entry.name not in left_out])
+    add_settings(command, [entry.name for entry in dataclasses.fields(Config)
+                           if entry.name not in left_out])
 
 
 def main(argv=None):

@@ -32,7 +32,7 @@ ROW_NAMES = {"u,v,w": "uvw", "V,U": "vu", "id_1,id_2": "uv", "txId1,txId2": "uv"
     *((*each, TARGET_FIRST) for each in TARGET_NAMES.items()),
     *((*each, ROW_FIRST) for each in ROW_NAMES.items())])
 def test_names(header, roles, reads):
-    found = columns.of_header(header.split(","), "g.csv: line 1")
+    found = columns.from_header(header.split(","), "g.csv: line 1")
     assert found.roles == tuple(ROLES[role] for role in roles) and found.reads == reads
     assert bool(found.notes) == (header not in ("source,target", "target,source", "V,U"))
 
@@ -66,7 +66,7 @@ def test_names(header, roles, reads):
     ("source\x1b[2J,target,x\ny", "columns source\\?\\[2J, target, x\\?y: ")])
 def test_unclear_names(header, message):
     with pytest.raises(DataError, match=message) as error:
-        columns.of_header(header.split(","), "g.csv: line 1")
+        columns.from_header(header.split(","), "g.csv: line 1")
     line = str(error.value)
     assert line.isprintable() and len(line) < 400 and line.startswith("g.csv: line 1: columns ")
 

@@ -98,27 +98,27 @@ def test_a_thread_that_does_not_come_is_not_waited_for(monkeypatch):
 
 
 def test_where_threads_wait_for_cores_small_kernels_wake_none(monkeypatch):
-    monkeypatch.setattr(threads._Team, "size", 2)
+    monkeypatch.setattr(threads._ThreadPool, "size", 2)
     small, large = threads.LEAST_WORK, 1 << 30
-    assert not worth_threads(small - 1) and worth_threads(small) == (threads._Team.lost == 0)
-    monkeypatch.setattr(threads._Team, "lost", 0.01)
+    assert not worth_threads(small - 1) and worth_threads(small) == (threads._ThreadPool.lost == 0)
+    monkeypatch.setattr(threads._ThreadPool, "lost", 0.01)
     assert worth_threads(large) and not worth_threads(small)
     tries = 1
     while not worth_threads(small + (1 << 18)):
         tries += 1
     assert 10 < tries < 1000  # it is tried again
-    monkeypatch.setattr(threads._Team, "lost", 0.01)
+    monkeypatch.setattr(threads._ThreadPool, "lost", 0.01)
     assert not worth_threads(small << 4)  # for as long, not as often, where each takes longer
     assert any(worth_threads(small << 4) for _ in range(tries >> 2))
-    monkeypatch.setattr(threads._Team, "lost", threads.LONGEST_LOST)
+    monkeypatch.setattr(threads._ThreadPool, "lost", threads.LONGEST_LOST)
     assert worth_threads(small + (1 << 25))  # whatever is lost
-    monkeypatch.setattr(threads._Team, "size", 1)
+    monkeypatch.setattr(threads._ThreadPool, "size", 1)
     assert not worth_threads(large)
 
 
 def test_what_a_lost_core_costs_is_remembered(monkeypatch):
-    monkeypatch.setattr(threads._Team, "size", 2)
-    monkeypatch.setattr(threads._Team, "lost", 0.0)
+    monkeypatch.setattr(threads._ThreadPool, "size", 2)
+    monkeypatch.setattr(threads._ThreadPool, "lost", 0.0)
     monkeypatch.setattr(threads, "_interruptions", lambda: 0)
     monkeypatch.setattr(threads, "NOTICED", np.inf)
     both = Barrier(2)
@@ -127,36 +127,36 @@ def test_what_a_lost_core_costs_is_remembered(monkeypatch):
         both.wait()  # so that the other thread has begun
         time.sleep(0.05)
 
-    threads.together(wait)
-    assert threads._Team.lost == 0  # nobody took its core
+    threads.run_on_all_threads(wait)
+    assert threads._ThreadPool.lost == 0  # nobody took its core
     monkeypatch.setattr(threads, "NOTICED", -1)
-    threads.together(wait)
-    late = threads._Team.lost  # what it took to hear that the other had ended
+    threads.run_on_all_threads(wait)
+    late = threads._ThreadPool.lost  # what it took to hear that the other had ended
     assert 0 < late <= threads.LONGEST_LOST
     monkeypatch.setattr(threads, "_interruptions", itertools.count().__next__)
     monkeypatch.setattr(threads, "NOTICED", np.inf)
-    monkeypatch.setattr(threads._Team, "lost", 0.0)
-    threads.together(wait)
-    assert 0 < threads._Team.lost <= threads.LONGEST_LOST
+    monkeypatch.setattr(threads._ThreadPool, "lost", 0.0)
+    threads.run_on_all_threads(wait)
+    assert 0 < threads._ThreadPool.lost <= threads.LONGEST_LOST
 
 
 @pytest.mark.skipif(threads._core() is None, reason="the system does not say where a thread runs")
 def test_other_threads_leave_the_core_of_the_caller_to_it(monkeypatch):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("this process may use one core alone")
-    monkeypatch.setattr(threads._Team, "size", 2)
+    monkeypatch.setattr(threads._ThreadPool, "size", 2)
     everywhere = os.sched_getaffinity(0)
-    threads.together(lambda: None)
-    threads.together(lambda: None)  # by now the other thread is known
-    others = threads._Team.others[os.getpid()]
+    threads.run_on_all_threads(lambda: None)
+    threads.run_on_all_threads(lambda: None)  # by now the other thread is known
+    others = threads._ThreadPool.others[os.getpid()]
     assert others and os.sched_getaffinity(0) == everywhere
     for thread in others:
         with suppress(ProcessLookupError):  # of a pool that a test has shut down
-            assert os.sched_getaffinity(thread) == everywhere - {threads._Team.avoided}
+            assert os.sched_getaffinity(thread) == everywhere - {threads._ThreadPool.avoided}
 
 
 def test_an_error_in_another_thread_is_raised(monkeypatch):
-    monkeypatch.setattr(threads._Team, "size", 2)
+    monkeypatch.setattr(threads._ThreadPool, "size", 2)
     begun = Barrier(2)
     main = current_thread()
 
@@ -166,11 +166,11 @@ def test_an_error_in_another_thread_is_raised(monkeypatch):
             raise MemoryError("no room")
 
     with pytest.raises(MemoryError, match="no room"):
-        threads.together(fail)
+        threads.run_on_all_threads(fail)
 
 
 def test_a_threshold_holds_for_its_own_thread(monkeypatch):
-    monkeypatch.setattr(threads._Team, "size", 2)
+    monkeypatch.setattr(threads._ThreadPool, "size", 2)
     usual = worth_threads(1000)
     with threshold(0):
         assert worth_threads(1000) and run_at_once(lambda: worth_threads(1000)) == [usual]

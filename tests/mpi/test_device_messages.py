@@ -36,7 +36,7 @@ def gpu(request, comm, folder_of_kernels, monkeypatch):
         device = Cuda()
         comm.use(device, aware="0")
         if comm.size > 1:
-            comm.relay.direct = frozenset(ROUTES[route])
+            comm.stager.direct = frozenset(ROUTES[route])
         yield device
 
 
@@ -179,8 +179,8 @@ def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder_of_kernels
         array = computed(comm.device, np.arange(32.0))  # 256 bytes: four pieces
         pending = comm.start_bcast(array, 0, "a")
         left = []
-        while comm.rank == 0 and comm.relay.waiting:
-            left.append((len(comm.relay.waiting), len(comm.relay.down.tasks)))
+        while comm.rank == 0 and comm.stager.waiting:
+            left.append((len(comm.stager.waiting), len(comm.stager.down.tasks)))
             pending.test()
         pending.wait("a broadcast")
         assert {number for number, _ in left} == ({4, 3, 2, 1} if comm.rank == 0 else set())
@@ -214,7 +214,7 @@ def plans(size, part):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
-    buffers = HaloBuffers(gpu, comm.relay, dtype)
+    buffers = HaloBuffers(gpu, comm.stager, dtype)
     whole, part = (HaloExchange(plans(comm.size, some)[comm.rank], comm, buffers)
                    for some in (False, True))
     whole.reserve(5)

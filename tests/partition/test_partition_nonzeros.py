@@ -11,7 +11,7 @@ from small_graphs import edges, grid, two_cliques
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
-from hpgcn.partition.nonzeros.nonzero_moves import sweep, vacate
+from hpgcn.partition.nonzeros.nonzero_moves import anneal_pass, empty_small_parts
 from hpgcn.partition.nonzeros.nonzero_state import LAM, pins_of, state_of
 from hpgcn.partition.nonzeros.refine_nonzeros import Nets, refine_nonzeros
 from hpgcn.partition.rows.partition_model import holders, pattern
@@ -120,20 +120,21 @@ def test_moves_keep_their_counts(k, paired):
     rng = np.random.default_rng(k)
     part = rng.integers(0, k, nets.weight.size).astype(np.int32)
     loads = np.bincount(part, nets.weight, k)
-    room = np.array([1.2 * loads.mean(), 200 / k + 1], np.int64)
-    state = state_of(nets.ends, part, 120, k, nets.weight, room)
+    capacity = np.array([1.2 * loads.mean(), 200 / k + 1], np.int64)
+    state = state_of(nets.ends, part, 120, k, nets.weight, capacity)
     touched = state.nets[:, LAM].sum()
     for turn in range(30):
         before = state.nets[:, LAM].sum()
-        left = vacate(state, 1, turn, 0.0, 6)
+        left = empty_small_parts(state, 1, turn, 0.0, 6)
         after = state.nets[:, LAM].sum()
         assert after <= before and (left or after == before)
-        sweep(state, 1, turn, 0.5, 0.1 * turn, room[0], turn % 2 == 0)
+        anneal_pass(state, 1, turn, 0.5, 0.1 * turn, capacity[0], turn % 2 == 0)
     assert state.nets[:, LAM].sum() < 0.8 * touched
-    fits = np.array([loads, np.bincount(part[nets.first.size:], minlength=k)]).max(axis=1) <= room
-    assert (np.array([state.load.max(), state.rows.max()]) <= room)[fits].all()
+    rows = np.bincount(part[nets.first.size:], minlength=k)
+    fits = np.array([loads, rows]).max(axis=1) <= capacity
+    assert (np.array([state.load.max(), state.rows.max()]) <= capacity)[fits].all()
 
-    anew = state_of(nets.ends, state.part, 120, k, nets.weight, room)
+    anew = state_of(nets.ends, state.part, 120, k, nets.weight, capacity)
     for name in ("load", "rows", "held"):
         np.testing.assert_array_equal(getattr(state, name), getattr(anew, name))
     np.testing.assert_array_equal(state.nets, anew.nets)

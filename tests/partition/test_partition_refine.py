@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition, statistics
 from hpgcn.partition.rows.partition_model import pattern
-from hpgcn.partition.rows.refine import no_busier, refine
+from hpgcn.partition.rows.refine import match_rival_maximum, refine
 
 
 def drawn(n, density, *, directed, seed):
@@ -79,8 +79,8 @@ def test_the_busiest_part_is_held_against_a_rival():
     graph, rows, weights = drawn(400, 0.01, directed=False, seed=1)
     block = np.repeat(np.arange(k), 58)[:400].astype(np.int32)
     good = refine(rows, block, k, weights, 0.1)
-    assert no_busier(rows, good, block, k, weights, 0.1) is good
-    relieved = no_busier(rows, block, good, k, weights, 0.1)
+    assert match_rival_maximum(rows, good, block, k, weights, 0.1) is good
+    relieved = match_rival_maximum(rows, block, good, k, weights, 0.1)
     before, goal, after = (statistics(graph, parts, k) for parts in (block, good, relieved))
     assert after["volume_max"] <= goal["volume_max"] < before["volume_max"]
     assert after["volume"] <= max(before["volume"], goal["volume"])
@@ -94,8 +94,8 @@ def test_a_rival_out_of_reach():
     ends = np.arange(20)
     part = (ends // 2 % 2).astype(np.int32)
     rival = (ends % 2).astype(np.int32)
-    assert no_busier(rows, part, rival, 2, weights, 0.0) is rival
-    uneven = no_busier(rows, part, np.zeros(20, np.int32), 2, weights, 0.0)
+    assert match_rival_maximum(rows, part, rival, 2, weights, 0.0) is rival
+    uneven = match_rival_maximum(rows, part, np.zeros(20, np.int32), 2, weights, 0.0)
     limit = max(np.bincount(part, weights, 2).max(), weights.sum() / 2)
     assert np.bincount(uneven, weights, 2).max() <= limit
 

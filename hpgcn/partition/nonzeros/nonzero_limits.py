@@ -16,10 +16,10 @@ def keep_limits(state):
     less than a unit, a pair of nonzeros at most, where no other part has room for one.
     """
     for pass_ in range(COSTS + 1):
-        if state.rows.max() > state.room[1]:
+        if state.rows.max() > state.capacity[1]:
             shed(state, True, min(pass_, COSTS - 1) - 2, pass_ < COSTS)
     for pass_ in range(COSTS):
-        if state.load.max() > state.room[0]:
+        if state.load.max() > state.capacity[0]:
             shed(state, False, pass_ - 2, True)
 
 
@@ -41,7 +41,7 @@ def shed(s, owners, most, light):
     first, end = (s.owners, s.part.size) if owners else (0, s.owners)
     for e in range(first, end):
         p = np.int64(s.part[e])
-        over = s.rows[p] > s.room[1] if owners else s.load[p] > s.room[0]
+        over = s.rows[p] > s.capacity[1] if owners else s.load[p] > s.capacity[0]
         if not over:
             continue
         leaving = np.int64(0)
@@ -74,7 +74,7 @@ def shed(s, owners, most, light):
 @jit()
 def _has_room(s, e, p, q, owners, light):
     """Whether part q may take a unit of part p: it has room, or is left smaller than p was."""
-    if q == p or (owners and s.rows[q] >= s.room[1]):
+    if q == p or (owners and s.rows[q] >= s.capacity[1]):
         return False
     load = s.load[q] + s.weight[e]
-    return not light or load <= s.room[0] or (not owners and load < s.load[p])
+    return not light or load <= s.capacity[0] or (not owners and load < s.load[p])

@@ -26,12 +26,12 @@ HALF = np.uint64(32)
 
 
 @jit()
-def vacate(s, seed, turn, heat, most):
+def empty_small_parts(s, seed, turn, temperature, most):
     """Offer each net to leave each part where it has few units; return how many left.
 
     Each unit goes to a part that both of its nets touch, or follows its other net's last unit, or
     lets one of the nets enter a part of the other. All of it happens with probability
-    exp(-nets that parts gain / heat), or not at all. No part grows beyond its room.
+    exp(-nets that parts gain / temperature), or not at all. No part grows beyond its capacity.
 
     most : int
         Units that a net may have in a part that it leaves.
@@ -52,8 +52,9 @@ def vacate(s, seed, turn, heat, most):
             p = np.int64(s.places[at, PART])
             bits = mix(key + np.uint64(at))
             rise = np.int64(0)
-            if heat > 0:
-                rise = np.int64(-heat * np.log(1 - np.float64(bits >> np.uint64(11)) * 2.0**-53))
+            if temperature > 0:
+                chance = np.float64(bits >> np.uint64(11)) * 2.0**-53
+                rise = np.int64(-temperature * np.log(1 - chance))
             weight, owner = _weigh(s, at, chosen)
             inside[:] = s.held[net]
             cost = np.int64(-1)
@@ -99,8 +100,8 @@ def _weigh(s, at, chosen):
 
 @jit()
 def _fits(s, q, p, weight, owner):
-    return (q != p and s.load[q] + weight <= s.room[0]
-            and (not owner or s.rows[q] + owner <= s.room[1]))
+    return (q != p and s.load[q] + weight <= s.capacity[0]
+            and (not owner or s.rows[q] + owner <= s.capacity[1]))
 
 
 @jit()
@@ -161,9 +162,9 @@ def _follows(s, net, p, q, entering, leaving):
     v = net if net < n else net - n
     if s.part[s.owners + v] != p:
         return False, entering, leaving
-    twin = v if net != v else n + v
-    enters = not touches(s, twin, q)
-    leaves = 1 + np.int64(pins_of(s, twin, p) == 1)
+    second = v if net != v else n + v
+    enters = not touches(s, second, q)
+    leaves = 1 + np.int64(pins_of(s, second, p) == 1)
     if enters >= leaves:
         return False, entering, leaving
     return True, entering + enters, leaving + leaves
@@ -184,7 +185,7 @@ def _change(s, net, p, q, chosen, size):
     for i in range(size):
         owners += chosen[i] >= s.owners
     own = owners > 0
-    room = s.room[1] - s.rows[q]
+    room = s.capacity[1] - s.rows[q]
     for i in range(size):
         e = chosen[i]
         other = np.int64(s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1])
@@ -209,12 +210,12 @@ def _change(s, net, p, q, chosen, size):
 
 
 @jit()
-def sweep(s, seed, turn, heat, price, limit, everyone):
+def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
     """Offer units a move, alone or with others of a net: everyone, or those of parts too large.
 
-    It is made with probability exp(-cost / heat), where the cost are the nets that parts gain less
-    `price` times the excess that a part loses. No part grows beyond its room, or, unless by owners
-    alone, beyond a weight of `limit`.
+    It is made with probability exp(-cost / temperature), where the cost are the nets that parts
+    gain less `price` times the excess that a part loses. No part grows beyond its capacity, nor
+    beyond a weight of `limit` unless all units of the move are owners.
     """
     k = np.uint64(s.load.size)
     key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
@@ -224,8 +225,8 @@ def sweep(s, seed, turn, heat, price, limit, everyone):
     chosen = np.empty(2 * (1 + largest), np.int64)
     for e in range(s.part.size):
         p = np.int64(s.part[e])
-        excess = max(0, s.load[p] - s.room[0])
-        excess_rows = max(0, s.rows[p] - s.room[1])
+        excess = max(0, s.load[p] - s.capacity[0])
+        excess_rows = max(0, s.rows[p] - s.capacity[1])
         inner = s.nets[s.ends[e, 0], LAM] == s.nets[s.ends[e, 1], LAM] == 1
         if excess == excess_rows == 0 and (inner or not everyone):
             continue
@@ -239,7 +240,7 @@ def sweep(s, seed, turn, heat, price, limit, everyone):
             q = _drawn(s, seen, bits)
         else:
             q = np.int64((bits >> HALF) * k >> HALF)
-        if q == p or s.load[q] >= s.room[0]:
+        if q == p or s.load[q] >= s.capacity[0]:
             continue
         size = 1
         chosen[0] = e
@@ -255,17 +256,17 @@ def sweep(s, seed, turn, heat, price, limit, everyone):
         weight = np.int64(0)
         for i in range(size):
             weight += s.weight[chosen[i]]
-        full = s.room[0] if owners == size else limit
-        if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.room[1]):
+        full = s.capacity[0] if owners == size else limit
+        if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.capacity[1]):
             continue
         cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
-        if cost <= 0 or (heat > 0 and chance < np.exp(-cost / heat)):
+        if cost <= 0 or (temperature > 0 and chance < np.exp(-cost / temperature)):
             for i in range(size):
                 move(s, chosen[i], q)
 
 
 @jit()
-def spread(s, sent, order, both):
+def rebalance_owners(s, sent, order, both):
     """Deal owners anew among parts that hold their rows and columns, so that the busier sends less.
 
     sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
@@ -283,9 +284,9 @@ def spread(s, sent, order, both):
         first, end, _ = slots(s, v)
         for at in range(first, end):
             q = np.int64(s.places[at, PART])
-            if q == p or s.places[at, PINS] == 0 or s.rows[q] >= s.room[1]:
+            if q == p or s.places[at, PINS] == 0 or s.rows[q] >= s.capacity[1]:
                 continue
-            if s.load[q] + s.weight[s.owners + v] > s.room[0]:
+            if s.load[q] + s.weight[s.owners + v] > s.capacity[0]:
                 continue
             if not both and not touches(s, n + v, q):
                 continue

@@ -19,12 +19,12 @@ LAM = 1  # column of State.nets, beside its first place
 # more has a place for every part instead. held[net] is the bit set of these parts. Link 2 e + s is
 # unit e in the net ends[e, s]: the next and the last in its list, and its place, from the first of
 # the net on. members[start[net]:] are the units of a net. weight: of each unit. load and rows:
-# weight and owners of each part; room: those that a part may hold.
+# weight and owners of each part; capacity: those that a part may hold.
 State = namedtuple(
-    "State", "ends part owners nets places held links start members weight load rows room")
+    "State", "ends part owners nets places held links start members weight load rows capacity")
 
 
-def state_of(ends, part, n, k, weight, room):
+def state_of(ends, part, n, k, weight, capacity):
     """Count who touches what.
 
     Parameters
@@ -38,7 +38,7 @@ def state_of(ends, part, n, k, weight, room):
     k : int
     weight : (u,) int64
         Of each unit.
-    room : (2,) int64
+    capacity : (2,) int64
         Weight and owners that a part may hold.
     """
     owners = part.size - n
@@ -50,7 +50,7 @@ def state_of(ends, part, n, k, weight, room):
                   np.zeros((2 * n, -(-k // 64)), np.uint64), np.empty((2 * part.size, 3), np.int32),
                   run_offsets(sizes), members, weight,
                   np.bincount(part, weight, k).astype(np.int64),
-                  np.bincount(part[owners:], minlength=k), room)
+                  np.bincount(part[owners:], minlength=k), capacity)
     _fill(state)
     return state
 
@@ -72,9 +72,9 @@ def _fill(s):
 def slots(s, net):
     """Return the places of a net that may be taken, first and end, and if it has all parts'."""
     first, lam = s.nets[net]
-    room = s.nets[net + 1, 0] - first
-    direct = room == s.load.size
-    return first, first + (room if direct else lam), direct
+    size = s.nets[net + 1, 0] - first
+    direct = size == s.load.size
+    return first, first + (size if direct else lam), direct
 
 
 @jit()

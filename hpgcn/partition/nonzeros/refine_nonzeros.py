@@ -16,7 +16,7 @@ import numpy as np
 
 from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.nonzeros.nonzero_limits import keep_limits
-from hpgcn.partition.nonzeros.nonzero_moves import spread, sweep, vacate
+from hpgcn.partition.nonzeros.nonzero_moves import anneal_pass, empty_small_parts, rebalance_owners
 from hpgcn.partition.nonzeros.nonzero_state import LAM, state_of
 from hpgcn.partition.partition_request import ROWS
 from hpgcn.partition.quality import touched
@@ -32,8 +32,8 @@ SLACK = 0.5  # of the room above the mean, taken by nonzeros while a part is too
 LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
-HOT, WARM = 1.0, 0.5  # heat of the first turn, and after pairs
-COOLER = 0.3  # heat of units alone, in that of nets
+HOT, WARM = 1.0, 0.5  # temperature of the first turn, and after pairs
+COOLER = 0.3  # temperature of units alone, in that of nets
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
@@ -67,21 +67,21 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     holder = holder.astype(np.int32, copy=False)
     total = rows.nnz + w0 * owner.size
     epsilon = min(epsilon, k - 1.0)  # which allows all in one part
-    room = np.array([max((1 + epsilon) * total / k, -(-total // k)),
-                     max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
+    capacity = np.array([max((1 + epsilon) * total / k, -(-total // k)),
+                         max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
     refined = holder, owner
-    for nets, heat, work in _stages(rows):
+    for nets, temperature, work in _stages(rows):
         weight = nets.weight.copy()
         weight[-owner.size:] += w0
-        state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, room)
-        _anneal(state, seed, heat, work)
+        state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, capacity)
+        _anneal(state, seed, temperature, work)
         refined = nets.entries(state.part)
     keep_limits(state)
     _even_out(state, nets, seed)
     refined = nets.entries(state.part)
 
     owned = np.bincount(owner, minlength=k)
-    fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= room
+    fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= capacity
     if fits.all() and _held(rows, *refined, k) > _held(rows, holder, owner, k):
         return holder, owner
     return refined
@@ -168,20 +168,22 @@ def _anneal(state, seed, cool, work):
     turns = int(np.clip(work // len(state.places), FEWEST, MOST))
     everyone = turns >= SLOW
     hot = cool * min(1, turns / SLOW)
-    room = state.room.copy()
+    capacity = state.capacity.copy()
     mean = state.load.mean()
-    tight = np.array([max(mean + SLACK * (room[0] - mean), np.ceil(mean)), room[1]], np.int64)
+    tight = np.array([max(mean + SLACK * (capacity[0] - mean), np.ceil(mean)), capacity[1]],
+                     np.int64)
     price = PRICE
     for turn in range(turns + LAST + PATIENCE):
-        over = state.load.max() > room[0] or state.rows.max() > room[1]
+        over = state.load.max() > capacity[0] or state.rows.max() > capacity[1]
         if turn >= turns + LAST and not over:
             break
-        heat = hot * max(0, 1 - turn / turns)
-        state.room[:] = tight if over else room  # owners must find room
-        vacate(state, seed, turn, heat, LARGEST)
-        state.room[:] = room
+        temperature = hot * max(0, 1 - turn / turns)
+        state.capacity[:] = tight if over else capacity  # owners must find room
+        empty_small_parts(state, seed, turn, temperature, LARGEST)
+        state.capacity[:] = capacity
         if over or everyone:
-            sweep(state, seed, turn, COOLER * heat, price, tight[0] if over else room[0], everyone)
+            limit = tight[0] if over else capacity[0]
+            anneal_pass(state, seed, turn, COOLER * temperature, price, limit, everyone)
         price = price * DEARER if over else PRICE
 
 
@@ -190,5 +192,5 @@ def _even_out(state, nets, seed):
     n = state.part.size - state.owners
     sent = nets.sent(state)
     for turn in range(SPREADS):
-        if not spread(state, sent, random_order(n, seed + turn), nets.paired):
+        if not rebalance_owners(state, sent, random_order(n, seed + turn), nets.paired):
             break

@@ -98,7 +98,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     return best_part
 
 
-def no_busier(rows, part, rival, k, weights, epsilon, seed=0):
+def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
     """Lower the largest volume of a refined partition to that of another one, if it is larger.
 
     Rows are priced higher and higher (STEEPER) until the goal is reached; the total may grow to
@@ -237,78 +237,81 @@ def _excess(sent, target):
 
 
 @jit()
-def _best(s, v, cap, target, steepness, limit, priced, counted, seen):
+def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched_parts):
     """Find the part to which a move of v lowers the objective most (or its own), and the change.
 
-    Messages are left aside. `priced`, `counted` and `seen` have room for all parts; the first two
-    are 0, and 0 again at the end.
+    Messages are left aside. The last three arguments are work arrays, (k,) each: cost and number
+    of the nets that v shares with each part, 0 before and after, and a list of parts.
     """
     p = s.part[v]
     own = s.lam[v] - 1
     nets = s.indptr[v + 1] - s.indptr[v] - 1  # v's own net is not among them
-    parts = 0  # that share a net with v, in `seen`
-    price = 0.0  # of v's nets
-    last_price = 0.0  # of those in which v is the last pin of its part
+    parts = 0  # that share a net with v, in `touched_parts`
+    total_cost = 0.0  # of v's nets
+    last_cost = 0.0  # of those in which v is the last pin of its part
     last = 0  # their number
     alone = False  # whether v is the last pin of its part in its own net
     for t in range(s.indptr[v], s.indptr[v + 1]):
         net = s.indices[t]
         cost = 0.0 if net == v else 1 + steepness * _excess(s.sent[s.part[net]], target)
-        price += cost
+        total_cost += cost
         for at in range(s.first[net], s.first[net] + s.lam[net]):
             q = s.touched[at]
-            if counted[q] == 0:
-                seen[parts] = q
+            if shared_nets[q] == 0:
+                touched_parts[parts] = q
                 parts += 1
-            counted[q] += 1
-            priced[q] += cost
+            shared_nets[q] += 1
+            shared_cost[q] += cost
             if q == p and s.pins[at] == 1:
                 if net == v:
                     alone = True
                 else:
-                    last_price += cost
+                    last_cost += cost
                     last += 1
                     if s.pairs.size and s.pairs[s.part[net], p] == 1:
-                        last_price += MESSAGE
+                        last_cost += MESSAGE
 
     # v's own net moves with it, so it is not shared; the parts that it touches are marked meanwhile
     for at in range(s.first[v], s.first[v] + s.lam[v]):
-        counted[s.touched[at]] += nets + 1
+        shared_nets[s.touched[at]] += nets + 1
 
     best = p
-    change = -1e-9
+    best_change = -1e-9
     for i in range(parts):
-        q = seen[i]
-        touches = counted[q] > nets + 1
-        shared = counted[q] - (nets + 2 if touches else 0)
+        q = touched_parts[i]
+        touches = shared_nets[q] > nets + 1
+        shared = shared_nets[q] - (nets + 2 if touches else 0)
         if q != p and s.load[q] + s.weight[v] <= cap:
             then = own - alone + (not touches)
             rows = nets - shared - last + then - own
             if s.totals[0] + rows <= limit:
-                gain = price - priced[q] - last_price + then - own + 0.5 * steepness * (
+                change = (total_cost - shared_cost[q] - last_cost + then - own
+                          + 0.5 * steepness * (
                     _excess(s.sent[p] - own, target) ** 2 - _excess(s.sent[p], target) ** 2
-                    + _excess(s.sent[q] + then, target) ** 2 - _excess(s.sent[q], target) ** 2)
-                if gain < change or (gain == change and q < best):
+                    + _excess(s.sent[q] + then, target) ** 2
+                    - _excess(s.sent[q], target) ** 2))
+                if change < best_change or (change == best_change and q < best):
                     best = q
-                    change = gain
+                    best_change = change
 
     for i in range(parts):
-        counted[seen[i]] = 0
-        priced[seen[i]] = 0.0
-    return best, change
+        shared_nets[touched_parts[i]] = 0
+        shared_cost[touched_parts[i]] = 0.0
+    return best, best_change
 
 
 @jit()
 def _sweep(s, order, cap, target, steepness, limit, max_messages):
     """Move every vertex that should, in this order; return how many did."""
     k = s.sent.size
-    priced = np.zeros(k)
-    counted = np.zeros(k, np.int64)
-    seen = np.empty(k, np.int32)
+    shared_cost = np.zeros(k)
+    shared_nets = np.zeros(k, np.int64)
+    touched_parts = np.empty(k, np.int32)
     moved = 0
     for v in order:
         p = s.part[v]
-        q, change = _best(s, v, cap, target, steepness, limit, priced, counted, seen)
+        q, change = _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets,
+                          touched_parts)
         if q != p:
             messages = s.totals[1]
             _move(s, v, q)

@@ -45,9 +45,10 @@ def hypergraph(rows, weights, request):
                     parts.engine, error)
         return parts
 
-    from hpgcn.partition.rows.refine import no_busier
+    from hpgcn.partition.rows.refine import match_rival_maximum
 
-    part = no_busier(rows, parts.part, rival.part, request.k, weights, parts.epsilon, request.seed)
+    part = match_rival_maximum(rows, parts.part, rival.part, request.k, weights, parts.epsilon,
+                               request.seed)
     return rival if part is rival.part else replace(parts, part=part)
 
 

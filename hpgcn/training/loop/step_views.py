@@ -208,7 +208,7 @@ def make_batches(config, source, shard, view, step):
         every = np.sort(np.concatenate(comm.allgather(shard.vertex[seeds])))
         sampler = kind(every.size, request.size, spec.seed, fan_outs)
         threaded = comm.threads
-        other = comm.twin() if threaded else comm
+        other = comm.duplicate() if threaded else comm
         builder = Drawn(held, sampler, seeds, np.searchsorted(every, shard.vertex[seeds]), other,
                       nested=MODELS[spec.architecture].prunes)
         if threaded:  # what was sent to set up belongs to the run, with and without a thread

@@ -42,7 +42,7 @@ def _copy(x, first, last, some):
 
 
 @Threaded
-def rows_product(taken, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
+def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
                  config, bounds):
     """Write x w: x (m, k), panels of w (panels, depth / 2, STEP) uint32, with zeros to the end.
 
@@ -54,7 +54,7 @@ def rows_product(taken, x, panels, out, out_bytes, itemsize, columns, mask, few,
     sums_memory, sums = _aligned(SIDE, 4 * STEP)
     some = np.zeros((SIDE, depth * DEEP), np.uint16)
     configure(config.ctypes.data)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         for begin in range(bounds[chunk], bounds[chunk + 1], SIDE):
             count = min(SIDE, bounds[chunk + 1] - begin)
             source, apart = np.int64(x.ctypes.data + begin * stride), stride
@@ -85,7 +85,7 @@ def rows_product(taken, x, panels, out, out_bytes, itemsize, columns, mask, few,
 
 
 @Threaded
-def columns_product(taken, x, g, sums, few, config, bounds):
+def columns_product(next_chunk, x, g, sums, few, config, bounds):
     """Write x^T g of each chunk to sums (chunks, k', n'), widths that whole tiles have."""
     k, n = x.shape[1], g.shape[1]
     height, columns = sums.shape[1:]
@@ -96,7 +96,7 @@ def columns_product(taken, x, g, sums, few, config, bounds):
     right = np.int64(pairs.ctypes.data)
     rows = -(-BLOCK // (height // SIDE))
     configure(config.ctypes.data)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         sums[chunk] = 0
         total = np.int64(sums.ctypes.data + chunk * height * columns * 4)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):

@@ -79,13 +79,13 @@ def _panel_code(shape, real):
 
 
 @Threaded
-def _panels(taken, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask, one,
-            whole, rest, bounds):
+def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask,
+            one, whole, rest, bounds):
     """Multiply rows by panels, of which `whole` multiplies all but a narrow last one."""
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
     row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         wide = np.empty((BLOCK if narrow.size else 0, narrow.shape[1]), np.float32)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
             end = min(begin + BLOCK, bounds[chunk + 1])
@@ -131,7 +131,7 @@ def _outer_code(shape, real):
 
 
 @Threaded
-def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
+def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
            bounds):
     height, columns = sums.shape[1:]
     size = sums.itemsize
@@ -139,7 +139,7 @@ def _outer(taken, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one,
     bytes_g = np.int64(narrow_g.strides[0] if narrow_g.size else ldg * itemsize)
     together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))  # rows a tile asks for
     asked_by_panel = (height // ROWS + height % ROWS) * together
-    for chunk in chunks(taken, bounds.size - 1):
+    for chunk in chunks(next_chunk, bounds.size - 1):
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
         wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
         sums[chunk] = 0

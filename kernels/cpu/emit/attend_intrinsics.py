@@ -71,7 +71,7 @@ class Tile(Emitter):
                 "<", ir.Constant(kind, list(range(v * lanes, (v + 1) * lanes))),
                 splat(builder, width, lanes)) for v in range(vectors)]
 
-    def at(self, address):
+    def pointer_to(self, address):
         return self.builder.inttoptr(address, self.pointer)
 
     def number(self, value):
@@ -187,7 +187,8 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
         columns, start, count, ahead, last, fixed, moving, heads, slope = args[:9]
         scores, top, factors = args[9:12]
         tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, heads)
-        fixed, moving, scores, top, factors = map(tile.at, (fixed, moving, scores, top, factors))
+        fixed, moving, scores, top, factors = map(
+            tile.pointer_to, (fixed, moving, scores, top, factors))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
@@ -229,7 +230,7 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
         tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, I64(0), True)
         wanted = builder.icmp_unsigned("!=", above, I64(0))
         scores, top, factors, total, share, above = map(
-            tile.at, (scores, top, factors, total, share, above))
+            tile.pointer_to, (scores, top, factors, total, share, above))
         padded = I64(tile.vectors * tile.lanes)
         highest = [tile.get(top, v) for v in range(tile.vectors)]
         sums, shares = tile.variables(total), tile.variables(share)
@@ -278,7 +279,7 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
         bits, num_bytes, scale = args[12:15]
         tile = Tile(context, builder, signature.args[11], vectors.count, lanes.count, heads)
         fixed, moving, lse, dot, weights, above, total = map(
-            tile.at, (fixed, moving, lse, dot, *args[15:18]))
+            tile.pointer_to, (fixed, moving, lse, dot, *args[15:18]))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
@@ -330,9 +331,9 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
         columns, start, count, ahead, last, weights, padded, x, ldx, stride, width, out = args[:12]
         tile = Tile(context, builder, signature.args[15], vectors.count, lanes.count, width,
                     full.count == 2)
-        x, factors = tile.at(x), tile.at(args[14])
+        x, factors = tile.pointer_to(x), tile.pointer_to(args[14])
         pairs = ((weights, out), args[12:14])[:sides.count]
-        pairs = [tuple(map(tile.at, pair)) for pair in pairs]
+        pairs = [tuple(map(tile.pointer_to, pair)) for pair in pairs]
         begins = [builder.mul(I64(h), stride) for h in range(heads)]
         sums = []
         for h in range(heads):

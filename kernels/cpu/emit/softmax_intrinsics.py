@@ -17,7 +17,7 @@ class Row(Emitter):
         super().__init__(builder, context.get_value_type(kind), kind.bitwidth // 8, 1, lanes)
         self.width = width
 
-    def each(self, address, other, take):
+    def for_each_vector(self, address, other, take):
         """Emit take(numbers, first, exists) for vectors from column `first`; what is not: `other`.
 
         `exists` tells the lanes that the row has; it is None where it has them all.
@@ -48,16 +48,16 @@ def row_max(typingctx, row, width, lowest):
     def codegen(context, builder, signature, args):
         row, width, lowest = args
         kind = signature.return_type
-        each = Row(context, builder, kind, 8 * vector_bytes() // kind.bitwidth, width)
-        best = cgutils.alloca_once_value(builder, splat(builder, lowest, each.lanes))
+        row_code = Row(context, builder, kind, 8 * vector_bytes() // kind.bitwidth, width)
+        best = cgutils.alloca_once_value(builder, splat(builder, lowest, row_code.lanes))
 
         def take(numbers, first, exists):
             top = builder.load(best)
             larger = builder.fcmp_ordered(">", numbers, top)
             builder.store(builder.select(larger, numbers, top), best)
 
-        each.each(row, lowest, take)
-        lanes = each.lanes
+        row_code.for_each_vector(row, lowest, take)
+        lanes = row_code.lanes
         top = builder.load(best)
         while lanes > 1:
             lanes //= 2
@@ -79,14 +79,14 @@ def row_powers(typingctx, row, width, top, out, zero):
 
     def codegen(context, builder, signature, args):
         row, width, top, out, zero = args
-        each = Row(context, builder, signature.args[4], LANES, width)
+        row_code = Row(context, builder, signature.args[4], LANES, width)
         tile = Tile(context, builder, types.float64, 1, LANES, width, full=True)
         total = cgutils.alloca_once_value(builder, tile.zero)
 
         highest = splat(builder, top, LANES)
 
         def take(numbers, first, exists):
-            z = numbers if each.itemsize == 8 else builder.fpext(numbers, tile.vector)
+            z = numbers if row_code.itemsize == 8 else builder.fpext(numbers, tile.vector)
             power = builder.fadd(tile.exp(builder.fsub(z, highest)), builder.fsub(z, z))
             if exists is not None:
                 power = builder.select(exists, power, tile.zero)
@@ -95,7 +95,7 @@ def row_powers(typingctx, row, width, top, out, zero):
             builder.store(power, at, align=8)
             builder.store(builder.fadd(builder.load(total), power), total)
 
-        each.each(row, zero, take)
+        row_code.for_each_vector(row, zero, take)
         sums, lanes = builder.load(total), LANES
         while lanes > 1:
             lanes //= 2

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, agreed
 
 
-class Agreement:
+class CollectiveErrors:
     """The part of every communicator that agrees, by its `max` and `allgather`."""
 
     @contextmanager

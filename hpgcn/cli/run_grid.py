@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def parse_runs(args):
-    """Return the Several of a command line; UsageError if its flags make no sense together."""
+    """Return the RunGrid of a command line; UsageError if its flags make no sense together."""
     for flag, single in (("seeds", "seed"), ("splits", "split_index")):
         if getattr(args, flag) is None:
             continue
@@ -23,7 +23,7 @@ def parse_runs(args):
             if getattr(args, other) is not None and getattr(args, other) is not False:
                 raise UsageError(f"--{flag} and --{other.replace('_', '-')} exclude each other")
     splits = args.splits if args.splits == ALL else parse_numbers("--splits", args.splits)
-    return Several(parse_numbers("--seeds", args.seeds), splits)
+    return RunGrid(parse_numbers("--seeds", args.seeds), splits)
 
 
 def parse_numbers(flag, text):
@@ -46,7 +46,7 @@ def parse_numbers(flag, text):
 
 
 @dataclass(frozen=True)
-class Several:
+class RunGrid:
     """Which runs: every seed on every split. False where neither is asked for: one run."""
 
     seeds: list[int] | None = None  # None: that of the settings
@@ -94,7 +94,7 @@ class Several:
                   percent(each["test_acc"]), percent(each["best_val_acc"]),
                   str(each["best_epoch"]), str(each["epochs"]), f"{each['epoch_s_median']:.4g}"]
                  for config, each in zip(configs, summaries)]
-        whole = together(configs, summaries)
+        whole = summarize_runs(configs, summaries)
         for name in ("mean", "std"):
             rows.append([name, *[""] * (len(names) - 1),
                          *(percent(whole[key][name]) for key in ("test_acc", "best_val_acc")),
@@ -102,7 +102,7 @@ class Several:
         return table(rows, rule=True, keys=len(names))
 
 
-def together(configs, summaries):
+def summarize_runs(configs, summaries):
     """Return mean and sample standard deviation of the metrics of runs; None where one is None."""
     found = {}
     for name in ("best_val_acc", "test_acc"):

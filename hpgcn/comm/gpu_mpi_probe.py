@@ -1,4 +1,4 @@
-"""Whether MPI takes memory of a GPU, proved: `python -m hpgcn.comm.prove GPU`, which may crash."""
+"""Send memory of a GPU by MPI: `python -m hpgcn.comm.gpu_mpi_probe GPU`, which may crash."""
 
 import sys
 
