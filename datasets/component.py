@@ -21,6 +21,8 @@ def largest_component(csr, raw):
     """
     indptr, indices, data = csr
     n = indptr.size - 1
+
+    # find the component
     pattern = sp.csr_array((np.ones(indices.size, np.int8), indices, indptr), shape=(n, n))
     _, component = connected_components(pattern, directed=True, connection="weak")
     kept = component == np.argmax(np.bincount(component))
@@ -28,11 +30,15 @@ def largest_component(csr, raw):
     raw.notes.append(f"{left_out} vertices outside the largest component left out")
     if not left_out:
         return csr
+
+    # renumber the vertices that are left
     vertices = np.flatnonzero(kept)
     inside = kept[np.repeat(np.arange(n), np.diff(indptr))]  # of a row, and so of its columns
     numbers = np.cumsum(kept) - 1
     degree = np.diff(indptr)[vertices]
     ids = np.arange(raw.base, raw.base + n) if raw.original_ids is None else raw.original_ids
+
+    # keep their rows of features, labels and masks
     raw.num_nodes = vertices.size
     raw.original_ids = ids[vertices]
     for name in ("features", "labels"):

@@ -110,6 +110,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
     """
+    # refuse options that contradict each other before any file is read
     source = check_path(source)
     features, labels = (path if path is None else check_path(path) for path in (features, labels))
     wanted = None if split is None else parse_split(split)
@@ -123,6 +124,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         raise UsageError(f"--weights {weights}: --unweighted sets all weights to 1")
     if largest_component:
         scratch = None  # it must be in memory
+
+    # read the edges, then join the tables
     made = features if features in MADE else None
     paths = TablePaths(labels, None if made else features, wanted[1] if of_file else None, ids)
     _refuse_missing(source, fmt, *paths.files())
@@ -137,6 +140,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if labels is None:
         close_gaps(raw, where)
 
+    # build the adjacency, in memory or from runs on disk
     if entries is None:
         csr, counts = build(raw, where, notes, **asked)
         if largest_component:
@@ -155,6 +159,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         make = adjacency.assemble
         sums = adjacency.sums
 
+    # finish features and masks, which may need the adjacency
     if made:
         raw.features = make_features(made, *sums(), memory, where)
         notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
@@ -162,6 +167,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
         raw.features = normalize_rows(raw.features, where)
     need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
     masks, split = _split(raw, ("file",) if of_file else wanted, num_splits, where)
+
+    # assemble
     with warnings_as(notes, where):
         graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
                      split=split, source_sha256=digest, class_names=raw.class_names)
@@ -203,10 +210,14 @@ def _read(source, fmt, memory, scratch, asked, layout):
     if fmt not in formats.FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
     layout.check()
+
+    # a built-in graph is not a file
     if fmt == "auto" and str(source) in builtin.BUILTIN:
         _refuse_layout(layout, source)
         raw = builtin.BUILTIN[str(source)]()
         return raw, str(source), str(source), builtin.sha256(raw), None
+
+    # find the file and its format
     if os.path.isdir(source):
         source = folders.first_file(source, fmt)
     try:
@@ -219,12 +230,16 @@ def _read(source, fmt, memory, scratch, asked, layout):
         fmt = formats.detect(file)
     elif fmt not in formats.FOLDERS:
         unsupported_formats.refuse(file, by_name=False, fmt=fmt)
+
+    # only edge lists have a layout, and only some formats weights
     options = {"layout": layout}
     if fmt not in formats.STREAMED:
         _refuse_layout(layout, fmt)
         options = {}
     if fmt in formats.WEIGHTED:
         options["weights"] = False if asked["unweighted"] else layout.weights
+
+    # read into memory if the edges fit
     name = formats.graph_name(file, fmt)
     streamed = scratch is not None and fmt in formats.STREAMED
     if not streamed or EDGE_BYTES * formats.expected_edges(file) <= memory:
@@ -235,6 +250,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
             if not streamed:
                 raise
 
+    # else sort on disk
     from hpgcn.datasets.sorting import external
 
     digest = hashlib.sha256()

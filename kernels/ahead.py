@@ -42,6 +42,7 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
     Values of the matrix are of `dtype`, rows of `row_dtype`, which is the same unless it is given;
     of `dtype` are results that are `summed` before they are stored as rows.
     """
+    # arguments of the size that chooses the code; only one row is multiplied
     by_nonzeros(np.arange(400))  # of more rows than chunks
     indptr = np.zeros(rows + 1, np.int64)
     indptr[-1] = nnz
@@ -52,11 +53,14 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
     ops = backend(x)
     arguments = indptr, one.astype(np.int32), np.ones(1, dtype), x
     with threshold(np.inf):
+        # the product row by row
         if masked:
             mask = np.zeros((rows, -(-width // 8)), np.uint8)
             ops.sspmm(*arguments, mask, out, rows=one, accumulate=accumulate)
         else:
             ops.spmm(*arguments, out, rows=one, accumulate=accumulate)
+
+        # the product in blocks of rows of x
         block = block_of(rows, rows, nnz, width, x.itemsize, np.dtype(dtype).itemsize)
         if block and not accumulate and out.dtype == dtype:
             n = min(rows, 2 * block.rows)

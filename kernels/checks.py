@@ -56,6 +56,7 @@ def checked(name, kernel, xp):
     def call(*args, **options):
         later = None if validate_inline is None else []
         with prefix_errors(name):
+            # validate all that can be validated at once
             given = signature.bind(*args, **options).arguments
             if "e" in given and given.get("op", "copylhs") == "copylhs":
                 given["e"] = None  # it is not read
@@ -67,6 +68,8 @@ def checked(name, kernel, xp):
                 lengths["h"] = given.get("heads", 1)
             _check_arrays(spec, given, lengths, xp(), later)
             _check_pairs(given, lengths)
+
+        # the kernel validates the matrix itself, on its way
         if not later:
             return kernel(**given)
 
@@ -104,6 +107,7 @@ def _check_arrays(spec, given, lengths, xp, later=None):
                 raise TypeError(f"{name} is None, expected an array")
             continue
 
+        # type and shape
         if kind == "words" and isinstance(array, (list, tuple)):
             array = np.array(array)
         if not isinstance(array, xp.ndarray) or isinstance(array, (np.ma.MaskedArray, np.matrix)):
@@ -113,12 +117,15 @@ def _check_arrays(spec, given, lengths, xp, later=None):
         if kind == "bits" and array.dtype == bool:
             raise TypeError(f"{name} has dtype bool, expected the uint8 bits of {ORDER}")
         _check_shape(name, array.shape, argument.shape, lengths)
+
+        # dtype and order; the first array gives the others their dtype
         array = _fit(name, array, kind, stored if base in ALIKE else dtype)
         given[name] = array
         if dtype is None and base in LEADING:
             stored = array.dtype
             dtype = stored if base == kind else number_dtype(stored)
 
+        # values; those of a matrix may be validated by the kernel
         do = later.append if later is not None and name in MATRIX and not _frozen(array) else _now
         if argument.limit in lengths:
             do(functools.partial(_check_range, name, array, lengths[argument.limit]))
@@ -130,6 +137,8 @@ def _check_arrays(spec, given, lengths, xp, later=None):
             check_width(name, array, lengths[argument.shape[1][0]])
         elif kind == "classes":
             _check_range(f"{name} at rows", array[given["rows"]], lengths["f"])
+
+    # relations between arrays
     _check_overlaps(spec, given)
 
     if given.get("transposed") is not None and given.get("x") is not None:
@@ -170,6 +179,7 @@ def _fits(length, word, known):
 
 def _fit(name, array, kind, dtype):
     """Return an array as a kernel takes it, `dtype` being that of the first: itself, or a copy."""
+    # arrays that are never copied
     native = array.dtype.newbyteorder("=")
     base = kind.removesuffix(HALVES)
     halves = (BF16,) if base != kind and dtype in (None, np.float32) else ()
@@ -181,6 +191,8 @@ def _fit(name, array, kind, dtype):
         taken = ((dtype,) if dtype else FLOATS) + halves
         return array.astype(native, copy=False) if native in taken else _refuse_dtype(
             name, array, taken)
+
+    # arrays that are converted if need be
     if base == "rows":  # of any numbers, and anywhere
         if native.hasobject:
             raise TypeError(f"{name} has dtype {array.dtype}, expected numbers")

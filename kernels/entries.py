@@ -67,6 +67,7 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
     for i in range(m):
         total, size, loop = 0.0, 0.0, 0.0
         for k in range(indptr[i], indptr[i + 1]):
+            # one entry: its row, its bucket, its fingerprint
             column = np.int64(indices[k])
             weight = np.float64(data[k]) if data.size else 1.0
             total += weight
@@ -79,11 +80,15 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
                 bucket, factor = _bucket(column, keyed[0], buckets)
                 columns[bucket, 0] += factor * weight
                 columns[bucket, 1] += factor * abs(weight)
+
+        # degrees are taken off: what is left is near 0
         bucket, factor = _bucket(first + i, keyed[0], buckets)
         columns[bucket, 0] -= factor * degree_column[i]
         if symmetric:
             columns[bucket, 0] += factor * total
             columns[bucket, 1] += factor * size
+
+        # note the first row whose degrees do not fit
         if not abs(total - degree_row[i]) <= tolerance * size:
             wrong[ROW] = min(wrong[ROW], i)
         if loop != degree_loop[i]:

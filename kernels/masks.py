@@ -35,6 +35,7 @@ def pack_mask(keep):
     >>> pack_mask([[True, False, False, True]])
     array([[9]], dtype=uint8)
     """
+    # validate
     keep = np.asarray(keep)
     if keep.dtype != bool:
         raise TypeError(f"pack_mask: keep has dtype {keep.dtype}, expected bool")
@@ -70,6 +71,7 @@ def unpack_mask(mask, width):
     >>> unpack_mask(np.array([[9]], np.uint8), 4)
     array([[ True, False, False,  True]])
     """
+    # validate
     mask = np.asarray(mask)
     if mask.dtype != np.uint8:
         raise TypeError(f"unpack_mask: mask has dtype {mask.dtype}, expected uint8")

@@ -24,11 +24,13 @@ def breadth_first(indptr, indices, starts, group):
     met = np.zeros(n, np.bool_)
     last = first = head = tail = 0
     for start in starts:
+        # a new start waits behind all that were met
         if not met[start]:
             met[start] = True
             waiting[last] = start
             last += 1
         while first < last:
+            # the next group begins at the vertex that was met first
             entry = waiting[first]
             first += 1
             if placed[entry]:
@@ -36,6 +38,8 @@ def breadth_first(indptr, indices, starts, group):
             placed[entry] = True
             order[tail] = entry
             tail += 1
+
+            # go through it; vertices of other groups wait
             while head < tail:
                 u = order[head]
                 head += 1
@@ -70,6 +74,7 @@ def communities(indptr, indices, most_degree, most_members, rounds):
     for _ in range(rounds):
         moved = 0
         for u in range(n):
+            # count the neighbours in each community
             if indptr[u + 1] - indptr[u] > most_degree:
                 continue
             size = 0
@@ -79,6 +84,8 @@ def communities(indptr, indices, most_degree, most_members, rounds):
                     near[size] = c
                     size += 1
                 count[c] += 1
+
+            # join the largest that has room
             own = label[u]
             best = own
             for j in range(size):
@@ -92,6 +99,8 @@ def communities(indptr, indices, most_degree, most_members, rounds):
                 members[best] += 1
                 label[u] = best
                 moved += 1
+
+        # stop when little changes
         if 64 * moved < n:
             break
     return label
@@ -106,15 +115,19 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
     each of `spans` the reads of a row that was not among the last so many; then those of a group of
     `page` rows, side by side in the order, that was not among the last `page_span`; then all.
     """
+    # page of each row
     n = order.size
     place = np.empty(n, np.int64)
     for i in range(n):
         place[order[i]] = i // page
+
+    # times of the last reads
     row_read = np.full(n, NEVER)
     page_read = np.full(n // page + 1, NEVER)
     missed = np.zeros(spans.size + 2, np.int64)
     now = np.int64(0)
     for start in starts:
+        # fill the cache, then count
         now += spans[-1] + 1  # what was read before is forgotten
         counted = now + (spans[-1] if start else 0)
         for i in range(start, n):

@@ -29,14 +29,19 @@ def install_checks(package, modules, oracle=None, xp=lambda: np):
     types.SimpleNamespace
         The kernels without checks, for arrays that are right by construction.
     """
+    # kernels of the modules, or ones that say what is missing
     functions = collections.ChainMap(*map(vars, modules))
     home = package["__name__"]
     trusted = types.SimpleNamespace(**{
         name: functions.get(name) or missing(name, home) for name in SPECS})
+
+    # the reference says what they mean
     for name, kernel in vars(trusted).items() if oracle else ():
         meaning = inspect.getdoc(getattr(oracle, name, kernel))
         if inspect.getdoc(kernel) != meaning:  # it may be the same function
             kernel.__doc__ = "\n\n".join(filter(None, (meaning, inspect.getdoc(kernel))))
+
+    # callers get them behind their checks
     package.update({name: checked(name, kernel, xp) if name in functions else kernel
                     for name, kernel in vars(trusted).items()})
     return trusted

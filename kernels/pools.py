@@ -36,6 +36,7 @@ def start_pool(threads, name="", initializer=None):
     """
     count = threads
     while count:
+        # a gate keeps threads busy, so that each task starts another thread
         pool = ThreadPoolExecutor(count, name, initializer)
         gate = threading.Event()
         waiting = []
@@ -46,6 +47,8 @@ def start_pool(threads, name="", initializer=None):
             _warn(threads, len(waiting), error)
         finally:
             gate.set()
+
+        # if some could not be started, try again with fewer
         if len(waiting) == count:
             return pool, count
         pool.shutdown()

@@ -89,6 +89,8 @@ def _parse(file):
         text = stream.read(LONGEST + 1)
     if len(text) > LONGEST:
         raise DataError(f"{file}: more than {LONGEST} bytes")
+
+    # one `key: value` a line; an item of a list begins with a dash or a blank
     found, block = {}, None
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
         line = line.rstrip()
@@ -101,12 +103,16 @@ def _parse(file):
         if not known or (inside and (block is None or not value)):
             raise DataError(f"{file}: line {number}: {shown(line.strip(), 40)!r}, expected `key: "
                             f"value` of {', '.join(sorted(KEYS))}")
+
+        # without an indent a value is text, and no value begins a list
         value = value[1:-1] if value[:1] in ("'", '"') else value
         if not inside:
             block = None if value else found.setdefault(match[3], [])
             if value:
                 found[match[3]] = value
             continue
+
+        # a dash begins the next item of the list
         if match[2] or not block:
             block.append({})
         block[-1][match[3]] = value
@@ -170,9 +176,12 @@ def _vertices(file, names, columns):
     nodes = Nodes(ids, file)
     order = nodes.order
     none = np.empty(0, np.int64)
+
+    # vertices in increasing order of their ids
     raw = Raw(len(ids), none, none, original_ids=nodes.original_ids, reads=TARGET_FIRST)
     read = {"node_id", "graph_id"}
 
+    # features and labels, by the usual names of their columns
     feature = next((name for name in names if plain(name) in FEATURES), None)
     if feature is not None:
         read.add(feature)
@@ -187,6 +196,8 @@ def _vertices(file, names, columns):
             classes = parse_classes(columns[label], where, lambda row: f"line {row + 2}")
             raw.labels, raw.class_names = classes.numbers[order], classes.names
             raw.notes += classes.notes
+
+    # masks of train, val and test
     masks = {}
     for key in SPLIT:
         name = f"{key}_mask"
@@ -199,6 +210,8 @@ def _vertices(file, names, columns):
                                 "True or False")
         masks[key] = np.array([FLAGS[text.lower()] for text in columns[name]], bool)[order]
     raw.masks = masks or None
+
+    # name the columns that have no meaning here
     if unread := [name for name in names if name not in read]:
         raw.notes.append(f"columns of {file.path.name} are not read: {listed(unread)}")
     return raw, nodes

@@ -78,6 +78,8 @@ def _features(lists, lines, name, file, memory):
     """
     counts = np.array([text.count(b",") + 1 if text.strip() else 0 for text in lists])
     need(NUMBER_BYTES * int(counts.sum()), memory, file)
+
+    # parse every row; the numbers do not say yet what they are
     rows = []
     for line, text in zip(lines, lists):
         words = text.split(b",") if text.strip() else []
@@ -86,18 +88,24 @@ def _features(lists, lines, name, file, memory):
         except ValueError as error:
             raise DataError(f"{file}: line {line}: {shown(error)}") from error
         check_finite(rows[-1], f"{file}: line {line}: feature")
+
+    # rows of one length that are no lists of numbers are columns
     values = np.concatenate(rows)
     whole = bool(np.all(values == np.floor(values)))
     even = bool(np.all(counts == counts[0]))
     if even and name not in WIDTHS and not (whole and np.any(values > 1)):
         dense = values.reshape(len(rows), -1)
         return sp.csr_array(dense), f"features: {dense.shape[1]} columns of numbers"
+
+    # else each row lists the numbers of its features
     repeated = next((line for line, row in zip(lines, rows) if np.unique(row).size < row.size),
                     None)
     if not whole or values.min(initial=0) < 0 or values.max(initial=0) >= MAX_WIDTH or repeated:
         place = f"line {repeated}: " if repeated else ""
         raise DataError(f"{file}: {place}features are neither rows of one length of 0 and 1, nor "
                         "lists of different numbers of features")
+
+    # ones at the listed columns
     width = max(int(values.max(initial=-1)) + 1, WIDTHS.get(name, 0))
     indptr = np.concatenate([[0], np.cumsum(counts)])
     features = sp.csr_array((np.ones(values.size), values.astype(np.int64), indptr),

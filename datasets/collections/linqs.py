@@ -47,6 +47,8 @@ def _content(file, memory):
     """Return ids, features (n, f) as CSR, labels and their lines, in the order of the file."""
     ids, labels, lines, columns, values, counts = [], [], [], [], [], [0]
     width = 0
+
+    # a line is an id, one number for each word, and a class
     for line, fields in rows_of(file):
         where = f"{file}: line {line}"
         if len(fields) != width if ids else len(fields) < 2:
@@ -56,6 +58,8 @@ def _content(file, memory):
         ids.append(decoded(fields[0], where))
         labels.append(decoded(fields[-1], where))
         lines.append(line)
+
+        # keep the words that are not 0
         try:
             with np.errstate(over="ignore"):
                 numbers = np.array(fields[1:-1], dtype="S").astype(np.float32)
@@ -69,6 +73,8 @@ def _content(file, memory):
         need(ID_BYTES * len(ids) + 24 * counts[-1], memory, file)
     if not ids:
         raise DataError(f"{file}: no vertices")
+
+    # CSR of all rows
     features = sp.csr_array((np.concatenate(values), np.concatenate(columns), np.array(counts)),
                             shape=(len(ids), width - 2))
     return ids, features if width > 2 else None, labels, lines

@@ -48,6 +48,8 @@ def read(source, memory):
     match = FILE.fullmatch(source.path.name)
     if not match:
         raise DataError(f"{source}: expected a name like ind.NAME.graph")
+
+    # a set is eight files beside each other
     source.files = open_all(source.path.parent / f"ind.{match[1]}.{part}" for part in PARTS)
     files = dict(zip(PARTS, source.files))
     packed = next((file for file in source.files if file.packing), None)
@@ -56,6 +58,7 @@ def read(source, memory):
                         f"{packed.packing.command} unpacks it")
     need(4 * sum(file.size for file in source.files), memory, source)
 
+    # features and classes must agree with each other
     allx, tx, x = (_features(files[part], memory) for part in ("allx", "tx", "x"))
     ally, ty, y = (_classes(files[part], X.shape[0], memory)
                    for part, X in (("ally", allx), ("ty", tx), ("y", x)))
@@ -66,6 +69,8 @@ def read(source, memory):
     if y.size > ally.size:
         raise DataError(f"{files['y']}: {y.size} train vertices, but {ally.size} in "
                         f"{files['ally'].path.name}")
+
+    # the graph may have vertices that no other file lists
     graph = _load(files["graph"], memory)
     test = _test_index(files["test.index"], ally.size, ty.size, memory)
     listed = len(graph) if isinstance(graph, dict) else 0
@@ -73,6 +78,7 @@ def read(source, memory):
     need(64 * n, memory, f"{files['test.index']}: {n} vertices")
     rows, columns = _edges(graph, n, files["graph"], memory)
 
+    # labels and masks, by the numbers of vertices
     labels = np.full(n, -1, np.int64)
     labels[:ally.size] = ally
     labels[test] = ty

@@ -201,23 +201,30 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
     if _are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give this file as --labels "
                            "beside the edges; if these are edges, --columns source,target says so")
+
+    # find what each name means; flags go before names
     kinds = [_kind(name) for name in names]
     if weights is not None:
         kinds = [("ignored", 0) if kind == ("weight", 0) else kind for kind in kinds]
         kinds[_place(weights, names)] = "weight", 0
     if bipartite:
         _find_two_kinds(names, kinds)
+
+    # exactly one pair of names must be the ends of an edge
     pairs = _pairs(kinds)
     if len(pairs) != 1:
         two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
         raise UnclearError("which are the ends of an edge? "
                            + "--bipartite reads ids of two kinds. " * two
                            + f"Name each column, as in {spelled(_ends_of(names))}")
+
+    # the other columns have weights or are not read
     [ends] = pairs
     role_of = {(ends, 0): U, (ends, 1): V, ("weight", 0): W, ("ignored", 0): PASSED}
     roles = [role_of.get(kind, PASSED if kind[0] != "graph" and (weights or k in textual)
                          else None) for k, kind in enumerate(kinds)]
 
+    # propose flags where names leave a doubt
     word_of = {U: ends[0], V: ends[1], W: "w"}
     words = [word_of[role] if role in word_of and role not in roles[:k] else "-"
              for k, role in enumerate(roles)]

@@ -46,6 +46,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
     Names of vertices may take `memory` bytes.
     """
     with source.open(digest) as file:
+        # the comments and the first line say what the columns are
         table = Table(file, source)
         comments, line = read_comments(table)
         where = f"{source}: line {table.line}"
@@ -55,6 +56,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         roles = named.roles + (PASSED,) * first.ended
         table.unread(*following if first.header else (line, *following))
 
+        # what both kinds of lists have in common
         bipartite = layout.bipartite or comments.bipartite
         notes = [*first.notes, *named.notes]
         options = {
@@ -62,6 +64,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             "undirected": comments.undirected, "listed_once": comments.listed_once,
             "compact": layout.compact,
             "sides": named.sides if bipartite else None}
+
+        # vertices that have names
         if not comments.konect and has_names(first, named.roles):
             layout.refuse_for_names(source)
             notes += _comment_notes(comments, first)
@@ -71,6 +75,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
                                 line if first.header else None)
             yield Stream(str(source), parts, named, base_known=True, names=names, **options)
             return
+
+        # vertices that have numbers: find the range that is allowed
         base = layout.base
         low = int(comments.konect is not None) if base is None else base
         num_nodes = layout.num_nodes
@@ -79,6 +85,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         high = SIDE - 1 if bipartite else INT64_MAX
         if num_nodes is not None:
             high = low + num_nodes - 1
+
+        # parse
         grammar = Grammar(roles, first.delimiter, low=low, high=high, hint=True)
         notes += [*comments.notes(base), *_gephi_notes(first, following),
                   *_padding_notes(first, named.roles)]
@@ -89,12 +97,15 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
 def _columns(first, comments, layout, where):
     """Return columns by --columns, a header, a header among the comments, or their places."""
+    # what the user says, or the file itself, goes first
     count = len(first.fields)
     if layout.columns is not None:
         names = first.fields if first.header else [""] * count
         return columns.from_flag(layout.columns, names, where)
     if first.names is not None:
         return columns.from_header(first.names, first.place, layout=layout)
+
+    # KONECT fixes the columns; others may name them in a comment
     if comments.konect and layout.weights is None:
         if not 2 <= count <= len(KONECT_ROLES):
             raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "
@@ -106,6 +117,8 @@ def _columns(first, comments, layout, where):
     if layout.weights is not None:
         raise UsageError(f"--weights {layout.weights}: {where} has no header that names columns: "
                          "--columns u,v,w says which has the weights")
+
+    # without names two or three columns are clear
     refuse_ragged(first, where)
     if count < 2:
         raise DataError(f"{where}: {count} field(s), expected two ids and maybe a weight")

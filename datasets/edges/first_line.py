@@ -47,6 +47,7 @@ def read_first_line(line, following, layout, where, beside=None):
 
 
 def _read_first_line(line, delimiter, fields, wordy, following, layout, where, beside):
+    # decide whether the line is a header
     header = layout.header
     if header is None and beside is not None and not columns.is_header(fields):
         header = False
@@ -54,6 +55,8 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
         header = _is_header(fields, _rows(following, delimiter, len(fields)), layout, where)
     if header is False and wordy:
         header = _is_above_integers(fields, _rows(following, delimiter, len(fields)))
+
+    # divide the line again where blanks or row numbers misled
     if not header and b"\t" in line and any(map(is_name, _fields(line, delimiter))):
         delimiter = b"\t"  # names may have blanks in them
         fields = _fields(line, delimiter)
@@ -62,11 +65,15 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
             and all(len(row) == len(fields) + 1 for row in rows):
         fields = ["", *fields]  # R numbers the rows
         rows = _rows(following, delimiter, len(fields))
+
+    # a header
     if header:
         weak = layout.header is None and not _has_numbers(rows, len(fields)) and any(
             len(field) == 1 or "#" in _shape(field) for field in fields)
         notes = ("the first line is read as a header: --no-header reads an edge",) if weak else ()
         return FirstLine(delimiter, fields, True, rows, fields, where, notes)
+
+    # an edge, and maybe a file beside this one names the columns
     rows = [fields, *rows]
     if beside is not None:
         names, path = beside

@@ -36,6 +36,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
     if digest is not None:
         with source.open(digest):
             pass  # all of its bytes go through the digest as it is closed
+
+    # columns and limits, before any row group is read
     with refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
     with file:
@@ -46,6 +48,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         for group in range(file.metadata.num_row_groups):
             size = file.metadata.row_group(group).total_byte_size
             need(size, memory, f"{source}: row group {group}")
+
+        # the range of ids that is allowed
         names = Names(source, memory, apart=layout.bipartite) if textual else None
         base = layout.base or 0
         high = SIDE - 1 if layout.bipartite else INT64_MAX

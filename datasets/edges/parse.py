@@ -66,6 +66,7 @@ def _integer(text, at):
 @jit()
 def _number(text, at, integral):
     """Parse a decimal number; return (status, value, end, whether the value is exact)."""
+    # digits and the point; digits beyond 17 make the value inexact
     sign, at = _sign(text, at)
     mantissa = np.int64(0)
     digits = 0
@@ -83,6 +84,7 @@ def _number(text, at, integral):
                 scale -= point
         at += 1
 
+    # exponent
     if digits and not integral and (text[at] == LOWER_E or text[at] == UPPER_E):
         positive, at = _sign(text, at + 1)
         digits = 0
@@ -93,6 +95,7 @@ def _number(text, at, integral):
             at += 1
         scale += positive * exponent
 
+    # scale; a double is exact if mantissa and power of ten are
     value = float(mantissa)
     if exact and mantissa:
         exact = mantissa <= 2**53 and -22 <= scale <= 22
@@ -114,6 +117,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
     rough = 0
     skipped = 0
     while at < text.size:
+        # comments and empty lines
         at = _skip(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):
             skipped += 1
@@ -124,7 +128,9 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             line += 1
             continue
 
+        # fields of an edge; a column without a role is passed
         for k in range(roles.size):
+            # find where the field begins
             role = roles[k]
             if k > 0:
                 at = _skip(text, at, delimiter)
@@ -138,6 +144,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
                 at = _pass(text, at, delimiter)
                 continue
 
+            # parse the number
             quoted = text[at] == QUOTE
             at += quoted
             start = at
@@ -150,6 +157,8 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             else:
                 status, value, at = _integer(text, at)
                 (u if role == U else v)[count] = value
+
+            # what follows must end the field
             if status == DONE and quoted:
                 status = DONE if text[at] == QUOTE else wrong
                 at += 1
@@ -161,6 +170,7 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             if status != DONE:
                 return status, start - quoted, k, line, count, rough, skipped
 
+        # nothing may follow the last field
         at = _skip(text, at, delimiter)
         if text[at] != NEWLINE:
             return EXTRA, at, roles.size, line, count, rough, skipped

@@ -122,6 +122,8 @@ class Stream:
         """Say which ids are vertices, and which lines below the first edge look like comments."""
         n, ids, distinct, *_ = numbering
         notes = []
+
+        # lines and names that may be meant otherwise
         if self.table is not None and self.table.marked:
             read = "skipped as comments" if self.names is None else "read as edges"
             notes.append(f"{self.table.marked} lines below the first edge begin with # or %: they "
@@ -132,6 +134,8 @@ class Stream:
         if self.sides:
             one, two = (f"{side}:ID" for side in self.sides)
             notes.append(f"two kinds of ids, {one} and {two}: edges are read in both directions")
+
+        # compare with the count of vertices that the header has
         if self.num_nodes is not None:
             return notes
         if self.counted is not None and self.counted != n:

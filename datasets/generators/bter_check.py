@@ -72,6 +72,7 @@ def sampled(indptr, indices, degree, wedges=WEDGES):
     Of each class so many wedges are drawn, keyed: a vertex, and two of its neighbours. The standard
     error of a share c is sqrt(c (1 - c) / wedges).
     """
+    # classes of degrees from 2 on, each WIDTH times as wide as it begins
     order = np.argsort(degree, kind="stable")
     ordered = degree[order]
     first = int(np.searchsorted(ordered, 2))
@@ -80,11 +81,15 @@ def sampled(indptr, indices, degree, wedges=WEDGES):
     while first < order.size:
         low = int(ordered[first])
         stop = int(np.searchsorted(ordered, max(low + 1, WIDTH * low)))
+
+        # draw centres, and two different neighbours of each
         draws = np.random.Generator(np.random.Philox(key=[low, 21]))
         centres = np.sort(order[draws.integers(first, stop, wedges)])
         one = draws.integers(0, degree[centres])
         other = draws.integers(0, degree[centres] - 1)
         other += other >= one
+
+        # a wedge is closed if its ends are neighbours; search the shorter row
         closed = 0
         for centre, a, b in zip(centres, one, other):
             start = int(indptr[centre])

@@ -52,9 +52,13 @@ def pairs_within(key, starts, pairs, least, first, last):
     u, v = np.empty((2, last - first), np.int64)
     size = 0
     at = first
+
+    # go from block to block, which have numbers of pairs of their own
     block = np.searchsorted(pairs, first, side="right") - 1
     while at < last:
         stop = min(last, pairs[block + 1])
+
+        # find the row and the column of the first pair in this block
         if least[block]:
             end = starts[block + 1]
             row = starts[block]
@@ -63,6 +67,8 @@ def pairs_within(key, starts, pairs, least, first, last):
                 skipped -= end - 1 - row
                 row += 1
             column = row + 1 + skipped
+
+            # draw all pairs of the block that are wanted
             for number in range(at, stop):
                 if mix(key + np.uint64(number) * GOLDEN) >> HALF < least[block]:
                     u[size] = row

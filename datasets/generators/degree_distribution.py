@@ -80,6 +80,8 @@ class Degrees:
         _check_factor("scale-edges", factor)
         if factor == 1:
             return self
+
+        # no vertex may exceed `most`: the others grow by more
         degree = np.flatnonzero(self.counts)
         count = self.counts[degree]
         most = max(self.num_nodes // 2, int(degree[-1]))
@@ -88,6 +90,8 @@ class Degrees:
             raise UsageError(f"generate: scale-edges {factor:g} asks for {wanted / 2:.0f} edges, "
                              f"more than {self.num_nodes} vertices of up to {most} have")
         middle = _capped(degree, count, wanted, most)
+
+        # spread each degree, and its clustering, over the degrees around it
         counts, vertices, clustered = np.zeros((3, most + 2))
         for value, number, share in zip(middle, count, self.clustering[degree]):
             spread = _spread(value, number, min(factor, 2 * (most - value)))
@@ -98,6 +102,8 @@ class Degrees:
         size = int(np.flatnonzero(counts)[-1]) + 1
         with np.errstate(invalid="ignore"):
             clustering = (clustered / vertices)[:size]
+
+        # tell how many vertices were capped
         notes = list(self.notes)
         held = int(count[factor * degree > most].sum())
         if held:
@@ -114,6 +120,7 @@ def read_degrees(path, memory):
     no numbers, out of range, a degree on two lines, or one that the vertices are too few for;
     BudgetError: degrees too large for tables of them in `memory` bytes.
     """
+    # read the lines, and refuse a degree that is there twice
     file = Source(path)
     entries = {}
     with file.open() as stream:
@@ -130,6 +137,8 @@ def read_degrees(path, memory):
                 raise DataError(f"{where}: degree {degree} is on line {entries[degree][0]} already")
             share = _share(words[2], where) if len(words) == 3 else np.nan
             entries[degree] = number, count, share
+
+    # a simple graph must be able to have these degrees
     total = sum(count for _, count, _ in entries.values())
     if not total:
         raise DataError(f"{file}: no vertices, expected lines of degree, count and maybe "
@@ -141,6 +150,8 @@ def read_degrees(path, memory):
         raise DataError(f"{file}: line {entries[top][0]}: degree is {top}, but the counts add up "
                         f"to {total} vertices")
     need(DEGREE_BYTES * top, memory, f"{file}: degrees up to {top}")
+
+    # arrays by degree
     counts = np.zeros(top + 1, np.int64)
     clustering = np.full(top + 1, np.nan)
     for degree, (_, count, share) in entries.items():

@@ -48,6 +48,7 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     arrays may then be Spools, which live as long. What is out of range, or does not fit into
     memory, is a UsageError.
     """
+    # refuse what is out of range or does not fit
     for name, value, high in (("features", features, 1 << 20), ("classes", classes, 1 << 16)):
         _check_range(name, value, 0, high)
     if not 0 <= separation <= MOST_SEPARATE:
@@ -61,6 +62,7 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     if not on_disk:
         _refuse_large(draws, features, room)
 
+    # labels, masks and features, in shuffled order
     order = draws.order()
     labels = X = masks = None
     if classes:
@@ -70,6 +72,8 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     if features:
         known = np.zeros(n, np.int64) if labels is None else labels
         X = _Features(known, max(classes, 1), features, separation, seed)
+
+    # edges, in memory or sorted on disk
     if on_disk:
         budget = memory_budget() if memory is None else memory
         stored = external.collect(drawing.stream(draws, order), scratch, budget)
@@ -77,6 +81,8 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     else:
         graph = _assemble(draws, order)
         X = X and X[:]
+
+    # describe the graph
     header = dataclasses.replace(
         graph.header, num_features=features, num_classes=classes,
         num_splits=int(masks is not None),
@@ -115,6 +121,7 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
     """
     from hpgcn.store import atomic_write
 
+    # draw the edges
     room = _room(memory)
     draws = _draws(kind, classes if kind == "sbm" else 0, seed, room, **options)
     _refuse_large(draws, 0, room)
@@ -123,6 +130,7 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
     made_of = f"scale {options.get('scale', SCALE)}, edge factor " \
               f"{options.get('edge_factor', EDGE_FACTOR)}, classes {classes}"
 
+    # write them in blocks of rows
     def write(file):
         file.write(f"# hpgcn {kind}: vertices {n}, edges {indices.size // 2}, "
                    f"{draws.name if kind == BTER else made_of}, seed {seed}\n".encode())

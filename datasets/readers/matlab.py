@@ -26,9 +26,12 @@ def read(source, memory):
     (1, n) and `group` (n, t) are read, and of `local_info` (n, 7), as Lim et al. (2021, arXiv
     2110.14446) take it, the column of gender is the label, and each value of another is a feature.
     """
+    # find the variables by their names
     found = variables(source, memory // 2)
     name = _choose({key: each.shape for key, each in found.items()}, source)
     places = [_named(found, names, but=name) for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
+
+    # read those that are used
     where = f"{source}: {name}"
     try:
         matrix = found[name].field("A", where) if name.lower() == "problem" else found[name]
@@ -37,6 +40,8 @@ def read(source, memory):
     except BrokenError as error:
         raise DataError(f"{where}: broken MATLAB data ({shown(error)})") from error
     features, labels, groups, facts = beside
+
+    # build the graph; the table of facts has both features and labels
     raw = _graph(name, matrix, features, labels, source, memory)
     if facts is not None:
         _take_facts(raw, facts, f"{source}: {places[3]}")
@@ -46,6 +51,8 @@ def read(source, memory):
         values = labels if labels is not None else groups
         if values is not None:
             _take_labels(raw, values, f"{source}: {key}", memory, one=labels is not None)
+
+    # name what was not read
     read_names = {name, *(places[3:] if facts is not None else places[:2])}
     if facts is None and labels is None:
         read_names.add(places[2])

@@ -19,6 +19,7 @@ def read(source, memory):
     """
     notes = []
     with source.open() as stream:
+        # the banner, or its absence, says how entries are read
         table = Table(stream, source)
         line = table.readline() or b""
         bare = _is_sizes(words(line))
@@ -26,6 +27,8 @@ def read(source, memory):
         n, nnz = _sizes(table, line if bare else b"%")
         header = table.line
         where = f"{source}: line {header}"
+
+        # refuse impossible sizes before memory is asked for
         if nnz > source.text_room - stream.tell():
             raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
@@ -33,12 +36,16 @@ def read(source, memory):
             integral = _fields(table)
             notes.append("no banner: entries read as those of a general matrix; --symmetrize takes "
                          "both directions")
+
+        # read the entries
         roles = (U, V) if integral is None else (U, V, W)
         size = 64 * n + 16 * len(roles) * nnz * (2 if sign else 1)
         need(size, memory, f"{where}: {n} rows and {nnz} entries")
         grammar = Grammar(roles, low=1, high=n, names=("row", "column", "value"),
                           integral=bool(integral), comments=False)
         rows, columns, values = table.columns(grammar, memory)
+
+    # their number must be that of the header
     if rows.size < nnz:
         raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, the "
                         f"header says {nnz}")
@@ -46,6 +53,7 @@ def read(source, memory):
         line = _line_of_entry(source, nnz + 1, header)
         raise DataError(f"{source}: line {line}: more entries than the header says")
 
+    # count from 0; a symmetric file lists one triangle
     rows -= 1
     columns -= 1
     if sign:

@@ -61,6 +61,8 @@ def _lists(table, n, m, skipped, weighted, hint):
     parts = []
     row = entries = 0
     step = 1 + weighted
+
+    # a line is a vertex: its own weights, then its neighbours
     for block in table.blocks():
         for line in block.split(b"\n")[:-1]:
             table.line += 1
@@ -70,6 +72,8 @@ def _lists(table, n, m, skipped, weighted, hint):
             where = f"{table.where}: line {table.line}"
             if row == n:
                 raise DataError(f"{where}: more lines than the {n} vertices of the header{hint}")
+
+            # whole numbers, as many as the header says
             words = text.split()
             for word in words:
                 if not word.isdigit() or len(word) > DIGITS:
@@ -79,6 +83,8 @@ def _lists(table, n, m, skipped, weighted, hint):
                 raise DataError(f"{where}: {len(words)} numbers, expected {skipped} of the vertex "
                                 f"and {'pairs' if weighted else 'its neighbours'}")
             numbers = np.array(words[skipped:], dtype=f"S{DIGITS}").astype(np.int64)
+
+            # neighbours in range, and not too many in all
             neighbours = numbers[::step]
             wrong = (neighbours < 1) | (neighbours > n) | (neighbours == row + 1)
             if wrong.any():
@@ -90,12 +96,16 @@ def _lists(table, n, m, skipped, weighted, hint):
                 raise DataError(f"{where}: more than twice the {m} edges of the header{hint}")
             parts.append((neighbours - 1, numbers[1::2] if weighted else None))
             row += 1
+
+    # the totals must be those of the header
     if row < n:
         raise DataError(f"{table.where}: ends after line {table.line} with {row} vertices, the "
                         f"header says {n}{hint}")
     if entries != 2 * m:
         raise DataError(f"{table.where}: {entries} neighbours, expected twice the {m} edges of the "
                         f"header{hint}")
+
+    # join the lines
     counts = [part[0].size for part in parts]
     none = [np.empty(0, np.int64)]
     columns = np.concatenate(none + [part[0] for part in parts])
@@ -105,6 +115,7 @@ def _lists(table, n, m, skipped, weighted, hint):
 
 def _check(rows, columns, values, n, m, where):
     """Refuse a neighbour that is listed twice, or an edge at one end alone, or with two weights."""
+    # no neighbour twice
     places = np.arange(1, rows.size + 1)
     matrix = sp.coo_array((places, (rows, columns)), shape=(n, n)).tocsr()
     if matrix.nnz < rows.size:
@@ -113,6 +124,8 @@ def _check(rows, columns, values, n, m, where):
         k = order[1:][same].min()
         raise DataError(f"{where}: vertex {rows[k] + 1} lists its neighbour {columns[k] + 1} twice")
     image = np.zeros(rows.size, np.int64)
+
+    # each edge at both ends
     found = matrix.T.tocsr()
     found.sort_indices()
     matrix.sort_indices()
@@ -124,6 +137,8 @@ def _check(rows, columns, values, n, m, where):
         raise DataError(f"{where}: vertex {u} lists {v} as a neighbour, but {v} does not list {u}")
     if values is None:
         return
+
+    # with the same weight at both ends
     image[matrix.data - 1] = found.data - 1  # the place of the same edge at its other end
     wrong = values != values[image]
     if wrong.any():

@@ -65,6 +65,7 @@ def _xml(source, memory):
 
 def _read(source, parse, kind, weights=None, *, labels=False):
     """Return the Raw of what NetworkX parses."""
+    # parse
     networkx = require("networkx", "io", f"reading {kind}")
     with refused(source, f"broken {kind}"), warnings.catch_warnings(action="ignore"):
         try:
@@ -73,6 +74,7 @@ def _read(source, parse, kind, weights=None, *, labels=False):
             raise DataError(f"{source}: broken {kind} (nested too deep)") from error
     from hpgcn.interop.networkx import edge_arrays
 
+    # labels are names if they are distinct, else ids are
     nodes = list(G)
     names = [str(node) for node in nodes]
     given = [G.nodes[node].get("label") for node in nodes]
@@ -80,6 +82,8 @@ def _read(source, parse, kind, weights=None, *, labels=False):
     typed = all(isinstance(label, str | int) for label in given)
     if labels and typed and len(set(known)) == len(known):
         names = known
+
+    # edges, and what is left out
     (u, v, w), notes = edge_arrays(G, weights, source, "--weights {}".format)
     check_finite(w, f"{source}: weight")
     if not G.is_directed():
@@ -104,6 +108,7 @@ def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
 
 def read_pajek(source, memory):
     """Read *Vertices, then *Arcs (u -> v: v aggregates u), *Edges (both directions)."""
+    # sections follow each other: vertices first
     lines = _text(source, memory).decode("utf-8").splitlines()
     labels, arcs, edges = {}, [], []
     longest = {"v": 0, "a": 0, "e": 0}  # words of a line
@@ -113,6 +118,8 @@ def read_pajek(source, memory):
         where = f"{source}: line {number}"
         if not text or text[0] == "%":
             continue
+
+        # a section begins
         if text[0] == "*":
             word, *rest = text.lower().split()
             section = {"*network": "", "*vertices": "v", "*arcs": "a", "*edges": "e"}.get(word)
@@ -126,6 +133,8 @@ def read_pajek(source, memory):
                 n = int(rest[0])
                 need(200 * n, memory, f"{where}: {n} vertices")
             continue
+
+        # split a line of the section
         if not section:
             raise DataError(f"{where}: {shown(text, 40)!r}, expected *Vertices")
         try:
@@ -133,12 +142,16 @@ def read_pajek(source, memory):
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
         longest[section] = max(longest[section], len(words))
+
+        # a vertex
         if section == "v":
             k = _vertex(words[0], n, where)
             if k in labels:
                 raise DataError(f"{where}: vertex {k + 1} is there twice")
             labels[k] = words[1] if len(words) > 1 else words[0]
             continue
+
+        # an arc or an edge
         if len(words) < 2:
             raise DataError(f"{where}: 1 field(s), expected two vertices and maybe a weight")
         weight = _weight(words[2], where) if len(words) > 2 else 1.0
@@ -146,8 +159,12 @@ def read_pajek(source, memory):
             (_vertex(words[0], n, where), _vertex(words[1], n, where), weight))
     if n is None:
         raise DataError(f"{source}: no *Vertices in {len(lines)} lines")
+
+    # an edge has both directions
     images = [(v, u, w) for u, v, w in edges if u != v]
     u, v, w = np.array(arcs + edges + images, np.float64).reshape(-1, 3).T
+
+    # say what is left out; labels name vertices if they are distinct
     notes = [f"{len(arcs)} arcs, and {len(edges)} edges read in both directions"]
     if longest["v"] > 2:
         notes.append("coordinates and shapes of vertices are not read")

@@ -27,6 +27,7 @@ def read(source, memory, weights=None):
     A directed link u -> v is A[v, u]; one without direction, or of a file that does not say, is
     read both ways. Parallel links are duplicates.
     """
+    # nodes, and links in either form
     found = parse_json(source, memory, dict, FORM)
     nodes = _nodes(found, source)
     notes = []
@@ -34,16 +35,21 @@ def read(source, memory, weights=None):
         links, both_listed = _adjacency(found["adjacency"], nodes, source), True
     else:
         links, both_listed = _links(found, source), False
+
+    # number the vertices in the order of their names
     names, number = _numbering(nodes, links, source, notes)
     vertices = Nodes(names or [str(k) for k in range(len(nodes))], source)
     place = np.empty(len(nodes), np.int64)
     place[vertices.order] = np.arange(len(nodes))
+
+    # ends and weights of the links
     u, v = (place[[number[link[end]] for link in links]] for end in range(2))
     w, said = weights_of(links, weights, source, "--weights {}".format)
     check_finite(w, f"{source}: weight")
     unread = [key for key in attribute_names((None, node) for node in nodes) if key not in NAMES]
     notes += said + [f"attributes of nodes are not read: {listed(unread)}"] * bool(unread)
 
+    # a link without direction is read both ways
     directed = found.get("directed", False)
     if not isinstance(directed, bool):
         raise DataError(f"{source}: directed is {shown(directed, 40)}, expected true or false")
@@ -119,6 +125,7 @@ def _adjacency(lists, nodes, where):
 
 def _numbering(nodes, links, where, notes):
     """Return names of the nodes, or None, and the place in `nodes` of each end of a link."""
+    # ids and names may call the nodes, if each is there once
     n = len(nodes)
     ends = {end for start, stop, _ in links for end in (start, stop)}
     names = {}  # ids of all nodes, by what they are called
@@ -131,11 +138,14 @@ def _numbering(nodes, links, where, notes):
                 raise DataError(f"{where}: node {shown(repr(again), 40)} is there twice")
             if len(set(values)) == n:
                 names[key] = values
+
+    # take the first that all links use
     for values in names.values():
         number = {value: k for k, value in enumerate(values)}
         if ends <= number.keys():
             return [str(value) for value in values], number
 
+    # else links use places; refuse an end that is none
     first = next(iter(names.values()), None)
     common = ends.intersection(first or ())
 
@@ -148,5 +158,7 @@ def _numbering(nodes, links, where, notes):
         called = next(iter(names), "place")
         raise DataError(f"{where}: a link ends at {shown(repr(wrong), 40)}, expected the {called} "
                         "of a node")
+
+    # places are the numbers
     notes.append("links name nodes by their places, from 0")
     return None if first is None else [str(value) for value in first], {k: k for k in range(n)}

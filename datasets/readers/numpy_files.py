@@ -27,6 +27,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     in native byte order and C order, and notes on what was cast or copied. DataError:
     not .npy; another dtype; a shape that does not match the size; more than `memory`.
     """
+    # validate the header before anything is allocated
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
         expected = {"fiub": "numbers", "SU": "text"}.get(kinds, "numbers or text")
@@ -38,6 +39,8 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     if nbytes != size - offset or min(shape, default=0) < 0:
         raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but "
                         f"{size - offset} are there")
+
+    # read
     need(nbytes, memory, where)
     with refused(where), warnings.catch_warnings(action="ignore"):  # see _read_header
         stream.seek(0)
@@ -45,6 +48,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
         if stream.read(1):  # also makes zipfile check the CRC
             raise DataError(f"{where}: more than the declared {nbytes} bytes of data")
 
+    # convert to native numbers in C order
     notes = []
     if fortran and len(shape) > 1:
         notes.append(f"{where}: copied from Fortran order")

@@ -20,11 +20,15 @@ def read(source, memory, weights=None):
     if source.packing:
         raise DataError(f"{source}: compressed, expected a plain .pt file: "
                         f"{source.packing.command} unpacks it")
+
+    # read without executing the pickle
     found = pt.read_data(source.path, memory, str(source))
     numbers = {key: value for key, value in found.items()
                if isinstance(value, (np.ndarray, sp.sparray, int))}
     others = {key: value for key, value in numbers.items()
               if key not in pyg.READ and np.ndim(value)}
+
+    # edges, as a list or as a sparse matrix
     notes = []
     if "edge_index" in numbers:
         rows, columns, values, n, notes = _edges(numbers, others, weights, source, memory)
@@ -41,6 +45,8 @@ def read(source, memory, weights=None):
         names = shown(", ".join(found)) or "nothing"
         raise DataError(f"{source}: holds {names}, expected edge_index (2, e), or adj_t, a sparse "
                         "tensor")
+
+    # masks, and what is left out
     masks = {key: numbers[f"{key}_mask"] for key in SPLIT if f"{key}_mask" in numbers}
     said = others if "edge_index" in numbers else ()
     if unread := [key for key in found if key not in pyg.READ and key not in said]:

@@ -20,6 +20,7 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
     and adds to `notes` what a user should know. DataError: no vertices; weights that
     are no finite numbers; strict, and a self loop or an edge that is there twice.
     """
+    # refuse or drop edges
     if reverse:
         raw.rows, raw.columns = raw.columns, raw.rows
     _drop_zeros(raw, unweighted, where, notes)
@@ -28,6 +29,7 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
     if strict:
         _refuse_irregular(raw, where)
 
+    # merge duplicates; SciPy sums them in an order of its own
     options = {"symmetrize": symmetrize or raw.symmetrize or raw.undirected, "name": where}
     edges = raw.rows, raw.columns, raw.values
     with np.errstate(over="ignore"):
@@ -36,6 +38,8 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
     if not again:
         *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **options)
         again = raw.values is not None and counts.duplicates
+
+    # weights that repeat are summed in the order of the input
     if again:  # SciPy sums weights in an order of its own
         loops = repeated_loops(*edges[:2])
         if duplicates == "sum-edges":
@@ -48,6 +52,8 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
         counts.duplicates = raw.rows.size - rows.size
         counts.repeated_loops = loops.size
         counts.ones = False
+
+    # let the edges go
     raw.rows = raw.columns = raw.values = None
     if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
         raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, "

@@ -134,16 +134,21 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     def refuse(count):
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
 
+    # ids become vertices later, unless their range is known
     ids = None
     if stream.num_nodes is None:
         ids = Ids(memory // VERTEX_BYTES, refuse)
     else:
         refuse(stream.num_nodes)
+
+    # size of a run: what fits into memory beside its own sorting
     mirror = symmetrize or stream.undirected
     counted = duplicates != "merge"
     weighted = counted or (stream.weighted and not unweighted)
     entry = 2 * (64 + 24 * weighted + 24 * strict)  # twice: the other half is for distinct ids
     size = max(8, min(RUN, room(memory) // entry))
+
+    # buffers of a run
     rows, columns = np.empty((2, size), np.uint64)
     weights = np.empty(size if weighted else 0)
     numbers = np.empty(size if strict else 0, np.int64)
@@ -152,18 +157,24 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     step = size // 2 if mirror else size
     at = 0
     rounded = 0
+
+    # fill runs; a full one is sorted and written
     for u, v, w in stream.edges():
         if ids is not None:
             ids.add(u)
             ids.add(v)
         if reverse:
             u, v = v, u
+
+        # weights: count those that float32 rounds, and drop zeros
         if w is not None:
             rounded += 0 if unweighted else count_rounded(w)
             w = np.where(stored_as_zero(w), 0, w)
         if counted and (w is None or unweighted):
             w = np.ones(u.size) if w is None else (w != 0).astype(np.float64)
         w = np.empty(0) if w is None else w
+
+        # append to the run, images beside their entries
         for start in range(0, u.size, step):
             part = slice(start, start + step)
             if at + u[part].size * (2 if mirror else 1) > size:
@@ -174,11 +185,14 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
     del rows, columns, weights, numbers
 
+    # now that all ids are known, number the vertices
     numbering = Numbering(stream.num_nodes)
     if ids is not None:
         numbering = ids.result(**stream.numbering_options)
     original_ids = numbering.original_ids
     restored = stream.restored(numbering)
+
+    # refuse loops by the ids of the input
     if strict and tally[sort_kernels.LOOPS]:
         u = tally[sort_kernels.LOOP_ID]
         if original_ids is not None:
@@ -186,6 +200,8 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         u = u if restored.original_ids is None else restored.original_ids[u]
         raise DataError(f"{stream.where}: {tally[sort_kernels.LOOPS]} self loops, the first at "
                         f"entry {tally[sort_kernels.LOOP_ENTRY]}: {u} -> {u} (--strict)")
+
+    # replace ids by numbers of vertices in the runs
     weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
     if original_ids is not None:
         runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.spool(), size,

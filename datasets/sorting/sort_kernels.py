@@ -22,16 +22,21 @@ def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
     Entries of weight 0 are left out; `weights` and `numbers` are written unless they are empty.
     """
     for k in range(u.size):
+        # zeros are dropped, others remembered if they are not 1
         if w.size:
             if w[k] == 0:
                 tally[ZEROS] += 1
                 continue
             tally[NOT_ONE] += w[k] != 1
+
+        # loops: note the first, which an error names
         if u[k] == v[k]:
             if tally[LOOPS] == 0:
                 tally[LOOP_ENTRY] = tally[KEPT]
                 tally[LOOP_ID] = u[k]
             tally[LOOPS] += 1
+
+        # write the entry, then its image
         for image in range(2 if mirror and u[k] != v[k] else 1):
             row, column = (v[k], u[k]) if image else (u[k], v[k])
             rows[at] = np.uint64(row)
@@ -101,16 +106,21 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
     again = np.int64(-1)
     start = 0
     while start < order.size:
+        # find the run of equal keys
         key = keys[order[start]]
         stop = start + 1
         while stop < order.size and keys[order[stop]] == key:
             stop += 1
+
+        # put it into the order of the input; note the first repetition
         if stop > start + 1:
             order[start:stop].sort()
             if numbers.size and not key & ONE:
                 number = numbers[order[start + 1]]
                 if again < 0 or number < again:
                     again = number
+
+        # sum the weights in this order
         merged[end] = key
         if weights.size:
             total = weights[order[start]]
@@ -140,6 +150,7 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
     end = 0
     k = 0
     while k < keys.size:
+        # an entry and its image follow each other: take the larger
         pair = keys[k] >> ONE
         row = np.int64(keys[k] >> bits)
         column = np.int64(pair & ((ONE << (bits - ONE)) - ONE))
@@ -154,6 +165,8 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
             k += 1
         elif mirror and first + row != column:
             value = max(forward, 0.0)
+
+        # count entries of the input, and note the first infinite sum
         if own:
             if not np.isfinite(forward) and tally[INFINITE] < 0:
                 tally[INFINITE] = tally[MERGED]
@@ -163,14 +176,20 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
             tally[LOST] += forward < 0 and value == 0
         if value == 0:
             continue
+
+        # store as float32; note the first overflow
         number = np.float32(value)
         if not np.isfinite(number) and tally[OVERFLOW] < 0:
             tally[OVERFLOW] = tally[STORED]
             refused[1] = value
+
+        # write the entry
         columns[end] = column
         if values.size:
             values[end] = number
         end += 1
+
+        # add it to degrees and fingerprint
         tally[STORED] += 1
         tally[VALUED] += number != 1
         counts[row] += 1

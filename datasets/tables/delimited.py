@@ -25,6 +25,7 @@ def read_delimited(source, memory, names=(), *, of_names=False):
     DataError: a row with another number of cells, text that is not UTF-8, more than `memory` bytes.
     """
     with source.open() as stream:
+        # the first lines say what separates cells
         reader = _Rows(Table(stream, source), memory, names)
         sample = list(islice(reader.lines(), SAMPLE))
         stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
@@ -38,6 +39,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         whole = of_names and 2 * sum(text.strip() in names for text in texts) > len(texts)
         separator = None if whole else _separator(texts)
         separator = separator if stated is None else stated[1]
+
+        # the first two rows say how many columns there are
         rows = reader.rows(chain(sample, reader.lines()), separator)
         first = next(rows, None)
         if first is None:
@@ -48,6 +51,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         if second is not None and len(second) == len(first) + 1:
             first = ["", *first]  # as R writes the names of rows
             widened = True
+
+        # read the cells in blocks
         table = DataTable(str(source), [TextColumn() for _ in first], 0, names_known=False,
                           first=first, lines=array("q"), first_line=first_line)
         rows = chain([] if second is None else [second], rows)
@@ -55,6 +60,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
             for column, cells in zip(table.columns, zip(*block)):
                 column.append(cells)
         table.num_rows = len(table.lines)
+
+        # leave out a column that only trailing separators make
         if widened and not any(table.columns[-1].texts()):  # a separator ends each row
             del table.columns[-1], table.first[0]
         if size:
@@ -62,6 +69,8 @@ def read_delimited(source, memory, names=(), *, of_names=False):
             if table.num_rows != size:
                 raise DataError(f"{source}: line 1: {size} rows, but there are {table.num_rows}")
             table.notes.append(f"{source}: line 1 is the number of rows and of columns of numbers")
+
+    # a comment above the rows may have the names of columns
     if reader.comments:
         _take_comment(table, reader.comments[-1])
         table.notes.append(f"{source}: {counted(len(reader.comments), 'line')} of comments above "

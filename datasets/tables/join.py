@@ -37,6 +37,8 @@ def join(raw, entries, paths, options, where):
     """
     if not any((paths.labels, paths.features, paths.split, paths.ids)):
         return
+
+    # the order of rows in files without ids
     vertices = VertexIds(raw, where, options.memory)
     options.count = raw.num_nodes
     sources, order = [], None
@@ -46,6 +48,8 @@ def join(raw, entries, paths, options, where):
         order = table_files.read_ids(source, column, vertices, options)
         options.count = order.num_rows
         sources.append(source)
+
+    # read the files; each marks the columns that it uses
     files = []
     if paths.split is not None:
         split, column_of_split = table_files.file_and_column(paths.split)
@@ -65,12 +69,17 @@ def join(raw, entries, paths, options, where):
     if paths.features is not None:  # last: columns of the labels and the split are no features
         sources.append(Source(paths.features))
         files.append(table_files.read_features(sources[-1], vertices, options))
+
+    # refuse an order that nothing uses
     if order is not None and all(rows.keys is not None for rows in files):
         raise UsageError(f"--ids {order.where}: no file of labels, features or splits is without "
                          "ids, so that an order of rows says nothing")
 
+    # vertices that only tables have
     _add_vertices(vertices, entries, [*files, *([order] if order else [])])
     _add_trailing(vertices, entries, files, order)
+
+    # hand the rows to the vertices
     places = _places(vertices, files, order)
     if _leave_out(vertices, entries, files, places):
         places = _places(vertices, files, order)
@@ -102,11 +111,15 @@ def _add_vertices(vertices, entries, files):
     for rows in files:
         if rows.keys is None:
             continue
+
+        # ids of this table that no edge has
         found = vertices.find(rows.keys)
         _refuse_shifted(rows, vertices)
         unknown = np.flatnonzero(found < 0)
         if not unknown.size:
             continue
+
+        # refuse ids that cannot be new vertices
         where = f"{rows.where}: {rows.place(unknown[0])}: id {shown(rows.keys[unknown[0]], 40)}"
         if not vertices.is_open:
             raise DataError(f"{where} is no vertex, expected {vertices.describe()} "
@@ -119,6 +132,8 @@ def _add_vertices(vertices, entries, files):
         if not vertices.named and min(keys) < vertices.raw.base:
             raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "
                             "(--base)")
+
+        # remember them, and tell how many there are
         more = {key: rows.where for key in keys if key not in new}
         new.update(more)
         if more:
@@ -190,6 +205,8 @@ def _leave_out(vertices, entries, files, places):
 def _take(raw, rows, places):
     """Give `raw` the values of a file, by vertex."""
     n = raw.num_nodes
+
+    # tell how the rows were joined
     missing = missing_vertices(places, n)
     count = int(np.count_nonzero(missing))
     if rows.order is not None:
@@ -200,6 +217,8 @@ def _take(raw, rows, places):
             if without := count + np.count_nonzero(blank):
                 note += f", {counted(without, 'vertex', 'vertices')} without a label"
         raw.notes.append(note)
+
+    # a split: unlabeled vertices are in none of its parts
     if rows.kind == "split":
         masks = by_vertex(rows, places, n, False)
         if raw.labels is not None and np.ndim(raw.labels) == 1:
@@ -212,6 +231,8 @@ def _take(raw, rows, places):
         raw.masks = check_masks(masks, n, None, rows.where)
         raw.split = "file"
         return
+
+    # refuse a vertex without a row, unless the file may leave some out
     if count and rows.kind == "features" and rows.is_partial:
         raw.notes.append(f"{rows.where}: {counted(count, 'vertex', 'vertices')} without features")
     elif count and (rows.kind == "features" or rows.values.ndim != 1):
@@ -220,6 +241,8 @@ def _take(raw, rows, places):
         hint = "; ids begin at 1: --base 1 leaves out vertex 0" if raw.first == 1 else ""
         raise DataError(f"{rows.where}: {count} vertices have no row of {rows.kind}, the first is "
                         f"id {shown(name, 40)}, expected one for each vertex{hint}")
+
+    # labels or features
     values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)
     if rows.kind == "labels":
         raw.class_names = rows.class_names

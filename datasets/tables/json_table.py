@@ -124,11 +124,14 @@ def feature_lists(found, where, memory):
     Lists of whole numbers are those of the features that a row has, ones in CSR; lists of one
     length with fractions in them are the features.
     """
+    # fractions make the lists rows of features
     pairs = found if isinstance(found, Pairs) else list(enumerate(found))
     ids = [row for row, _ in pairs] if isinstance(found, Pairs) else None
     if any(type(k) is float for _, numbers in pairs if isinstance(numbers, list) for k in numbers):
         values = _dense(pairs, where, memory)
         return ids, values, f"lists of {values.shape[1]} features"
+
+    # else the numbers of features, each once
     lists = []
     for row, numbers in pairs:
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
@@ -137,6 +140,8 @@ def feature_lists(found, where, memory):
                             f"features, 0..{MAX_WIDTH - 1}")
         lists.append(np.unique(np.array(numbers, np.int64)))
     need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
+
+    # ones in CSR
     indptr = np.concatenate([[0], np.cumsum([each.size for each in lists])]).astype(np.int64)
     indices = np.concatenate([*lists, np.empty(0, np.int64)])
     ones = np.ones(indices.size, np.float32)

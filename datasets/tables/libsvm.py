@@ -28,6 +28,8 @@ def read_libsvm(source, memory):
         for block in table.blocks():
             for line in block.split(b"\n")[:-1]:
                 table.line += 1
+
+                # a line is a label, then NUMBER:VALUE pairs
                 words = line.partition(b"#")[0].split()
                 if not words:
                     continue
@@ -43,11 +45,15 @@ def read_libsvm(source, memory):
                     values.append(finite(value, where))
                 counts.append(len(words) - 1)
             need(120 * (len(indices) + len(labels)), memory, source)
+
+    # CSR; numbers begin at 1 unless there is a 0
     indices = np.array(indices, np.int64)
     first = int(indices.min(initial=1) > 0)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     X = sp.csr_array((np.array(values), indices - first, indptr),
                      shape=(len(labels), int(indices.max(initial=first - 1)) + 1 - first))
+
+    # refuse a feature that a row has twice
     repeated = X.copy()
     repeated.sum_duplicates()
     if repeated.nnz < X.nnz:

@@ -60,21 +60,28 @@ def settle_header(table, vertices, header, count=None, asked=()):
 
 def _is_header(table, vertices):
     """Return whether the first row is a header; None if that is in doubt."""
+    # words of a split in the first row and below are data
     cells = [cell.strip() for cell in table.first]
     if any(is_split([cell]) and is_split(column.head())
            for cell, column in zip(cells, table.columns)):
         return False  # train above val
+
+    # numbers that count the columns, as pandas writes them
     numeric = [bool(NUMBER.fullmatch(cell)) for cell in cells]
     if cells == ["0"]:
         return None  # as pandas names the only column
     if _is_counter(cells):
         leading = not numeric[0] and (not cells[0] or is_known(cells[0]))
         return True if leading else None
+
+    # names of vertices are data
     named = vertices.named and any(
         cell in vertices.numbers and _are_vertices(column, vertices)
         for cell, column in zip(cells, table.columns))
     if named:
         return False
+
+    # else types and known words decide
     if any(not number and cell.lower() not in UNLABELED and _are_numbers(column.head())
            for cell, column, number in zip(cells, table.columns, numeric)):
         return True  # text above numbers
@@ -135,15 +142,20 @@ def find_ids(table, vertices, flag, taken=()):
     of vertices; else the only one whose values are such ids, beside one that counts the rows.
     Those that are `taken` have other roles. DataError: several are.
     """
+    # the flag, or a table of one column, leaves no choice
     columns = table.columns
     if flag is not None:
         return None if flag == NONE else table.column(flag, "--id-column")
     if len(columns) < 2:
         return None
+
+    # candidates: usual names, then all columns without another role
     names = [plain(column.name) for column in columns]
     usual = [k for k, name in enumerate(names) if re.fullmatch(ID, name) and k not in taken]
     others = [k for k in range(len(columns)) if k not in usual and k not in taken
               and not re.fullmatch(f"{TARGET}|{SPLIT}|{MASK}", names[k])]
+
+    # prefer values that are ids of vertices to numbers of rows
     fitting = [k for k in usual if vertices.fit(columns[k], table.num_rows)]
     if len(fitting) == 1 and _counts_rows(columns[fitting[0]]):
         fitting += [k for k in others if re.fullmatch(WEAK_ID, names[k])
@@ -157,9 +169,13 @@ def find_ids(table, vertices, flag, taken=()):
         elif counters:  # row numbers only if no other column may have the ids
             fitting += [k for k in (*usual, *others) if k not in counters
                         and vertices.fit(columns[k], table.num_rows, HALF)]
+
+    # without such values, a usual name will do
     if not fitting:
         fitting = usual or [k for k in others if re.fullmatch(WEAK_ID, names[k])
                             or (k == 0 and re.fullmatch(INDEX, names[0]))]
+
+    # one candidate must be left
     if len(fitting) == 2 == len(columns) and names == ["1", "2"]:
         return 0  # without names the ids come first
     if len(fitting) > 1:
@@ -167,6 +183,8 @@ def find_ids(table, vertices, flag, taken=()):
                         "which has the ids of vertices? --id-column NAME says so")
     if fitting:
         return fitting[0]
+
+    # none: refuse columns that look like ids of other vertices
     for k in others:
         if _looks_like_ids(columns[k], k, table) or vertices.fit(columns[k], table.num_rows, HALF):
             raise DataError(

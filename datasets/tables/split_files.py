@@ -103,15 +103,19 @@ def _from_ids(columns, source, vertices):
 
 def _from_arrays(source, vertices, options, counts):
     if source.magic[:2] != b"PK":
+        # an array of words
         array, notes = numpy_files.read_array(source, options.memory, "SU")
         if array.ndim != 1 or not roles.is_split(array.astype(np.str_).tolist()):
             raise DataError(f"{source}: expected one of the words train, val, test for each vertex")
         words = [roles.PARTS.get(word.lower()) for word in array.astype(np.str_).tolist()]
         masks = np.array([[word == part for part in SPLIT] for word in words])
         return VertexRows("split", str(source), masks, notes=notes)
+
+    # an archive: masks or ids, by the names of its arrays
     archive = numpy_files.Archive(source, options.memory)
     masks, columns = {}, {}
     for key in archive.keys:
+        # which part the array is of
         part = roles.PARTS.get(key.lower().removesuffix("s").removesuffix("_mask")
                                .removesuffix("_idx").removesuffix("_index"))
         if part is None:
@@ -120,6 +124,8 @@ def _from_arrays(source, vertices, options, counts):
         where = f"{source} {key}"
         if part in masks or part in columns:
             raise DataError(f"{where}: there are two arrays for {part}, expected one")
+
+        # a mask, or ids
         if "mask" in key.lower() or array.dtype.kind in "bf" or array.ndim > 1:
             num_rows = next((n for n in counts if n in array.shape), max(array.shape, default=0))
             masks[part] = as_mask(array, num_rows, where)
@@ -127,6 +133,8 @@ def _from_arrays(source, vertices, options, counts):
             ids = (TextColumn(key, array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
                    else NumberColumn(key, array))
             columns[part] = ids
+
+    # all must be of one kind
     if not masks and not columns:
         raise DataError(f"{source}: arrays {listed(archive.keys)}, expected train_mask, val_mask "
                         "and test_mask, or train_idx, val_idx and test_idx")
@@ -135,6 +143,8 @@ def _from_arrays(source, vertices, options, counts):
                         "expected one of these ways for all three")
     if columns:
         return _from_ids(columns, source, vertices)
+
+    # stack the masks; a part without one is empty
     count = max(mask.shape[1] if mask.ndim == 2 else 1 for mask in masks.values())
     full = {part: np.broadcast_to(mask.reshape(num_rows, -1), (num_rows, count))
             for part, mask in masks.items()}

@@ -72,6 +72,8 @@ def file_and_column(text):
 def read_labels(source, vertices, options):
     """Return the VertexRows of labels: classes (rows,), -1 unlabeled, or 0/1 (rows, t)."""
     rows = partial(VertexRows, "labels", str(source))
+
+    # files that have labels and nothing else
     if is_array(source):
         array, notes = numpy_files.read_array(source, options.memory, "fiubSU")
         if array.dtype.kind in "SU" and array.shape[1:] in ((), (1,)) and array.ndim:
@@ -81,14 +83,20 @@ def read_labels(source, vertices, options):
     if is_libsvm(source.head()):
         texts, _, notes = read_libsvm(source, options.memory)
         return _classes(rows, texts, str(source), notes=notes)
+
+    # lists of labels, or a table
     table, lists = read_table(source, vertices, options)
     if table is None:
         return _multi_label(rows, lists, vertices, options)
+
+    # columns of labels and of ids
     taken = options.used_in(table)
     labels = roles.named_labels(table, options.label_column)
     ids = roles.find_ids(table, vertices, options.id_column, taken + labels)
     if len(labels) > 1:
         return with_ids(_of_columns(rows, table, labels, options), table, ids, vertices)
+
+    # one column of classes
     k = roles.find_label(table, ids, options.label_column, taken)
     column = table.columns[k]
     options.use(source.path, column.name)
@@ -163,12 +171,16 @@ def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
 def read_features(source, vertices, options):
     """Return the VertexRows of a file of features, (rows, f) dense or sparse."""
     rows = partial(VertexRows, "features", str(source))
+
+    # files that have features and nothing else
     if is_array(source):
         values, notes = numpy_files.read_matrix(source, options.memory)
         return rows(values, notes=notes)
     if is_libsvm(source.head()):
         _, values, notes = read_libsvm(source, options.memory)
         return rows(values, notes=notes)
+
+    # lists of features, or a table
     table, lists = read_table(source, vertices, options)
     if table is None:
         ids, values, read_as = feature_lists(lists, str(source), options.memory)
@@ -177,11 +189,15 @@ def read_features(source, vertices, options):
             rows.keys = keys_of(TextColumn("id", ids), vertices, str(source), rows.place)
             rows.order = "the ids in it"
         return rows
+
+    # columns of features and of ids
     taken = used = options.used_in(table)
     if options.feature_columns is not None:
         taken = used + roles.find_features(table, None, options.feature_columns)[0]
     ids = roles.find_ids(table, vertices, options.id_column, taken)
     chosen, left_out = roles.find_features(table, ids, options.feature_columns, used)
+
+    # tell which columns are features
     notes = [*table.notes]
     if len(table.columns) > 1:
         notes.append(f"{source}: {counted(len(chosen), 'column')} of features: "

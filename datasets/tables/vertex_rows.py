@@ -89,12 +89,16 @@ def take_positional(rows, vertices, order):
     """
     n = vertices.num_nodes
     raw = vertices.raw
+
+    # --ids gives each row its vertex
     if order is not None:
         if rows.num_rows != order.num_rows:
             raise DataError(f"{rows.where}: {rows.size}, expected {order.num_rows} rows, one for "
                             f"each id in {order.where}")
         rows.order = f"the ids in {order.where}"
         return vertices.find(order.keys)
+
+    # rows for all ids of a range, of which only some are vertices
     ids = raw.original_ids
     hint = ""
     if vertices.last is not None:
@@ -106,11 +110,15 @@ def take_positional(rows, vertices, order):
             places[ids - raw.base] = np.arange(n)
             return places
         hint = f" (or give {stop} rows, one for each id {raw.base}..{vertices.last})"
+
+    # refuse rows if vertices have no natural order
     if not vertices.rows_are_known:
         kind = "names" if vertices.named else f"numbers with gaps, {vertices.describe()}"
         raise DataError(f"{rows.where}: {rows.kind} have {rows.num_rows} rows without ids, and the "
                         f"{n} vertices have ids that are {kind}: --ids FILE says which id each row "
                         f"is of, a line each{hint}")
+
+    # one row for each vertex
     if rows.num_rows != n:
         if raw.first == 1 and rows.num_rows == n - 1:
             hint = "; ids begin at 1: --base 1 leaves out vertex 0"

@@ -74,6 +74,7 @@ def partition(args):
     from hpgcn import store
     from hpgcn.graphs.validation import layer_widths
 
+    # refuse an output that cannot be written before the work begins
     out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
     vectors = (".npy", ".txt", f".part.{args.k}")
     vector = out.endswith(vectors)
@@ -83,6 +84,8 @@ def partition(args):
         store.refuse_existing(out, args.overwrite)
     elif args.out or args.parts:
         raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
+
+    # settings of the partition
     source = store.load(args.graph)
     source.header.check_split(args.split_index, source.path)
     graph = source.read()
@@ -92,6 +95,8 @@ def partition(args):
     make = functools.partial(parts.make_partition, chosen, args.k, epsilon=args.epsilon,
                              seed=args.seed, w0=w0, refine=not args.no_refine,
                              balance_train=args.balance_train, nested=args.nested, **ordered)
+
+    # compare methods, or make one partition
     if args.compare:
         names = parts.METHODS if args.compare == "all" else args.compare.split(",")
         made = {name: make(method=name, engine=args.engine if name == args.method else None)
@@ -104,6 +109,8 @@ def partition(args):
         made = parts.given_partition(chosen, owners, args.k, **ordered)
     else:
         made = make(method=args.method, engine=args.engine)
+
+    # write and print
     source.refuse_replaced()
     if vector:
         parts.write_parts(out, made.part, overwrite=args.overwrite)
@@ -142,6 +149,7 @@ def inspect(args):
 
 def train(args):
     """Train; under mpiexec -n P, or with --ranks P in one process, on P ranks."""
+    # settings: those of the run that goes on, then the file, then flags
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
                 "graph": os.path.abspath(args.graph)}
@@ -150,6 +158,8 @@ def train(args):
         run = settings.get("out") or ""
         run = grid.directory(run, *grid.first) if run else run
         settings = {**settings_of_run(run, settings), **settings}
+
+    # libraries read the number of threads when they are imported
     config = Config(**settings)
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
@@ -157,8 +167,11 @@ def train(args):
     from hpgcn.model import find_model
     from hpgcn.strategies import find_strategy
 
+    # refuse unknown names before MPI starts
     find_strategy(config)
     find_model(config)
+
+    # train on the ranks of a launcher, or of this process
     ranks = comm.world(config.comm_timeout)
     threads = config.threads or machine.default_threads()  # MPI knows the ranks of this node
     if args.ranks == 1:
@@ -178,6 +191,7 @@ def train_on(comm, args, config, grid, threads):
     from hpgcn.training.loop import trainer
     from hpgcn.training.runs import run, run_directory
 
+    # validate on all ranks together
     ranks = as_comm(comm, config.comm_timeout)
     ranks.assert_same(launch_signature(args, config), "command line")
     with ranks.collective_errors():
@@ -190,6 +204,8 @@ def train_on(comm, args, config, grid, threads):
         source = store.load(args.graph, verify=not args.no_verify)
         grid = grid.of(source.header)
         trainer.check(source.header, grid.last_split(config), source.path)
+
+    # a dry run trains nothing
     if args.dry_run:
         from hpgcn.planning.answers import dry_run
         from hpgcn.training.setup.placement import assign_rows, same_everywhere
@@ -199,6 +215,8 @@ def train_on(comm, args, config, grid, threads):
         if ranks.rank == 0:
             print_text(json.dumps(report) if args.json else dry_run.table(report))
         return
+
+    # choose the run directories
     if not config.out:
         name = source.header.name + launcher.task_suffix()
         config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
@@ -208,6 +226,8 @@ def train_on(comm, args, config, grid, threads):
         if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
             for each in configs:
                 run_directory.refuse_existing_run(each.out, args.overwrite)
+
+    # train, then print on rank 0
     summaries = []
     for each in configs:
         summaries.append(run.train(
@@ -218,6 +238,8 @@ def train_on(comm, args, config, grid, threads):
                    grid.words(configs, summaries))
     elif ranks.rank == 0:
         print_text(json.dumps(summaries[0]) if args.json else table(summaries[0], config.batch))
+
+    # end together
     faults.begin(ranks.rank, 0)
     faults.point("end")
     ranks.barrier()  # MPI_Finalize has no deadline
@@ -240,6 +262,7 @@ def table(summary, batch=Config.batch):
 
 def predict(args):
     """Logits, labels and embeddings of all vertices, in their original order."""
+    # libraries read the number of threads when they are imported
     config = Config(threads=args.threads)
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
@@ -247,6 +270,7 @@ def predict(args):
     from hpgcn.training.runs import inference, run_directory
     from hpgcn.training.setup.warmup import compiling, set_threads
 
+    # validate on all ranks together
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through
     out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
@@ -273,6 +297,8 @@ def predict(args):
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
         source = store.load(path)
+
+    # predict, then write on rank 0
     with compiling(not args.quiet, ranks.rank), progress_log(not args.quiet and ranks.rank == 0):
         found = apply(source, run, ranks, device=args.device)
     with ranks.collective_errors():

@@ -9,12 +9,16 @@ VERTEX_ORDERS = ("degree", "rcm", "breadth", "communities")
 
 def convert(command):
     add = command.add_argument
+
+    # input and output
     add("source", help="a file, a folder with the files of one set, or the word digits or karate")
     add("out", help="graph to write (.h5)")
     add("--format", default="auto", help="of the source (default: auto, by its name)",
         choices=["auto", "planetoid", "ogb", "graphsaint", "reddit", "geomgcn", "linqs",
                  "dglcsv", "npz", "mtx", "snap", "csv", "parquet", "pt", "mat", "metis",
                  "graphml", "gexf", "gml", "pajek", "adjlist", "json"])
+
+    # edges
     add("--columns", metavar="NAMES",
         help="what each column of an edge list is, whatever its header says: source,target (row "
              "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
@@ -35,6 +39,8 @@ def convert(command):
     add("--bipartite", action="store_true",
         help="the ids of the two columns are of two kinds, such as users and items: number those "
              "of the second after those of the first, and read edges in both directions")
+
+    # features, labels and their ids
     add("--features", metavar="FILE",
         help="a table (text, Parquet, JSON) with a column of ids, joined by these; .npy, .npz, "
              ".json (lists of numbers), LibSVM; or the word identity (a column for each vertex) or "
@@ -52,6 +58,8 @@ def convert(command):
     add("--feature-columns", metavar="NAME,...", type=lambda text: tuple(text.split(",")),
         help="columns of features in the table of --features, such as age,'f*' (default: all but "
              "ids, labels and split)")
+
+    # what is done to the edges
     add("--duplicates", choices=["merge", "sum", "sum-edges"],
         help="an edge that is listed several times: merge (weights are summed, but if all are 1 it "
              "is one edge), sum (each counts, as in PyG), sum-edges (of the loops of a vertex the "
@@ -60,6 +68,8 @@ def convert(command):
     add("--unweighted", action="store_true", help="set all edge weights to 1")
     add("--reverse", action="store_true", help="row and column of every entry change places")
     add("--strict", action="store_true", help="refuse duplicates, self loops and false symmetry")
+
+    # what is done to features and labels
     add("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
         help="scale each feature row to sum 1 (default: for planetoid only)")
     add("--split", metavar="SPLIT",
@@ -81,6 +91,8 @@ def convert(command):
 
 def generate(command):
     add = command.add_argument
+
+    # what is generated, and its size
     add("kind", choices=["rmat", "sbm", "grid", "bter"],
         help="rmat: few vertices have most edges; sbm: classes are communities; grid: two "
              "dimensions; bter: degrees and clustering by degree as asked for")
@@ -88,6 +100,8 @@ def generate(command):
     add("--scale", type=int, metavar="N", help="2^SCALE vertices, 16 unless given; not of bter")
     add("--edge-factor", type=int, metavar="N",
         help="undirected edges per vertex, 16 unless given; not of bter")
+
+    # degrees of bter
     add("--degrees", metavar="FILE", help="of bter: lines `degree count [clustering]`")
     add("--like", metavar="GRAPH",
         help="of bter: take degrees and clustering from a graph (.h5), its edges in both "
@@ -97,12 +111,16 @@ def generate(command):
              "many edges")
     add("--scale-vertices", type=float, metavar="X",
         help="of bter: X times as many vertices of each degree")
+
+    # features, labels and order
     integers(command, ("features", 64, "width"), ("classes", 8, "labels"),
              ("seed", 0, "keys all draws"))
     add("--separation", type=float, default=2.0, metavar="X",
         help="distance of the mean features of a class from 0, beside noise of 1 in each feature "
              "(default: 2.0)")
     vertex_order(command)
+
+    # memory and output
     add("--memory", type=size, metavar="BYTES",
         help="what it may hold; edges that do not fit are sorted on disk (default: 80%% of what is "
              "free)")
@@ -118,11 +136,15 @@ def vertex_order(command):
 
 def partition(command):
     add = command.add_argument
+
+    # input and output
     add("graph", help="graph (.h5)")
     add("-k", type=int, required=True, metavar="K", help="number of parts")
     add("-o", "--out", metavar="FILE",
         help="default: GRAPH.pK.h5; a name that ends in .npy, .txt or .part.K takes the part of "
              "each vertex alone")
+
+    # method
     add("--method", default="hypergraph", metavar="METHOD",
         help="of rows: hypergraph, graph, stochastic, random, block; of nonzeros, for strategy "
              "vertex-cut: cover, medium-grain, fine-grain, vertex-cut, expansion (default: "
@@ -132,6 +154,8 @@ def partition(command):
              "expansion take none")
     add("--epsilon", type=float, metavar="SHARE",
         help="imbalance allowed (default: 0.01, of nonzeros 0.05)")
+
+    # balance
     weight = command.add_mutually_exclusive_group()
     weight.add_argument("--w0", type=int, default=0, metavar="N",
                         help="weight of a row besides its nonzeros (default: 0)")
@@ -143,10 +167,14 @@ def partition(command):
         help="give parts equally many vertices to train on, too, within 10%%")
     integers(command, ("split-index", 0, "split whose vertices to train on are balanced and "
                        "counted; the file has all"))
+
+    # order of the parts and of their vertices
     add("--nested", action="store_true",
         help="number the parts so that 2p and 2p + 1 are part p of half as many, and so on")
     add("--no-refine", action="store_true", help="leave the parts as they were first found")
     add("--no-rcm", action="store_true", help="keep the vertex order inside each part")
+
+    # what is done in place of a new partition
     add("--parts", metavar="FILE", help="take the part of each vertex from FILE (.npy, or text)")
     add("--compare", metavar="METHOD,...",
         help="run several methods, or all, show them side by side and write nothing")

@@ -65,6 +65,7 @@ def _verified(folder, names):
 
 
 def _run(folder, names):
+    # read all before the first line is printed
     run, = read_runs([folder])
     config = None
     if "config.toml" in names:
@@ -74,10 +75,13 @@ def _run(folder, names):
             raise DataError(str(error)) from error
     checkpoints = _checkpoints(folder)
 
+    # what the run was and how it ended
     yield "folder", folder
     yield "kind", f"run directory, {'' if run.summary else 'not '}finished"
     yield "epochs", _epochs(run, config)
     yield from _figures(run)
+
+    # settings and circumstances
     if config:
         yield from describe_runs.settings(config)
     else:
@@ -87,6 +91,8 @@ def _run(folder, names):
     yield from describe_runs.classes(run.class_names or ())
     yield "when", _when(folder, run.summary)
     yield from checkpoints or [("checkpoint", "none")]
+
+    # what can be done next
     yield "files", ", ".join(name for name in FILES if name in names)
     for note in run.notes:
         yield "note", note

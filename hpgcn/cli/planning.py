@@ -17,11 +17,14 @@ def answer(args, settings):
     from hpgcn.report import sweep_plot as panels
     from hpgcn.report.recorded_runs import read_run
 
+    # refuse a picture that cannot be drawn
     if args.plot:
         comparison.check_picture(args.plot)
         if args.batch not in (None, Config.batch):
             raise UsageError("--plot draws seconds, which are not forecast for --batch "
                              f"{args.batch}")
+
+    # settings: those of a measured run, then flags
     graph, run = args.graph, None
     if args.from_run is not None:
         run = read_run(args.from_run)
@@ -32,8 +35,12 @@ def answer(args, settings):
         raise UsageError("plan: give GRAPH.h5, or --from RUN")
     asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                           args.goal, **settings)
+
+    # scale the rates of the machine to the measured run
     if run is not None:
         asked = calibration.calibrate(run, asked)
+
+    # forecast one model, or several
     if args.sweep is None:
         found = report.forecast(graph, asked, progress=not args.quiet)
         draw, table = comparison.draw, report.table

@@ -144,11 +144,15 @@ class Collectives:
                 if self.test(requests, pending):
                     polls = 0
                     continue
+
+                # poll, then yield, then sleep
                 polls += 1
                 if polls < 200:
                     os.sched_yield()
                     continue
                 time.sleep(5e-5)
+
+                # name the ranks that are late
                 if time.monotonic() > deadline:
                     missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
                     text = f"; no word from {format_ranks(missing)}" if missing else ""
@@ -239,22 +243,26 @@ class Collectives:
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
         """Make calls in order; those with GPU memory wait for it in line (hpgcn.comm.staging)."""
+        # earlier calls with GPU memory go first: MPI counts the order
         if self.stager is not None:
             self.stager.flush(self)
         if not calls:
             return Pending(self, (), describe, finish, name)
 
+        # reductions in host memory go through the queue
         on_gpu = self._on_gpu(calls[0].piece)
         starts = [partial(call.start, call.piece) for call in calls]
         if operation == "reduce" and not on_gpu:
             requests = self.queue.extend(starts, self.MPI.REQUEST_NULL)
             return Pending(self, requests, describe, finish, name)
 
+        # other calls in host memory start at once
         if operation != "message":
             self.queue.flush()
         if not on_gpu:
             return Pending(self, [start() for start in starts], describe, finish, name)
 
+        # calls with GPU memory start when it is ready
         messages = self.stager.begin(self, calls, operation)
 
         def finish_messages():

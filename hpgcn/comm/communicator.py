@@ -292,8 +292,11 @@ def world(timeout=600.0, error=None):
     none, started several tasks that MPI does not connect: each would write the same files. A
     process that is told to work alone does.
     """
+    # without a launcher there is one rank
     if alone() or (not launched() and "mpi4py.MPI" not in sys.modules):
         return SerialComm(timeout)
+
+    # start MPI, which may hang, and refuse an MPI that does not connect
     faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # of MPI_Init
     try:
         tasks = describe_farm()
@@ -309,6 +312,8 @@ def world(timeout=600.0, error=None):
         raise
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+    # raise the error of any rank on all of them
     ranks = as_comm(MPI.COMM_WORLD, timeout)
     with ranks.collective_errors():
         if error is not None:

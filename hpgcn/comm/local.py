@@ -91,6 +91,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
         raise UsageError(f"{setting('ranks', ranks)}: expected a number from 1 to {MOST_RANKS}")
     if not callable(function):
         raise UsageError(f"function is of type {type(function).__name__}, expected one to call")
+
+    # one communicator for each rank, all over the same post
     turns = Turns(ranks)
     post = local_mpi.Post()
     communicators = [local_mpi.Intracomm(post, turns, range(ranks), rank) for rank in range(ranks)]

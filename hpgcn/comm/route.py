@@ -47,11 +47,15 @@ def choose(comm, device, aware=None):
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
+
+    # ask MPI, then probe once on each node
     with comm.collective_errors():
         claimed, reason = query_gpu_support(comm.MPI, aware)
     failure = ""
     if claimed and comm.local_rank == 0:
         failure = probe(device.number)
+
+    # one failure, or one no, holds for all ranks
     claims, failures = zip(*comm.allgather(((claimed, reason), failure)))
     failed = [(rank, text) for rank, text in enumerate(failures) if text]
     if failed:
@@ -63,6 +67,8 @@ def choose(comm, device, aware=None):
     for claimed, reason in claims:
         if not claimed:
             return Route(frozenset(), reason)
+
+    # all ranks can
     direct = {"message", "bcast"}
     if "Open MPI" in comm.MPI.Get_library_version():
         direct.remove("bcast")  # its own nonblocking collectives know host memory alone

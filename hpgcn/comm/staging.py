@@ -120,10 +120,12 @@ class GpuStager:
         """Make calls, with GPU arrays, of an operation; return their Messages."""
         messages = Messages(self, [comm.MPI.REQUEST_NULL] * len(calls), held=calls)
         if operation in self.direct:
+            # MPI takes GPU memory as it is
             for number, call in enumerate(calls):
                 start = partial(messages.make, number, call.start, call.piece)
                 messages.copies.append(StagedCopy(start, 0, 0, 0, call.way))
         else:
+            # pinned memory: each piece has a place in one block
             offsets = {}
             total = 0
             for call in calls:  # one and the same piece may go to several ranks
@@ -131,6 +133,8 @@ class GpuStager:
                 if key not in offsets:
                     offsets[key] = total
                     total += call.piece.nbytes
+
+            # MPI gets views of that block
             messages.blocks = [self.acquire(total)]
             memory = messages.blocks[0].memory
             for number, call in enumerate(calls):

@@ -50,11 +50,15 @@ class Turns:
         if ready():
             return
         self._waits[rank] = ready, describe
+
+        # if no rank can go on, this one reports the deadlock
         following = self._next(rank)
         if following is None:
             error = DeadlockError(self._describe_waits())
             self._failure = rank, error
             raise error
+
+        # let the next rank run, until this one can go on
         self._turn[following].release()
         self._acquire(rank)
         del self._waits[rank]
@@ -71,6 +75,7 @@ class Turns:
         """
         results = [None] * self.size
 
+        # a rank begins when it gets the turn, and passes it on at its end
         def call(rank):
             self._acquire(rank)
             try:
@@ -85,6 +90,7 @@ class Turns:
                 self._waits.pop(rank, None)
                 self._pass_on(rank)
 
+        # rank 0 runs on this thread
         threads = [threading.Thread(target=copy_context().run, args=(call, rank),
                                     name=f"rank {rank}", daemon=True)
                    for rank in range(1, self.size)]
@@ -94,6 +100,8 @@ class Turns:
         call(0)
         for thread in threads:
             self._join(thread)
+
+        # raise the first failure
         if self._failure is not None:
             raise self._named_failure()
         return results

@@ -90,6 +90,7 @@ def files(folder):
     text = f"{folder}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"
     try:
         with temporary_folder(folder) as scratch:
+            # write, rename, and make the folder durable
             path = scratch / "a"
             with open(path, "wb") as file:
                 file.write(b"hpgcn")
@@ -101,6 +102,8 @@ def files(folder):
                 os.fsync(directory)
             finally:
                 os.close(directory)
+
+            # locks guard run directories where they work
             locks = "too"
             try:
                 with open(path, "rb") as file:

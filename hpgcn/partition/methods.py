@@ -111,6 +111,7 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     InternalError
         The engine crashed, or ran out of time or memory.
     """
+    # validate the arguments
     cores = usable_cores()
     engine = _choose(method, engine)
     if epsilon is None:
@@ -127,11 +128,13 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
                         f"expected 1..{n}")
 
+    # refuse what this graph or k does not allow
     if balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so no vertices to train on to balance")
     if nested and k % 2:
         raise UsageError(f"k = {k}: nested parts merge two by two, expected an even number")
 
+    # partition
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64) + request.w0
     groups = 1
@@ -140,10 +143,14 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         parts = Parts(part, engine, request.epsilon)
     else:
         parts = METHODS[method](rows, weights, request)
+
+    # balance training vertices, then number the parts
     if balance_train:
         parts = _balanced(rows, weights, parts, request, train_mask(graph))
     if nested:
         parts = _nested(rows, parts, k, groups)
+
+    # order the vertices within the parts
     partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
                          nested=bool(nested))
     _warn_of_rows(partition, graph, request.refine)

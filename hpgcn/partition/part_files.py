@@ -44,6 +44,8 @@ def read_parts(path, n, k=None):
     path = Path(path)
     if k is not None and not 1 <= k <= n:
         raise DataError(f"{path}: {k} parts asked of {n} vertices, expected 1..{n}")
+
+    # read
     limit = n if k is None else k
     is_text = path.suffix != ".npy"
     with reading(path) as file:
@@ -51,6 +53,7 @@ def read_parts(path, n, k=None):
         part = _read_text(path, file) if is_text else _read_array(path, file)
         refuse_replaced(path, opened)
 
+        # validate; a text is named by its lines
         if part.shape != (n,):
             size = f"{part.size} lines" if is_text else f"shape {part.shape}"
             raise DataError(f"{path}: {size}, expected {n} parts, one per vertex")

@@ -71,6 +71,8 @@ def statistics(graph, part, k, edge_part=None):
         graph = Graph.from_scipy(graph)
     rows = pattern(graph)
     part = check_parts(part, k, n=graph.header.num_nodes)
+
+    # holders of nonzeros, if they are not the owners of their rows
     holder = None
     if edge_part is not None:
         edge_part = check_parts(edge_part, k, n=graph.indices.size, where="edge_part", what="entry")
@@ -140,6 +142,7 @@ def format_statistics(columns):
         One line per quantity. Where random partitions were counted (`over_random`), a column
         beside tells the ratio to their mean. No line feed at the end.
     """
+    # a column for each partition, and its ratio to random ones
     cells = [["", *(label for label, _ in LABELS.values())]]
     for name, partition in columns.items():
         numbers = partition.statistics
@@ -150,6 +153,7 @@ def format_statistics(columns):
             cells.append([f"{name} / random", *(f"{ratios[key]:.3f}" if key in ratios else ""
                                         for key in LABELS)])
 
+    # leave out quantities that no partition has
     heading, *lines = zip(*cells)
     known = [line for line in lines if any(cell.strip("-") for cell in line[1:])]
     return table([heading, *known], keys=1)

@@ -41,12 +41,16 @@ def draw(report):
     several = len({row["ranks"] for row in rows}) > 1
     drawing = figures.figure(11, 4.6 if several else 1.6 + 0.34 * len(rows))
     axes = drawing.subplots(1, 2)
+
+    # seconds on the left, bytes on the right
     scale, unit = figures.unit_of(max(row["seconds"]["epoch"] for row in rows))
     add = _lines if several else _bars
     add(axes[0], rows, lambda row: row["seconds"]["epoch"] * scale,
         f"{unit} per training step, predicted", choice)
     add(axes[1], rows, lambda row: row["bytes"]["max"] / 1e6,
         "MB sent by the busiest rank", choice)
+
+    # legend and title
     if several:
         handles, labels = axes[0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside right center")

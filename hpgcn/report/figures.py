@@ -79,6 +79,8 @@ def curves(runs):
     runs = [run for run in runs if run.epochs]
     if not runs:
         return None
+
+    # lines
     rows = -(-min(len(runs), MOST_CURVES) // 3)
     drawing = figure(11, 4.4 + 0.22 * rows)
     loss, accuracy = drawing.subplots(1, 2)
@@ -90,6 +92,7 @@ def curves(runs):
         _curve(accuracy, run, "val_acc", 1.6, 100, style)
         _curve(accuracy, run, "test_acc", 0.8, 100, style)
 
+    # axes
     loss.set(title="Loss: training (thick), validation (thin)", xlabel="epoch", ylabel="loss")
     accuracy.set(title="Accuracy: validation (thick), test (thin)", xlabel="epoch",
                  ylabel="accuracy, %")
@@ -98,6 +101,8 @@ def curves(runs):
     if not accuracy.lines:
         accuracy.text(0.5, 0.5, "no evaluation yet", transform=accuracy.transAxes, ha="center",
                       color="#666666")
+
+    # legend; a long one is cut off
     if len(handles) > MOST_CURVES:
         rest = loss.plot([], [], " ", label=f"and {len(handles) - MOST_CURVES + 1} more")
         handles = [*handles[:MOST_CURVES - 1], *rest]
@@ -122,6 +127,7 @@ def _curve(axis, run, name, width, factor, style, **options):
 
 def seconds(run):
     """Draw the time of each training step: stacked kinds of work, and the whole step as a line."""
+    # medians of groups of epochs, if there are more than BINS
     kinds = [kind for kind in WORK if np.isfinite(run.metrics[f"{kind}_s"]).any()]
     if not kinds or not run.epochs:
         return None
@@ -129,12 +135,15 @@ def seconds(run):
     whole, *parts = (
         np.array([np.median(np.nan_to_num(run.metrics[f"{name}_s"][group])) for group in groups])
         for name in ("epoch", *kinds))
+
+    # scale by usual steps: one slow step must not flatten all
     heights = np.maximum(sum(parts), whole)
     usual = np.percentile(heights, 90)
     scale, unit = unit_of(usual)
     epoch = run.metrics["epoch"]
     edges = np.array([*(epoch[group[0]] - 0.5 for group in groups), epoch[-1] + 0.5])
 
+    # stack the kinds of work
     drawing = figure(11, 3.4)
     axis = drawing.subplots()
     below = np.zeros(len(groups))
@@ -145,6 +154,7 @@ def seconds(run):
     axis.stairs(whole * scale, edges, baseline=None, color="black", linewidth=1.1,
                 label="whole step")
 
+    # say what was cut off
     title = "Time of a training step"
     if run.epochs > BINS:
         title += f" (medians of groups of {len(groups[0])} epochs)"
@@ -228,6 +238,7 @@ def _bytes(axis, sent, largest, factor):
 
 def timeline(trace):
     """Draw all ranks during the middle training step of a trace of `hpgcn.report.recorded_runs`."""
+    # the middle epoch
     steps = np.char.startswith(trace["name"], "epoch ")
     epochs = np.unique(trace["epoch"][steps])
     if not epochs.size:
@@ -235,6 +246,8 @@ def timeline(trace):
     middle = int(epochs[epochs.size // 2])
     here = trace["epoch"] == middle
     step = here & steps
+
+    # times since the first rank began the step
     begin = trace["begin"][step].min()
     duration = trace["end"][step].max() - begin
     scale, unit = unit_of(duration)
@@ -245,6 +258,7 @@ def timeline(trace):
     over[rows[step]] = high[step]
     inside = here & ~steps & (low < over[rows])  # after its step a rank evaluates
 
+    # a bar for each step, and one for each kind of work in it
     height = min(1.5 + 0.42 * len(ranks), 12)
     drawing, axis = _rows([f"rank {rank}" for rank in ranks], height)
     points = 0.8 * 72 * (height - 1.2) / len(ranks)  # of a row
@@ -255,6 +269,8 @@ def timeline(trace):
         if chosen.any():
             axis.hlines(rows[chosen], low[chosen], high[chosen], colors=color, linewidths=points,
                         label=LABELS[kind])
+
+    # axes
     axis.set(title=f"Timeline of epoch {middle}", xlim=(0, max(duration * scale, 1e-6)),
              xlabel=f"{unit} since the first rank began the step")
     if len(ranks) > 32:

@@ -128,6 +128,7 @@ def read_runs(paths):
 
 
 def _read_run(path):
+    # refuse what is not a run directory
     try:
         exists, is_folder = path.exists(), path.is_dir()
     except (OSError, ValueError) as error:
@@ -140,12 +141,15 @@ def _read_run(path):
     if not (path / "metrics.jsonl").exists():
         raise DataError(f"{path}: no run directory: it has no metrics.jsonl")
 
+    # metrics and summary
     notes = []
     metrics = _metrics(path / "metrics.jsonl", notes)
     summary = read_summary(path, whole=False) or {}
     if not summary:
         notes.append(f"not finished: no summary.json after {len(metrics['epoch'])} epochs")
     settings = _settings(path / "config.toml")
+
+    # traffic between ranks
     traffic, sums = (_traffic(path / name) for name in ("traffic.npy", "sums.npy"))
     if sums is not None and (traffic is None or sums.shape != traffic.shape
                              or (sums > traffic).any()):

@@ -12,17 +12,22 @@ PANEL = 4.0  # inches
 
 def draw(found):
     """Draw what `hpgcn.planning.answers.model_sweep.forecast` returned; return the Figure."""
+    # markers stand for strategies
     models = found["models"]
     every = [row for model in models for row in best_of(model)]
     strategies = list(dict.fromkeys(row["strategy"] for row in every))
     markers = {name: MARKERS[at % len(MARKERS)] for at, name in enumerate(strategies)}
     scale, unit = figures.unit_of(max(row["seconds"]["epoch"] for row in every))
+
+    # a panel for each depth, or one over hidden widths
     depths = sorted({model["layers"] for model in models})
     ranks = sorted({row["ranks"] for row in every})
     several = len(ranks) > 1
     panels = depths if several else [None]
     drawing = figures.figure(2.5 + PANEL * len(panels), 4.6)
     axes = drawing.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+
+    # a line for each model, a marker for each case
     for axis, depth in zip(axes, panels):
         lines = _over_ranks(models, depth) if several else _over_widths(models, depths)
         for number, (label, line) in enumerate(lines):
@@ -37,6 +42,8 @@ def draw(found):
         if several:
             axis.set_title(f"{depth} layer{'s' * (depth > 1)}")
         rank_axis(axis, ranks if several else sorted({model["hidden"] for model in models}))
+
+    # axes and legend
     for axis in axes:
         figures.plain_ticks(axis.yaxis)
     axes[0].set_ylabel(f"{unit} per training step, predicted")
@@ -48,6 +55,8 @@ def draw(found):
         handles += axes[0].plot([], [], "o", color="black", markerfacecolor="none")
         labels.append("more than the memory")
     drawing.legend(handles, labels, loc="outside right center")
+
+    # title
     graph = found["graph"]
     alone = "" if several else f", {ranks[0]} rank{'s' * (ranks[0] > 1)}"
     drawing.suptitle(f"{figures.truncate(graph['name'])}: {graph['num_nodes']:,} vertices, "

@@ -109,12 +109,15 @@ def replacing_folder(path):
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         with writing(path):
+            # make the temporary folder
             remove(temporary)
             if not target.parent.is_dir():
                 target.parent.mkdir()
                 synchronise(target.parent.parent)
             temporary.mkdir()
             yield temporary
+
+            # make its contents durable, then put it in the place of the older one
             synchronise(temporary)
             faults.point("checkpoint.fsync")
             if target.exists():

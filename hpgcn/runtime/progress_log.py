@@ -44,6 +44,8 @@ def progress_log(shown=True, every=EVERY):
         with mute_progress_log():
             yield
         return
+
+    # a thread logs while the block runs
     over = threading.Event()
     begin = time.monotonic()
     activity = Activity()
@@ -57,6 +59,8 @@ def progress_log(shown=True, every=EVERY):
     with suppress(RuntimeError):  # no thread can be started: nothing is logged
         thread.start()
     token = _activity.set(activity)
+
+    # end the thread with the block
     try:
         yield
     finally:

@@ -29,16 +29,21 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     keys : int
         Number of first columns that every part of a divided table repeats; 0: never divide.
     """
+    # widths of the columns
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = [max(map(len, column)) for column in zip(*rows)]
     for column, least in enumerate(widths[:len(columns)]):
         columns[column] = max(columns[column], least)
     marks = marks or {}
+
+    # divide the columns if the table is too wide
     chosen = [range(len(columns))]
     if keys:
         room = shutil.get_terminal_size().columns
         mark = max(map(len, marks.values()), default=-len(GAP)) + len(GAP)
         chosen = _parts(columns, keys, room, mark)
+
+    # align each part
     parts = []
     for number, part in enumerate(chosen):
         cells = [[row[column] for column in part] for row in rows]

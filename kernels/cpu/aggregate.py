@@ -162,12 +162,15 @@ def _edge_gradient(next_chunk, indptr, indices, x, e, op, grad, chosen, de, boun
         g = np.empty(width, de.dtype)
         for v in range(bounds[chunk], bounds[chunk + 1]):
             for k in range(indptr[v], indptr[v + 1]):
+                # gradient of the message
                 if op in (MUL, DIV):
                     if k + AHEAD < indices.size:
                         _prefetch(x, indices[k + AHEAD])
                     _message(MUL, x, indices[k], grad, v, g)
                 else:
                     _message(COPYLHS, grad, v, e, k, g)
+
+                # its sign and divisor
                 if op == SUB:
                     for q in range(width):
                         g[q] = -g[q]
@@ -175,9 +178,13 @@ def _edge_gradient(next_chunk, indptr, indices, x, e, op, grad, chosen, de, boun
                     for q in range(width):
                         divisor = e[k, q if e.shape[1] > 1 else 0]
                         g[q] = -(g[q] / divisor) / divisor
+
+                # max and min send it to the chosen edge
                 if chosen.size:
                     for q in range(width):
                         g[q] = g[q] if chosen[v, q] == k else de.dtype.type(0)
+
+                # one column of e serves all columns of x
                 if de.shape[1] == 1:
                     de[k, 0] = _halved_sum(g)
                 else:
@@ -254,10 +261,13 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     if indptr[0] == indptr[-1] or width == 0:
         return dx, de
 
+    # the gradient of a mean is that of a sum
     grad = np.ascontiguousarray(grad, dtype)
     if reduce == "mean":
         grad = grad / np.maximum(np.diff(indptr), 1)[:, None].astype(dtype)
     chosen = np.ascontiguousarray(arg) if extreme else NO_ARG
+
+    # gradient of x: to the chosen rows, or along the transpose
     launches = []
     if extreme and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
         weight = np.empty(0, dtype) if e is None else e.ravel()
@@ -271,6 +281,8 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
         launches += _reduction(indptr_t, indices_t, grad, e, dx,
                                op if op in ("mul", "div") else "copylhs", "sum",
                                edge=edge_t, chosen=chosen)
+
+    # gradient of e
     if de is not None:
         work = (int(indptr[-1]) - int(indptr[0])) * width
         x = np.empty((0, 0), dtype) if x is None else x

@@ -67,6 +67,7 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
     num_bytes = np.int64((padded + 7) // 8)
     row_bytes = heads * width * itemsize
     for chunk in chunks(next_chunk, bounds.size - 1):
+        # buffers of this thread
         tiles = np.zeros((2, TILE, padded), lse.dtype)
         state = np.zeros((4, padded), lse.dtype)
         bits = np.zeros((TILE, num_bytes), np.uint8)
@@ -77,6 +78,8 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
             start, stop = np.int64(indptr[i]), np.int64(indptr[i + 1])
             if accumulate and start == stop:
                 continue
+
+            # begin a row: state of the softmax, and zero sums
             for h in range(padded):
                 state[0, h], state[2, h], state[3, h] = -np.inf, zero, zero
             if accumulate:
@@ -88,6 +91,8 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
                 out[i] = zero
                 if above.size:
                     above[i] = zero
+
+            # add its entries tile by tile
             for first in range(start, stop, TILE):
                 count = min(stop - first, TILE)
                 if key[2]:
@@ -98,6 +103,8 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
                 call(code, (first, count, row_score + i * heads * itemsize, scores, positive, top,
                             factors, total, shares, _place(bits) if key[2] else 0,
                             _place(out) + i * row_bytes, _place(above) + i * row_bytes), numbers)
+
+            # end the row: log of the sum, and sums divided by it
             for h in range(heads):
                 whole = state[2, h]
                 lse[i, h] = state[0, h] + math.log(whole)

@@ -67,9 +67,12 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
     for chunk in chunks(next_chunk, bounds.size - 1):
         fall = np.int32(0)
         for i in range(bounds[chunk], bounds[chunk + 1]):
+            # columns must rise
             start, stop = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
             for entry in range(start + one, stop):
                 fall |= np.int32(indices[entry] < indices[entry - one])
+
+            # keep a cut that is right, else search for it
             cuts[0, i] = start
             for block in range(1, last):
                 limit = block * size

@@ -30,10 +30,13 @@ def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, scale, ma
     for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
+            # bits that dropout keeps
             if dropping:
                 later = np.int64(start + i * width * itemsize + AHEAD)
                 ask(later, later + width * itemsize)
                 draw(vertex[i], first, key, bits, 0)
+
+            # 16 columns at a time, then 8
             row = np.int64(start + i * width * itemsize)
             for b in range(0, whole - 1, 2):
                 two = np.uint16(bits[0, b] | np.uint16(bits[0, b + 1]) << 8)
@@ -48,6 +51,8 @@ def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, scale, ma
                                      bits[0, b], relu, scale, nothing)
                 if mask.size:
                     mask[i, b] = kept
+
+            # columns that do not fill a byte
             if width % 8:
                 kept = np.uint8(0)
                 for q in range(8 * whole, width):

@@ -35,12 +35,15 @@ def _softmax_cross_entropy(next_chunk, logits, labels, rows, scale, target, grad
         correct = 0
         power = np.empty(-(-width // LANES) * LANES)
         for r in range(bounds[chunk], bounds[chunk + 1]):
+            # softmax of the row
             i = rows[r]
             row = np.int64(start + i * logits.strides[0])
             top = np.float64(row_max(row, width, lowest))
             total = row_powers(row, width, top, power.ctypes.data, lowest)
             label = labels[i]
             correct += _is_argmax(logits, i, label, top)
+
+            # smoothed or weighted labels
             if target.size:
                 own, whole = target[0, label], target[2, label]
                 loss += whole * math.log(total) + own * (top - np.float64(logits[i, label]))
@@ -52,6 +55,8 @@ def _softmax_cross_entropy(next_chunk, logits, labels, rows, scale, target, grad
                     share = own + target[1, label]
                     grad[i, label] = narrow((power[label] / total * whole - share) * scale, zero)
                 continue
+
+            # plain labels
             loss += math.log(total) + top - np.float64(logits[i, label])
             if grad.size:
                 factor = scale / total
@@ -72,6 +77,7 @@ def _sigmoid_cross_entropy(next_chunk, logits, labels, rows, scale, smoothing, g
         hits, calls, truths = 0, 0, 0
         small, term = np.empty(width), np.empty(width)
         for r in range(bounds[chunk], bounds[chunk + 1]):
+            # loss of each label
             i = rows[r]
             for q in range(width):
                 z = np.float64(logits[i, q])
@@ -79,12 +85,16 @@ def _sigmoid_cross_entropy(next_chunk, logits, labels, rows, scale, smoothing, g
                 y = np.float64(labels[i, q]) * (1.0 - smoothing) + 0.5 * smoothing
                 term[q] = max(z, 0.0) - z * y + log1p(small[q])  # never finite where z is not
             loss += row_total(term)
+
+            # hits, false calls and misses
             for q in range(width):
                 predicted = logits[i, q] > 0
                 true = labels[i, q] > 0
                 hits += predicted & true
                 calls += predicted
                 truths += true
+
+            # gradient
             if grad.size:
                 for q in range(width):
                     sigmoid = (1.0 if logits[i, q] >= 0 else small[q]) / (1.0 + small[q])
@@ -124,12 +134,15 @@ def _spread_gradient(next_chunk, logits, labels, first, rows, top, total, scale,
         loss = 0.0
         power = np.empty(-(-width // LANES) * LANES)
         for r in range(bounds[chunk], bounds[chunk + 1]):
+            # powers of the columns of this block
             i = rows[r]
             column = labels[i] - first
             highest = np.float64(top[i])
             here = 0 <= column < width
             if grad.size:
                 row_powers(start + i * logits.strides[0], width, highest, power.ctypes.data, like)
+
+            # smoothed or weighted labels
             if target.size:
                 own, whole = target[0, labels[i]], target[2, labels[i]]
                 for q in range(width):
@@ -146,6 +159,8 @@ def _spread_gradient(next_chunk, logits, labels, first, rows, top, total, scale,
                         soft = power[column] / total[i] * whole
                         grad[i, column] = narrow((soft - share) * scale, zero)
                 continue
+
+            # plain labels; one block has the label of the row
             if here:
                 loss += math.log(total[i]) + highest - np.float64(logits[i, column])
             if grad.size:

@@ -40,11 +40,15 @@ def matmul(x, y, out=None, *, mask=None):
     if not (m and n and k):
         out[...] = 0
         return out
+
+    # long rows: masked and stored at once
     kernel = kernel_for(x, y, out)
     if kernel is rows_times:
         launch, arguments = rows_times(x, y, out, mask)
         launch(*arguments)
         return out
+
+    # sums of products of rows, 16 bits, or blocks
     if kernel is columns_times:
         sums, launch, arguments = columns_times(x, y)
         launch(*arguments)
@@ -58,6 +62,8 @@ def matmul(x, y, out=None, *, mask=None):
         _in_blocks(x, y, out)
     else:
         np.matmul(x, y, out=out)
+
+    # apply the mask
     if mask is not None:
         rows = np.ascontiguousarray(out)
         keep_bits(2 * out.size, rows, mask, sums_of(out).type(1), evenly(m))

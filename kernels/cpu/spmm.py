@@ -64,6 +64,7 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
                  row_scale, row_scaled, mask, mask_row_bytes, num_bytes, resume, accumulate, near,
                  far, last, x, ldx, out, out_bytes, width, one):
         for each in range(first, beyond):
+            # ask for the entries of a later row
             i = rows[each] if chosen else each
             start, stop = np.int64(starts[i]), np.int64(stops[i])
             if ahead:
@@ -74,6 +75,8 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
                     _prefetch(data, begin, until, out_itemsize)
                 for byte in range(0, width * out_itemsize, LINE):
                     prefetch(out + later * out_bytes + byte, FIRST)
+
+            # multiply this row
             if resume and start == stop and not row_scaled:
                 continue
             row_product(indices, data, col_scale, start, stop, near, far, last, x, ldx,
@@ -169,6 +172,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     after the other, at no extra cost, each is checked just before its use, and an invalid one makes
     `validate` raise the error.
     """
+    # the result, and whether x is read in blocks
     m = indptr.size - 1
     n, width = x.shape
     narrow = x.dtype == BF16
@@ -182,6 +186,8 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     blocked = None
     if rows is None and not accumulate and not nothing and out.dtype != BF16:
         blocked = block_of(m, n, nnz, width, x.itemsize, dtype.itemsize)
+
+    # cases that cannot be validated on the way are validated here
     if validate and (nothing or blocked or rows is not None or accumulate or nnz <= 0 or n == 0):
         validate()
         validate = None
@@ -190,6 +196,8 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     if nnz == 0:  # nothing of x or of the indices may be read
         indptr = np.zeros(m + 1, np.int64)
         indices = np.zeros(1, np.int32)
+
+    # operands in the order and dtype of the kernels
     bounds = by_nonzeros(indptr, CHUNKS) if rows is None else evenly(rows.size, CHUNKS)
     rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
     mask = NO_MASK if mask is None else mask
@@ -197,12 +205,15 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     col_scale = None if col_scale is None else np.ascontiguousarray(col_scale, dtype)
     row_scale = None if row_scale is None else np.ascontiguousarray(row_scale, dtype)
 
+    # blocks of x, and width of a pass
     cuts = cuts_of(indptr, indices, n, blocked.rows, bounds) if blocked else None
     if cuts is None:  # so it is, too, where columns do not rise
         blocked = None
         cuts = indptr[:-1], indptr[1:]
     step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
     packed = is_packed(x, step, nnz, size)
+
+    # what is asked for or validated ahead, a few rows at a time
     entries = rows is None and not blocked and current().entries and (
         level_of(n * step * x.itemsize) != "second")
     invalid = np.zeros(1, np.int64) if validate else NOTHING
@@ -212,6 +223,8 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     if entries or validate:
         at_once = max(1, min(ROWS_AT_ONCE, m * AT_ONCE // max(1, nnz)))
     ahead = AHEAD if blocked else 0
+
+    # a launch for each pass and block
     launches = []
     for first in range(0, width, step):
         count = min(step, width - first)
@@ -221,6 +234,8 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 slab = aligned_rows(len(source), count, x.dtype)
                 launches.append(partial(_pack, source.size, source, slab, evenly(len(source))))
                 source = slab
+
+            # code for this shape
             shape, near, far = choose_row_shape(source, count, width, out)
             ldx = source.strides[0] // source.itemsize
             power = packed and ldx & (ldx - 1) == 0
@@ -234,6 +249,8 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             scale = row_scale if block == len(cuts) - 2 else None
             code = _rows_code(shape, dtype, starts.dtype, indices.dtype, data is not None,
                               col_scale is not None, ahead)
+
+            # addresses, which the launch keeps alive
             arguments = (
                 _at(rows), rows is not None, _at(starts), _at(stops), m - 1, _at(indices),
                 _at(data), _at(col_scale), _at(scale), scale is not None,

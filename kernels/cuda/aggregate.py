@@ -30,14 +30,20 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     indices = device.ordered(indices)
     if indptr.size < 2 or indices.size == 0 or width == 0:
         return dx, de
+
+    # the gradient of a mean is that of a sum
     grad = device.ordered(grad, dtype)
     if reduce == "mean":
         grad = grad / xp.maximum(xp.diff(indptr), 1)[:, None].astype(dtype)
     chosen = device.ordered(arg, np.int64) if extreme else None
+
+    # gradient of x, along the transpose
     if dx is not None and dx.size:
         indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
         _reduce(indptr_t, indices_t, grad, e, dx, op=op if op in ("mul", "div") else "copylhs",
                 reduce="sum", edge=device.ordered(edge_t, np.int64), chosen=chosen)
+
+    # gradient of e
     if de is not None:
         first = int(indptr[0])
         count = int(indptr[-1]) - first

@@ -25,6 +25,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         out = (xp.empty if rows is None and not accumulate else xp.zeros)((m, width), dtype)
     if m == 0 or width == 0 or (rows is not None and rows.size == 0):
         return out
+
+    # operands; rows of x are padded if that pays for their loads
     pack = 16 // dtype.itemsize  # columns of a thread's load
     unit = 16 // x.dtype.itemsize
     full = -(-width // unit) * unit
@@ -38,6 +40,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         x = padded
         aligned = device.aligned(padded)
 
+    # skewed rows are cut into pieces, which carry their sums
     cut = kept(pieces_of, indptr, rows)
     items = m if rows is None else rows.size
     pieces, carries = None, None
@@ -45,6 +48,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         items = cut.pieces.shape[0]
         pieces = cut.pieces
         carries = xp.empty((cut.slots, width), dtype)
+
+    # multiply
     name, threads = shape_of(width, pack, items, device.team > 1)
     mask = device.ordered(mask)
     types = rows_of(x.dtype) | {"INDEX": indices.dtype, "POINTER": indptr.dtype}
@@ -55,6 +60,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
         device.ordered(data, dtype), x, x.shape[1], out, width, row_scale, col_scale,
         device.ordered(rows, xp.int64), pieces, mask, int(accumulate), carries, items, int(aligned),
         int(device.aligned(out, carries)), **types)
+
+    # add the carried sums
     if cut is not None and cut.slots:
         device.launch("spmm", "spmm_carries", cut.rows.size * width, carries, cut.rows, cut.firsts,
                       cut.rows.size, out, width, row_scale, mask, int(accumulate), **types)
@@ -102,18 +109,26 @@ def pieces_of(indptr, rows):
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)
+
+    # leave rows of about equal length whole
     starts, stops = indptr[rows].astype(xp.int64), indptr[rows + 1].astype(xp.int64)
     count = stops - starts
     if int(count.max()) <= min(PIECE, max(32, 4 * float(count.mean()))):
         return None
+
+    # begin and end of each piece
     parts = xp.maximum(1, -(-count // PIECE))
     ends = xp.cumsum(parts)
     piece = xp.arange(int(ends[-1]))
     owner = xp.searchsorted(ends, piece, side="right")
     begin = starts[owner] + (piece - (ends - parts)[owner]) * PIECE
     end = xp.minimum(begin + PIECE, stops[owner])
+
+    # pieces of a cut row have slots for their sums
     shared = parts[owner] > 1
     slot = xp.where(shared, xp.cumsum(shared.astype(xp.int64)) - 1, -1)
+
+    # the longest first
     order = xp.argsort(-xp.ceil(xp.log2(end - begin + 1)), kind="stable")
     several = xp.flatnonzero(parts > 1)
     firsts = xp.zeros(several.size + 1, xp.int64)

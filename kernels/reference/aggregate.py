@@ -37,6 +37,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     arg : (m, f) int64 for max and min, else None
         The edge k chosen, the first of equals, -1 in an empty row.
     """
+    # a message for each edge
     x, e, width, dtype = check_operands(x, e, op, reduce)
     m = indptr.size - 1
     count = np.diff(indptr)
@@ -45,6 +46,8 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     with np.errstate(all="ignore"):
         of_sources = None if x is None else x[indices[edges]]
         message[:] = OPS[op][0](of_sources, None if e is None else e[edges])
+
+    # sums and means
     out = np.empty((m, width), dtype) if out is None else out
     out[:] = 0
     if reduce in ("sum", "mean"):
@@ -52,6 +55,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
         out /= np.maximum(count, 1)[:, None] if reduce == "mean" else 1
         return out, None
 
+    # max and min, row by row
     arg = np.full((m, width), -1, np.int64)
     for v in np.flatnonzero(count):
         row = message[indptr[v] - indptr[0]:indptr[v + 1] - indptr[0]]
@@ -69,6 +73,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     (n, f) is summed along it, in increasing edge number. de has e's shape, summed over f
     where e is one column; 0 for edges of no row. Both have x's dtype (e's without x).
     """
+    # gradient of each message
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
     count = np.diff(indptr)
@@ -77,10 +82,14 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     source = indices[edges]
     g = (grad / np.maximum(count, 1)[:, None] if reduce == "mean" else grad)[row].astype(dtype)
     chosen = arg[row] == edges[:, None] if extreme else True
+
+    # gradients of its operands
     operands = (g, None if x is None else x[source], None if e is None else e[edges])
     with np.errstate(all="ignore"):
         to_x, to_e = (
             partial and np.where(chosen, partial(*operands), 0) for partial in OPS[op][1:])
+
+    # sum them by source and by edge
     dx, de = None, None
     if to_x is not None:
         dx = np.zeros(x.shape, dtype)

@@ -54,11 +54,14 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     out : (m, K f)
     lse : (m, K)
     """
+    # scores of the entries
     m, heads = row_score.shape
     row = np.repeat(np.arange(m), np.diff(indptr))
     column = indices[indptr[0]:indptr[-1]]
     z = row_score[row].astype(np.float64) + col_score[column]
     score = np.where(z > 0, z, slope * z)
+
+    # softmax over each row
     top = np.full((m, heads), -np.inf)
     np.maximum.at(top, row, score)
     total = np.zeros((m, heads))
@@ -66,10 +69,13 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     with np.errstate(divide="ignore"):
         new_lse = np.log(total) + top
     alpha = np.exp(score - new_lse[row])
+
+    # weighted sums
     weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
     parts = (_sums(weight, x, row, column, m), new_lse, _sums(weight * (z > 0), x, row, column, m),
              _added(alpha * (z > 0), row, m))
 
+    # store, or merge with what other entries gave
     given = [np.zeros(part.shape, x.dtype) if array is None else array
              for array, part in zip((out, lse, above, share), parts)]
     if accumulate:
@@ -123,12 +129,17 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
         head, side by side.
     drow_score : (m, K); its gradient, (1 - slope) (<grad, above> - dot share)
     """
+    # one dot product for each head
     heads = share.shape[1]
     wide = grad.astype(np.float64).reshape(*share.shape, grad.shape[1] // heads)
     dot = (wide * out.reshape(wide.shape)).sum(-1)
+
+    # side by side, so that one message has all
     if pulled is None:
         pulled = np.empty((len(grad), grad.shape[1] + 3 * heads), grad.dtype)
     np.concatenate([grad, row_score, lse, dot.astype(grad.dtype)], axis=1, out=pulled)
+
+    # gradient of the score of the row
     drow_score = np.empty_like(share) if drow_score is None else drow_score
     drow_score[:] = (1 - slope) * ((wide * above.reshape(wide.shape)).sum(-1) - dot * share)
     return pulled, drow_score
@@ -155,17 +166,24 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     -------
     dx, dcol_score
     """
+    # operands of the entries
     n, heads = col_score.shape
     grad, row_score, lse, dot = np.split(
         pulled, x.shape[1] + heads * np.arange(3), axis=1)
     column = np.repeat(np.arange(n), np.diff(indptr))
     row = indices[indptr[0]:indptr[-1]]
     z = row_score[row].astype(np.float64) + col_score[column]
+
+    # softmax again, from the log of the sum
     alpha = np.exp(np.where(z > 0, z, slope * z) - lse[row])
     weight = alpha * _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first)
+
+    # gradient of the scores
     shape = (row.size, heads, x.shape[1] // heads)
     dots = (grad[row].astype(np.float64) * x[column]).reshape(shape).sum(-1)
     to_score = (weight * dots - alpha * dot[row]) * np.where(z > 0, 1, slope)
+
+    # store or add
     dx = np.zeros_like(x) if dx is None else dx
     dcol_score = np.zeros_like(col_score) if dcol_score is None else dcol_score
     for array, sums in ((dx, _sums(weight, grad, column, row, n)),

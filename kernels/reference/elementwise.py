@@ -24,12 +24,15 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
         Receives the bits (keep and z + bias > 0), in the order of `hpgcn.kernels.pack_mask`:
         little-endian. Bits from column f on are 0.
     """
+    # activation and dropout decide what is kept
     value = numbers(z) + bias
     keep = ~(value <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
     if p:
         bits = dropout_bits(
             vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
         keep = keep & unpack(bits, z.shape[1])
+
+    # write z and the mask
     store(np.where(keep, value * value.dtype.type(dropout_scale(p)), 0), z)
     if mask is not None:
         mask[:] = pack_mask(keep)
@@ -51,6 +54,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
 
     The others are as in `activate`.
     """
+    # dropout
     z += bias
     value = z.astype(np.float64)
     keep = np.ones(z.shape, bool)
@@ -58,6 +62,8 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
         bits = dropout_bits(
             vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
         keep = unpack(bits, z.shape[1])
+
+    # value and slope
     scale = dropout_scale(p)
     if kind == "elu":
         low = np.expm1(np.minimum(value, 0))
@@ -66,6 +72,8 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
         below = (1 + np.vectorize(math.erf, [float])(value * math.sqrt(0.5))) / 2
         density = np.exp(-value * value / 2) / math.sqrt(2 * math.pi)
         result, rise = value * below, below + value * density
+
+    # write z, the mask and the slopes
     z[:] = np.where(keep, result * scale, 0)
     if mask is not None:
         mask[:] = pack_mask(keep)

@@ -27,10 +27,13 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     loss : float; SUM over rows, in float64
     correct : int
     """
+    # softmax in float64
     z = logits[rows].astype(np.float64)
     top = z.max(1, initial=-np.inf, keepdims=True)
     power = np.exp(z - top)
     total = power.sum(1, keepdims=True)
+
+    # loss
     here = np.arange(rows.size)
     if target is None:
         loss = float((np.log(total[:, 0]) + top[:, 0] - z[here, labels[rows]]).sum())
@@ -39,6 +42,8 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
         loss = float((whole * np.log(total[:, 0]) + own * (top[:, 0] - z[here, labels[rows]])
                       + (top - z) @ every).sum())
     correct = int((logits[rows].argmax(1) == labels[rows]).sum()) if rows.size else 0
+
+    # gradient, of these rows only
     if grad is not None:
         soft = power / total
         if target is not None:
@@ -70,16 +75,21 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
     true_positives, false_positives, false_negatives : int
         A label is predicted where its logit is > 0.
     """
+    # loss, without an exponential that overflows
     z = logits[rows].astype(np.float64)
     true, predicted = labels[rows] > 0, z > 0
     y = (1 - smoothing) * labels[rows].astype(np.float64) + smoothing / 2
     small = np.exp(-np.abs(z))  # never overflows
     with np.errstate(invalid="ignore"):
         loss = float((np.maximum(z, 0) - z * y + np.log1p(small)).sum())
+
+    # gradient, of these rows only
     if grad is not None:
         grad[:] = 0
         soft = np.where(z >= 0, 1, small) / (1 + small) - y
         grad[rows] = store(soft * scale, np.empty(soft.shape, grad.dtype))
+
+    # counts
     counts = (true & predicted, ~true & predicted, true & ~predicted)
     return loss, *(int(count.sum()) for count in counts)
 
@@ -130,10 +140,13 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
         Sum of log(total) + top - logit of the label, over rows whose label lies in this block.
         With `target`, s log(total) there, and t_q (top - logit) in each of the block's columns.
     """
+    # rows whose label is in this block
     z = logits[rows].astype(np.float64)
     column = labels[rows] - first
     own = np.flatnonzero((column >= 0) & (column < logits.shape[1]))
     own_rows, own_columns = rows[own], column[own]
+
+    # loss
     if target is None:
         loss = float((np.log(total[own_rows]) + top[own_rows] - z[own, own_columns]).sum())
     else:
@@ -141,6 +154,8 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
         loss = float((target[2, labels[own_rows]] * np.log(total[own_rows])
                       + share * (top[own_rows] - z[own, own_columns])).sum()
                      + ((top[rows, None] - z) @ every).sum())
+
+    # gradient, of these rows only
     if grad is not None:
         with np.errstate(invalid="ignore"):
             soft = np.exp(z - top[rows, None]) / total[rows, None]

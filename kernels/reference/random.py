@@ -51,14 +51,19 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     (m, ceil(f / 8)) uint8
         Bit 1 means keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
     """
+    # whole bytes, from the one that column 0 is in
     vertex = np.asarray(vertex, np.int64)
     skip = first % 8
     num_bytes = -(-(skip + width) // 8)
+
+    # a counter for each byte
     counter = np.empty((vertex.size, num_bytes, 4), np.uint64)
     counter[..., 0] = (vertex & 0xFFFFFFFF)[:, None]
     counter[..., 1] = first // 8 + np.arange(num_bytes)
     counter[..., 2] = epoch
     counter[..., 3] = (layer << 16 | vertex >> 32)[:, None]
+
+    # 16 bits a column
     words = philox(counter, (seed & 0xFFFFFFFF, seed >> 32))
     lanes = np.stack([words & 0xFFFF, words >> 16], -1).reshape(vertex.size, num_bytes * 8)
     return pack_mask(lanes[:, skip:skip + width] >= dropout_threshold(p))

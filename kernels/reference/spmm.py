@@ -35,17 +35,22 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     -------
     out : (m, f)
     """
+    # operands
     m = indptr.size - 1
     n, f = x.shape
     x = numbers(x)
     out = np.zeros((m, f), x.dtype) if out is None else out
     rows = np.arange(m) if rows is None else rows
+
+    # the product, by SciPy
     first, last = int(indptr[0]), int(indptr[-1])
     values = np.ones(last - first, x.dtype) if data is None else data[first:last]
     total = sp.csr_array((values, indices[first:last], indptr - first), shape=(m, n))
     total = total @ (x if col_scale is None else x * np.asarray(col_scale)[:, None])
     if row_scale is not None:
         total = total * np.asarray(row_scale)[:, None]
+
+    # add, mask, and store some rows
     result = total + numbers(out) if accumulate else total
     if mask is not None:
         result = np.where(unpack(mask, f), result, 0)

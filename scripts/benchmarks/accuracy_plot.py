@@ -11,12 +11,15 @@ def draw(report):
 
     `report` is that of `accuracy.measure`. Return the Figure.
     """
+    # curves without an evaluation are left out
     curves = [curve for curve in report["curves"] if curve["seconds"]]
     keys = list(dict.fromkeys((curve["library"], curve["batch"]) for curve in curves))
     target = report["target_acc"]
     drawing = figures.figure(11, 4.4 + 0.22 * -(-len(keys) // 3))
     axis = drawing.subplots()
     handles = {}
+
+    # a line, and a ring at the first value that meets the target
     for curve in curves:
         key = curve["library"], curve["batch"]
         style = figures.line_style(keys.index(key))
@@ -28,6 +31,8 @@ def draw(report):
         if met is not None:
             axis.plot(curve["seconds"][met], percent[met], "o", markersize=7, zorder=5,
                       markerfacecolor="white", markeredgewidth=1.6, color=style["color"])
+
+    # axes
     axis.axhline(100 * target, color="#666666", linewidth=1, linestyle=(0, (6, 3)), zorder=1)
     ends = [second for curve in curves for second in curve["seconds"] if second > 0]
     if ends and max(ends) > LOG_FROM * min(ends):
@@ -37,6 +42,8 @@ def draw(report):
     low = max(min(every), 100 * (target - BELOW)) if max(every) > 100 * target else min(every)
     high = max(*every, 100 * target)
     room = 0.04 * (high - low) or 1
+
+    # texts
     axis.set(title=f"{figures.truncate(report['graph']['name'])}: rings are at the target of "
                    f"{100 * target:.2f}%", xlabel="seconds of training, without evaluations",
              ylabel="validation accuracy, %", ylim=(low - room, high + room))

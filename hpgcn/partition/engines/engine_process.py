@@ -36,11 +36,14 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
     written to the temporary folder, and InternalError if it crashed, ended the process, ran out of
     memory or time, or returned no valid part vector.
     """
+    # refuse an engine that is missing
     if importlib.util.find_spec(ENGINES[name].module) is None:
         raise _missing(name, "not installed")
     memory = available_memory() * 4 // 5 if memory is None else memory
     with ExitStack() as stack:
         parent = tempfile.gettempdir()
+
+        # write its input
         try:
             folder = stack.enter_context(temporary_folder(parent))
             for key, array in arrays.items():
@@ -50,6 +53,8 @@ def run_engine(name, arrays, settings, *, time_limit, memory):
         except OSError as error:
             raise StorageError(f"{parent}: cannot write the input of {name}: "
                                f"{error.strerror or error}") from error
+
+        # run it, and read its answer
         code = _spawn(name, folder, time_limit)
         if code != 0:
             raise _failure(name, code, folder, memory)

@@ -147,6 +147,7 @@ def _deal_edges(u, v, degree, every, k):
     load = np.zeros(k, np.int64)
     among = np.empty(words, np.uint64)
     for e in range(u.size):
+        # which parts the two ends have
         a = u[e]
         b = v[e]
         any_a = any_b = common = np.uint64(0)
@@ -156,6 +157,7 @@ def _deal_edges(u, v, degree, every, k):
             common |= held[a, word] & held[b, word]
         stays = a if not any_b or (any_a and degree[a] <= degree[b]) else b
 
+        # candidates: parts of both ends, else of one, else all
         for word in range(words):
             if common:
                 among[word] = held[a, word] & held[b, word]
@@ -163,6 +165,8 @@ def _deal_edges(u, v, degree, every, k):
                 among[word] = held[stays, word]
             else:
                 among[word] = every[word]
+
+        # the least loaded candidate takes the edge
         p = _least_loaded(among, load)
         bit = ONE << np.uint64(p & 63)
         held[a, p >> 6] |= bit

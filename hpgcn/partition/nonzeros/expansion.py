@@ -44,9 +44,11 @@ def _expand(indptr, indices, edge, rest, start, k):
     done = np.full(n, -1, np.int32)  # the last part that reached all its neighbours
     next_start = 0
     for p in range(k):
+        # a part takes its share of the edges that are left
         full = left - -(-left // (k - p))
         heap = [(np.int64(n), np.int64(0))]  # tells Numba the type
         while left > full:
+            # next vertex: the reached one with the fewest edges left
             fewest, x = heapq.heappop(heap)
             if fewest == n:  # nothing else
                 while rest[start[next_start]] == 0:
@@ -56,6 +58,8 @@ def _expand(indptr, indices, edge, rest, start, k):
                 heapq.heappush(heap, (np.int64(n), np.int64(0)))
             elif done[x] == p or fewest != rest[x] or fewest == 0:
                 continue  # or it had more when it was noted
+
+            # the part reaches its neighbours
             done[x] = p
             for i in range(indptr[x], indptr[x + 1]):
                 if part[edge[i]] < 0 and left > full:

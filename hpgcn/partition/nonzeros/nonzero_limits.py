@@ -40,15 +40,20 @@ def shed(s, owners, most, light):
     """
     first, end = (s.owners, s.part.size) if owners else (0, s.owners)
     for e in range(first, end):
+        # skip units of parts that are within their limit
         p = np.int64(s.part[e])
         over = s.rows[p] > s.capacity[1] if owners else s.load[p] > s.capacity[0]
         if not over:
             continue
+
+        # nets that the old part loses
         leaving = np.int64(0)
         for side in range(2):
             leaving += pins_of(s, np.int64(s.ends[e, side]), p) == 1
         if -leaving > most:
             continue
+
+        # parts that one of the two nets touches
         best = np.int64(-1)
         least = most + 1
         for side in range(2):
@@ -62,7 +67,9 @@ def shed(s, owners, most, light):
                         best = q
                         least = cost
                 at += 1
-        if best < 0 and 2 - leaving <= most:  # a part that neither net touches
+
+        # else a part that neither touches
+        if best < 0 and 2 - leaving <= most:
             for q in range(s.load.size):
                 if _has_room(s, e, p, q, owners, light) and (
                         best < 0 or s.load[q] < s.load[best]):

@@ -46,15 +46,20 @@ def empty_small_parts(s, seed, turn, temperature, most):
             continue
         first, end, _ = slots(s, net)
         for at in range(end - 1, first - 1, -1):
+            # a part with few units of the net
             pins = np.int64(s.places[at, PINS])
             if not 0 < pins <= most:
                 continue
             p = np.int64(s.places[at, PART])
+
+            # draw what the move may cost at this temperature
             bits = mix(key + np.uint64(at))
             rise = np.int64(0)
             if temperature > 0:
                 chance = np.float64(bits >> np.uint64(11)) * 2.0**-53
                 rise = np.int64(-temperature * np.log(1 - chance))
+
+            # find a target for each unit, and stop when they cost too much
             weight, owner = _weigh(s, at, chosen)
             inside[:] = s.held[net]
             cost = np.int64(-1)
@@ -74,6 +79,8 @@ def empty_small_parts(s, seed, turn, temperature, most):
                 if cost > rise + 1:
                     break
                 targets[i] = q
+
+            # move all units, or none
             if cost > rise:
                 continue
             for i in range(pins):
@@ -178,14 +185,20 @@ def _change(s, net, p, q, chosen, size):
     Returns nets entering and leaving, how many units are chosen, and how many of them are owners.
     """
     n = s.part.size - s.owners
+
+    # what is known of the net itself
     entering = np.int64(not touches(s, net, q))
     leaving = np.int64(0)
     total = size
     owners = np.int64(0)
+
+    # owners among the chosen units
     for i in range(size):
         owners += chosen[i] >= s.owners
     own = owners > 0
     room = s.capacity[1] - s.rows[q]
+
+    # the other net of each unit; its owner may come along
     for i in range(size):
         e = chosen[i]
         other = np.int64(s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1])
@@ -198,6 +211,8 @@ def _change(s, net, p, q, chosen, size):
                 chosen[total] = s.owners + (other if other < n else other - n)
                 total += 1
                 owners += 1
+
+    # the owner of this net may come along
     left = pins_of(s, net, p) - size
     leaving += left == 0
     if left == 1 and not own and owners < room:
@@ -219,17 +234,22 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
     """
     k = np.uint64(s.load.size)
     key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
+
+    # room for the units of the largest net, and an owner of each
     largest = np.int64(0)
     for net in range(s.start.size - 1):
         largest = max(largest, s.start[net + 1] - s.start[net])
     chosen = np.empty(2 * (1 + largest), np.int64)
     for e in range(s.part.size):
+        # skip units that have nothing to gain
         p = np.int64(s.part[e])
         excess = max(0, s.load[p] - s.capacity[0])
         excess_rows = max(0, s.rows[p] - s.capacity[1])
         inner = s.nets[s.ends[e, 0], LAM] == s.nets[s.ends[e, 1], LAM] == 1
         if excess == excess_rows == 0 and (inner or not everyone):
             continue
+
+        # draw a move: which units, and a target near them or anywhere
         bits = mix(key + np.uint64(e))
         more = mix(bits)
         chance = np.float64(more >> np.uint64(11)) * 2.0**-53
@@ -242,6 +262,8 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
             q = np.int64((bits >> HALF) * k >> HALF)
         if q == p or s.load[q] >= s.capacity[0]:
             continue
+
+        # gather the units; large nets are tried in proportion less often
         size = 1
         chosen[0] = e
         if kind >= 2:
@@ -252,6 +274,8 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
             size = _gather(s, net, p, q, kind == 3, chosen)
             if size == 0:
                 continue
+
+        # the target must have room
         entering, leaving, size, owners = _change(s, net, p, q, chosen, size)
         weight = np.int64(0)
         for i in range(size):
@@ -259,6 +283,8 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
         full = s.capacity[0] if owners == size else limit
         if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.capacity[1]):
             continue
+
+        # accept by cost and temperature
         cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
         if cost <= 0 or (temperature > 0 and chance < np.exp(-cost / temperature)):
             for i in range(size):
@@ -275,10 +301,13 @@ def rebalance_owners(s, sent, order, both):
     n = s.part.size - s.owners
     changed = 0
     for v in order:
+        # a move must not take the last unit out of a net
         p = np.int64(s.part[s.owners + v])
         shift = s.nets[v, LAM] - 2  # rows sent by the owner, less the sum that others send
         if shift <= 0 or pins_of(s, v, p) == 1 or (not both and pins_of(s, n + v, p) == 1):
             continue
+
+        # find the part that lowers the larger of the two
         best = p
         least = sent[p]
         first, end, _ = slots(s, v)
@@ -293,6 +322,8 @@ def rebalance_owners(s, sent, order, both):
             if max(sent[q] + shift, sent[p] - shift) < least:
                 best = q
                 least = max(sent[q] + shift, sent[p] - shift)
+
+        # move the owner
         if best != p:
             move(s, s.owners + v, best)
             sent[p] -= shift

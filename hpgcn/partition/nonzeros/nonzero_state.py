@@ -42,10 +42,14 @@ def state_of(ends, part, n, k, weight, capacity):
         Weight and owners that a part may hold.
     """
     owners = part.size - n
+
+    # units of each net, and where its places begin
     sizes = np.bincount(ends.ravel(), minlength=2 * n)
     members = (np.argsort(ends.ravel(), kind="stable") // 2).astype(np.int32)
     nets = np.zeros((2 * n + 1, 2), np.int64)
     nets[:, 0] = run_offsets(np.minimum(sizes, k))
+
+    # empty lists, to which _fill adds the units
     state = State(ends, part, owners, nets, np.zeros((nets[-1, 0], 3), np.int32),
                   np.zeros((2 * n, -(-k // 64)), np.uint64), np.empty((2 * part.size, 3), np.int32),
                   run_offsets(sizes), members, weight,

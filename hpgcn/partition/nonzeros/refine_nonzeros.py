@@ -63,12 +63,18 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     owner = np.asarray(owner, np.int32)
     if k == 1:
         return np.zeros(rows.nnz, np.int32), owner
+
+    # entries of the diagonal belong to the owner of their row
     holder = np.where(entry_rows(rows) == rows.indices, owner[rows.indices], holder)
     holder = holder.astype(np.int32, copy=False)
+
+    # limits of a part
     total = rows.nnz + w0 * owner.size
     epsilon = min(epsilon, k - 1.0)  # which allows all in one part
     capacity = np.array([max((1 + epsilon) * total / k, -(-total // k)),
                          max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
+
+    # refine in stages, then enforce the limits
     refined = holder, owner
     for nets, temperature, work in _stages(rows):
         weight = nets.weight.copy()
@@ -80,6 +86,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     _even_out(state, nets, seed)
     refined = nets.entries(state.part)
 
+    # keep the given parts if they were better and within the limits
     owned = np.bincount(owner, minlength=k)
     fits = np.array([np.bincount(holder, minlength=k) + w0 * owned, owned]).max(axis=1) <= capacity
     if fits.all() and _held(rows, *refined, k) > _held(rows, holder, owner, k):

@@ -44,10 +44,14 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
         Keys the order in which vertices are visited.
     """
     part = part.copy()
+
+    # limits: of training vertices, and of the weight of a part
     mean = np.count_nonzero(train) / k
     most = int(mean + max(1, SHARE * mean))
     load = np.bincount(part, weights, k).astype(np.int64)
     heaviest = max(int((1 + epsilon) * load.sum() / k), int(load.max()))
+
+    # training vertices first, then others make up for their weight
     nets = _nets(rows, part, holder, k)
     _pass_on(nets, part, train, train.astype(np.int64), most, k, seed)
     _pass_on(nets, part, ~train, np.asarray(weights, np.int64), heaviest, k, seed)
@@ -95,6 +99,8 @@ def _sweep(s, part, order, sizes, load, limit, price, counted):
         size = sizes[v]
         if load[p] <= limit:
             continue
+
+        # nets that v shares with each part
         last = 0  # nets of which v is the last pin in p
         begin, end = s.indptr[v], s.indptr[v + 1]
         for t in range(begin, end):
@@ -102,6 +108,8 @@ def _sweep(s, part, order, sizes, load, limit, price, counted):
             for at in range(s.first[net], s.first[net] + s.lam[net]):
                 counted[s.touched[at]] += 1
                 last += s.touched[at] == p and s.pins[at] == 1
+
+        # the cheapest part with room
         best = p
         least = np.inf
         for q in range(load.size):
@@ -111,6 +119,8 @@ def _sweep(s, part, order, sizes, load, limit, price, counted):
                 best = q
                 least = cost
             counted[q] = 0
+
+        # move
         if least <= price * size:
             for t in range(begin, end):
                 add_pin(s.indices[t], best, s.first, s.touched, s.pins, s.lam)

@@ -27,11 +27,14 @@ def nested_parts(method, cut, rows, weights, request):
     groups : int
         Consecutive parts belong to the same of so many groups, which are nested already.
     """
+    # halvings first; together they keep within the imbalance
     factors, rest = [], request.k
     while rest % 2 == 0 and len(factors) < HALVINGS:
         factors.append(2)
         rest //= 2
     share = (1 + request.epsilon) ** (1 / (len(factors) + 1)) - 1
+
+    # divide each group, level by level
     part = np.zeros(weights.size, np.int32)
     groups = 1
     for factor in (*factors, rest):
@@ -64,6 +67,8 @@ def nested_numbers(touched):
         New number of each part.
     """
     touched = touched.astype(np.int64)
+
+    # merge pairs until one or an odd number is left
     members = np.arange(touched.shape[0])[:, None]  # parts of each group
     while len(members) > 2 and len(members) % 2 == 0:
         shared = (touched @ touched.T).toarray()
@@ -71,6 +76,8 @@ def nested_numbers(touched):
         members = members[pairs].reshape(len(pairs), -1)
         touched = touched[pairs[:, 0]] + touched[pairs[:, 1]]
         touched.data[:] = 1
+
+    # the order of the members is the numbering
     numbers = np.empty(members.size, np.int64)
     numbers[members.ravel()] = np.arange(members.size)
     return numbers

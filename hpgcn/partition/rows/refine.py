@@ -63,12 +63,15 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     (n,) int32
         The same input gives the same output; one thread.
     """
+    # limits, and the best partition so far
     state = _state(rows, part, k, weights)
     cap = int((1 + epsilon) * state.load.sum() / k)
     max_volume, max_messages = state.totals.copy() if limits is None else limits
     best = _score(state)
     best_part = state.part.copy()
     waited = 0
+
+    # one pass: for the total first, then for the busiest part
     volume = state.totals[0]
     for turn in range(0 if goal is None else GAIN_PASSES, GAIN_PASSES + PASSES):
         gaining = turn < GAIN_PASSES
@@ -82,14 +85,19 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
         if not gaining:
             target = max(state.sent.mean(), STEP * largest)
             slope = steepness / max(1.0, largest - target)
+
+        # visit all vertices
         order = random_order(part.size, seed + turn)
         moved = _sweep(state, order, cap, target, slope, max_volume, max_messages)
 
+        # keep the best partition within the limits
         score = _score(state)
         waited = 0 if score < best or gaining else waited + 1
         if score < best and state.totals[0] <= max_volume and state.totals[1] <= max_messages:
             best = score
             best_part = state.part.copy()
+
+        # stop at the goal, or when nothing improves
         if goal is not None and best[0] <= goal:
             break
         even = largest <= np.ceil(state.sent.mean())
@@ -109,12 +117,14 @@ def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
     Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is. Returns `part`
     itself, `rival` itself, or a new one.
     """
+    # nothing to do if it is no larger
     own = count(rows, part, k)
     other = count(rows, rival, k)
     goal = other["volume_max"]
     if own["volume_max"] <= goal:
         return part
 
+    # try higher and higher prices of the busiest part
     limits = tuple(max(own[key], other[key]) for key in ("volume", "messages"))
     tries = []
     for steepness in STEEPER:
@@ -125,6 +135,7 @@ def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
             return lowered
         tries.append((counted["volume_max"], counted["volume"], lowered))
 
+    # take the rival unless it is out of balance
     heaviest, of_rival = (np.bincount(parts, weights, k).max() for parts in (part, rival))
     if of_rival <= max((1 + epsilon) * np.sum(weights) / k, heaviest):
         return rival

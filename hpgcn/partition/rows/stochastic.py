@@ -73,6 +73,7 @@ def stochastic_nets(rows, k, *, seed=0, memory=None):
     InternalError
         The nets of one round do not fit the limit on memory.
     """
+    # refuse a graph of which one round is too large
     columns = sp.csc_array(rows)
     columns.sort_indices()
     n = columns.shape[1]
@@ -85,6 +86,7 @@ def stochastic_nets(rows, k, *, seed=0, memory=None):
                             f"{round_pins * BYTES_PER_PIN / 2**30:.2f} GiB in a partitioner, over "
                             f"the limit of {memory / 2**30:.2f} GiB")
 
+    # draw rounds until there are enough nets
     batches = max(1, round(n / batch_size(n)))
     sizes, pins, costs = merge_nets(*deal(columns, batches, seed, 0), n)
     for number in range(1, MAX_ROUNDS):

@@ -49,6 +49,8 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
     out is the address of rows, of numbers of `itemsize` bytes; `few` the tiles of the last panel.
     """
     k, stride = x.shape[1], np.int64(x.strides[0])
+
+    # buffers of this thread
     depth = panels.shape[1] // SIDE
     mask_bytes = np.int64(mask.shape[1])
     sums_memory, sums = _aligned(SIDE, 4 * STEP)
@@ -56,6 +58,7 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
     configure(config.ctypes.data)
     for chunk in chunks(next_chunk, bounds.size - 1):
         for begin in range(bounds[chunk], bounds[chunk + 1], SIDE):
+            # rows that do not fill tiles are copied and padded
             count = min(SIDE, bounds[chunk + 1] - begin)
             source, apart = np.int64(x.ctypes.data + begin * stride), stride
             ask(source + AHEAD * stride, source + (AHEAD + SIDE) * stride)
@@ -63,6 +66,7 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
                 source = _copy(x, begin, begin + count, some)
                 apart = np.int64(some.strides[0])
             for first in range(0, columns, STEP):
+                # a panel of columns
                 width = min(STEP, columns - first)
                 panel = np.int64(panels[first // STEP].ctypes.data)
                 target = np.int64(out + begin * out_bytes + first * itemsize)
@@ -70,6 +74,8 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
                 if mask.size:
                     kept = np.int64(mask.ctypes.data + begin * mask_bytes + first // 8)
                 num_bytes = mask_bytes - first // 8
+
+                # the last panel has fewer tiles
                 if width == STEP:
                     tiles_product(source, apart, panel, 4 * STEP, depth, sums, 4 * STEP,
                                   COUNTS[MOST], COUNTS[0])
@@ -89,6 +95,8 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
     """Write x^T g of each chunk to sums (chunks, k', n'), widths that whole tiles have."""
     k, n = x.shape[1], g.shape[1]
     height, columns = sums.shape[1:]
+
+    # buffers of this thread
     strides = np.int64(x.strides[0]), np.int64(g.strides[0])
     memory, left = _aligned(height, 2 * BLOCK)
     some = np.zeros((BLOCK, height), np.uint16)
@@ -100,6 +108,7 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
         sums[chunk] = 0
         total = np.int64(sums.ctypes.data + chunk * height * columns * 4)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
+            # left operand: columns of x as rows, in pairs
             count = min(BLOCK, bounds[chunk + 1] - begin)
             source, apart = np.int64(x.ctypes.data + begin * strides[0]), strides[0]
             if count < BLOCK or k % SIDE:
@@ -110,6 +119,8 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
                 for row in range(0, BLOCK, DEEP):
                     transpose_pairs(source + row * apart + 2 * first, apart,
                                     left + (first * BLOCK + row) * 2, 2 * BLOCK)
+
+            # right operand: pairs of rows of g
             for pair in range(BLOCK // 2):
                 i = begin + 2 * pair
                 lower, upper = 2 * pair < count, 2 * pair + 1 < count
@@ -117,6 +128,8 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
                     word = np.uint32(g[i, q]) if lower else np.uint32(0)
                     above = np.uint32(g[i + 1, q]) if upper else np.uint32(0)
                     pairs[pair, q] = word | above << np.uint32(16)
+
+            # multiply tile by tile, and ask for the next rows meanwhile
             asked = begin + BLOCK
             for i in range(0, height, SIDE):
                 ask(x.ctypes.data + asked * strides[0], x.ctypes.data + (asked + rows) * strides[0])

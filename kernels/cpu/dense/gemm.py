@@ -133,6 +133,7 @@ def _outer_code(shape, real):
 @Threaded
 def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
            bounds):
+    # how far ahead a tile asks for rows
     height, columns = sums.shape[1:]
     size = sums.itemsize
     bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
@@ -140,18 +141,23 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
     together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))  # rows a tile asks for
     asked_by_panel = (height // ROWS + height % ROWS) * together
     for chunk in chunks(next_chunk, bounds.size - 1):
+        # buffers for rows of 16 bits
         wide_x = np.empty((DEPTH if narrow_x.size else 0, narrow_x.shape[1]), np.float32)
         wide_g = np.empty((DEPTH if narrow_g.size else 0, narrow_g.shape[1]), np.float32)
         sums[chunk] = 0
         total = sums.ctypes.data + chunk * height * columns * size
         for begin in range(bounds[chunk], bounds[chunk + 1], DEPTH):
             end = min(begin + DEPTH, bounds[chunk + 1])
+
+            # widen rows of 16 bits
             left = np.int64(x + begin * ldx * itemsize)
             if narrow_x.size:
                 left = _widened(narrow_x, begin, end, wide_x)
             right = np.int64(g + begin * ldg * itemsize)
             if narrow_g.size:
                 right = _widened(narrow_g, begin, end, wide_g)
+
+            # add to a panel of columns
             for first in range(0, columns, step):
                 width = min(step, columns - first)
                 call(whole if width == step else rest, (
@@ -196,6 +202,8 @@ def rows_times(x, w, out, mask=None):
     """
     m, k = x.shape
     n = w.shape[1]
+
+    # shapes of the tiles
     kind = sums_of(x)
     step = panel_width(kind.itemsize)
     narrow = x.dtype == BF16
@@ -203,10 +211,14 @@ def rows_times(x, w, out, mask=None):
     dots = narrow and not tiles and uses_dots()
     whole, rest = (panel_shape(columns, kind.itemsize, out.dtype == BF16, dots)
                    for columns in (step, n % step or step))
+
+    # store past the cache only in whole lines
     streamed = unit_past_cache(out, 0, rest)
     if 16 * streamed < LINE or step * out.itemsize % LINE:
         streamed = 0  # else tiles would store parts of a line, one after another
     whole, rest = (shape._replace(streamed=streamed) for shape in (whole, rest))
+
+    # operands as the tiles read them
     mask = NO_MASK if mask is None else mask
     panels = small_operand(w, step, narrow, dots or tiles)
     if tiles:

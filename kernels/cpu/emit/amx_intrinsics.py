@@ -83,11 +83,14 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
         def place(start, offset):
             return builder.inttoptr(builder.add(start, offset), BYTES)
 
+        # begin with zeros, or with what is in out
         for tile in sums:
             if resume.count:
                 _call(builder, "tileloadd64", I8(tile), place(out, I64(64 * tile)), out_bytes)
             else:
                 _call(builder, "tilezero", I8(tile))
+
+        # add products
         with cgutils.for_range(builder, depth, intp=I64) as loop:
             at = builder.mul(loop.index, I64(64))
             _call(builder, "tileloadd64", I8(left), place(x, at), x_bytes)
@@ -97,6 +100,8 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
                 at = builder.add(rows, I64(64 * tile))
                 _call(builder, "tileloadd64", other, place(w, at), w_bytes)
                 _call(builder, "tdpbf16ps", I8(tile), I8(left), other)
+
+        # store
         for tile in sums:
             _call(builder, "tilestored64", I8(tile), place(out, I64(64 * tile)), out_bytes)
         return context.get_dummy_value()
@@ -122,12 +127,15 @@ def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, 
         emit = RowEmitter(builder, real, 4, made_for, width)
         masked = builder.icmp_unsigned("!=", mask, I64(0))
         with cgutils.for_range(builder, count, intp=I64) as loop:
+            # address of a row
             def row(start, apart, kind, r=loop.index):
                 at = builder.add(start, builder.mul(r, apart))
                 return builder.inttoptr(at, kind.as_pointer())
 
             source = row(sums, sums_bytes, real)
             target = row(out, out_bytes, I16 if made_for.narrow_out else real)
+
+            # apply the mask and store
             for piece in emit.pieces:
                 number = cgutils.alloca_once_value(builder, emit.load(source, piece, False))
                 with builder.if_then(masked):
@@ -160,9 +168,12 @@ def transpose_pairs(typingctx, x, x_bytes, out, out_bytes):
                                   halves.as_pointer())
             return builder.zext(builder.load(at, align=2), words)
 
+        # pairs of rows become rows of 32-bit words
         shift = ir.Constant(words, [16] * SIDE)
         rows = [builder.or_(load(2 * p), builder.shl(load(2 * p + 1), shift))
                 for p in range(SIDE)]
+
+        # transpose them in log2(SIDE) steps
         apart = SIDE // 2
         while apart:  # of each pair of rows the blocks of `apart` off the diagonal change places
             for r in range(SIDE):
@@ -174,6 +185,8 @@ def transpose_pairs(typingctx, x, x_bytes, out, out_bytes):
                         builder.shuffle_vector(one, other, ir.Constant(places, order))
                         for order in (low, high))
             apart //= 2
+
+        # store
         for c, row in enumerate(rows):
             at = builder.inttoptr(builder.add(out, builder.mul(I64(c), out_bytes)),
                                   words.as_pointer())

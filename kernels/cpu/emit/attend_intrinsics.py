@@ -184,6 +184,7 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
                            top, factors, vectors, lanes)
 
     def codegen(context, builder, signature, args):
+        # operands
         columns, start, count, ahead, last, fixed, moving, heads, slope = args[:9]
         scores, top, factors = args[9:12]
         tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, heads)
@@ -191,9 +192,13 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
             tile.pointer_to, (fixed, moving, scores, top, factors))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
+
+        # what does not change from entry to entry
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
         largest = tile.variables(top)
         ahead = tile.in_sight(start, count, ahead, last)
+
+        # scores of the entries, and their maximum
         with tile.loop(count) as loop:
             tile.ask(moving, heads, columns, builder.add(builder.add(start, loop.index), ahead), 1)
             j = tile.column(columns, builder.add(start, loop.index))
@@ -205,6 +210,8 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
                 before = builder.load(largest[v])
                 larger = builder.fcmp_ordered(">", score, before)
                 builder.store(tile.choose(larger, score, before), largest[v])
+
+        # factors that rescale earlier sums to the new maximum
         for v in range(tile.vectors):
             now = builder.load(largest[v])
             tile.put(tile.exp(builder.fsub(tile.get(top, v, True), now)), factors, v, True)
@@ -226,18 +233,23 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
                            vectors, lanes)
 
     def codegen(context, builder, signature, args):
+        # operands
         count, scores, top, factors, total, share, bits, num_bytes, scale, above = args[:10]
         tile = Tile(context, builder, signature.args[8], vectors.count, lanes.count, I64(0), True)
         wanted = builder.icmp_unsigned("!=", above, I64(0))
         scores, top, factors, total, share, above = map(
             tile.pointer_to, (scores, top, factors, total, share, above))
         padded = I64(tile.vectors * tile.lanes)
+
+        # rescale earlier sums
         highest = [tile.get(top, v) for v in range(tile.vectors)]
         sums, shares = tile.variables(total), tile.variables(share)
         for v in range(tile.vectors):
             factor = tile.get(factors, v)
             for slot in (sums[v], shares[v]):
                 builder.store(builder.fmul(builder.load(slot), factor), slot)
+
+        # weights of the entries, and their sums
         with tile.loop(count) as loop:
             at = builder.mul(loop.index, padded)
             row, over = builder.gep(scores, [at]), builder.gep(above, [at])
@@ -252,6 +264,8 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
                 tile.put(weight, row, v)
                 with builder.if_then(wanted):
                     tile.put(tile.choose(positive, weight, tile.zero), over, v)
+
+        # store the sums
         for v in range(tile.vectors):
             tile.put(builder.load(sums[v]), total, v)
             tile.put(builder.load(shares[v]), share, v)
@@ -274,6 +288,7 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
                            lanes)
 
     def codegen(context, builder, signature, args):
+        # operands
         columns, start, count, ahead, last, fixed, moving, lse, dot, stride, heads = args[:11]
         slope = args[11]
         bits, num_bytes, scale = args[12:15]
@@ -282,10 +297,13 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
             tile.pointer_to, (fixed, moving, lse, dot, *args[15:18]))
         slope = splat(builder, slope, tile.lanes)
         padded = I64(tile.vectors * tile.lanes)
+
+        # what does not change from entry to entry
         mine = [tile.get(fixed, v) for v in range(tile.vectors)]
         sums = tile.variables(total)
         ahead = tile.in_sight(start, count, ahead, last)
         with tile.loop(count) as loop:
+            # ask for a later entry
             after = builder.add(builder.add(start, loop.index), ahead)
             for base in (moving, lse, dot):
                 tile.ask(base, stride, columns, after, 1)
@@ -293,6 +311,7 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
             of_row = builder.mul(i, stride)
             at = builder.mul(loop.index, padded)
             for v in range(tile.vectors):
+                # alpha, and its part of the gradient of the score
                 z, shift, dots = (tile.get(builder.gep(base, [of_row]), v)
                                   for base in (moving, lse, dot))
                 score, positive = tile.leaky(builder.fadd(mine[v], z), slope)
@@ -300,10 +319,14 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
                 part = builder.fmul(alpha, dots)
                 part = tile.choose(positive, part, builder.fmul(part, slope))
                 builder.store(builder.fadd(builder.load(sums[v]), part), sums[v])
+
+                # weights with dropout
                 weight = tile.kept(alpha, bits, loop.index, v, num_bytes, scale)
                 tile.put(weight, builder.gep(weights, [at]), v, True)
                 tile.put(tile.choose(positive, weight, tile.zero), builder.gep(above, [at]), v,
                          True)
+
+        # store the sum
         for v in range(tile.vectors):
             tile.put(builder.load(sums[v]), total, v, True)
         return context.get_dummy_value()
@@ -328,12 +351,15 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
     heads, count_lines = group.count, lines.count
 
     def codegen(context, builder, signature, args):
+        # operands
         columns, start, count, ahead, last, weights, padded, x, ldx, stride, width, out = args[:12]
         tile = Tile(context, builder, signature.args[15], vectors.count, lanes.count, width,
                     full.count == 2)
         x, factors = tile.pointer_to(x), tile.pointer_to(args[14])
         pairs = ((weights, out), args[12:14])[:sides.count]
         pairs = [tuple(map(tile.pointer_to, pair)) for pair in pairs]
+
+        # begin with the earlier sums, rescaled
         begins = [builder.mul(I64(h), stride) for h in range(heads)]
         sums = []
         for h in range(heads):
@@ -341,6 +367,8 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
             sums.append([[cgutils.alloca_once_value(builder, builder.fmul(
                 factor, tile.get(builder.gep(out, [begins[h]]), v))) for v in range(tile.vectors)]
                 for _, out in pairs])
+
+        # add weighted rows of x
         ahead = tile.in_sight(start, count, ahead, last)
         with tile.loop(count) as loop:
             k = builder.add(start, loop.index)
@@ -356,6 +384,8 @@ def tile_sums(typingctx, columns, start, count, ahead, last, weights, padded, x,
                     for side in range(len(pairs)):
                         slot = sums[h][side][v]
                         builder.store(tile.fma(weight[side], part, builder.load(slot)), slot)
+
+        # store the sums
         for h in range(heads):
             for side, (_, out) in enumerate(pairs):
                 for v in range(tile.vectors):

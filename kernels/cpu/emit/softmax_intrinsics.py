@@ -85,6 +85,7 @@ def row_powers(typingctx, row, width, top, out, zero):
 
         highest = splat(builder, top, LANES)
 
+        # z - z makes what is not finite NaN
         def take(numbers, first, exists):
             z = numbers if row_code.itemsize == 8 else builder.fpext(numbers, tile.vector)
             power = builder.fadd(tile.exp(builder.fsub(z, highest)), builder.fsub(z, z))
@@ -95,6 +96,7 @@ def row_powers(typingctx, row, width, top, out, zero):
             builder.store(power, at, align=8)
             builder.store(builder.fadd(builder.load(total), power), total)
 
+        # add up in the same order on all CPUs
         row_code.for_each_vector(row, zero, take)
         sums, lanes = builder.load(total), LANES
         while lanes > 1:

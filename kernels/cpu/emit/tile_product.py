@@ -69,6 +69,7 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
     made_for = RowShape(*(part.count for part in shape))
 
     def codegen(context, builder, signature, args):
+        # operands
         real = context.get_value_type(one)
         x, ldx, w, ldw, out, ldo, depth, width, _, mask, mask_bytes, num_bytes = args[:12]
         emit = RowEmitter(builder, real, one.bitwidth // 8, made_for, width)
@@ -77,12 +78,15 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
         out = builder.inttoptr(out, (I16 if made_for.narrow_out else real).as_pointer())
         w = builder.inttoptr(w, (I32 if made_for.dots else real).as_pointer())
         lines = [builder.gep(x, [builder.mul(I64(r), ldx)]) for r in range(count)]
+
+        # accumulators
         sums = [[cgutils.alloca_once(builder, emit.vector_of(piece)) for piece in pieces]
                 for _ in range(count)]
         for slots in sums:
             for slot, piece in zip(slots, pieces):
                 builder.store(emit.zeros(piece), slot)
 
+        # one step adds a row of w times a number of each row of x
         def step(k, read):
             row = builder.gep(w, [builder.mul(k, ldw)])
             if made_for.dots:
@@ -93,6 +97,7 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
             for line, slots in zip(lines, sums):
                 _add(builder, emit, slots, read(line, k), columns)
 
+        # what a step reads of x: a number, a pair, or the last of an odd row
         def one_number(line, k):
             return builder.load(builder.gep(line, [k]))
 
@@ -103,6 +108,7 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
         def last_of_odd(line, k):
             return builder.zext(builder.load(builder.gep(line, [builder.shl(k, I64(1))])), I32)
 
+        # loop over the depth
         steps = builder.lshr(depth, I64(1)) if made_for.dots else depth
         with cgutils.for_range(builder, steps, intp=I64) as loop:
             step(loop.index, pair if made_for.dots else one_number)
@@ -111,6 +117,7 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
             with builder.if_then(odd):
                 step(steps, last_of_odd)
 
+        # apply the mask and store
         masked = builder.icmp_unsigned("!=", mask, I64(0))
         for r, slots in enumerate(sums):
             with builder.if_then(masked):
