@@ -51,10 +51,14 @@ def cache_root():
 
 
 def cache_dir(file):
-    """Return the folder of the compiled kernels of a source file."""
+    """Return the folder of the compiled kernels of a source file.
+
+    Its name stands for the texts, and for the names of the modules: what is compiled refers to
+    them, and a module may move without a change of its text.
+    """
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(sources_of(file)):
-        digest.update(_read(source))
+        digest.update(_module_of(source).encode() + b"\0" + _read(source))
     return cache_root() / f"{Path(file).stem}-{digest.hexdigest()[:16]}"
 
 
@@ -70,6 +74,12 @@ def sources_of(file):
             found.add(source)
             new += _imported_by(source)
     return found
+
+
+def _module_of(file):
+    """Return the name of the module of hpgcn that a file holds; "" if it is not imported."""
+    return next((name for name, module in [*sys.modules.items()]
+                 if name.startswith("hpgcn.") and getattr(module, "__file__", None) == file), "")
 
 
 @functools.cache

@@ -126,6 +126,11 @@ def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path,
     assert folders[0] == folders[1]
     assert len({*folders[1:]}) == 4
 
+    # what is compiled refers to modules by name: one that moved is compiled again
+    monkeypatch.setitem(sys.modules, "hpgcn.moved", sys.modules["hpgcn.made.kernel"])
+    monkeypatch.delitem(sys.modules, "hpgcn.made.kernel")
+    assert folder() not in folders
+
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
