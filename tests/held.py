@@ -21,7 +21,7 @@ def run_two_epochs(source, config, comm):
     trainer = make_trainer(source, config, comm, warm=False)
     metrics = []
     for number in (1, 2):
-        metrics.append(trainer.epoch(number))
+        metrics.append(trainer.train_epoch(number))
         evaluate(trainer.evaluation)
     return trainer, metrics
 

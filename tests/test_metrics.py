@@ -26,8 +26,8 @@ def judged(graph, metric):
     """Metrics of a model after two epochs, its logits on the host, and the rows of each mask."""
     trainer = start(graph, Config(metric=metric, dtype="float64", lr=0.05))
     for epoch in (1, 2):
-        trainer.epoch(epoch)
-    found = evaluate(trainer.evaluation, trainer.about["metric"])
+        trainer.train_epoch(epoch)
+    found = evaluate(trainer.evaluation, trainer.run_info.metric)
     logits, _ = trainer.evaluation.model.infer(trainer.evaluation.features)
     loss = trainer.evaluation.loss
     return found, np.array(logits), loss.rows, np.asarray(loss.labels)

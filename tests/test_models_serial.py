@@ -383,13 +383,13 @@ def test_what_decays_leads(model, first, every):
 def test_buffers_are_made_once(model, input_dropout):
     trainer = trainer_of(make(), model, layers=3, hidden=10, input_dropout=input_dropout)
     work = trainer.training.model.workspace.arrays
-    trainer.epoch(1)
+    trainer.train_epoch(1)
     evaluate(trainer.evaluation)
     before = {name: array.ctypes.data for name, array in work.items()}
     features = trainer.training.features.arrays()
     kept = [array.copy() for array in features]
     for epoch in range(2, 5):
-        trainer.epoch(epoch)
+        trainer.train_epoch(epoch)
         evaluate(trainer.evaluation)
     assert {name: array.ctypes.data for name, array in work.items()} == before
     # X and A X are read, never written

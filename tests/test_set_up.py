@@ -31,7 +31,7 @@ def test_an_epoch_makes_no_array_that_was_not_there(settings):
     workspace = trainer.training.model.workspace
     before = {name: each.ctypes.data for name, each in workspace.arrays.items()}
     assert before
-    trainer.epoch(1)
+    trainer.train_epoch(1)
     warmup.evaluate(trainer.evaluation)
     assert {name: each.ctypes.data for name, each in workspace.arrays.items()} == before
 
@@ -114,7 +114,7 @@ def test_nothing_is_compiled_in_an_epoch(settings, blocked, monkeypatch):
         trainer = make_trainer(graph, config, SerialComm())
         names = Names()
         with event.install_listener("numba:compile", names):
-            trainer.epoch(1)
+            trainer.train_epoch(1)
             warmup.evaluate(trainer.evaluation)
     assert not names.found
 

@@ -9,7 +9,7 @@ from training import SETTINGS
 
 import hpgcn
 from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError
-from hpgcn.training.loop.trainer import Best
+from hpgcn.training.loop.loop_state import BestEpoch
 from hpgcn.training.runs.run_directory import read_run
 
 KEYS = {"epoch", "loss", "train_acc", "val_acc", "test_acc", "val_loss", "epoch_s", "eval_s",
@@ -82,12 +82,12 @@ def test_patience_stops():
 
 
 def test_best_rule():
-    best = Best()
+    best = BestEpoch()
     for epoch, (acc, loss) in enumerate([(0.5, 1.0), (0.6, 2.0), (0.6, 1.5), (0.6, 1.5),
                                          (0.55, 0.1)], 1):
         best.update_if_better(epoch, {"val_acc": acc, "val_loss": loss}, np.array([epoch]))
     assert (best.epoch, best.weights.tolist()) == (3, [3])
-    without = Best()
+    without = BestEpoch()
     for epoch in (1, 2):
         without.update_if_better(epoch, {"val_acc": None, "val_loss": None}, np.array([epoch]))
     assert without.epoch == 2

@@ -123,7 +123,7 @@ def test_the_host_waits_once_an_epoch(gpu, monkeypatch, options):
     """Besides the evaluation: the end of the step, then the loss, and whether all is finite."""
     waits = []
     trainer = start(make(), Config(model="gin", layer_norm=True, **options), on(gpu))
-    trainer.epoch(1)
+    trainer.train_epoch(1)
     for name in ("__float__", "__int__", "__bool__", "item", "tolist", "get"):
         original = getattr(gpu.xp.ndarray, name)
 
@@ -133,7 +133,7 @@ def test_the_host_waits_once_an_epoch(gpu, monkeypatch, options):
 
         monkeypatch.setattr(gpu.xp.ndarray, name, told)
     monkeypatch.setattr(gpu, "synchronize", lambda: waits.append("synchronize"))
-    trainer.epoch(2)
+    trainer.train_epoch(2)
     assert waits == ["synchronize", "tolist"]
 
 
@@ -143,10 +143,10 @@ def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
         pytest.skip("seen through the fake GPU")
     trainer = start(make(directed=True, train=9, degree=3), Config(model="sage", layers=3), on(gpu))
     for epoch in (1, 2):
-        trainer.epoch(epoch)
+        trainer.train_epoch(epoch)
         evaluate(trainer.evaluation)
     before = set(known)
-    trainer.epoch(3)
+    trainer.train_epoch(3)
     evaluate(trainer.evaluation)
     assert set(known) == before
 
@@ -184,7 +184,7 @@ def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
     comm = on(gpu)
     trainer = start(graph, config, comm)
     for epoch in (1, 2, 3):
-        trainer.epoch(epoch)
+        trainer.train_epoch(epoch)
         evaluate(trainer.evaluation)
     held = held_bytes() - before
     told, = dry_run.forecast(assign_rows(graph, comm, config), config, comm)["gpu_memory"]

@@ -7,7 +7,6 @@ from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.model import MODELS, heads_of, make_spec
 from hpgcn.strategies import STRATEGIES, find_strategy
-from hpgcn.training.loop.progress import Best
 from hpgcn.training.loop.trainer import make_trainer
 
 SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # beside what names a model
@@ -69,11 +68,11 @@ def metrics_of(trainer, epochs):
     """Train and evaluate for some epochs, and hold what was sent against the prediction."""
     history = []
     for epoch in range(1, epochs + 1):
-        history.append(trainer.epoch(epoch))
-        trainer.evaluate_epoch(history[-1], Best())
+        history.append(trainer.train_epoch(epoch))
+        trainer.evaluate_epoch(history[-1])
     for entry in history:
         for kind in ("bytes", "messages"):
-            assert entry[f"sent_{kind}"] == trainer.about[f"predicted_{kind}_per_epoch"]
+            assert entry[f"sent_{kind}"] == getattr(trainer.run_info, f"predicted_{kind}_per_epoch")
     return history
 
 

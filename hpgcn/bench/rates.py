@@ -180,5 +180,5 @@ def call_seconds(host):
     seconds = []
     with trainer.shard:
         for epoch in range(1, STEPS + 1):
-            seconds.append(host.seconds(partial(trainer.epoch, epoch))[0])
+            seconds.append(host.seconds(partial(trainer.train_epoch, epoch))[0])
     return float(np.median(seconds)) / calls

@@ -85,7 +85,7 @@ def train(graph, config, device, epochs):
     comm.use(device)
     comm.clock = EventClock()
     trainer = make_trainer(graph, config.replace(device=device.name), comm)
-    metrics = [trainer.epoch(epoch) for epoch in range(1, epochs + 1)]
+    metrics = [trainer.train_epoch(epoch) for epoch in range(1, epochs + 1)]
     losses, seconds = (np.array([line[name] for line in metrics]) for name in ("loss", "epoch_s"))
     return losses, seconds, trainer
 
@@ -96,7 +96,7 @@ def time_kinds(trainer, epoch, cuda):
     clock.cuda = cuda
     step = ("step", cuda.Event(), cuda.Event())
     step[1].record()
-    trainer.epoch(epoch)
+    trainer.train_epoch(epoch)
     step[2].record()
     clock.cuda = None
 

@@ -13,7 +13,6 @@ from hpgcn.config import Config
 from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.progress import Best
 from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.mpi
@@ -90,8 +89,8 @@ def test_delayed_sums(comm, gpus, delay, sparse):
         trainer = start(source, config, ranks)
         losses.append([])
         for epoch in range(1, 8):
-            found = trainer.epoch(epoch)
-            trainer.evaluate_epoch(found, Best())
+            found = trainer.train_epoch(epoch)
+            trainer.evaluate_epoch(found)
             losses[-1].append([found[name] for name in ("loss", "val_loss", "sent_bytes")])
         trainer.shard.close()
     np.testing.assert_allclose(*losses, rtol=1e-11)
@@ -112,7 +111,7 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     predicted = told["gpu_memory"][comm.rank]
     trainer = start(source, config, gpus)
     for epoch in (1, 2):
-        trainer.evaluate_epoch(trainer.epoch(epoch), Best())
+        trainer.evaluate_epoch(trainer.train_epoch(epoch))
     fake_cupy.Stream.alive.clear()
     held = held_bytes() - before
     trainer.shard.close()

@@ -13,7 +13,7 @@ import hpgcn
 from hpgcn.comm import as_comm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.training_epoch import CLOCKED
+from hpgcn.training.loop.loop_state import CLOCKED
 
 pytestmark = pytest.mark.mpi
 MORE = [*({"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS),

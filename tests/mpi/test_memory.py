@@ -40,7 +40,7 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
     trainer, _ = run_two_epochs(source, config, comm)
 
     tracemalloc.start()
-    trainer.epoch(3)
+    trainer.train_epoch(3)
     evaluate(trainer.evaluation)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

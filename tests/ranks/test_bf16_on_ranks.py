@@ -135,8 +135,8 @@ def test_a_dry_run_says_what_is_held(comm, strategy, directed, model):
     said = forecast(assign_rows(scattered(graph, comm), comm, config), config, comm)
     trainer = start(scattered(graph, comm), config, comm)
     with trainer.shard:
-        trainer.epoch(1)
-        trainer.evaluate_epoch({"epoch": 1, "loss": 0}, hpgcn.training.loop.progress.Best())
+        trainer.train_epoch(1)
+        trainer.evaluate_epoch({"epoch": 1, "loss": 0})
         memory = said["memory"][comm.rank]
         workspace = trainer.training.model.workspace
         dropped = workspace.arrays["X"].nbytes if "X" in workspace.arrays else 0
@@ -146,7 +146,8 @@ def test_a_dry_run_says_what_is_held(comm, strategy, directed, model):
                     for array in view.features.arrays()}
         assert sum(features.values()) + dropped == memory["features"]
     for name in ("bytes", "messages"):
-        assert said[f"predicted_{name}_per_epoch"] == trainer.about[f"predicted_{name}_per_epoch"]
+        key = f"predicted_{name}_per_epoch"
+        assert said[key] == getattr(trainer.run_info, key)
 
 
 @on_ranks(1, 4)
@@ -161,7 +162,7 @@ def test_batches_have_the_curve_of_one_rank(comm, batch, directed):
     for source, ranks in ((scattered(graph, comm), comm), (graph, SerialComm())):
         trainer = start(source, config, ranks)
         with trainer.shard:
-            found.append([trainer.epoch(epoch)["loss"] for epoch in (1, 2)])
+            found.append([trainer.train_epoch(epoch)["loss"] for epoch in (1, 2)])
     np.testing.assert_allclose(*found, rtol=OF_MEANS[0] if config.model == "sage" else CURVE)
 
 

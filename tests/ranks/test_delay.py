@@ -185,7 +185,7 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
     with store.load(cut(comm, tmp_path, graph)) as stored:
         trainer = start(stored, config, comm)
         initial = Parameters.initial(trainer.shard.spec)
-        history = [trainer.epoch(epoch) for epoch in range(1, epochs + 1)]
+        history = [trainer.train_epoch(epoch) for epoch in range(1, epochs + 1)]
         trainer.shard.close()
     losses, sent = simulate(graph, config, comm.size, initial.arrays, epochs, r)
     np.testing.assert_allclose([each["loss"] for each in history], losses, rtol=1e-12)
@@ -206,15 +206,15 @@ def test_runs_send_and_hold_what_is_forecast(comm, tmp_path, delay, kind, change
     with store.load(cut(comm, tmp_path, make(n=500, degree=1.5, **kind))) as stored:
         footprint = footprint_of(stored, config, comm, Survey(stored, config))
         trainer, history = run_two_epochs(stored, config, comm)
-        about = trainer.about
+        info = trainer.run_info
         steps = footprint.prediction.period
         for epoch in range(3, 3 * steps + 1):  # all sums are under way in the last period
-            history.append(trainer.epoch(epoch))
-        assert steps == about["period"] == (1 if delay == "none" else int(delay))
+            history.append(trainer.train_epoch(epoch))
+        assert steps == info.period == (1 if delay == "none" else int(delay))
         for what in ("bytes", "messages"):
             sent = sum(each[f"sent_{what}"] for each in history[-steps:])
             total = getattr(footprint.prediction, f"total_{what}")()
-            assert total == about[f"predicted_{what}_per_epoch"] == sent // steps
+            assert total == getattr(info, f"predicted_{what}_per_epoch") == sent // steps
         check_held(footprint, trainer, comm.rank)
         trainer.shard.close()
 
@@ -348,7 +348,7 @@ def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, num_mon
                                                     for epoch in range(1, 10)]
     with store.load(path) as stored:
         trainer = start(stored, settings(), comm)
-        first = trainer.epoch(1)["loss"]
+        first = trainer.train_epoch(1)["loss"]
         trainer.shard.close()
     assert exact[0] == pytest.approx(first, rel=1e-12)  # of the same weights and dropout
     off = [abs(each["loss"] - other) for each, other in zip(result.history, exact) if other]

@@ -14,10 +14,10 @@ def check(comm, graph, config):
     trainer, metrics = run_two_epochs(source, config, comm)
     prediction = footprint.prediction
     total = prediction.total_bytes(), prediction.total_messages()
-    about = trainer.about
-    assert total == (about["predicted_bytes_per_epoch"], about["predicted_messages_per_epoch"])
+    info = trainer.run_info
+    assert total == (info.predicted_bytes_per_epoch, info.predicted_messages_per_epoch)
     assert all((one["sent_bytes"], one["sent_messages"]) == total for one in metrics)
-    assert prediction.max_bytes() == pytest.approx(trainer.max_sent, abs=1)
+    assert prediction.max_bytes() == pytest.approx(trainer.state.max_sent_bytes, abs=1)
     check_held(footprint, trainer, comm.rank)
     trainer.shard.close()
 

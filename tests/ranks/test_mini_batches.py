@@ -13,7 +13,6 @@ from hpgcn.planning.answers.batch_report import batches_of, settings_of
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.loop.progress import Best
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.run import train
 
@@ -46,9 +45,9 @@ def curves(source, config, comm):
     with trainer.shard:
         history = []
         for epoch in range(1, EPOCHS + 1):
-            history.append(trainer.epoch(epoch))
-            trainer.evaluate_epoch(history[-1], Best())
-        return history, trainer.parameters.flat.copy(), trainer.about
+            history.append(trainer.train_epoch(epoch))
+            trainer.evaluate_epoch(history[-1])
+        return history, trainer.parameters.flat.copy(), trainer.run_info
 
 
 @once
@@ -131,7 +130,7 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
     config = settings(model, strategy=strategy, layers=3,
                       batch=batch_of(batch, graph, tmp_path, comm))
     source = in_parts(graph, comm, tmp_path, "vertex-cut")
-    history, _, about = curves(source, config, comm)
+    history, _, info = curves(source, config, comm)
     if comm.rank == 0:
         kind = STRATEGIES[strategy]
         planned = settings_of(config)
@@ -140,7 +139,8 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
                              survey.offsets, planned, parse(config.batch))
         mean = batches.expected()
         total, off = mean.epoch(mean.bytes).sum(), batches.deviation()
-        assert about["interval"] == pytest.approx([max(0, total - off), total + off], abs=2)
+        expected = [max(0, total - off), total + off]
+        assert info.interval_bytes_per_epoch == pytest.approx(expected, abs=2)
         for line in history:
             counted = batches.replay(line["epoch"])
             for name in ("bytes", "messages"):

@@ -38,7 +38,7 @@ def test_fewer_rows_and_fewer_bytes(comm, strategy, model):
     sent = []
     for prune in (True, False):
         trainer = start(graph, Config(strategy=strategy, layers=3, hidden=8, prune=prune), comm)
-        sent.append(trainer.about["predicted_bytes_per_epoch"])
+        sent.append(trainer.run_info.predicted_bytes_per_epoch)
         totals = trainer.shard.train.totals
         assert (totals[-1] == 6 and totals[0] < 300) == prune
         trainer.shard.close()

@@ -7,7 +7,7 @@ from training import on_ranks, start
 
 from hpgcn.config import Config
 from hpgcn.errors import DataError
-from hpgcn.training.loop.state import agree
+from hpgcn.training.runs.checkpoint_state import agree
 
 TARGETS = {"label_smoothing": 0.2, "class_weight": "balanced"}
 UPDATE = {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.05, "schedule": "cosine",
@@ -47,7 +47,7 @@ def test_all_ranks_hold_the_same_bits(comm, strategy):
     graph = make()
     trainer = start(scattered(graph, comm), config_of(comm, strategy, **TARGETS, **UPDATE), comm)
     for epoch in range(1, 4):
-        trainer.epoch(epoch)
+        trainer.train_epoch(epoch)
     agree(comm, {"weights": trainer.parameters.flat, **trainer.optimizer.moments})
     trainer.shard.close()
 

@@ -10,7 +10,7 @@ from resuming import left_behind, lines, settings, steps
 from hpgcn import store, train
 from hpgcn.errors import DataError, StoppedError
 from hpgcn.runtime import faults
-from hpgcn.training.loop.training_epoch import EpochSums
+from hpgcn.training.loop.loop_state import EpochSums
 
 BATCHES = ["vertices:45", "neighbours:4,3:15"]  # five steps an epoch
 
@@ -53,11 +53,11 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
 
     taken = module.take_step
 
-    def noted(trainer, number, sums):
-        taken(trainer, number, sums)
-        return signal.SIGUSR1 if trainer.steps == 7 else 0
+    def interrupted(trainer, epoch):
+        taken(trainer, epoch)
+        trainer.state.pending_signal = signal.SIGUSR1 if trainer.state.steps == 7 else 0
 
-    monkeypatch.setattr("hpgcn.training.loop.trainer.take_step", noted)
+    monkeypatch.setattr("hpgcn.training.loop.trainer.take_step", interrupted)
     changes = {"batch": BATCHES[0], "epochs": 3, "checkpoint_every": 0}
     with pytest.raises(StoppedError, match="after step 2 of epoch 2, with a checkpoint"):
         train(graph, settings(tmp_path / "cut", **changes))
@@ -89,7 +89,7 @@ def test_killed_within_an_epoch(tmp_path, batch, ranks):
 
 
 def test_what_is_said_of_an_epoch_under_way_is_checked(graph, tmp_path, fault):
-    from hpgcn.training.loop.state import parse
+    from hpgcn.training.runs.checkpoint_state import parse
 
     fault("raise:0:2:checkpoint.end")
     with pytest.raises(RuntimeError, match="on purpose"):

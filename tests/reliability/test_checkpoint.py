@@ -15,7 +15,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.errors import ConfigError, InternalError, OutputError, StorageError, UsageError
 from hpgcn.partition import make_partition
-from hpgcn.training.loop.state import agree, describe_differences
+from hpgcn.training.runs.checkpoint_state import agree, describe_differences
 from hpgcn.training.runs.run_directory import RunDirectory, read_run
 
 

@@ -20,11 +20,11 @@ MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
     for name, settings in MODELS.items()])
 def test_the_first_layer_that_is_not_finite_is_named(settings, layer, value):
     trainer = start(make(), Config(layers=3, hidden=8, **settings))
-    trainer.epoch(1)
+    trainer.train_epoch(1)
     name = next(name for name in trainer.parameters.arrays if re.match(f"W{layer}", name))
     trainer.parameters.arrays[name][0, 0] = value
     with np.errstate(all="ignore"), pytest.raises(DivergedError) as caught:
-        trainer.epoch(2)
+        trainer.train_epoch(2)
     said = (rf"epoch 2: the training loss is \S+; layer {layer} forward has [\d,]+ values that are "
             r"not finite, layers before it none; try a lower lr= than 0.01")
     assert re.match(said, str(caught.value))
@@ -43,7 +43,7 @@ def test_a_learning_rate_far_too_high_is_found():
     said = r"layer \d (forward|backward).*than 1e\+30"
     with np.errstate(all="ignore"), pytest.raises(DivergedError, match=said):
         for epoch in range(1, 20):
-            trainer.epoch(epoch)
+            trainer.train_epoch(epoch)
 
 
 @pytest.mark.parametrize("settings, words", [

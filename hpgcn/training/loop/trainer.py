@@ -7,7 +7,7 @@ import platform
 import signal
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -35,15 +35,16 @@ from hpgcn.sampling import FULL
 from hpgcn.strategies import find_strategy
 from hpgcn.training.loop.divergence import check_evaluation
 from hpgcn.training.loop.exact_loss import log_drift, measure_exact_loss, progress_postfix
+from hpgcn.training.loop.loop_state import LoopState
 from hpgcn.training.loop.optimizers import OPTIMIZERS, SGD
-from hpgcn.training.loop.progress import Best, is_finished, raise_if_stop_requested, run_callbacks
 from hpgcn.training.loop.schedules import learning_rate
-from hpgcn.training.loop.state import restore
 from hpgcn.training.loop.step_views import FullBatch, make_batches
-from hpgcn.training.loop.training_epoch import EpochSums, take_step
+from hpgcn.training.loop.stopping import is_finished, raise_if_stop_requested, run_callbacks
+from hpgcn.training.loop.training_epoch import take_step
 from hpgcn.training.loop.training_step import StepView, evaluate, make_views
 from hpgcn.training.runs.result import Result
-from hpgcn.training.runs.run_directory import versions
+from hpgcn.training.runs.resume import restore
+from hpgcn.training.runs.run_info import RunInfo
 from hpgcn.training.runs.trace import Trace, write_traffic
 from hpgcn.training.setup.placement import assign_rows
 from hpgcn.training.setup.shard import GraphShard
@@ -116,21 +117,35 @@ def make_trainer(source, config, comm, *, warm=True):
         decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
+    # what a summary says of setting up
     predicted = batches.forecast()
-    about = {"started_utc": started.isoformat(timespec="seconds"),
-             "strategy_choice": placed.choice, "metric": metric,
-             "setup_bytes": round(comm.sum([comm.counters.total("setup")[0]])[0]),
-             "setup_s": float(comm.max([time.perf_counter() - begin])[0]),
-             "period": step.period, "predicted_bytes_per_epoch": predicted.bytes,
-             "predicted_messages_per_epoch": predicted.messages,
-             "interval": predicted.interval}
+    setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
+    run_info = RunInfo(
+        started_utc=started.isoformat(timespec="seconds"),
+        setup_bytes=setup_bytes,
+        setup_s=float(comm.max([time.perf_counter() - begin])[0]),
+        hosts=tuple(dict.fromkeys(comm.allgather(platform.node()))),
+        graph=source.header.name,
+        strategy=shard.strategy.title(config),
+        strategy_choice=placed.choice,
+        grid="x".join(map(str, shard.arrangement.shape)),
+        replication=shard.strategy.replication,
+        ranks=comm.size,
+        threads=threads,
+        device=shard.devices,
+        metric=metric,
+        predicted_bytes_per_epoch=predicted.bytes,
+        predicted_messages_per_epoch=predicted.messages,
+        interval_bytes_per_epoch=predicted.interval,
+        period=step.period,
+        out=config.out)
     return Trainer(source.header, config, comm, shard, training, batches, evaluation, parameters,
-                   optimizer, threads, about)
+                   optimizer, run_info)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Trainer:
-    """Data, model and optimiser of one run on this rank; `run` is the loop."""
+    """Data, model and optimizer of a run on this rank; `run` is the loop, `state` its progress."""
 
     header: Header
     config: Config
@@ -140,145 +155,124 @@ class Trainer:
     batches: FullBatch  # or Batches: the StepView of each step
     evaluation: StepView
     parameters: Parameters
-    optimizer: SGD  # or what derives from it
-    threads: int
-    about: dict  # what summary.json says of setting up
-    steps: int = 0  # training steps taken, those before the run was resumed among them
-    max_sent: float = 0.0  # bytes that a rank sent at most in a step, summed over the last epoch
-    begun: EpochSums | None = None  # of the epoch that a run goes on in
-    asked: int = 0  # signal that came to some rank before the end of the last step
+    optimizer: SGD  # or a subclass
+    run_info: RunInfo
+    state: LoopState = field(default_factory=LoopState)
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
-        """Train to the last epoch, or until patience ends or a callback says so; return a Result.
+        """Train to the last epoch, or until patience or a callback ends the run; return a Result.
 
-        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on
-        all ranks. It goes on from `saved`, a State. The callbacks of rank 0 count.
+        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on all ranks. It
+        resumes from `saved`, a CheckpointState. Only the callbacks of rank 0 are called.
         """
-        config = self.config
-        comm = self.comm
-        best = Best()
-        history = []
-        epoch = before = saved.epoch if saved else 0
-        called = comm.bcast(bool(callbacks))
+        config, comm, state = self.config, self.comm, self.state
+
+        # start, or resume after the newest checkpoint
+        has_callbacks = comm.bcast(bool(callbacks))
         if saved:
-            restore(self, saved, best)
-            history = comm.bcast(record and record.history)
-        raise_if_stop_requested(epoch + 1, config, comm)
+            restore(self, saved, comm.bcast(record and record.history))
+        first = state.epoch + 1
+        raise_if_stop_requested(first, config.graph, config.out, comm)
         if self.shard.strategy.num_monitored_steps and config.prune and comm.rank == 0:
-            log.info("%s: all rows are computed, also those that nobody reads", self.title)
+            log.info("%s: all rows are computed, also those that nobody reads",
+                     self.run_info.strategy)
 
-        def within(sums):
-            shown.set_postfix(step=f"{sums.steps}/{self.batches.steps}", refresh=False)
-            shown.update(0)
-            if checkpoints:
-                checkpoints.keep(self, record, history[-1] if history else {}, best, sums=sums)
-
+        # whatever observes the loop: timeline, signals, progress
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.record_signal(signal.SIGINT) if checkpoints else nullcontext()
-        shown = bar(total=config.epochs, initial=epoch, unit="epoch", shown=progress)
-        with quiet, interruptible, shown:
-            ended = is_finished(config, epoch, best.epoch)
+        progress_bar = bar(total=config.epochs, initial=state.epoch, unit="epoch", shown=progress)
+
+        def after_step():
+            steps = f"{state.sums.steps}/{self.batches.steps}"
+            progress_bar.set_postfix(step=steps, refresh=False)
+            progress_bar.update(0)
+            if checkpoints:
+                checkpoints.keep(self, record)
+
+        # the epochs
+        with quiet, interruptible, progress_bar:
+            ended = self.is_finished()
             while not ended:
-                epoch += 1
-                metrics = self.epoch(epoch, within)
+                epoch = state.epoch + 1
+                metrics = self.train_epoch(epoch, after_step)
+
+                # evaluate, if it is time to, or a callback makes this epoch the last
                 last = epoch == config.epochs
                 evaluated = last or (config.eval_every and epoch % config.eval_every == 0)
                 if evaluated:
-                    self.evaluate_epoch(metrics, best)
-                stopped = called and run_callbacks(callbacks, metrics, comm)
+                    self.evaluate_epoch(metrics)
+                stopped = has_callbacks and run_callbacks(callbacks, metrics, comm)
                 if stopped and not evaluated:
-                    self.evaluate_epoch(metrics, best)
-                history.append(metrics)
+                    self.evaluate_epoch(metrics)
+                ended = stopped or self.is_finished()
+
+                # record the epoch
                 if record:
                     record.append(metrics)
-                shown.set_postfix(**progress_postfix(metrics), refresh=False)
-                shown.update()
-                ended = stopped or is_finished(config, epoch, best.epoch)
+                progress_bar.set_postfix(**progress_postfix(metrics), refresh=False)
+                progress_bar.update()
                 if checkpoints:
-                    checkpoints.keep(self, record, metrics, best, ended=ended)
+                    checkpoints.keep(self, record, ended=ended)
 
+        # the result, and files of it
         if comm.rank == 0:
-            log_drift(self.title, history)
-        summary = self.summary(history, best)
+            log_drift(self.run_info.strategy, state.history)
+        summary = self.run_info.summary(state)
         if trace:
             trace.write(os.path.join(config.out, "trace.json"))
-        if config.out and epoch > before:
-            write_traffic(config.out, comm, epoch - before)
-        weights = self.arrays_by_name(best.weights)
-        with comm.collective_errors():  # who returns first finds the run directory whole
+        if config.out and state.epoch >= first:
+            write_traffic(config.out, comm, state.epoch - first + 1)
+        weights = self.arrays_by_name(state.best.weights)
+        class_names = self.shard.class_names
+        with comm.collective_errors():  # no rank returns before the run directory is complete
             if record:
-                record.finish(summary, weights, best.epoch, multilabel=self.header.multilabel,
-                              class_names=self.shard.class_names)
-        return Result(summary, config, weights, history, self.shard.class_names)
+                record.finish(summary, weights, state.best.epoch,
+                              multilabel=self.header.multilabel, class_names=class_names)
+        return Result(summary, config, weights, state.history, class_names)
 
-    def epoch(self, epoch, after_step=None):
-        """Train for one epoch; return its metrics, equal on all ranks.
+    def train_epoch(self, epoch, after_step=None):
+        """Take all steps of an epoch that are left; return its metrics, equal on all ranks.
 
-        after_step: called with the EpochSums after each step but the last.
+        `after_step` is called after each step but the last.
         """
-        comm = self.comm
+        comm, state = self.comm, self.state
         faults.begin(comm.rank, epoch)
         drift = measure_exact_loss(self, epoch)
-        sums, self.begun = self.begun or EpochSums(), None
-        with comm.clock.span("epoch", epoch):
-            while sums.steps < self.batches.steps:
-                comm.counters.phase = "train"
-                self.asked = take_step(self, epoch, sums)
-                if after_step and sums.steps < self.batches.steps:
-                    after_step(sums)
-        self.max_sent = sums.max_sent
-        metrics = sums.metrics(epoch, self.training.loss.norm)
-        return metrics | self.batches.batch_metrics(sums) | drift
 
-    def evaluate_epoch(self, metrics, best):
-        """Evaluate after an epoch, add that to its metrics, and offer the weights to `best`."""
-        comm = self.comm
-        with comm.clock.span("evaluate", metrics["epoch"]):
+        # the steps
+        with comm.clock.span("epoch", epoch):
+            while state.sums.steps < self.batches.steps:
+                comm.counters.phase = "train"
+                take_step(self, epoch)
+                if after_step and state.sums.steps < self.batches.steps:
+                    after_step()
+
+        # what they add up to
+        metrics = state.sums.metrics(epoch, self.training.loss.norm)
+        metrics |= self.batches.batch_metrics(state.sums) | drift
+        state.complete_epoch(metrics)
+        return metrics
+
+    def evaluate_epoch(self, metrics):
+        """Evaluate after an epoch; add the result to its metrics, and update the best epoch."""
+        comm, epoch = self.comm, metrics["epoch"]
+        with comm.clock.span("evaluate", epoch):
             comm.counters.phase = "eval"
             faults.point("evaluate")
             begin = time.perf_counter()
-            metrics |= evaluate(self.evaluation, self.about["metric"])
+            metrics |= evaluate(self.evaluation, self.run_info.metric)
             metrics["eval_s"] = float(comm.max([time.perf_counter() - begin])[0])
-        check_evaluation(metrics["epoch"], metrics, self.config.lr)
-        best.update_if_better(metrics["epoch"], metrics, self.parameters.flat)
+        check_evaluation(epoch, metrics, self.config.lr)
+        self.state.best.update_if_better(epoch, metrics, self.parameters.flat)
+
+    def is_finished(self):
+        """Return whether the last complete epoch ends the run, by its number or by patience."""
+        return is_finished(self.state.epoch, self.state.best.epoch, epochs=self.config.epochs,
+                           patience=self.config.patience)
 
     def arrays_by_name(self, flat):
-        """An array like the parameters, as a dict by name (copies)."""
+        """Return copies of the parts of an array like the parameters, a dict by name."""
         parameters = Parameters.zeros(self.shard.spec)
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.arrays
-
-    @property
-    def title(self):
-        """What files call the strategy."""
-        return self.shard.strategy.title(self.config)
-
-    def summary(self, history, best):
-        """The contents of summary.json."""
-        final = history[-1]
-        config = self.config
-        about = self.about
-        hosts = list(dict.fromkeys(self.comm.allgather(platform.node())))
-        largest = int(self.max_sent) if self.max_sent.is_integer() else self.max_sent
-        lately = history[-self.about["period"]:]  # steps that send different things
-        sent = {f"sent_{what}_per_epoch": sum(one[f"sent_{what}"] for one in lately) // len(lately)
-                for what in ("bytes", "messages")}
-        return {
-            "started_utc": about["started_utc"], "hosts": hosts, "graph": self.header.name,
-            "strategy": self.title, "strategy_choice": about["strategy_choice"],
-            "grid": "x".join(map(str, self.shard.arrangement.shape)),
-            "replication": self.shard.strategy.replication, "ranks": self.comm.size,
-            "threads": self.threads, "device": self.shard.devices, "epochs": final["epoch"],
-            "final_loss": final["loss"], "best_epoch": best.epoch,
-            "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
-            "metric": about["metric"],
-            "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
-            "setup_s": about["setup_s"], "setup_bytes": about["setup_bytes"],
-            **sent,
-            "predicted_bytes_per_epoch": about["predicted_bytes_per_epoch"],
-            "predicted_messages_per_epoch": about["predicted_messages_per_epoch"],
-            "interval_bytes_per_epoch": about["interval"],
-            "max_rank_sent_bytes_per_epoch": largest,
-            "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
-            "out": config.out, "versions": versions()}

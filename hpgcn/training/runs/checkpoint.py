@@ -19,8 +19,8 @@ from hpgcn.errors import COMMAND_LINE, ConfigError, DataError, HpgcnError, Stora
 from hpgcn.graphs.graph_source import DIGESTS
 from hpgcn.runtime import faults
 from hpgcn.runtime.signals import INTERRUPTED
-from hpgcn.training.loop.progress import make_stop_error
-from hpgcn.training.loop.state import OBJECTS, capture, parse
+from hpgcn.training.loop.stopping import make_stop_error
+from hpgcn.training.runs.checkpoint_state import OBJECTS, capture, parse
 
 log = logging.getLogger("hpgcn")
 KEPT = 2
@@ -37,7 +37,7 @@ class Checkpoints:
         self._kept = []  # names
 
     def load(self):
-        """The newest State that can be read, or None if there is no checkpoint.
+        """The newest CheckpointState that can be read, or None if there is no checkpoint.
 
         A StorageError if there are checkpoints, but none can be read.
         """
@@ -75,7 +75,7 @@ class Checkpoints:
                             f"{header.num_classes}")
 
     def write(self, state):
-        """Write a State, then remove older ones and what killed runs left.
+        """Write a CheckpointState, then remove older ones and what killed runs left.
 
         After a StorageError the checkpoints from before are still there.
         """
@@ -97,45 +97,50 @@ class Checkpoints:
         store.write_state(path, state.arrays, epoch=state.epoch, attributes=attributes,
                           config_toml=Config(**state.config).to_toml())
         faults.point("checkpoint.written")
-        about = {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}
-        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch, "files": {path.name: about}}
+        files = {path.name: {"bytes": path.stat().st_size, "sha256": store.file_sha256(path)}}
+        manifest = {"format": "hpgcn-checkpoint", "epoch": state.epoch, "files": files}
         store.atomic_write(folder / "manifest.json", json.dumps(manifest, indent=1) + "\n")
         faults.point("checkpoint.manifest")
 
-    def keep(self, trainer, record, metrics, best, *, ended=False, sums=None):
+    def keep(self, trainer, record, *, ended=False):
         """Write a checkpoint after a step if one is due; all ranks of a Trainer call this.
 
-        metrics: of the last epoch that is complete, {} for none; sums: the EpochSums of the one
-        that is not. `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked
-        for is written a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the
-        best model so far is written, too. Others, on all ranks, as `write` and
-        `hpgcn.training.loop.state.capture`.
+        `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked for is
+        written a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the best
+        model so far is written. Other errors, on all ranks, as `write` and
+        `hpgcn.training.runs.checkpoint_state.capture`.
         """
-        comm = trainer.comm
-        config = trainer.config
-        epoch = metrics.get("epoch", 0)
-        best_epoch = best.epoch or epoch
-        stop = 0 if ended else trainer.asked  # the ranks agreed on it in the epoch's step
+        comm, config, state = trainer.comm, trainer.config, trainer.state
+        stop = 0 if ended else state.pending_signal  # all ranks have the same
         due = config.checkpoint_every and (
-            ended or trainer.steps % config.checkpoint_every == 0)
+            ended or state.steps % config.checkpoint_every == 0)
+        best_epoch = state.best.epoch or state.epoch
+
+        # write it
         if stop or due:
-            with comm.clock.span("checkpoint", epoch):
-                state = capture(trainer, best, metrics, sums)
+            with comm.clock.span("checkpoint", state.epoch):
+                captured = capture(trainer)
                 with comm.collective_errors():
                     if comm.rank == 0:
                         record.synchronise()
-                        self.write(state)
+                        self.write(captured)
                         if stop == INTERRUPTED:
-                            flat = best.weights if best.epoch else trainer.parameters.flat
+                            flat = trainer.parameters.flat
+                            if state.best.epoch:
+                                flat = state.best.weights
                             record.keep_model(trainer.arrays_by_name(flat), best_epoch,
                                               multilabel=trainer.header.multilabel,
                                               class_names=trainer.shard.class_names)
+
+        # end the run, if a signal asked for that
         if stop:
-            step = f"step {sums.steps} of epoch {epoch + 1}" if sums else f"epoch {epoch}"
+            step = f"epoch {state.epoch}"
+            if state.within_epoch:
+                step = f"step {state.sums.steps} of epoch {state.epoch + 1}"
             where = f"after {step}, with a checkpoint"
             if stop == INTERRUPTED:
                 where += f"; model.h5 has the weights of epoch {best_epoch}"
-            raise make_stop_error(stop, where, config, comm)
+            raise make_stop_error(stop, where, config.graph, config.out, comm)
 
     def _prune(self):
         """Keep what this run read or wrote last: a newer one can only be damaged."""
@@ -146,7 +151,7 @@ class Checkpoints:
                 store.discard(entry)
 
     def digests(self):
-        """What identifies the data, by the names of DIGESTS: see State."""
+        """What identifies the data, by the names of DIGESTS: see CheckpointState."""
         if self._digests is None:
             self._digests = self.source.digests()
         return self._digests
@@ -181,7 +186,7 @@ class Checkpoints:
 
 
 def read_checkpoint(folder):
-    """Read a checkpoint: what `hpgcn.training.loop.state.parse` makes of it.
+    """Read a checkpoint: what `hpgcn.training.runs.checkpoint_state.parse` makes of it.
 
     An InputNotFoundError, DataError or StorageError if it is damaged, or something else.
     """

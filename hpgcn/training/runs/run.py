@@ -16,10 +16,11 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
 from hpgcn.strategies import find_strategy
-from hpgcn.training.loop.progress import check_callbacks, load_resume_state, raise_if_stop_requested
 from hpgcn.training.loop.step_views import check_batch
+from hpgcn.training.loop.stopping import check_callbacks, raise_if_stop_requested
 from hpgcn.training.loop.trainer import check, make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
+from hpgcn.training.runs.resume import load_resume_state
 from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
 from hpgcn.training.setup.placement import as_source, same_everywhere
 from hpgcn.training.setup.warmup import compiling
@@ -122,7 +123,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
 
     stoppable = signals.record_signal(signal.SIGUSR1) if config.out else nullcontext()
     with stoppable, translate_gpu_oom(comm):
-        raise_if_stop_requested(saved.epoch + 1 if saved else 1, config, comm)
+        raise_if_stop_requested(saved.epoch + 1 if saved else 1, config.graph, config.out, comm)
         with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
             trainer = make_trainer(source, config, comm)
         with trainer.shard:

@@ -160,7 +160,7 @@ def _small_epoch(make, header, config, device):
     for work in (0, math.inf):
         with threshold(work), np.errstate(all="ignore"):
             trainer = make(tiny, few, alone, warm=False)
-            trainer.epoch(1)
+            trainer.train_epoch(1)
             trainer.batches.close()
             evaluate(trainer.evaluation, metric)
             ops.scatter_add(ops.gather(rows, numbers), numbers, rows)

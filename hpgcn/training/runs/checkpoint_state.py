@@ -1,24 +1,22 @@
-"""What a run needs to go on after a step, equal on all ranks: taken from a trainer, put back."""
+"""What a checkpoint stores of a run: taken from a Trainer, and checked when it is read."""
 from __future__ import annotations
 
 import hashlib
-import logging
 import zlib
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from hpgcn.config import Config
-from hpgcn.errors import ConfigError, DataError, InternalError, agreed
+from hpgcn.errors import DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
 from hpgcn.model import Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
+from hpgcn.training.loop.loop_state import SUMS
 from hpgcn.training.loop.optimizers import OPTIMIZERS
-from hpgcn.training.loop.training_epoch import SUMS, EpochSums
 from hpgcn.training.runs.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
 from hpgcn.training.runs.run_directory import stored_config, versions
 
-log = logging.getLogger("hpgcn")
 BITWISE_FIELDS = (  # decide on the bits
     "ranks", "strategy", "grid", "threads", "device", "memory", "versions", "layout_sha256")
 # attributes of state.h5 that are JSON
@@ -35,7 +33,7 @@ NAMES = {  # how a message calls what differs
 
 
 @dataclass(eq=False)
-class State:
+class CheckpointState:
     """What a run needs to go on after a step.
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
@@ -81,34 +79,41 @@ class State:
         return parameters, list(spec.widths)
 
 
-def capture(trainer, best, metrics, sums=None):
-    """Return the State after a step; every rank of the trainer calls this together.
+def capture(trainer):
+    """Return the CheckpointState after a step; every rank of the trainer calls this together.
 
-    metrics: of the last epoch that is complete; sums: the EpochSums of another one. An
-    InternalError on all ranks as `agree`.
+    An InternalError on all ranks as `agree`.
     """
+    comm, state, shard = trainer.comm, trainer.state, trainer.shard
+
+    # arrays of all ranks alike
     flats = {"weights": trainer.parameters.flat,
              **{f"optimizer/{name}": flat for name, flat in trainer.optimizer.moments.items()}}
-    agree(trainer.comm, {kind: trainer.comm.device.get(flat) for kind, flat in flats.items()})
-    if best.epoch:
-        flats["best"] = best.weights
+    agree(comm, {kind: comm.device.get(flat) for kind, flat in flats.items()})
+    if state.best.epoch:
+        flats["best"] = state.best.weights
     arrays = {f"{kind}/{name}": array for kind, flat in flats.items()
               for name, array in trainer.arrays_by_name(flat).items()}
-    lasting = [trainer.comm.device.get(array).ravel() for array in trainer.shard.settle()]
-    lasting = np.concatenate([np.empty(0, trainer.shard.spec.dtype), *lasting])
-    if trainer.comm.sum([lasting.size])[0]:
-        arrays["lasting"] = trainer.comm.gather_rows(lasting)
-    told = {**_circumstances(trainer), "max_sent_bytes": trainer.max_sent, "steps": trainer.steps}
-    if sums:
-        told["under_way"] = asdict(sums)
-    return State(metrics.get("epoch", 0), asdict(trainer.config), metrics, best.epoch, best.metrics,
-                 arrays, told)
+
+    # arrays that a strategy keeps between steps, of all ranks in turn
+    lasting = [comm.device.get(array).ravel() for array in shard.settle()]
+    lasting = np.concatenate([np.empty(0, shard.spec.dtype), *lasting])
+    if comm.sum([lasting.size])[0]:
+        arrays["lasting"] = comm.gather_rows(lasting)
+
+    # everything else
+    provenance = {**bitwise_fields(trainer), "max_sent_bytes": state.max_sent_bytes,
+                  "steps": state.steps}
+    if state.within_epoch:
+        provenance["under_way"] = asdict(state.sums)
+    return CheckpointState(state.epoch, asdict(trainer.config), state.last_metrics,
+                           state.best.epoch, state.best.metrics, arrays, provenance)
 
 
 def parse(path, arrays, attributes):
-    """The State in what hpgcn.store.read_state returned, and the L + 1 widths of its model.
+    """Return the CheckpointState of what hpgcn.store.read_state returned, and the model's widths.
 
-    All of it is checked: what passes can be gone on from. A DataError if an
+    Everything is checked: a run can resume from it. A DataError if an
     attribute is missing, of another kind or out of range; or an array is
     missing, one too many, of another shape or dtype, or not finite.
     """
@@ -123,7 +128,7 @@ def parse(path, arrays, attributes):
     if within:
         check_fields(told["under_way"], SUMS, f"{path}: under_way")
     config = asdict(stored_config(path, told.pop("config_toml")))
-    state = State(config=config, arrays=arrays, provenance=told, **{
+    state = CheckpointState(config=config, arrays=arrays, provenance=told, **{
         name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
     for name, metrics, epoch in (("metrics", state.metrics, state.epoch),
                                  ("best_metrics", state.best_metrics, state.best_epoch)):
@@ -163,54 +168,6 @@ def _check_arrays(path, state):
     return first
 
 
-def restore(trainer, state, best):
-    """Put a trainer and its Best where they were after an epoch; every rank calls this together."""
-    def flat(kind):
-        return trainer.comm.device.put(state.parameters(kind)[0].flat)
-
-    trainer.parameters.flat[:] = flat("weights")
-    trainer.steps = state.steps
-    under_way = state.provenance.get("under_way")
-    if under_way:
-        trainer.begun = EpochSums(**{name: under_way[name] for name in SUMS})
-    moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
-    trainer.optimizer.restore(trainer.steps, moments)
-    if state.best_epoch:
-        best.update_if_better(state.best_epoch, state.best_metrics, flat("best"))
-    trainer.max_sent = state.provenance["max_sent_bytes"]
-    now = _circumstances(trainer)
-    other = [name for name in BITWISE_FIELDS if now[name] != state.provenance[name]]
-    if trainer.shard.strategy.num_monitored_steps and {"ranks", "layout_sha256"} & {*other}:
-        raise agreed(ConfigError(
-            f"{trainer.config.out}: {trainer.title} computes what its partition says: go on with "
-            f"the {state.provenance['ranks']} ranks and the partition of the run"))
-    _put_back(trainer, state.arrays.get("lasting"))
-    step = f"step {trainer.begun.steps} of epoch {state.epoch + 1}" if under_way else ""
-    log.info("%s: going on after %s%s", trainer.config.out, step or f"epoch {state.epoch}",
-             f" with {describe_differences(other)}: equal to rounding" if other else "")
-
-
-def _put_back(trainer, lasting):
-    """Fill what steps read of earlier ones; `lasting` is on rank 0, None where there is nothing."""
-    comm, shard = trainer.comm, trainer.shard
-    arrays = shard.settle()
-    mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
-    size = int(comm.sum([mine.size])[0])
-    with comm.collective_errors():
-        found = 0 if lasting is None else lasting.size
-        if comm.rank == 0 and found != size:
-            raise DataError(f"{trainer.config.out}: the checkpoint holds {found} numbers of "
-                            f"earlier steps, expected {size}")
-    if size:
-        comm.scatter_rows(lasting, mine)
-    first = 0
-    for array in arrays:
-        part = mine[first:first + array.size].reshape(array.shape)
-        array[...] = comm.device.put(part)
-        first += array.size
-    shard.go_on(trainer.steps)
-
-
 def describe_differences(names):
     """Some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
 
@@ -239,14 +196,12 @@ def agree(comm, flats):
                                    f"{comm.ranks[0]}, expected the same bits on every rank"))
 
 
-def _circumstances(trainer):
-    """What BITWISE_FIELDS names, of this run; every rank calls this together."""
-    shard = trainer.shard
-    config = trainer.config
-    shape = shard.arrangement.shape
-    owned = trainer.comm.allgather(zlib.crc32(shard.vertex))
-    layout = [config.strategy, shape, config.stages, owned]
-    return {"ranks": trainer.comm.size, "strategy": trainer.title,
-            "grid": "x".join(map(str, shape)), "threads": trainer.threads, "device": shard.devices,
-            "memory": config.memory, "versions": versions(),
+def bitwise_fields(trainer):
+    """Return a dict of BITWISE_FIELDS of this run; every rank calls this together."""
+    info, config = trainer.run_info, trainer.config
+    owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))
+    layout = [config.strategy, trainer.shard.arrangement.shape, config.stages, owned]
+    return {"ranks": info.ranks, "strategy": info.strategy, "grid": info.grid,
+            "threads": info.threads, "device": info.device, "memory": config.memory,
+            "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

@@ -1,0 +1,97 @@
+"""The state of the training loop, which epochs, checkpoints and resumed runs share."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hpgcn.store import Field
+from hpgcn.training.runs.records import COUNT, FINITE, SECONDS
+
+CLOCKED = ("spmm", "dense", "comm", "wait")
+
+
+@dataclass
+class EpochSums:
+    """Sums over the steps of an incomplete epoch, equal on all ranks; seconds are rank maxima.
+
+    A checkpoint within an epoch stores these fields by name.
+    """
+
+    steps: int = 0
+    loss: float = 0.0  # of training vertices, not divided by their number
+    seconds: float = 0.0
+    spmm: float = 0.0
+    dense: float = 0.0
+    comm: float = 0.0
+    wait: float = 0.0
+    sent_bytes: int = 0
+    sent_messages: int = 0
+    asked_bytes: int = 0  # sent to make batches
+    max_sent: float = 0.0  # bytes, the largest per-rank figure of each step
+    resident: int = 0  # bytes, the largest figure so far
+
+    def metrics(self, epoch, norm):
+        """Return the metrics.jsonl line of an epoch before its evaluation.
+
+        `norm` divides the sum of losses: it makes a mean of it.
+        """
+        return {"epoch": epoch, "loss": self.loss / norm, "train_acc": None, "val_acc": None,
+                "test_acc": None, "val_loss": None, "epoch_s": self.seconds, "eval_s": 0.0,
+                "spmm_s": self.spmm, "dense_s": self.dense, "comm_s": self.comm,
+                "wait_s": self.wait, "sent_bytes": self.sent_bytes,
+                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident}
+
+
+SUMS = {"steps": COUNT, "loss": FINITE, "seconds": SECONDS, **dict.fromkeys(CLOCKED, SECONDS),
+        **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes", "resident"), COUNT),
+        "max_sent": Field(float, 0)}
+
+
+class BestEpoch:
+    """The best epoch so far: highest validation accuracy, then lowest loss, then earliest."""
+
+    def __init__(self):
+        self.epoch = 0  # 0 before the first evaluation
+        self.metrics = {}
+        self.weights = None  # flat, on the device
+        self.key = None
+
+    def update_if_better(self, epoch, metrics, flat):
+        """Store a copy of the weights if they are better; without validation vertices, always."""
+        key = None
+        if metrics["val_acc"] is not None:
+            key = (metrics["val_acc"], -metrics["val_loss"])
+        if self.key is None or key is None or key > self.key:
+            self.epoch = epoch
+            self.metrics = metrics
+            self.weights = flat.copy()
+            self.key = key
+
+
+@dataclass(eq=False)
+class LoopState:
+    """Progress of a run, equal on all ranks. Parameters and moments are in the Trainer's arrays."""
+
+    epoch: int = 0  # the last complete one
+    steps: int = 0  # training steps taken, including those before the run was resumed
+    sums: EpochSums = field(default_factory=EpochSums)  # of the epoch that is not complete
+    best: BestEpoch = field(default_factory=BestEpoch)
+    history: list = field(default_factory=list)  # metrics of complete epochs
+    max_sent_bytes: float = 0.0  # per step the largest of ranks, summed over the last epoch
+    pending_signal: int = 0  # signal that a rank received before the end of the last step
+
+    @property
+    def within_epoch(self):
+        """Whether some steps of an incomplete epoch are taken."""
+        return self.sums.steps > 0
+
+    @property
+    def last_metrics(self):
+        """Metrics of the last complete epoch; {} before the first."""
+        return self.history[-1] if self.history else {}
+
+    def complete_epoch(self, metrics):
+        """Append the metrics of an epoch all of whose steps are taken; start new sums."""
+        self.epoch = metrics["epoch"]
+        self.history.append(metrics)
+        self.max_sent_bytes = self.sums.max_sent
+        self.sums = EpochSums()

@@ -1,0 +1,70 @@
+"""When a run ends: after its last epoch, by patience, by a callback or by a signal."""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.errors import (
+    COMMAND_LINE,
+    CancelledError,
+    StoppedError,
+    UsageError,
+    agreed,
+    setting,
+)
+from hpgcn.runtime import signals
+from hpgcn.runtime.advice import resume_command
+
+
+def is_finished(epoch, best_epoch, *, epochs, patience):
+    """Return whether a run ends with this epoch: it is the last, or patience is exhausted."""
+    impatient = patience and best_epoch and epoch - best_epoch >= patience
+    return epoch >= epochs or bool(impatient)
+
+
+def raise_if_stop_requested(epoch, graph, out, comm):
+    """Raise the stop error on all ranks if one of them received a signal; all call this together.
+
+    `epoch` is the next one; `graph` and `out` as in `make_stop_error`.
+    """
+    pending = comm.max([signals.pending_signal()])[0]
+    if pending:
+        raise make_stop_error(pending, f"before epoch {epoch}", graph, out, comm)
+
+
+def make_stop_error(pending, where, graph, out, comm):
+    """Return the error to raise on all ranks if a pending signal ends a run.
+
+    `where` says where the run stops; the message names the command that resumes it: by the path
+    of the graph and the run directory `out`.
+    """
+    ranks = ""
+    if comm.size > 1:
+        ranks = f"ranks={comm.size}, " if comm.in_process else "comm=comm, "
+    again = f"hpgcn.train(graph, {ranks}{setting('resume', out)})"
+    if COMMAND_LINE.get():
+        again = resume_command(graph, out, comm.size, comm.in_process)
+    if pending == signals.INTERRUPTED:
+        return agreed(CancelledError(f"interrupted {where}; go on with `{again}`"))
+    return agreed(StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`"))
+
+
+def check_callbacks(callbacks):
+    """Raise a UsageError unless `callbacks` is a sequence of callables."""
+    if not isinstance(callbacks, list | tuple):
+        raise UsageError("callbacks: expected a list of functions, not a "
+                         f"{type(callbacks).__name__}")
+    for callback in callbacks:
+        if not callable(callback):
+            raise UsageError(f"callbacks: {repr(callback)[:80]} cannot be called")
+
+
+def run_callbacks(callbacks, metrics, comm):
+    """Call the callbacks on rank 0; return on all ranks whether one ends the run with this epoch.
+
+    An exception in a callback is an InternalError on all ranks, if there are several.
+    """
+    answers = []
+    with comm.collective_errors():
+        if comm.rank == 0:
+            answers = [callback(dict(metrics)) for callback in callbacks]
+    return comm.bcast(any(isinstance(answer, bool | np.bool_) and answer for answer in answers))

@@ -1,0 +1,128 @@
+"""How a run is resumed: read its newest checkpoint, and put a Trainer where that run stopped."""
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.errors import ConfigError, DataError, agreed, setting
+from hpgcn.training.loop.loop_state import SUMS, EpochSums
+from hpgcn.training.loop.stopping import is_finished
+from hpgcn.training.runs.checkpoint_state import (
+    BITWISE_FIELDS,
+    bitwise_fields,
+    describe_differences,
+)
+from hpgcn.training.runs.records import read_summary
+from hpgcn.training.runs.result import Result
+
+log = logging.getLogger("hpgcn")
+
+
+def load_resume_state(checkpoints, config, comm):
+    """Read what a run directory holds to resume from; every rank calls this together.
+
+    Return the newest CheckpointState, None if the run starts at epoch 1; and the Result,
+    None unless the run is finished. Errors on all ranks as `Checkpoints.load`
+    and `Checkpoints.check`; a ConfigError if the run has done more epochs than
+    it is to do, or is finished, is to do more, and has no checkpoint.
+    """
+    saved = summary = None
+    with comm.collective_errors():
+        if comm.rank == 0:
+            saved = checkpoints.load()
+            if saved is not None:
+                checkpoints.check(saved, config)
+                unknown = saved.epoch == config.epochs and not saved.best_epoch
+                if saved.epoch > config.epochs or unknown:
+                    raise ConfigError(f"{config.out}: has a checkpoint after epoch {saved.epoch}, "
+                                      f"expected more {setting('epochs')} than {config.epochs}")
+            summary = _finished_result(config, saved)
+    common = saved  # arrays of single ranks stay on rank 0 until their ranks are known
+    if saved is not None:
+        arrays = {name: array for name, array in saved.arrays.items() if name != "lasting"}
+        common = replace(saved, arrays=arrays)
+    common, summary = comm.bcast((common, summary))
+    return saved or common, summary
+
+
+def _finished_result(config, saved):
+    """Return the Result of a finished run; None if there is more to do."""
+    out = config.out
+    summary = read_summary(out)
+    if summary is not None:
+        if is_finished(summary["epochs"], summary["best_epoch"], epochs=config.epochs,
+                       patience=config.patience):
+            log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
+            return Result.read(config, summary)
+        if saved is None:
+            raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
+                              f"checkpoint to go on from: train anew with another "
+                              f"{setting('out')}, or {setting('overwrite', True)}")
+    elif saved is None:
+        log.info("%s: no checkpoint, starting at epoch 1", out)
+    return None
+
+
+def restore(trainer, saved, history):
+    """Fill the arrays and the LoopState of a Trainer from a CheckpointState; all ranks call this.
+
+    `history` are the metrics of the epochs before.
+    """
+    comm, state, out = trainer.comm, trainer.state, trainer.config.out
+
+    def flat(kind):
+        return comm.device.put(saved.parameters(kind)[0].flat)
+
+    # the loop
+    state.epoch = saved.epoch
+    state.steps = saved.steps
+    state.history = history
+    state.max_sent_bytes = saved.provenance["max_sent_bytes"]
+    under_way = saved.provenance.get("under_way")
+    if under_way:
+        state.sums = EpochSums(**{name: under_way[name] for name in SUMS})
+    if saved.best_epoch:
+        state.best.update_if_better(saved.best_epoch, saved.best_metrics, flat("best"))
+
+    # the parameters, and the moments of the optimizer
+    trainer.parameters.flat[:] = flat("weights")
+    moments = {name: flat(f"optimizer/{name}") for name in trainer.optimizer.MOMENTS}
+    trainer.optimizer.restore(state.steps, moments)
+
+    # the arrays of a strategy that depend on the partition
+    now = bitwise_fields(trainer)
+    other = [name for name in BITWISE_FIELDS if now[name] != saved.provenance[name]]
+    if trainer.shard.strategy.num_monitored_steps and {"ranks", "layout_sha256"} & {*other}:
+        raise agreed(ConfigError(
+            f"{out}: {trainer.run_info.strategy} computes what its partition says: go on with "
+            f"the {saved.provenance['ranks']} ranks and the partition of the run"))
+    _restore_persistent_arrays(trainer, saved.arrays.get("lasting"))
+
+    where = f"epoch {state.epoch}"
+    if state.within_epoch:
+        where = f"step {state.sums.steps} of epoch {state.epoch + 1}"
+    log.info("%s: going on after %s%s", out, where,
+             f" with {describe_differences(other)}: equal to rounding" if other else "")
+
+
+def _restore_persistent_arrays(trainer, lasting):
+    """Fill the arrays that a strategy keeps between steps; `lasting`: on rank 0, None for none."""
+    comm, shard = trainer.comm, trainer.shard
+    arrays = shard.settle()
+    mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
+    size = int(comm.sum([mine.size])[0])
+    with comm.collective_errors():
+        found = 0 if lasting is None else lasting.size
+        if comm.rank == 0 and found != size:
+            raise DataError(f"{trainer.config.out}: the checkpoint holds {found} numbers of "
+                            f"earlier steps, expected {size}")
+    if size:
+        comm.scatter_rows(lasting, mine)
+    first = 0
+    for array in arrays:
+        part = mine[first:first + array.size].reshape(array.shape)
+        array[...] = comm.device.put(part)
+        first += array.size
+    shard.go_on(trainer.state.steps)

@@ -1,0 +1,60 @@
+"""Facts about a run that are known once it is set up, and the summary that is made of them."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.training.runs.run_directory import versions
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Facts about a run, equal on all ranks, that its loop does not change."""
+
+    started_utc: str  # ISO 8601
+    hosts: tuple[str, ...]
+    graph: str  # its name
+    strategy: str  # its title
+    strategy_choice: str  # why it was chosen; "" if the settings name it
+    grid: str  # ROWSxCOLUMNS
+    replication: int
+    ranks: int
+    threads: int  # per rank
+    device: str
+    metric: str
+    setup_s: float
+    setup_bytes: int  # sent by all ranks
+    predicted_bytes_per_epoch: int
+    predicted_messages_per_epoch: int
+    interval_bytes_per_epoch: list[int] | None  # 95% interval of sent bytes; None if unknown
+    period: int  # epochs after which traffic repeats
+    out: str  # run directory, "" for none
+
+    def summary(self, state):
+        """Return the contents of summary.json; `state` is the LoopState after the last epoch."""
+        history, best = state.history, state.best
+        final = history[-1]
+        last_period = history[-self.period:]  # epochs of one period send different amounts
+        sent = {f"sent_{unit}_per_epoch":
+                sum(metrics[f"sent_{unit}"] for metrics in last_period) // len(last_period)
+                for unit in ("bytes", "messages")}
+        max_sent = state.max_sent_bytes
+        return {
+            "started_utc": self.started_utc, "hosts": list(self.hosts), "graph": self.graph,
+            "strategy": self.strategy, "strategy_choice": self.strategy_choice,
+            "grid": self.grid, "replication": self.replication, "ranks": self.ranks,
+            "threads": self.threads, "device": self.device, "epochs": final["epoch"],
+            "final_loss": final["loss"], "best_epoch": best.epoch,
+            "best_val_acc": best.metrics["val_acc"], "test_acc": best.metrics["test_acc"],
+            "metric": self.metric,
+            "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
+            "setup_s": self.setup_s, "setup_bytes": self.setup_bytes,
+            **sent,
+            "predicted_bytes_per_epoch": self.predicted_bytes_per_epoch,
+            "predicted_messages_per_epoch": self.predicted_messages_per_epoch,
+            "interval_bytes_per_epoch": self.interval_bytes_per_epoch,
+            "max_rank_sent_bytes_per_epoch":
+                int(max_sent) if max_sent.is_integer() else max_sent,
+            "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
+            "out": self.out, "versions": versions()}
