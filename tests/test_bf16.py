@@ -23,7 +23,7 @@ def train_by_hand(graph, config, epochs):
     """Train a GCN in float32, rounding rows of X, H and G as they are stored; list of losses."""
     trainer = start(graph, config)
     spec = trainer.shard.spec
-    trainer.shard.close()
+    trainer.close()
     w = Parameters.initial(spec)
     A = oracle.normalised(graph).astype(np.float32)
     X = oracle.features(graph).astype(np.float32)
@@ -120,7 +120,7 @@ def test_weights_and_logits_are_float32():
     result = hpgcn.train(make(), Config(dtype="bf16", epochs=1, hidden=10))
     assert {array.dtype for array in result.weights.values()} == {np.dtype(np.float32)}
     trainer = start(make(), Config(dtype="bf16", hidden=10))
-    with trainer.shard:
+    with trainer:
         logits, _ = trainer.training.model.forward(trainer.training.features, 1)
         assert logits.dtype == np.float32
         H, last = trainer.training.model.outputs()

@@ -461,7 +461,7 @@ def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
     graph = make(n=60, f=5, c=20, directed=True, weighted=True)
     found, held = [], []
     for drops in (False, True):
-        monkeypatch.setattr("hpgcn.training.loop.trainer.drops_AX", lambda *_, drops=drops: drops)
+        monkeypatch.setattr("hpgcn.training.setup.run_plan.drops_AX", lambda *_, drops=drops: drops)
         trainer = shaken(trainer_of(graph, model, layers=2, hidden=10, dropout=0.3,
                                     layer_norm=layer_norm))
         found.append(loss_and_gradient(trainer))

@@ -192,7 +192,7 @@ def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
     # what is let go: by kernels, after a call; of sparse features, after a step, what dropout left
     dropped = 2 * graph.features.data.nbytes if case.get("sparse") else 0
     assert told["total"] - told["kernels"] - dropped <= 1.15 * held
-    trainer.shard.close()
+    trainer.close()
 
 
 def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):

@@ -10,7 +10,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 from hpgcn.model import Parameters, Targets
 from hpgcn.model.targets import read_weights
-from hpgcn.training.loop.schedules import SCHEDULES, learning_rate
+from hpgcn.training.loop.schedules import SCHEDULES, LearningRate
 
 EVERYTHING = {"optimizer": "adamw", "weight_decay": 0.1, "decay_layers": "all", "clip_norm": 0.05,
               "schedule": "cosine", "warmup": 5, "label_smoothing": 0.2, "class_weight": "FILE"}
@@ -120,16 +120,16 @@ def test_twenty_epochs_equal_pytorch(settings, changes, several):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedules_of_batches_count_steps(schedule):
-    config = Config(schedule=schedule, epochs=5, warmup=2, step_every=2)
-    steps = config.replace(epochs=15, warmup=6, step_every=6)  # three an epoch
-    assert ([learning_rate(number, config, 3) for number in range(1, 16)]
-            == [learning_rate(number, steps) for number in range(1, 16)])
+    epochs = LearningRate(0.1, schedule, warmup=2, epochs=5, step_every=2, step_factor=0.1, steps=3)
+    steps = LearningRate(0.1, schedule, warmup=6, epochs=15, step_every=6, step_factor=0.1)
+    assert [epochs(number) for number in range(1, 16)] == [
+        steps(number) for number in range(1, 16)]
 
 
 def test_learning_rates_by_hand():
-    def rates(**changes):
-        config = Config(lr=8.0, epochs=6, **changes)
-        return [learning_rate(number, config) for number in range(1, 7)]
+    def rates(schedule="constant", warmup=0, step_every=1, step_factor=1.0):
+        rate = LearningRate(8.0, schedule, warmup, 6, step_every, step_factor)
+        return [rate(number) for number in range(1, 7)]
 
     assert rates() == [8] * 6
     assert rates(warmup=4) == [2, 4, 6, 8, 8, 8]

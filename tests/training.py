@@ -79,7 +79,7 @@ def metrics_of(trainer, epochs):
 def run(source, config, comm=None, epochs=3):
     """Train some epochs; return their metrics, and the parameters, flat."""
     trainer = start(source, config, comm)
-    with trainer.shard:
+    with trainer:
         history = metrics_of(trainer, epochs)
         return history, trainer.comm.device.get(trainer.parameters.flat).copy()
 

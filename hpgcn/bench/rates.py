@@ -178,7 +178,7 @@ def call_seconds(host):
     calls = footprint.rank_steps[0].work.calls + 2 * len(footprint.products)
     trainer = make_trainer(graph, config, SerialComm())
     seconds = []
-    with trainer.shard:
+    with trainer:
         for epoch in range(1, STEPS + 1):
             seconds.append(host.seconds(partial(trainer.train_epoch, epoch))[0])
     return float(np.median(seconds)) / calls

@@ -188,8 +188,8 @@ def train_on(comm, args, config, grid, threads):
     from hpgcn import store
     from hpgcn.comm import as_comm
     from hpgcn.runtime import faults
-    from hpgcn.training.loop import trainer
     from hpgcn.training.runs import run, run_directory
+    from hpgcn.training.setup.run_plan import check_trainable
 
     # validate on all ranks together
     ranks = as_comm(comm, config.comm_timeout)
@@ -203,7 +203,7 @@ def train_on(comm, args, config, grid, threads):
                              f"{config.batch}` says what batches send")
         source = store.load(args.graph, verify=not args.no_verify)
         grid = grid.of(source.header)
-        trainer.check(source.header, grid.last_split(config), source.path)
+        check_trainable(source.header, grid.last_split(config), source.path)
 
     # a dry run trains nothing
     if args.dry_run:
@@ -276,7 +276,7 @@ def predict(args):
     out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
     ranks = comm.world()
     if ranks.size > 1:
-        set_threads(config)  # MPI knows the ranks of this node
+        set_threads(config.threads)  # MPI knows the ranks of this node
     ranks.assert_same(launch_signature(args), "command line")
     with ranks.collective_errors():
         write = store.prediction_writer(out)

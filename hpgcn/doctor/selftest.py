@@ -21,7 +21,7 @@ CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SEC
 
 def losses(graph, ranks):
     trainer = make_trainer(graph, CONFIG, ranks)
-    with trainer.shard:
+    with trainer:
         return [trainer.train_epoch(epoch)["loss"] for epoch in range(1, CONFIG.epochs + 1)]
 
 

@@ -47,23 +47,23 @@ class Targets(NamedTuple):
 PLAIN = Targets()
 
 
-def find_targets(config, source, comm):
-    """Targets of a run by its settings, on a GraphSource; all ranks call this together.
+def find_targets(source, comm, class_weight, label_smoothing):
+    """Return the Targets of two settings on a GraphSource; all ranks call this together.
 
     Raised on all ranks: a UsageError if classes are to weigh, but vertices have several labels;
     as `read_weights`.
     """
-    given = config.class_weight or None
+    weights = class_weight or None
     header = source.header
     with comm.collective_errors():
-        if given and header.multilabel:
-            raise UsageError(f"{setting('class_weight', given)}: vertices of {header.name} have "
+        if weights and header.multilabel:
+            raise UsageError(f"{setting('class_weight', weights)}: vertices of {header.name} have "
                              "several labels, expected one of each to weigh classes")
-        if given and given != BALANCED and comm.rank == 0:
-            given = read_weights(given, header.num_classes, source.class_names)
-    if config.class_weight:
-        given = comm.bcast(given)  # one file for all ranks
-    return Targets(config.label_smoothing, given)
+        if weights and weights != BALANCED and comm.rank == 0:
+            weights = read_weights(weights, header.num_classes, source.class_names)
+    if class_weight:
+        weights = comm.bcast(weights)  # one file for all ranks
+    return Targets(label_smoothing, weights)
 
 
 def read_weights(path, classes, names=None):

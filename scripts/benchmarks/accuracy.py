@@ -77,10 +77,10 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
     config = config.replace(out="", seed=0)
     batches = check(config, batches, seeds, target, margin, seconds)
     from hpgcn import store
-    from hpgcn.training.loop.trainer import check as check_graph
+    from hpgcn.training.setup.run_plan import check_trainable
 
     source = store.load(path)
-    check_graph(source.header, config.split_index, source.path)
+    check_trainable(source.header, config.split_index, source.path)
     graph = source.read().of_split(config.split_index)
 
     runs = []

@@ -61,7 +61,7 @@ def measure_width(graph, config, epochs, gpu):
     losses, seconds, trainer = train(graph, config, Cuda(), COMPARED + epochs)
     gpu_bytes = gpu.xp.get_default_memory_pool().total_bytes()
     shares = time_kinds(trainer, COMPARED + epochs + 1, gpu.xp.cuda)
-    trainer.shard.close()
+    trainer.close()
     del trainer
 
     expected, cpu_seconds, _ = train(graph, config, HOST, COMPARED)

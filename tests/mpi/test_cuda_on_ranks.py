@@ -92,7 +92,7 @@ def test_delayed_sums(comm, gpus, delay, sparse):
             found = trainer.train_epoch(epoch)
             trainer.evaluate_epoch(found)
             losses[-1].append([found[name] for name in ("loss", "val_loss", "sent_bytes")])
-        trainer.shard.close()
+        trainer.close()
     np.testing.assert_allclose(*losses, rtol=1e-11)
 
 
@@ -114,7 +114,7 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
         trainer.evaluate_epoch(trainer.train_epoch(epoch))
     fake_cupy.Stream.alive.clear()
     held = held_bytes() - before
-    trainer.shard.close()
+    trainer.close()
     assert held <= predicted["total"]
     assert predicted["total"] - predicted["kernels"] <= 1.15 * held
 

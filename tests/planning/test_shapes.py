@@ -35,7 +35,7 @@ def test_every_model(model, drops, train, monkeypatch):
     config = Config(**settings_of(model), layers=3, hidden=20)
     survey = Survey(graph, config)
     survey.spec = replace(survey.spec, drop_AX=drops)
-    monkeypatch.setattr("hpgcn.training.loop.trainer.drops_AX", lambda *_: drops)
+    monkeypatch.setattr("hpgcn.training.setup.run_plan.drops_AX", lambda *_: drops)
     check_run(graph, config, survey)
 
 

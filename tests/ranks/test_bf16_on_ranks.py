@@ -82,7 +82,7 @@ def test_messages_are_exactly_half(comm, strategy, prune):
     for dtype in ("float32", "bf16"):
         before = dict(comm.counters.bytes)
         trainer = start(source, settings(strategy=strategy, dtype=dtype, prune=prune), comm)
-        with trainer.shard:
+        with trainer:
             metrics_of(trainer, 1)
         found[dtype] = comm.sum([comm.counters.bytes.get(key, 0) - before.get(key, 0)
                                  for key in (("train", "aggregation"), ("train", "weights"),
@@ -98,9 +98,9 @@ def test_sums_over_replicas_stay_as_they_are(comm):
     counts = {}
     for dtype in ("float32", "bf16"):
         trainer = start(source, settings(strategy="1.5d", dtype=dtype), comm)
-        with trainer.shard:
+        with trainer:
             metrics_of(trainer, 1)
-            step = trainer.shard.predict_traffic()
+            step = trainer.plan.steps.full_step
             counts[dtype] = sum(step.bytes["aggregation", phase].sum()
                                 for phase in ("forward", "backward"))
             replicas = trainer.shard.strategy.replication
@@ -116,9 +116,9 @@ def test_sums_that_return_stay_as_they_are(comm):
     planned = {}
     for dtype in ("float32", "bf16"):
         trainer = start(source, settings(dtype=dtype), comm)
-        with trainer.shard:
+        with trainer:
             metrics_of(trainer, 1)
-            step = trainer.shard.predict_traffic()
+            step = trainer.plan.steps.full_step
         planned[dtype] = [step.bytes["aggregation", phase].sum()
                           for phase in ("forward", "backward")]
     assert planned["float32"][0] == 2 * planned["bf16"][0]
@@ -134,7 +134,7 @@ def test_a_dry_run_says_what_is_held(comm, strategy, directed, model):
     config = settings(strategy=strategy, **MODELS[model])
     said = forecast(assign_rows(scattered(graph, comm), comm, config), config, comm)
     trainer = start(scattered(graph, comm), config, comm)
-    with trainer.shard:
+    with trainer:
         trainer.train_epoch(1)
         trainer.evaluate_epoch({"epoch": 1, "loss": 0})
         memory = said["memory"][comm.rank]
@@ -161,7 +161,7 @@ def test_batches_have_the_curve_of_one_rank(comm, batch, directed):
     found = []
     for source, ranks in ((scattered(graph, comm), comm), (graph, SerialComm())):
         trainer = start(source, config, ranks)
-        with trainer.shard:
+        with trainer:
             found.append([trainer.train_epoch(epoch)["loss"] for epoch in (1, 2)])
     np.testing.assert_allclose(*found, rtol=OF_MEANS[0] if config.model == "sage" else CURVE)
 

@@ -39,7 +39,7 @@ def check_against_the_oracle(graph, source, config, comm, epochs=3):
                                      epochs)
     _, gradient = loss_and_gradient(trainer)
     history = metrics_of(trainer, epochs)
-    trainer.shard.close()
+    trainer.close()
     loss_bound, gradient_bound = BOUNDS[config.dtype]
     assert np.linalg.norm(gradient - expected) < gradient_bound * np.linalg.norm(expected)
     np.testing.assert_allclose([metrics["loss"] for metrics in history], losses, rtol=loss_bound)

@@ -186,7 +186,7 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
         trainer = start(stored, config, comm)
         initial = Parameters.initial(trainer.shard.spec)
         history = [trainer.train_epoch(epoch) for epoch in range(1, epochs + 1)]
-        trainer.shard.close()
+        trainer.close()
     losses, sent = simulate(graph, config, comm.size, initial.arrays, epochs, r)
     np.testing.assert_allclose([each["loss"] for each in history], losses, rtol=1e-12)
     weights = 2 * trainer.parameters.flat.nbytes * (comm.size - 1)
@@ -216,7 +216,7 @@ def test_runs_send_and_hold_what_is_forecast(comm, tmp_path, delay, kind, change
             total = getattr(footprint.prediction, f"total_{what}")()
             assert total == getattr(info, f"predicted_{what}_per_epoch") == sent // steps
         check_held(footprint, trainer, comm.rank)
-        trainer.shard.close()
+        trainer.close()
 
 
 @pytest.mark.long
@@ -349,7 +349,7 @@ def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, num_mon
     with store.load(path) as stored:
         trainer = start(stored, settings(), comm)
         first = trainer.train_epoch(1)["loss"]
-        trainer.shard.close()
+        trainer.close()
     assert exact[0] == pytest.approx(first, rel=1e-12)  # of the same weights and dropout
     off = [abs(each["loss"] - other) for each, other in zip(result.history, exact) if other]
     assert comm.size == 1 or min(off) > 1e-6

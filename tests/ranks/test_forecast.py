@@ -19,7 +19,7 @@ def check(comm, graph, config):
     assert all((one["sent_bytes"], one["sent_messages"]) == total for one in metrics)
     assert prediction.max_bytes() == pytest.approx(trainer.state.max_sent_bytes, abs=1)
     check_held(footprint, trainer, comm.rank)
-    trainer.shard.close()
+    trainer.close()
 
 
 @pytest.mark.long

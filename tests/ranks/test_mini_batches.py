@@ -42,7 +42,7 @@ def in_parts(graph, comm, tmp_path, kind="scattered"):
 def curves(source, config, comm):
     """Metrics of two epochs, the parameters, and what was told before."""
     trainer = make_trainer(source, config, comm, warm=False)
-    with trainer.shard:
+    with trainer:
         history = []
         for epoch in range(1, EPOCHS + 1):
             history.append(trainer.train_epoch(epoch))

@@ -73,7 +73,7 @@ def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
     np.testing.assert_array_equal(footprint.parts["buffers"], buffers)
     maps = [type(each).name for each in trainer.shard.train.maps if each]
     assert maps == name.split("+")[-len(maps):]
-    trainer.shard.close()
+    trainer.close()
 
 
 def partitioned(graph, comm, folder):

@@ -145,7 +145,7 @@ def test_both_train(comm, changed, directed, sparse):
     np.testing.assert_allclose(gradient, slope, rtol=1e-10, atol=1e-13)
     losses = [entry["loss"] for entry in metrics_of(trainer, 3)]  # which sends what was predicted
     np.testing.assert_allclose(losses, expected, rtol=1e-10)
-    trainer.shard.close()
+    trainer.close()
 
 
 @pytest.mark.parametrize("comm", [3], indirect=True)

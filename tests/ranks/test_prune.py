@@ -23,7 +23,7 @@ def test_the_loss_curve_is_that_of_all_rows_on_one_rank(comm, strategy, model, c
     config = Config(**{"strategy": strategy, "layers": 3, "dtype": "float64", "seed": 1,
                        **WIDE[model], **changes})
     trainer = start(scattered(graph, comm), config, comm)
-    with trainer.shard:
+    with trainer:
         pruned = metrics_of(trainer, 3)
         totals = trainer.shard.train.totals
     whole, _ = alone(graph, config.replace(prune=False))
@@ -41,7 +41,7 @@ def test_fewer_rows_and_fewer_bytes(comm, strategy, model):
         sent.append(trainer.run_info.predicted_bytes_per_epoch)
         totals = trainer.shard.train.totals
         assert (totals[-1] == 6 and totals[0] < 300) == prune
-        trainer.shard.close()
+        trainer.close()
     assert sent[0] < sent[1] or comm.size == 1
 
 
@@ -57,7 +57,7 @@ def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatc
     histories = []
     for drops in (False, True):
         comm.barrier()  # no rank is in the other run
-        monkeypatch.setattr("hpgcn.training.loop.trainer.drops_AX", lambda *_, drops=drops: drops)
+        monkeypatch.setattr("hpgcn.training.setup.run_plan.drops_AX", lambda *_, drops=drops: drops)
         histories.append(run(source, config, comm, 2)[0])
     assert_same_curves(*histories, 1e-10)
     kept, dropped = (history[-1]["sent_bytes"] for history in histories)

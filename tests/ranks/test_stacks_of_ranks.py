@@ -35,7 +35,7 @@ def three_epochs(source, config, comm=None):
     trainer = start(source, config, comm)
     loss, gradient = loss_and_gradient(trainer)
     gradient = gradient.copy()
-    with trainer.shard:
+    with trainer:
         return loss, gradient, metrics_of(trainer, 3), trainer.parameters.flat.copy()
 
 
@@ -70,7 +70,7 @@ def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
     footprint = footprint_of(graph, config, comm, Survey(graph, config))
     check_held(footprint, trainer, comm.rank)
     agree(comm, {"weights": trainer.parameters.flat})
-    trainer.shard.close()
+    trainer.close()
 
 
 @pytest.mark.long

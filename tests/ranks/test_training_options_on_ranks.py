@@ -49,7 +49,7 @@ def test_all_ranks_hold_the_same_bits(comm, strategy):
     for epoch in range(1, 4):
         trainer.train_epoch(epoch)
     agree(comm, {"weights": trainer.parameters.flat, **trainer.optimizer.moments})
-    trainer.shard.close()
+    trainer.close()
 
 
 @on_ranks(1, 3)
@@ -62,7 +62,7 @@ def test_all_ranks_take_the_weights_that_rank_0_reads(comm, tmp_path):
     trainer = start(scattered(graph, comm), config, comm)
     table = comm.device.get(trainer.training.loss.target)
     np.testing.assert_array_equal(table[0], [1, 2, 3, 4, 5])
-    trainer.shard.close()
+    trainer.close()
     if comm.rank == 0:
         path.write_text("1\n")
     with pytest.raises(DataError, match="1 lines"):

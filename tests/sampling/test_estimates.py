@@ -37,7 +37,7 @@ def estimates(graph, config):
     expected = loss_and_gradient(whole.batches.view(1))
     trainer = trainer_of(graph, config.replace(epochs=STEPS))
     small_weights(trainer)
-    with trainer.shard:
+    with trainer:
         found = [loss_and_gradient(trainer.batches.view(1 + number))
                  for number in range(STEPS // trainer.batches.steps * trainer.batches.steps)]
     return expected, np.array(found), trainer.batches.steps
@@ -81,7 +81,7 @@ def test_a_product_is_unbiased_row_by_row(batch):
     graph = make(n=60, f=5, c=3, degree=6, weighted=True, directed=True)
     config = Config(batch=batch, layers=1, hidden=4, dtype="float64", epochs=STEPS)
     trainer = trainer_of(graph, config)
-    with trainer.shard:
+    with trainer:
         rng = np.random.default_rng(1)
         H = rng.standard_normal((graph.num_rows, 4))
         expected = trainer.shard.strategy.forward(H)

@@ -1,35 +1,51 @@
-"""Learning rates by the number of a training step, by name: pure, so a resumed run goes on.
+"""Learning rates of training steps, by number: pure, so a resumed run continues them.
 
-In the steps of the first --warmup epochs the rate rises linearly to --lr; the schedule follows. A
+In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule follows. A
 full-batch epoch is one step.
 """
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 
-def constant(done, config, steps):
+@dataclass(frozen=True)
+class LearningRate:
+    """The learning rate of each training step; fields as in hpgcn.Config."""
+
+    lr: float
+    schedule: str  # in SCHEDULES
+    warmup: int  # epochs
+    epochs: int
+    step_every: int  # epochs
+    step_factor: float
+    steps: int = 1  # training steps of an epoch
+
+    def __call__(self, number):
+        """Return the learning rate of a training step, from 1."""
+        warmup = self.steps * self.warmup
+        if number <= warmup:
+            return self.lr * number / warmup
+        return self.lr * SCHEDULES[self.schedule](number - warmup - 1, self)
+
+
+def constant(done, rate):
     """Return 1."""
     return 1.0
 
 
-def cosine(done, config, steps):
-    """Half a cosine, from 1 to 0 over the epochs after warm-up (Loshchilov and Hutter 2017)."""
-    return (1 + math.cos(math.pi * done / (steps * (config.epochs - config.warmup)))) / 2
+def cosine(done, rate):
+    """Return half a cosine, from 1 to 0 over the epochs after warm-up.
+
+    Loshchilov and Hutter 2017.
+    """
+    return (1 + math.cos(math.pi * done / (rate.steps * (rate.epochs - rate.warmup)))) / 2
 
 
-def step(done, config, steps):
-    """`step_factor` to the power of how often `step_every` epochs are done."""
-    return config.step_factor ** (done // (steps * config.step_every))
+def step(done, rate):
+    """Return `step_factor` to the power of how often `step_every` epochs are done."""
+    return rate.step_factor ** (done // (rate.steps * rate.step_every))
 
 
-# factors of the learning rate where `done` steps after warm-up were taken before, `steps` an epoch
+# factors of the learning rate after `done` steps behind warm-up, by a LearningRate
 SCHEDULES = {"constant": constant, "cosine": cosine, "step": step}
-
-
-def learning_rate(number, config, steps=1):
-    """The learning rate of a training step, from 1, where an epoch has so many steps."""
-    warmup = steps * config.warmup
-    if number <= warmup:
-        return config.lr * number / warmup
-    return config.lr * SCHEDULES[config.schedule](number - warmup - 1, config, steps)

@@ -3,154 +3,89 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import signal
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 
 import numpy as np
 
 from hpgcn.comm import MpiComm, SerialComm
-from hpgcn.config import Config
-from hpgcn.errors import DataError
-from hpgcn.graphs.graph import Header
-from hpgcn.model import (
-    Parameters,
-    check_strategy,
-    find_targets,
-    make_spec,
-    metric_of,
-)
+from hpgcn.comm.collective_close import CollectiveClose
+from hpgcn.model import Parameters, check_strategy, make_spec
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.planning.answers.dry_run import drops_AX
 from hpgcn.runtime import faults, signals
-from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.machine import map_large_arrays, return_freed_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.progress_log import set_activity
-from hpgcn.sampling import FULL
 from hpgcn.strategies import find_strategy
 from hpgcn.training.loop.divergence import check_evaluation
 from hpgcn.training.loop.exact_loss import log_drift, measure_exact_loss, progress_postfix
 from hpgcn.training.loop.loop_state import LoopState
 from hpgcn.training.loop.optimizers import OPTIMIZERS, SGD
-from hpgcn.training.loop.schedules import learning_rate
 from hpgcn.training.loop.step_views import FullBatch, make_batches
 from hpgcn.training.loop.stopping import is_finished, raise_if_stop_requested, run_callbacks
 from hpgcn.training.loop.training_epoch import take_step
 from hpgcn.training.loop.training_step import StepView, evaluate, make_views
 from hpgcn.training.runs.result import Result
 from hpgcn.training.runs.resume import restore
-from hpgcn.training.runs.run_info import RunInfo
+from hpgcn.training.runs.run_info import RunInfo, make_run_info
 from hpgcn.training.runs.trace import Trace, write_traffic
-from hpgcn.training.setup.placement import assign_rows
-from hpgcn.training.setup.shard import GraphShard
+from hpgcn.training.setup.run_plan import RunPlan, make_run_plan
 from hpgcn.training.setup.warmup import set_threads, warm_up
 
 log = logging.getLogger("hpgcn")
 
 
-def check(header, split=0, where=None):
-    """Refuse a graph that cannot be trained on with a DataError: no features, labels or split.
-
-    A ConfigError if it has others, but not the one of this number.
-    """
-    if not header.num_features:
-        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features "
-                        "FILE, or let it make some: --features identity or --features degree; or "
-                        "give them to Graph.from_scipy")
-    if not header.num_classes:
-        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels "
-                        "FILE, or to Graph.from_scipy")
-    if not header.num_splits:
-        raise DataError(f"{header.name}: no train, validation and test masks; give `hpgcn convert` "
-                        "a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
-    header.check_split(split, where)
-
-
 def make_trainer(source, config, comm, *, warm=True):
-    """Read this rank's part of a graph, and make all that training needs: a Trainer.
+    """Plan a run, and make all that its training needs: a Trainer; all ranks call this together.
 
-    All ranks call this together. `warm`: load all compiled kernels before the first epoch.
+    `warm`: load all compiled kernels before the first epoch.
     """
     begin = time.perf_counter()
     started = comm.bcast(datetime.now(UTC))
-    threads = set_threads(config)
+    threads = set_threads(config.threads)
     map_large_arrays()
     comm.counters.phase = "setup"
-    spec = make_spec(source.header, config)
-    check_strategy(find_strategy(config), spec, comm.size)
+
+    # the kernels, unless the run would be refused
+    check_strategy(find_strategy(config), make_spec(source.header, config), comm.size)
     if warm:
         warm_up(make_trainer, comm, source.header, config)
     faults.begin(comm.rank, 0)
     faults.point("setup")
 
-    # the part of the graph, and the maps that multiply by A
-    metric = metric_of(spec, config.metric)
-    targets = find_targets(config, source, comm)
-    set_activity("finding out who owns which rows")
-    placed = assign_rows(source, comm, config)  # it may partition
-    config = config.replace(strategy=placed.strategy.name)
-    drop_AX = drops_AX(placed, config, comm)
-    spec = replace(spec, drop_AX=drop_AX)
-    shard = GraphShard(placed, config, comm, spec)
-    check_memory(comm, shard.placed_last)
+    # every decision, and the rows of this rank
+    plan = make_run_plan(source, config, comm)
+    shard, spec = plan.shard, plan.spec
 
-    # the model, and what moves its parameters
-    parameters = Parameters.initial(spec).on(comm.device)
+    # the model on these rows
     set_activity("multiplying the features by the adjacency" if spec.precomputed else
                  "making a model")
+    parameters = Parameters.initial(spec).on(comm.device)
     workspace = Workspace(spec.row_dtype, comm.device)
-    training, evaluation = make_views(shard, parameters, workspace, targets)
-    set_activity("making the first step ready")
-    step = shard.predict_traffic()
-    batches = make_batches(config, source, shard, training, step)
-    shard.users.append(batches)
+    training, evaluation = make_views(shard, parameters, workspace, plan.targets)
+    batches = make_batches(plan.steps, training, shard, config.epochs)
     return_freed_memory()
-    if warm and config.batch == FULL:
-        workspace.reserve(shard.work_arrays())
+    if warm:
+        workspace.reserve(plan.work_arrays)
+
+    # what moves its parameters
     optimizer = OPTIMIZERS[config.optimizer](
-        parameters.flat, rate=partial(learning_rate, config=config, steps=batches.steps),
-        decay=config.weight_decay,
+        parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
-    # what a summary says of setting up
-    predicted = batches.forecast()
-    setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
-    run_info = RunInfo(
-        started_utc=started.isoformat(timespec="seconds"),
-        setup_bytes=setup_bytes,
-        setup_s=float(comm.max([time.perf_counter() - begin])[0]),
-        hosts=tuple(dict.fromkeys(comm.allgather(platform.node()))),
-        graph=source.header.name,
-        strategy=shard.strategy.title(config),
-        strategy_choice=placed.choice,
-        grid="x".join(map(str, shard.arrangement.shape)),
-        replication=shard.strategy.replication,
-        ranks=comm.size,
-        threads=threads,
-        device=shard.devices,
-        metric=metric,
-        predicted_bytes_per_epoch=predicted.bytes,
-        predicted_messages_per_epoch=predicted.messages,
-        interval_bytes_per_epoch=predicted.interval,
-        period=step.period,
-        out=config.out)
-    return Trainer(source.header, config, comm, shard, training, batches, evaluation, parameters,
-                   optimizer, run_info)
+    run_info = make_run_info(plan, comm, threads, started, begin)
+    return Trainer(plan, comm, training, batches, evaluation, parameters, optimizer, run_info)
 
 
 @dataclass(frozen=True, eq=False)
-class Trainer:
+class Trainer(CollectiveClose):
     """Data, model and optimizer of a run on this rank; `run` is the loop, `state` its progress."""
 
-    header: Header
-    config: Config
+    plan: RunPlan
     comm: SerialComm | MpiComm
-    shard: GraphShard
     training: StepView  # of all rows
     batches: FullBatch  # or Batches: the StepView of each step
     evaluation: StepView
@@ -158,6 +93,21 @@ class Trainer:
     optimizer: SGD  # or a subclass
     run_info: RunInfo
     state: LoopState = field(default_factory=LoopState)
+
+    @property
+    def config(self):
+        """Settings of the run."""
+        return self.plan.config
+
+    @property
+    def shard(self):
+        """Rows of this rank, and the maps that multiply by A."""
+        return self.plan.shard
+
+    def close(self):
+        """Free what MPI holds; all ranks call this together, with no message under way."""
+        self.batches.close()
+        self.shard.close()
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
         """Train to the last epoch, or until patience or a callback ends the run; return a Result.
@@ -228,7 +178,7 @@ class Trainer:
         with comm.collective_errors():  # no rank returns before the run directory is complete
             if record:
                 record.finish(summary, weights, state.best.epoch,
-                              multilabel=self.header.multilabel, class_names=class_names)
+                              multilabel=self.plan.header.multilabel, class_names=class_names)
         return Result(summary, config, weights, state.history, class_names)
 
     def train_epoch(self, epoch, after_step=None):
@@ -273,6 +223,6 @@ class Trainer:
 
     def arrays_by_name(self, flat):
         """Return copies of the parts of an array like the parameters, a dict by name."""
-        parameters = Parameters.zeros(self.shard.spec)
+        parameters = Parameters.zeros(self.plan.spec)
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.arrays

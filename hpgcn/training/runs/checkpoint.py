@@ -129,7 +129,7 @@ class Checkpoints:
                             if state.best.epoch:
                                 flat = state.best.weights
                             record.keep_model(trainer.arrays_by_name(flat), best_epoch,
-                                              multilabel=trainer.header.multilabel,
+                                              multilabel=trainer.plan.header.multilabel,
                                               class_names=trainer.shard.class_names)
 
         # end the run, if a signal asked for that

@@ -86,7 +86,8 @@ def _predict(comm, source, run, device):
     checksums = {name: zlib.crc32(np.ascontiguousarray(each)) for name, each in weights.items()}
     comm.assert_same(checksums, "model")
     with translate_gpu_oom(comm):
-        found = _infer(source, config, comm, spec, parameters)
+        placed = assign_rows(source, comm, config)
+        found = _infer(placed, comm, spec, parameters)
     if comm.rank:
         return None
     vertex = found.pop("vertex")
@@ -110,13 +111,13 @@ def _class_names(attributes, source, width, name):
     return names if names and len(names) == width else None
 
 
-def _infer(source, config, comm, spec, parameters):
-    """What `predict` returns, but vertex for label, in the order in which ranks own rows.
+def _infer(placed, comm, spec, parameters):
+    """Return arrays like `predict`, but keyed by vertex number and in the order of ranks' rows.
 
     On rank 0; None for each name elsewhere.
     """
     device = comm.device
-    with GraphShard(assign_rows(source, comm, config), config, comm, spec) as shard:
+    with GraphShard(placed, spec, comm) as shard:
         columns = shard.columns
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
                       Workspace(spec.row_dtype, device), shard.key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hpgcn.comm import as_comm
+from hpgcn.comm.collective_close import CollectiveClose
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
@@ -15,8 +16,6 @@ from hpgcn.strategies import find_strategy
 from hpgcn.training.setup.placement import as_source, assign_rows, read_slab, same_everywhere
 
 if TYPE_CHECKING:
-    import types
-
     import scipy.sparse as sp
     from mpi4py.MPI import Comm
 
@@ -34,7 +33,7 @@ class Sent(NamedTuple):
     messages: int
 
 
-class Propagation:
+class Propagation(CollectiveClose):
     """A-hat of a graph on distributed rows, made by `propagation`.
 
     It is closed by `close`, or at the end of a `with`.
@@ -131,18 +130,6 @@ class Propagation:
     def close(self) -> None:
         """Free what MPI holds; all ranks call this together."""
         self.strategy.close()
-
-    def __enter__(self) -> Propagation:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: types.TracebackType | None) -> None:
-        if self.closes(error):
-            self.close()
-
-    def closes(self, error: BaseException | None) -> bool:
-        """Whether a `with` closes it: not if this rank fails alone, as others do not come along."""
-        return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
 
 def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None = None, *,

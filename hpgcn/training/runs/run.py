@@ -16,13 +16,14 @@ from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
 from hpgcn.strategies import find_strategy
-from hpgcn.training.loop.step_views import check_batch
 from hpgcn.training.loop.stopping import check_callbacks, raise_if_stop_requested
-from hpgcn.training.loop.trainer import check, make_trainer
+from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
 from hpgcn.training.runs.resume import load_resume_state
 from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
 from hpgcn.training.setup.placement import as_source, same_everywhere
+from hpgcn.training.setup.run_plan import check_trainable
+from hpgcn.training.setup.step_plan import check_batch
 from hpgcn.training.setup.warmup import compiling
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
     with comm.collective_errors():
-        check(source.header, config.split_index, source.where)
+        check_trainable(source.header, config.split_index, source.where)
         if config.checkpoint_every and not config.out:
             raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
                              f"directory, set {setting('out')}")
@@ -126,7 +127,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
         raise_if_stop_requested(saved.epoch + 1 if saved else 1, config.graph, config.out, comm)
         with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
             trainer = make_trainer(source, config, comm)
-        with trainer.shard:
+        with trainer:
             record = None
             with comm.collective_errors():  # only now: what cannot start leaves nothing behind
                 if config.out and comm.rank == 0:

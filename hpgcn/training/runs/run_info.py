@@ -1,6 +1,8 @@
 """Facts about a run that are known once it is set up, and the summary that is made of them."""
 from __future__ import annotations
 
+import platform
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,3 +60,32 @@ class RunInfo:
                 int(max_sent) if max_sent.is_integer() else max_sent,
             "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
             "out": self.out, "versions": versions()}
+
+
+def make_run_info(plan, comm, threads, started, begin):
+    """Return the RunInfo of a RunPlan at the end of set-up; all ranks call this together.
+
+    `started` is a datetime, `begin` the time.perf_counter() of this rank at the same time.
+    """
+    forecast, strategy = plan.steps.forecast, plan.shard.strategy
+    setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
+    setup_seconds = float(comm.max([time.perf_counter() - begin])[0])
+    return RunInfo(
+        started_utc=started.isoformat(timespec="seconds"),
+        hosts=tuple(dict.fromkeys(comm.allgather(platform.node()))),
+        graph=plan.header.name,
+        strategy=strategy.title(plan.config),
+        strategy_choice=plan.placement.choice,
+        grid="x".join(map(str, plan.placement.arrangement.shape)),
+        replication=strategy.replication,
+        ranks=comm.size,
+        threads=threads,
+        device=plan.device,
+        metric=plan.metric,
+        setup_s=setup_seconds,
+        setup_bytes=setup_bytes,
+        predicted_bytes_per_epoch=forecast.bytes,
+        predicted_messages_per_epoch=forecast.messages,
+        interval_bytes_per_epoch=forecast.interval,
+        period=plan.steps.full_step.period,
+        out=plan.config.out)

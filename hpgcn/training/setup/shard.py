@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.comm.collective_close import CollectiveClose
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features, norm_of, products_of, prunes, reads_X
@@ -14,43 +15,39 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
 from hpgcn.parallel.shared_rows import Columns
-from hpgcn.planning.counts.footprint import DenseFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
-from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.runtime.progress_log import set_activity
-from hpgcn.sampling import FULL
 from hpgcn.training.setup.placement import read_slab
 
 log = logging.getLogger("hpgcn")
 
 
-class GraphShard:
+class GraphShard(CollectiveClose):
     """The part of a graph on this rank: features, labels, and the maps between levels.
 
     `train` and `evaluated` are the ReceptiveField of a training step and that
-    of an evaluation, of all rows unless config.prune. The slab that was read is
-    let go once the maps are made: it would double the adjacency.
+    of an evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) train on
+    others, which they make of all. The slab that was read is let go once the maps are made: it
+    would double the adjacency.
     """
 
-    def __init__(self, placed, config, comm, spec):
+    def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True):
         source = placed.source
         layout = placed.layout
         self.spec = spec
         self.comm = comm
-        self.arrangement = placed.arrangement
-        self.users = []  # what is closed before it is
+
+        # the rows of this rank
         set_activity(f"reading {source.where}")
-        slab = read_slab(placed, comm, config.split_index)
+        slab = read_slab(placed, comm, split)
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
             if not train:
-                which = f" of split {config.split_index}" * (source.header.num_splits > 1)
+                which = f" of split {split}" * (source.header.num_splits > 1)
                 raise agreed(DataError(f"{slab.header.name}: the train mask{which} is empty"))
         self.columns = Columns(layout, comm, spec.dtype)
-        self.devices = comm.device.name
-        if config.aggregates_on_host and comm.device.name != "cpu":
-            self.devices += ", aggregation on cpu"
 
+        # what multiplies by A
         layer = MODELS[spec.architecture]
         self.steps = Steps()
         self.width = self.steps.widest(spec, placed.strategy.Plan.Traffic)
@@ -64,6 +61,8 @@ class GraphShard:
         if layer.attends and not source.header.all_ones and comm.rank == 0:
             log.warning("%s: its edges have weights (%s), which attention does not read",
                         source.header.name, source.header.weights)
+
+        # the data of the rows that the strategy stores
         slab = self.strategy.spread(slab)
         self.labels = slab.labels  # (m,), or (m, t) of many labels
         self.masks = slab.masks  # dict of (m,) bool, or None
@@ -74,10 +73,11 @@ class GraphShard:
         X = slab.features[:, self.columns.of(spec.widths[0])].astype(spec.dtype, copy=False)
         self._features = X if source.header.sparse_features else stored(X, spec.row_dtype)
 
+        # which rows each layer computes, and the maps between them
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
-        if config.prune and self.strategy.prunes and prunes(spec):
-            train = [slab.masks["train"]] if config.batch == FULL else None
+        if prune and self.strategy.prunes and prunes(spec):
+            train = [slab.masks["train"]] if full_batch else None
             set_activity("finding the rows that losses read")
             masks = train, list(slab.masks.values())
             self.levels = [
@@ -94,7 +94,7 @@ class GraphShard:
 
     def _in_training(self, hop):
         """The map of a product with A in training steps, where all rows are computed."""
-        products = self.steps.products(self.spec, self._level_sizes())
+        products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
         return self.strategy.of_product(hop).in_training(
             *(widths[back] for back in sorted(widths)))
@@ -129,18 +129,14 @@ class GraphShard:
 
     def sizes(self):
         """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""
-        views = self._level_sizes()
+        views = self.level_sizes()
         for view, entries in zip(views, self.feature_entries):
             view.feature_entries[:] = np.array(entries)[:, None]
         return views
 
-    def _level_sizes(self):
+    def level_sizes(self):
+        """Return the LevelSizes of a training step and an evaluation, without features."""
         return [LevelSizes.of(levels, self.layout) for levels in self.levels]
-
-    def predict_traffic(self):
-        """The Prediction of what each rank sends in a training step; all ranks call this."""
-        traffics = [each and each.traffic() for each in self.train.maps]
-        return predict_step(self.spec, traffics, self._level_sizes(), self.layout, self.steps)
 
     def settle(self):
         """Arrays that training steps read of earlier ones, a list; see `Strategy.settle`."""
@@ -151,27 +147,9 @@ class GraphShard:
         for each in filter(None, self.train.maps):
             each.go_on(steps)
 
-    def work_arrays(self):
-        """Size and dtype, by name, of the work arrays of this rank's training steps."""
-        rank, columns = self.comm.rank, self.layout.columns
-        return self.steps.of(self.spec, self.sizes(), rank, columns).reserved
-
-    def placed_last(self):
-        """Bytes that this rank puts on its device once the matrix is there."""
-        footprint = DenseFootprint(self.spec, self.layout, *self.sizes(), self.steps)
-        return int(footprint.placed_last[self.comm.rank])
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        """Close, unless this rank fails alone: others do not come then, messages are under way."""
-        if error is None or self.comm.size == 1 or getattr(error, "collective", False):
-            self.close()
-
     def close(self):
         """Free what MPI holds; all ranks call this together, with no message under way."""
-        for each in (*self.users, self.train, self.evaluated):
+        for each in (self.train, self.evaluated):
             each.close()
         self.strategy.close()
         self.columns.close()

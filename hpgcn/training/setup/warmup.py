@@ -32,9 +32,9 @@ EVERY = 10.0  # seconds between two lines of a log
 COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one that compiles
 
 
-def set_threads(config):
-    """Use config.threads threads, or cores / ranks on the node; return the number in use."""
-    set_num_threads(config.threads or default_threads())
+def set_threads(threads):
+    """Use this number of threads, 0: cores / ranks on the node; return the number in use."""
+    set_num_threads(threads or default_threads())
     return num_threads()
 
 
@@ -84,30 +84,32 @@ def compiling(shown=True, rank=0):
         yield
 
 
-def warm_up(make, comm, header, config):
-    """Compile or load the kernels; `make` is hpgcn.training.loop.trainer.make_trainer.
+def warm_up(make_trainer, comm, header, config):
+    """Compile or load the kernels of a run; all ranks call this together.
 
-    One rank of each node does so first, the others then find them in the cache.
+    `make_trainer` is that of hpgcn.training.loop.trainer, which imports this module. One rank of
+    each node compiles first; the other ranks then load the kernels from the cache.
     """
+    spec = make_spec(header, config)
+    aggregates_on_host = comm.device.name == "cpu" or config.aggregates_on_host
     for turn in (True, False):
         if (comm.local_rank == 0) == turn:
             with faults.ignored(), mute_progress_log():
-                _small_epoch(make, header, config, comm.device)
-                _load_products(header, config, comm)
+                _small_epoch(make_trainer, header, config, comm.device)
+                if aggregates_on_host:
+                    _load_products(header, spec, comm.size)
         with comm.extended_timeout(COMPILING):
             comm.barrier()
 
 
-def _load_products(header, config, comm):
+def _load_products(header, spec, ranks):
     """Compile or load products with rows as wide and as many as those of a rank.
 
-    Kernels depend on both. A rank of several adds to what it has, too.
+    Kernels depend on both. On several ranks a product also adds to an existing result.
     """
-    if comm.device.name != "cpu" and not config.aggregates_on_host:
-        return
-    spec = make_spec(header, config)
-    rows = -(-header.num_nodes // comm.size)
-    nnz = -(-header.num_edges // comm.size) + rows
+    # the products with A of a step
+    rows = -(-header.num_nodes // ranks)
+    nnz = -(-header.num_edges // ranks) + rows
     one = np.ones(1, np.int64)
     hops = sum(products_of(spec)) + 1
     levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
@@ -115,6 +117,8 @@ def _load_products(header, config, comm):
              for each in Steps().products(spec, (levels, levels)) if not each.heads}
     if spec.precomputed:
         sizes |= {(spec.widths[0], aligned, False) for aligned in (False, True)}
+
+    # products with weights
     for fan_in, fan_out in set(pairwise(spec.widths)):
         load_layer(fan_in, fan_out, spec.dtype, spec.row_dtype)
     if header.sparse_features:  # times the first weights
@@ -122,10 +126,12 @@ def _load_products(header, config, comm):
             f = header.num_features
             load_product(f, spec.widths[1], often * f, spec.dtype)
             load_product(f, spec.widths[1], often * f, spec.dtype, aligned=False)
+
+    # products with A, by what becomes of the result
     results = {"stored": {}}
     if spec.halved:
         results["sums"] = {"summed": True}  # logits, and parts of rows of 16 bits
-    if comm.size > 1:
+    if ranks > 1:
         results["parts"] = {"summed": True, "accumulate": True}
     for width, aligned, masked in sorted(sizes):
         for options in results.values():
@@ -133,8 +139,9 @@ def _load_products(header, config, comm):
                          masked=masked, **options)
 
 
-def _small_epoch(make, header, config, device):
+def _small_epoch(make_trainer, header, config, device):
     """Run an epoch on three vertices, a graph like the real one, for one thread and for all."""
+    # the graph
     directed = header.directed
     A = np.array([[0, 1, directed], [1, 0, not directed], [0, 1, 0]], np.float32)  # no degree is 0
     X = np.eye(3, max(1, min(header.num_features, 3)), dtype=np.float32)
@@ -145,10 +152,14 @@ def _small_epoch(make, header, config, device):
     y = np.eye(3) if header.multilabel else np.arange(3)
     with warnings.catch_warnings(action="ignore"):  # its labels are nobody's
         tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
+
+    # settings that do not change which kernels are used
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
                          lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
                          split_index=0, batch=smallest(config.batch))
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
+
+    # the epoch, and kernels that it does not reach
     rows = device.put(np.ones((2, 1), config.number_dtype))
     if config.dtype != config.number_dtype:
         rows = backend(rows).convert(rows, device.empty(rows.shape, BF16))
@@ -159,7 +170,7 @@ def _small_epoch(make, header, config, device):
     alone.use(device)
     for work in (0, math.inf):
         with threshold(work), np.errstate(all="ignore"):
-            trainer = make(tiny, few, alone, warm=False)
+            trainer = make_trainer(tiny, few, alone, warm=False)
             trainer.train_epoch(1)
             trainer.batches.close()
             evaluate(trainer.evaluation, metric)

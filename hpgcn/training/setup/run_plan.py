@@ -1,0 +1,148 @@
+"""The plan of a run: every decision and prediction, made by one function before training starts.
+
+Set-up has one direction: settings and graph --make_run_plan--> RunPlan --make_trainer--> Trainer.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hpgcn.config import Config
+from hpgcn.errors import DataError
+from hpgcn.graphs.graph import Header
+from hpgcn.model import ModelSpec, Targets, check_strategy, find_targets, make_spec, metric_of
+from hpgcn.planning.answers.dry_run import drops_AX
+from hpgcn.planning.counts.footprint import DenseFootprint
+from hpgcn.planning.counts.traffic import predict_step
+from hpgcn.runtime.gpu_limits import check_memory
+from hpgcn.runtime.progress_log import set_activity
+from hpgcn.sampling import FULL
+from hpgcn.strategies import find_strategy
+from hpgcn.training.loop.schedules import LearningRate
+from hpgcn.training.setup.placement import Placement, assign_rows
+from hpgcn.training.setup.shard import GraphShard
+from hpgcn.training.setup.step_plan import StepPlan, plan_steps
+
+
+@dataclass(frozen=True, eq=False)
+class RunPlan:
+    """Every decision of a run, and what it will send and store.
+
+    Nothing of it is replaced afterwards; equal on all ranks but for `shard`, `work_arrays` and
+    this rank's view of `placement`.
+
+    Attributes
+    ----------
+    config : hpgcn.Config
+        As in config.toml: `strategy` is the one that was chosen; `out` says where files go.
+    header : hpgcn.graphs.graph.Header
+    placement : Placement
+        Which rank owns which rows, and the strategy.
+    spec : hpgcn.model.ModelSpec
+        The model, including what its layers recompute (`drop_AX`) or form once (`precomputed`).
+    metric : str
+        The metric of accuracies and of the best epoch.
+    targets : hpgcn.model.Targets
+        Label smoothing and class weights.
+    learning_rate : LearningRate
+    shard : GraphShard
+        The rows of this rank, and the maps that multiply by A.
+    steps : StepPlan
+        What training steps are of, and predicted traffic.
+    work_arrays : dict
+        Predicted memory: size and dtype, by name, of the work arrays of this rank. Empty for
+        mini-batches.
+    device : str
+        The devices of a rank in words.
+    """
+
+    config: Config
+    header: Header
+    placement: Placement
+    spec: ModelSpec
+    metric: str
+    targets: Targets
+    learning_rate: LearningRate
+    shard: GraphShard
+    steps: StepPlan
+    work_arrays: dict
+    device: str
+
+
+def make_run_plan(source, config, comm):
+    """Return the RunPlan of a graph and settings; all ranks call this together.
+
+    `source` is a Graph or StoredGraph. It may be partitioned, and files of parts written. Errors
+    on all ranks as `hpgcn.train`.
+    """
+    # the model: a strategy may not compute it
+    spec = make_spec(source.header, config)
+    check_strategy(find_strategy(config), spec, comm.size)
+    metric = metric_of(spec, config.metric)
+    targets = find_targets(source, comm, config.class_weight, config.label_smoothing)
+
+    # which rank owns which rows, and which strategy multiplies by A
+    set_activity("finding out who owns which rows")
+    placement = assign_rows(source, comm, config)
+    config = config.replace(strategy=placement.strategy.name)
+
+    # which products are recomputed instead of stored
+    spec = replace(spec, drop_AX=drops_AX(placement, config, comm))
+
+    # the rows of this rank, and the maps that multiply by A
+    full_batch = config.batch == FULL
+    shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
+                       full_batch=full_batch)
+    check_memory(comm, lambda: device_bytes(shard))
+
+    # what a step is of, sends and stores
+    set_activity("making the first step ready")
+    steps = plan_steps(config.batch, source, shard, predict_traffic(shard), config.out)
+    learning_rate = LearningRate(config.lr, config.schedule, config.warmup, config.epochs,
+                                 config.step_every, config.step_factor, steps.per_epoch)
+    device = comm.device.name
+    if config.aggregates_on_host and device != "cpu":
+        device += ", aggregation on cpu"
+
+    return RunPlan(
+        config=config, header=source.header, placement=placement, spec=spec, metric=metric,
+        targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
+        work_arrays=work_arrays(shard) if full_batch else {}, device=device)
+
+
+def predict_traffic(shard):
+    """Return the Prediction of what each rank sends in a training step of all its rows.
+
+    All ranks call this together.
+    """
+    traffics = [each and each.traffic() for each in shard.train.maps]
+    return predict_step(shard.spec, traffics, shard.level_sizes(), shard.layout, shard.steps)
+
+
+def work_arrays(shard):
+    """Return size and dtype, by name, of the work arrays of this rank's training steps."""
+    return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
+                          shard.layout.columns).reserved
+
+
+def device_bytes(shard):
+    """Return the bytes that this rank puts on its device once the matrix is there."""
+    footprint = DenseFootprint(shard.spec, shard.layout, *shard.sizes(), shard.steps)
+    return int(footprint.placed_last[shard.comm.rank])
+
+
+def check_trainable(header, split=0, where=None):
+    """Raise a DataError if a graph has no features, labels or splits.
+
+    A ConfigError if it has splits, but not the one of this number.
+    """
+    if not header.num_features:
+        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features "
+                        "FILE, or let it make some: --features identity or --features degree; or "
+                        "give them to Graph.from_scipy")
+    if not header.num_classes:
+        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels "
+                        "FILE, or to Graph.from_scipy")
+    if not header.num_splits:
+        raise DataError(f"{header.name}: no train, validation and test masks; give `hpgcn convert` "
+                        "a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
+    header.check_split(split, where)

@@ -1,0 +1,150 @@
+"""What each training step of a run is of, and what all ranks will send in an epoch."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.comm import MpiComm, SerialComm
+from hpgcn.errors import UsageError, setting
+from hpgcn.model import MODELS, products_of
+from hpgcn.planning.counts.batch_traffic import expected_step, falling
+from hpgcn.planning.counts.traffic import Prediction
+from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, parse
+from hpgcn.sampling.expectation import deviation, permutation_ranges
+from hpgcn.sampling.forecast import Expected, changes, of_drawn, of_induced
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.setup.batch_partition import parts_of
+
+RISK = 0.05  # probability that the bytes of an epoch lie outside of the forecast interval
+
+
+class Forecast(NamedTuple):
+    """What all ranks send in an epoch: exact for full batches, expected values for others."""
+
+    bytes: int
+    messages: int
+    interval: list | None = None  # bytes lie in it with a probability of 95%; None if unknown
+
+
+@dataclass(frozen=True, eq=False)
+class StepPlan:
+    """What the training steps of an epoch are of.
+
+    Attributes
+    ----------
+    per_epoch : int
+        Number of steps.
+    full_step : hpgcn.planning.counts.traffic.Prediction
+        What ranks send in a step of all training vertices.
+    forecast : Forecast
+    builder : hpgcn.sampling.Induced or Drawn, or None
+        Makes mini-batches; None: every step is of all training vertices.
+    comm : hpgcn.comm.SerialComm or MpiComm
+        The builder's, which may be the run's own.
+    threaded : bool
+        A thread of its own makes mini-batches.
+    """
+
+    per_epoch: int
+    full_step: Prediction
+    forecast: Forecast
+    builder: Induced | Drawn | None = None
+    comm: SerialComm | MpiComm | None = None
+    threaded: bool = False
+
+
+def check_batch(config, strategy):
+    """Raise UsageError if config.batch is malformed or incompatible with strategy or memory."""
+    if parse(config.batch) is None:
+        return
+    if config.memory:
+        raise UsageError(f"{setting('memory', config.memory)} goes with "
+                         f"{setting('batch', 'full')}: what batches hold is not counted before")
+    if not strategy.samples:
+        serving = ", ".join(each.name for each in STRATEGIES.values() if each.samples)
+        raise UsageError(f"{setting('batch', config.batch)}: strategy {strategy.title(config)} "
+                         f"trains on all vertices, expected one of {serving}")
+
+
+def plan_steps(batch, source, shard, full_step, out=""):
+    """Return the StepPlan of a setting `batch`; all ranks call this together.
+
+    `source` is the graph as it was given, `full_step` the Prediction of a step of all rows; parts
+    may be kept in the run directory `out`. Raised on all ranks: a UsageError if there is not one
+    number of neighbours for each product with A; as `parts_of`.
+    """
+    request = parse(batch)
+    if request is None:
+        total = Forecast(full_step.total_bytes(), full_step.total_messages())
+        return StepPlan(1, full_step, total)
+
+    # what makes the batches
+    local = Held.of(shard.strategy, shard.vertex, shard.comm)
+    if SAMPLERS[request.name].induced:
+        builder = _induced_builder(request, source, shard, local, out)
+        comm, threaded = shard.comm, shard.comm.device.in_tiles
+    else:
+        builder = _neighbour_builder(request, shard, local)
+        comm, threaded = builder.comm, shard.comm.threads
+
+    forecast = _forecast(builder, shard, full_step)
+    return StepPlan(builder.sampler.batches, full_step, forecast, builder, comm, threaded)
+
+
+def _induced_builder(request, source, shard, local, out):
+    """Return what makes batches that vertices or parts induce; all ranks call this together."""
+    kind = SAMPLERS[request.name]
+    units, unit_of, weights = source.header.num_nodes, np.asarray, None
+    if kind.takes_parts:
+        part, units = parts_of(request, source, shard.comm, shard.strategy.method, out)
+        unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
+    sampler = kind(units, request.size, shard.spec.seed)
+    hops = sum(products_of(shard.spec))
+    return Induced(local, sampler, unit_of, weights, hops, shard.comm)
+
+
+def _neighbour_builder(request, shard, local):
+    """Return what makes batches of sampled neighbours; all ranks call this together.
+
+    If a thread makes them, they have a communicator of their own.
+    """
+    comm, spec = shard.comm, shard.spec
+    with comm.collective_errors():
+        fan_outs = request.drawn(sum(products_of(spec)))
+    seeds = np.flatnonzero(shard.masks["train"])
+    every = np.sort(np.concatenate(comm.allgather(shard.vertex[seeds])))
+    sampler = SAMPLERS[request.name](every.size, request.size, spec.seed, fan_outs)
+    numbers = np.searchsorted(every, shard.vertex[seeds])
+    other = comm.duplicate() if comm.threads else comm
+    builder = Drawn(local, sampler, seeds, numbers, other, nested=MODELS[spec.architecture].prunes)
+    if other is not comm:  # what was sent to set up belongs to the run, with and without a thread
+        comm.counters.include(other.counters)
+    return builder
+
+
+def _forecast(builder, shard, full_step):
+    """Return the Forecast of an epoch of batches; the interval is by Azuma's inequality."""
+    comm, sampler = shard.comm, builder.sampler
+    sent = _step_traffic((of_induced if sampler.induced else of_drawn)(builder, comm), sampler,
+                         shard)
+    mean, messages = (sampler.batches * (each + full_step.besides(kind))
+                      for each, kind in zip(sent, ("bytes", "messages")))
+    interval = None
+    if sampler.induced:
+        weights = [_step_traffic([Expected(*each, 0, 0, 0)] * builder.products, sampler, shard)[0]
+                   for each in ((1, 0), (0, 1))]
+        moved = sum(weight * each for weight, each in zip(weights, changes(builder, comm)))
+        off = deviation(permutation_ranges(moved), RISK)
+        interval = [max(0, round(mean - off)), round(mean + off)]
+    return Forecast(round(mean), round(messages), interval)
+
+
+def _step_traffic(means, sampler, shard):
+    """Return bytes and messages of a step's products with A; all ranks call this together."""
+    levels = shard.sizes() if sampler.induced else (falling(len(means)),) * 2
+    products = shard.steps.products(shard.spec, levels)
+    symmetric = sampler.induced and shard.strategy.symmetric
+    return expected_step(shard.strategy.traffic(), means, products, shard.spec.row_itemsize,
+                         symmetric)
