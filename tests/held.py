@@ -30,7 +30,7 @@ def footprint_of(source, config, comm, survey):
     """The RankFootprint of a run on these ranks, from a Survey alone."""
     placed = assign_rows(source, comm, config)
     return count(survey.reading, survey, placed.strategy, placed.arrangement.shape,
-                 placed.layout.offsets, config)
+                 placed.layout.offsets)
 
 
 def distinct(arrays):

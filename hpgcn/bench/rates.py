@@ -173,8 +173,8 @@ def call_seconds(host):
     graph = generate("grid", scale=6, edge_factor=1, features=16, classes=4, seed=0)
     config = Config(eval_every=0, threads=num_threads())
     survey = Survey(graph, config)
-    candidate, *_ = candidates(survey, config, ranks=(1,))
-    footprint = count_candidate(survey, candidate, config)
+    candidate, *_ = candidates(survey, (1,))
+    footprint = count_candidate(survey, candidate)
     calls = footprint.rank_steps[0].work.calls + 2 * len(footprint.products)
     trainer = make_trainer(graph, config, SerialComm())
     seconds = []

@@ -29,7 +29,7 @@ def find_model(config):
     A UsageError if there is none of this name, it takes no aggregator, not the norm, or no such
     stack; or settings of the stack exclude each other.
     """
-    name = _named(config)
+    name = _model_name(config.model, config.aggregator)
     layer = MODELS[name]
     if config.norm_adj not in ("own", layer.norm) and not layer.any_norm:
         raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
@@ -76,19 +76,19 @@ def _check_stack(config, name):
                          "expected one of the two")
 
 
-def _named(config):
-    name = f"{config.model}-{config.aggregator}"
+def _model_name(model, aggregator):
+    name = f"{model}-{aggregator}"
     if name in MODELS:
         return name
-    if config.model in MODELS:
-        if config.aggregator != DEFAULT_AGGREGATOR:
-            raise UsageError(f"aggregator = {config.aggregator}: model {config.model} takes none")
-        return config.model
-    aggregators = [each.partition("-")[2] for each in MODELS if each.startswith(f"{config.model}-")]
+    if model in MODELS:
+        if aggregator != DEFAULT_AGGREGATOR:
+            raise UsageError(f"aggregator = {aggregator}: model {model} takes none")
+        return model
+    aggregators = [each.partition("-")[2] for each in MODELS if each.startswith(f"{model}-")]
     if aggregators:
-        raise UsageError(f"aggregator = {config.aggregator!r}: "
+        raise UsageError(f"aggregator = {aggregator!r}: "
                          f"expected one of {', '.join(aggregators)}")
-    raise UsageError(f"model = {config.model!r}: expected one of {', '.join(model_kinds())}")
+    raise UsageError(f"model = {model!r}: expected one of {', '.join(model_kinds())}")
 
 
 def norm_of(spec):

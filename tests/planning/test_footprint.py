@@ -28,7 +28,7 @@ def footprint_of(survey, name, shape, offsets=None):
     strategy = STRATEGIES[name]
     if offsets is None:
         offsets = strategy.row_offsets(shape, survey.pointers)
-    return count(survey.reading, survey, strategy, shape, offsets, Config())
+    return count(survey.reading, survey, strategy, shape, offsets)
 
 
 def test_by_hand(path_of_four):

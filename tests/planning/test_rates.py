@@ -54,9 +54,9 @@ def machine_of(tmp_path, *rates, network=None):
 def counted(graph, ranks=1, strategy="p2p", **settings):
     config = Config(layers=2, hidden=4, prune=False, **settings)
     survey = Survey(graph, config)
-    found = [each for each in candidates(survey, config, (ranks,), ("block",) if ranks > 1 else ())
+    found = [each for each in candidates(survey, (ranks,), ("block",) if ranks > 1 else ())
              if each.strategy == strategy]
-    return count_candidate(survey, found[0], config), config
+    return count_candidate(survey, found[0]), config
 
 
 def test_a_step_by_hand(tmp_path):

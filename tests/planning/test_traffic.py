@@ -2,6 +2,7 @@
 
 Of single products with A, tests/test_plan.py holds plans against a simulation of all ranks.
 """
+from copy import copy
 from functools import cache
 from itertools import product
 from math import gcd, prod
@@ -41,7 +42,9 @@ def survey(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings
 def footprint_of(name, shape, graph, offsets=None, **settings):
     if offsets is None:
         offsets = STRATEGIES[name].row_offsets(shape, graph.pointers)
-    return count(graph.reading, graph, STRATEGIES[name], shape, offsets, Config(**settings))
+    graph = copy(graph)
+    graph.config = Config(**settings)
+    return count(graph.reading, graph, STRATEGIES[name], shape, offsets)
 
 
 class Sends:

@@ -136,7 +136,7 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
         planned = settings_of(config)
         survey = Survey(source.path, planned)
         batches = batches_of(survey.reading, survey, kind, kind.default_shape(comm.size),
-                             survey.offsets, planned, parse(config.batch))
+                             survey.offsets, parse(config.batch))
         mean = batches.expected()
         total, off = mean.epoch(mean.bytes).sum(), batches.deviation()
         expected = [max(0, total - off), total + off]

@@ -54,7 +54,7 @@ def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
     for each in name.split("+"):
         strategy = STRATEGIES[each]
         shape = strategy.default_shape(comm.size)
-        alone[each] = count(survey.reading, survey, strategy, shape, graph.offsets, config)
+        alone[each] = count(survey.reading, survey, strategy, shape, graph.offsets)
 
     trainer, metrics = run_two_epochs(graph, config, comm)
     itemsize = footprint.spec.row_itemsize

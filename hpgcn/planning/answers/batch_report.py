@@ -32,14 +32,14 @@ def forecast(path, options, request, *, progress=False):
         raise UsageError(f"--goal {options.goal.text}: seconds of batches are not forecast")
     config = settings_of(options.config)
     survey = Survey(path, config, options.widths)
-    listed = candidates(survey, config, options.ranks, options.methods)
+    listed = candidates(survey, options.ranks, options.methods)
     able = [each for each in listed if variant(STRATEGIES[each.strategy], config).samples]
     others = dict.fromkeys(each.strategy for each in listed if each not in able)
     rows = []
     with bar(able, unit="case", leave=False, shown=progress) as cases:
         for each in cases:
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-            rows.append(row(survey, each, config, request))
+            rows.append(row(survey, each, request))
     if not rows:
         raise UsageError(f"{setting('batch', options.config.batch)}: none of the cases trains on "
                          f"batches, expected one of {', '.join(takers())}")
@@ -69,16 +69,16 @@ def notes(others, request):
     return found
 
 
-def row(survey, candidate, config, request):
+def row(survey, candidate, request):
     """The numbers of one case, as they go into the JSON object."""
-    strategy = variant(STRATEGIES[candidate.strategy], config)
+    strategy = variant(STRATEGIES[candidate.strategy], survey.config)
     reading, offsets = arranged(survey, candidate, strategy)
-    batches = batches_of(reading, survey, strategy, candidate.shape, offsets, config, request)
+    batches = batches_of(reading, survey, strategy, candidate.shape, offsets, request)
     mean = batches.expected()
     steps = batches.sampler.batches
     found = {
-        "strategy": strategy.title(config), "parts": candidate.parts, "ranks": candidate.ranks,
-        "grid": list(candidate.shape), "steps": steps,
+        "strategy": strategy.title(survey.config), "parts": candidate.parts,
+        "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
         "step": {"bytes": mean.summary(mean.bytes, steps),
                  "messages": mean.summary(mean.messages, steps)},
         "epoch": {"bytes": mean.summary(mean.bytes), "messages": mean.summary(mean.messages)},
@@ -102,13 +102,13 @@ def settings_of(config):
     return config.replace(precompute=False, prune=False)
 
 
-def batches_of(reading, survey, strategy, shape, offsets, config, request):
+def batches_of(reading, survey, strategy, shape, offsets, request):
     """Return the Batches of a strategy on row blocks; as `hpgcn.planning.answers.candidates.count`.
 
     The survey was made by `settings_of`.
     """
-    footprint = count(reading, survey, strategy, shape, offsets, config)
-    sampler, unit = sampler_of(survey, reading, request, config.seed)
+    footprint = count(reading, survey, strategy, shape, offsets)
+    sampler, unit = sampler_of(survey, reading, request, survey.config.seed)
     spec = survey.spec
     levels = footprint.levels
     if not sampler.induced:

@@ -29,10 +29,10 @@ class Candidate:
     shape: tuple[int, ...]  # the grid of ranks
 
 
-def candidates(survey, config, ranks=None, methods=None):
+def candidates(survey, ranks=None, methods=None):
     """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
-    Numbers of ranks that config.grid and config.replication do not fit are left out. A
+    Numbers of ranks that the grid or the replication of survey.config does not fit are left out. A
     DataError for more ranks than vertices; a UsageError for methods, of a file that is
     partitioned already, and for a grid or a replication that fits none of the ranks.
     """
@@ -45,7 +45,7 @@ def candidates(survey, config, ranks=None, methods=None):
         ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:
         raise DataError(f"{survey.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
-    shapes = grid_shapes(config, ranks)
+    shapes = grid_shapes(survey.config, ranks)
     listed = []
     for k in ranks:
         parts = ("whole",) if k == 1 else methods or QUICK
@@ -104,11 +104,11 @@ def grid_owner(axes):
     return next(name for name, each in STRATEGIES.items() if "grid" in each.options)
 
 
-def count_candidate(survey, candidate, config):
+def count_candidate(survey, candidate):
     """Count one way to train: a RankFootprint."""
-    strategy = variant(strategy_by_name(candidate.strategy), config)
+    strategy = variant(strategy_by_name(candidate.strategy), survey.config)
     reading, offsets = arranged(survey, candidate, strategy)
-    return count(reading, survey, strategy, candidate.shape, offsets, config)
+    return count(reading, survey, strategy, candidate.shape, offsets)
 
 
 def arranged(survey, candidate, strategy):
@@ -125,10 +125,10 @@ def arranged(survey, candidate, strategy):
     return reading.held(survey.graph, made.edge_part).permuted(made.perm), made.offsets
 
 
-def count(reading, survey, strategy, shape, offsets, config):
+def count(reading, survey, strategy, shape, offsets):
     """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
-    arrangement = Arrangement(shape, layout, strategy.own_options(config, HOST))
+    arrangement = Arrangement(shape, layout, strategy.own_options(survey.config, HOST))
     plan = strategy.Plan.of(reading.pattern, arrangement)
     train, evaluated = reading.train, reading.evaluated
     if not strategy.prunes:

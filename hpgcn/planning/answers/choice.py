@@ -50,16 +50,16 @@ def _choose(source, config, ranks):
     rows = []
     whole = parse(config.batch) is None
     known = {}  # on parts
-    for each in candidates(survey, config, (ranks,)):
+    for each in candidates(survey, (ranks,)):
         if not (whole or STRATEGIES[each.strategy].samples):
             continue
-        footprint = count_candidate(survey, each, config)
+        footprint = count_candidate(survey, each)
         rows.append(row(each, footprint, options))
         if STRATEGIES[each.strategy].needs_parts:
             known[each] = footprint
     allowed = sparing(rows)
     if config.strategy == AUTO_PER_LAYER:
-        found = of_layers(survey, known, config, options.machine, (BY_ROWS, BY_HOLDERS))
+        found = of_layers(survey, known, options.machine, (BY_ROWS, BY_HOLDERS))
         if found:
             allowed.append(row(*found, options))
             rows.append(allowed[-1])

@@ -47,8 +47,7 @@ def drops_AX(placed, config, comm):
 def _count(placed, config):
     survey = Survey(placed.source, config)
     shape = placed.arrangement.shape
-    footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets,
-                      config)
+    footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets)
     limit = size(config.memory) if config.memory else None
     peak = footprint.peak
     if limit is not None and peak.max() > limit:

@@ -61,7 +61,7 @@ def compare(survey, options, progress=False):
     ranks = options.ranks
     if ranks is None and options.goal and not survey.part_counts:
         ranks = options.goal.numbers(survey.header.num_nodes)
-    listed = candidates(survey, options.config, ranks, options.methods)
+    listed = candidates(survey, ranks, options.methods)
     rows = {}
     layered = []
     with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
@@ -69,11 +69,11 @@ def compare(survey, options, progress=False):
             known = {}
             for each in group:
                 cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-                footprint = count_candidate(survey, each, options.config)
+                footprint = count_candidate(survey, each)
                 rows[each] = row(each, footprint, options)
                 if STRATEGIES[each.strategy].needs_parts:
                     known[each] = footprint
-            found = known and of_layers(survey, known, options.config, options.machine)
+            found = known and of_layers(survey, known, options.machine)
             if found:
                 layered.append(row(*found, options))
     rows = [*(rows[each] for each in listed), *layered]
@@ -267,7 +267,7 @@ def _refuse(survey, rows, options):
     while ranks <= most:
         for parts in QUICK:
             candidate = Candidate(needy.name, parts, ranks, needy.default_shape(ranks))
-            need = int(count_candidate(survey, candidate, options.config).peak.max())
+            need = int(count_candidate(survey, candidate).peak.max())
             if need <= memory:
                 raise ConfigError(f"{said}; {ranks} ranks would do ({needy.name} on {parts} parts: "
                                   f"{need:,} bytes)")

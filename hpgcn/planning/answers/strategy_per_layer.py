@@ -19,7 +19,7 @@ from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 NAMING = ("grid", "replication", "delay", "batch")  # settings that want one strategy, by its name
 
 
-def of_layers(survey, known, config, machine, limits=()):
+def of_layers(survey, known, machine, limits=()):
     """Choose a strategy for each layer on the same parts.
 
     Each layer takes what its products with A, forward and backward, take least seconds by on the
@@ -44,7 +44,7 @@ def of_layers(survey, known, config, machine, limits=()):
     candidate = next(iter(known))
     if len(groups) - spec.precomputed < 2 or candidate.ranks == 1:
         return None
-    if any(getattr(config, name) != getattr(Config, name) for name in NAMING):
+    if any(getattr(survey.config, name) != getattr(Config, name) for name in NAMING):
         return None
     reading, offsets = arranged(survey, candidate, STRATEGIES[candidate.strategy])
     found = [[] for _ in groups]  # of each layer (seconds, bytes, kind) of each strategy
@@ -53,7 +53,7 @@ def of_layers(survey, known, config, machine, limits=()):
         footprint = counted.get(kind.name)
         if footprint is None:
             shape = kind.default_shape(candidate.ranks)
-            footprint = count(reading, survey, kind, shape, offsets, config)
+            footprint = count(reading, survey, kind, shape, offsets)
         for group, costs in zip(groups, found):
             products = [each for each in footprint.products if each.layer in group]
             if products and not kind.refuses([each.heads for each in products], candidate.ranks):
@@ -67,7 +67,7 @@ def of_layers(survey, known, config, machine, limits=()):
     strategy = per_layer(*(kind for kind, group in zip(chosen, groups) for _ in group))
     shape = (candidate.ranks,)
     made = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)
-    return made, count(reading, survey, strategy, shape, offsets, config)
+    return made, count(reading, survey, strategy, shape, offsets)
 
 
 def _able(survey, reading):

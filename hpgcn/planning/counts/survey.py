@@ -65,6 +65,7 @@ class Survey:
     """The pattern of a graph, and what a model reads of it.
 
     `source` is a GraphSource of all rows, or the path of a file; `widths` as `make_spec`.
+    `config` are the settings that all answers are for.
     `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
     partitioned graph, else None, `method` how they were made, and `part_counts` k and the numbers
     that nested parts merge to; `edge_parts` says whether entries have parts of their own. Errors as
@@ -73,7 +74,7 @@ class Survey:
     """
 
     def __init__(self, source, config=None, widths=None, partitions=None):
-        config = config or Config()
+        self.config = config = config or Config()
         opened = isinstance(source, GraphSource)
         with nullcontext(source) if opened else store.load(source) as found:
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)

@@ -56,7 +56,7 @@ def calibrate(run, options):
         parts = survey.method or "given"
     elif strategy.needs_parts:
         parts = strategy.method
-    footprint = count_candidate(survey, Candidate(strategy.name, parts, ranks, shape), config)
+    footprint = count_candidate(survey, Candidate(strategy.name, parts, ranks, shape))
     expected = step_seconds(options.machine, footprint)
 
     later = slice(1, None) if run.epochs > 1 else slice(None)
