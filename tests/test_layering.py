@@ -85,6 +85,14 @@ def test_files_are_short_and_imports_go_down(path):
             assert first in known, f"{path}:{line}: {first} is no dependency"
 
 
+def test_the_loop_asks_no_planning():
+    """All that a run needs of planning is in its RunPlan, which training/setup makes."""
+    for folder in ("loop", "runs"):
+        for path in (ROOT / "hpgcn/training" / folder).glob("*.py"):
+            asked = [name for _, name in imports(path) if name.startswith("hpgcn.planning")]
+            assert not asked, f"{path} imports {asked}"
+
+
 @functools.cache
 def words(path):
     """Lines of the string constants of a file, by their text."""
