@@ -96,6 +96,7 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
 
 
 def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
+    # settings that no graph makes possible
     check_batch(config, find_strategy(config))
     find_model(config)
 
@@ -105,6 +106,8 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
         source = as_source(source)
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
+
+    # whether it can be trained on, and files written
     with comm.collective_errors():
         check_trainable(source.header, config.split_index, source.where)
         if config.checkpoint_every and not config.out:
@@ -122,6 +125,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     if summary:
         return summary
 
+    # set up, and train
     stoppable = signals.record_signal(signal.SIGUSR1) if config.out else nullcontext()
     with stoppable, translate_gpu_oom(comm):
         raise_if_stop_requested(saved.epoch + 1 if saved else 1, config.graph, config.out, comm)

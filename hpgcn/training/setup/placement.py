@@ -19,9 +19,9 @@ NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that wa
 
 
 def as_source(source):
-    """Return a graph in memory or in a file as it is, and open a path, as `hpgcn.load`.
+    """Return a graph in memory or in a file as it is; open a path as `hpgcn.load` does.
 
-    A UsageError if it is none of these.
+    A UsageError for an object of another type.
     """
     from hpgcn import store
 
@@ -44,7 +44,7 @@ def same_everywhere(source, config, comm):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Who owns what of a graph in a run, and how A H is computed."""
+    """Which rank owns which rows of a graph in a run, and which strategy computes A H."""
 
     source: GraphSource  # whose rows from layout.rows.start on are this rank's
     strategy: type[Strategy]
@@ -58,7 +58,7 @@ class Placement:
 
 
 def assign_rows(source, comm, config):
-    """Say who owns what; all ranks call this together, once in a run.
+    """Return the Placement of a run: who owns which rows; all ranks call this together, once.
 
     A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
     partitioned first (rank 0, in a child process); of a file NAME.h5 the result is kept as
@@ -70,20 +70,26 @@ def assign_rows(source, comm, config):
     than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
     its partition contradicts itself.
     """
+    # what the settings say
     strategy = find_strategy(config)
     shape = strategy.choose_shape(config, comm.size)
     open_choice = config.strategy in CHOOSING and comm.size > 1
     choice = ""
+
+    # parts, stored or made
     if strategy.needs_parts and source.offsets is None and comm.size > 1:
         method = METHOD if open_choice else strategy.method
         source = partitioned(source, comm, method, config.out)
     _check_order(source, comm)
     if strategy.takes_parts and source.offsets is not None:
         source = _in_parts(source, comm)
+
+    # the strategy, if the settings leave it open
     if open_choice:
         strategy, choice = choose_strategy(source, config, comm)
         shape = strategy.default_shape(comm.size)
 
+    # the rows of each rank
     if strategy.takes_parts and source.offsets is not None:
         offsets = np.asarray(source.offsets, np.int64)
     elif strategy.needs_parts:
@@ -145,7 +151,7 @@ def read_slab(placed, comm, split=0):
         slab = source.slab(layout.rows.start, layout.rows.stop, split)
     with comm.collective_errors():
         mine = add_up(slab, source.where)
-    # of ranks with the same rows one tells
+    # one of several ranks with the same rows counts them
     total = comm.sum(mine if layout.column == 0 else np.zeros_like(mine))
     if doubtful(total):
         with comm.extended_timeout(NAMING), comm.collective_errors():

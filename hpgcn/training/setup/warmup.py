@@ -1,4 +1,4 @@
-"""Before the first epoch: threads set, and every kernel compiled or loaded."""
+"""Set the threads, and compile or load every kernel before the first epoch."""
 from __future__ import annotations
 
 import logging
@@ -39,10 +39,10 @@ def set_threads(threads):
 
 
 class Compilations(event.Listener):
-    """Counts the kernels that Numba compiles, in a bar if `shown`; none that its cache holds.
+    """Count the kernels that Numba compiles, in a bar if `shown`; not those in its cache.
 
-    Without a bar, or a place for one, the first kernel gets a log line, and then one that counts
-    them whenever EVERY seconds have passed.
+    Without a bar, or a place for one, the first kernel gets a log line. Every EVERY seconds
+    another line counts them.
     """
 
     text = "compiling kernels, once per machine and version"
@@ -52,7 +52,7 @@ class Compilations(event.Listener):
         self.log = log_line if shown else log.info
         self.bar = None
         self.count = 0
-        self.told = time.monotonic()
+        self.last_line = time.monotonic()
 
     def on_start(self, _):
         if self.bar is None:
@@ -60,13 +60,13 @@ class Compilations(event.Listener):
                                     leave=False, shown=self.shown)
             if self.bar.disable:
                 self.log(self.text)
-                self.told = time.monotonic()
+                self.last_line = time.monotonic()
 
     def on_end(self, _):
         self.count += 1
         self.bar.update()
-        if self.bar.disable and time.monotonic() - self.told >= EVERY:
-            self.told = time.monotonic()
+        if self.bar.disable and time.monotonic() - self.last_line >= EVERY:
+            self.last_line = time.monotonic()
             self.log(f"{self.text}: {self.count} so far")
 
     def close(self):
@@ -76,7 +76,7 @@ class Compilations(event.Listener):
 
 @contextmanager
 def compiling(shown=True, rank=0):
-    """Within, rank 0 says once that kernels are compiled, if any are: see `Compilations`."""
+    """Context manager: on rank 0, show or log that kernels are compiled; see `Compilations`."""
     if rank:
         yield
         return
