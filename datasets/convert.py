@@ -5,6 +5,7 @@ import os
 import warnings
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -140,28 +141,12 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if labels is None:
         close_gaps(raw, where)
 
-    # build the adjacency, in memory or from runs on disk
-    if entries is None:
-        csr, counts = build(raw, where, notes, **asked)
-        if largest_component:
-            csr = component.largest_component(csr, raw)
-        isolated = count_isolated(csr[0], csr[1])
-        make = partial(assemble, *csr)
-        sums = partial(row_and_column_sums, *csr)
-    else:
-        if entries.rounded:
-            notes.append(rounded_note(entries.rounded))
-        if entries.zeros:
-            notes.append(describe_zeros(entries.zeros))
-        adjacency = entries.merge(scratch, memory)
-        counts = adjacency.counts
-        isolated = adjacency.isolated
-        make = adjacency.assemble
-        sums = adjacency.sums
+    adjacency = _build_adjacency(raw, entries, where, asked, scratch, memory,
+                                 largest_component=largest_component)
 
     # finish features and masks, which may need the adjacency
     if made:
-        raw.features = make_features(made, *sums(), memory, where)
+        raw.features = make_features(made, *adjacency.sums(), memory, where)
         notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
@@ -170,17 +155,44 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
 
     # assemble
     with warnings_as(notes, where):
-        graph = make(raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
-                     split=split, source_sha256=digest, class_names=raw.class_names)
+        graph = adjacency.assemble(
+            raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
+            split=split, source_sha256=digest, class_names=raw.class_names)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
-        parallel_edges=counts.ones and not graph.header.all_ones)
+        parallel_edges=adjacency.counts.ones and not graph.header.all_ones)
     graph = dataclasses.replace(graph, header=header)
-    notes += duplicates_notes(counts, duplicates, "--duplicates {}".format)
+    notes += duplicates_notes(adjacency.counts, duplicates, "--duplicates {}".format)
     if strict and raw.undirected:
-        _refuse_half_listed(graph.header, counts, where)
+        _refuse_half_listed(graph.header, adjacency.counts, where)
     reads = raw.reads[::-1] if reverse else raw.reads
-    return graph, _report(graph.header, raw, counts, isolated, reads) + notes
+    report = _report(graph.header, raw, adjacency.counts, adjacency.isolated, reads)
+    return graph, report + notes
+
+
+class _MemoryAdjacency(NamedTuple):
+    """The adjacency of a graph in memory; its names are those of the one on disk."""
+
+    counts: object
+    isolated: int
+    assemble: object
+    sums: object
+
+
+def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_component):
+    """Build the adjacency in memory or, of Entries, from runs on disk; extend `raw.notes`."""
+    if entries is not None:
+        if entries.rounded:
+            raw.notes.append(rounded_note(entries.rounded))
+        if entries.zeros:
+            raw.notes.append(describe_zeros(entries.zeros))
+        return entries.merge(scratch, memory)
+
+    csr, counts = build(raw, where, raw.notes, **asked)
+    if largest_component:
+        csr = component.largest_component(csr, raw)
+    return _MemoryAdjacency(counts, count_isolated(csr[0], csr[1]), partial(assemble, *csr),
+                            partial(row_and_column_sums, *csr))
 
 
 @contextmanager

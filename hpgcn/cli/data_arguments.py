@@ -18,7 +18,19 @@ def convert(command):
                  "dglcsv", "npz", "mtx", "snap", "csv", "parquet", "pt", "mat", "metis",
                  "graphml", "gexf", "gml", "pajek", "adjlist", "json"])
 
-    # edges
+    edge_flags(add)
+    table_flags(add)
+    graph_flags(command)
+    add("--memory", type=size, metavar="BYTES",
+        help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is "
+             "free)")
+    add("--compress", default="none", choices=["none", "gzip"],
+        help="gzip: a smaller file that takes longer to read (default: none)")
+    add("--overwrite", action="store_true", help="replace an existing graph")
+
+
+def edge_flags(add):
+    """Add the flags that say how an edge list is read."""
     add("--columns", metavar="NAMES",
         help="what each column of an edge list is, whatever its header says: source,target (row "
              "target aggregates source) or u,v (row u aggregates v), w (weights), - (not read); "
@@ -40,7 +52,9 @@ def convert(command):
         help="the ids of the two columns are of two kinds, such as users and items: number those "
              "of the second after those of the first, and read edges in both directions")
 
-    # features, labels and their ids
+
+def table_flags(add):
+    """Add the flags of files of features and labels, and of their ids."""
     add("--features", metavar="FILE",
         help="a table (text, Parquet, JSON) with a column of ids, joined by these; .npy, .npz, "
              ".json (lists of numbers), LibSVM; or the word identity (a column for each vertex) or "
@@ -59,7 +73,12 @@ def convert(command):
         help="columns of features in the table of --features, such as age,'f*' (default: all but "
              "ids, labels and split)")
 
-    # what is done to the edges
+
+def graph_flags(command):
+    """Add the flags that change the edges, the features and the vertices that were read."""
+    add = command.add_argument
+
+    # edges
     add("--duplicates", choices=["merge", "sum", "sum-edges"],
         help="an edge that is listed several times: merge (weights are summed, but if all are 1 it "
              "is one edge), sum (each counts, as in PyG), sum-edges (of the loops of a vertex the "
@@ -69,7 +88,7 @@ def convert(command):
     add("--reverse", action="store_true", help="row and column of every entry change places")
     add("--strict", action="store_true", help="refuse duplicates, self loops and false symmetry")
 
-    # what is done to features and labels
+    # features, labels and vertices
     add("--row-normalize", action=argparse.BooleanOptionalAction, default=None,
         help="scale each feature row to sum 1 (default: for planetoid only)")
     add("--split", metavar="SPLIT",
@@ -81,12 +100,6 @@ def convert(command):
     add("--largest-component", action="store_true",
         help="leave out vertices outside the largest weakly connected component")
     vertex_order(command)
-    add("--memory", type=size, metavar="BYTES",
-        help="what it may hold; larger edge lists are sorted on disk (default: 80%% of what is "
-             "free)")
-    add("--compress", default="none", choices=["none", "gzip"],
-        help="gzip: a smaller file that takes longer to read (default: none)")
-    add("--overwrite", action="store_true", help="replace an existing graph")
 
 
 def generate(command):
