@@ -181,7 +181,7 @@ class _Hashed(io.FileIO):
 
 
 def _ends_lines_by_returns(head):
-    """Whether bytes begin a text whose lines end in carriage returns alone, as old Macs wrote."""
+    """Return whether bytes begin a text whose lines end in carriage returns, as old Macs wrote."""
     head = head[:HEAD]
     return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)
 

@@ -229,7 +229,7 @@ def _in_zip(source, suffix):
 
 
 def _is_binary(head, body):
-    """Whether what comes before the first edge is no text."""
+    """Return whether what comes before the first edge is no text."""
     line = body.partition(b"\n")[0]
     if CONTROL.search(head[:len(head) - len(body)] + line):
         return True
@@ -240,7 +240,7 @@ def _is_binary(head, body):
 
 
 def _has_metis_shape(head, cut):
-    """Whether line 1 counts vertices and edges, and a line a vertex lists its neighbours.
+    """Return whether line 1 counts vertices and edges, and a line a vertex lists its neighbours.
 
     Where `head` is `cut`, lines of different lengths are asked for, which no edge list has.
     """

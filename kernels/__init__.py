@@ -14,7 +14,7 @@ def __getattr__(name):
 
 
 def backend(array):
-    """Kernels for an array of NumPy (kernels.cpu) or CuPy (kernels.cuda), which trust arguments."""
+    """Return the unchecked kernels for an array of NumPy (kernels.cpu) or CuPy (kernels.cuda)."""
     import numpy as np
 
     if isinstance(array, np.ndarray):

@@ -217,7 +217,7 @@ def compile_all(jobs, report):
 
 
 class CompileReport:
-    """Says on a stream how far it is: on a terminal in one line, else once in a while."""
+    """Writes progress to a stream: on a terminal in one line, else every EVERY seconds."""
 
     def __init__(self, stream):
         self.stream = stream

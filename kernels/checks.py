@@ -170,7 +170,7 @@ def _check_shape(name, shape, expected, lengths):
 
 
 def _fits(length, word, known):
-    """Whether a length is what a word says, its letter being known."""
+    """Return whether a length is what a word says, its letter being known."""
     if not word[0].isalpha():
         return word == "*" or length == int(word)
     wanted = {"": known, "|1": known, "+1": known + 1, "/8": -(-known // 8)}[word[1:]]
@@ -229,17 +229,17 @@ def _check_written(name, array, kind, dtype, halves):
 
 
 def _aligned(array):
-    """Whether numbers begin at multiples of their size; those of a GPU do."""
+    """Return whether numbers begin at multiples of their size; those of a GPU do."""
     return getattr(array.flags, "aligned", True)
 
 
 def _packed_rows(array):
-    """Whether numbers of one row follow each other."""
+    """Return whether numbers of one row follow each other."""
     return array.shape[1] < 2 or array.strides[1] == array.itemsize
 
 
 def _own_rows(array):
-    """Whether that is so, and no two rows share memory."""
+    """Return whether that is so, and no two rows share memory."""
     row_bytes = array.shape[1] * array.itemsize
     return _packed_rows(array) and (array.shape[0] < 2 or abs(array.strides[0]) >= row_bytes)
 
@@ -284,12 +284,12 @@ def _largest(array):
 
 
 def _rises(array):
-    """Whether integers never fall."""
+    """Return whether integers never fall."""
     return bool((array[1:] >= array[:-1]).all())
 
 
 def _frozen(array):
-    """Whether nobody can write to an array, nor to what it is a view of, with flags as they are."""
+    """Return whether the flags of an array, and of all that it is a view of, forbid writing."""
     while isinstance(array, np.ndarray) and not array.flags.writeable:
         array = array.base
     return array is None or isinstance(array, bytes)

@@ -44,7 +44,7 @@ def pair_sum(first, second, key):
 
 @jit()
 def _bucket(number, key, buckets):
-    """Bucket of a column, and its factor: a number in [1, 2) out of the upper scrambled bits."""
+    """Return the bucket of a column, and its factor, in [1, 2), from the upper scrambled bits."""
     x = mix(key + np.uint64(number))
     return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
 

@@ -35,7 +35,7 @@ _least_work = ContextVar("least_work", default=None)
 
 
 class _ThreadPool:
-    """How many threads there are, and what it has cost lately to wake them."""
+    """The number of threads, and what waking them has cost lately."""
 
     size = numba.config.NUMBA_NUM_THREADS
     if "NUMBA_NUM_THREADS" not in os.environ:
@@ -92,7 +92,7 @@ class Threaded:
 
 
 def run_on_all_threads(function, *args):
-    """Call a function on all threads, this one among them; it takes work until none is left."""
+    """Call a function on all threads, including this one; it takes work until none is left."""
     if _ThreadPool.size == 1:
         function(*args)
         return
@@ -113,7 +113,7 @@ def run_on_all_threads(function, *args):
 
 
 def _late(seconds):
-    """Return how much later than it takes to wake a thread is told of, if at all."""
+    """Return `seconds` if they are more than it takes to wake a thread, else 0."""
     return seconds if seconds > NOTICED else 0.0
 
 
@@ -172,7 +172,7 @@ def _join():
 
 
 def worth_threads(work):
-    """Whether so many scalar operations are worth waking threads.
+    """Return whether so many scalar operations are worth waking threads.
 
     They are if they take far longer than threads have lately waited for a core. That is forgotten
     by and by, as time goes, so that it is tried again.
@@ -192,7 +192,7 @@ def worth_threads(work):
 
 @contextmanager
 def threshold(work):
-    """Within, in this thread, others are woken from `work` scalar operations on: 0 for always."""
+    """Context manager: wake threads from `work` scalar operations on, in this thread; 0: always."""
     token = _least_work.set(work)
     try:
         yield
@@ -206,7 +206,7 @@ def num_threads():
 
 
 def set_num_threads(count):
-    """Let kernels use so many threads, at least 1."""
+    """Set the number of threads that kernels use, at least 1."""
     _ThreadPool.size = max(1, int(count))
 
 

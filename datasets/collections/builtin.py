@@ -39,7 +39,7 @@ def digits():
 
 
 def karate():
-    """34 members of a karate club, 78 ties, two factions, each with 2 to train; features I."""
+    """Return the karate club: 34 members, 78 ties, two factions of 2 to train each, features I."""
     edges = np.array([(u, int(v)) for u, neighbors in enumerate(KARATE.split(";"))
                       for v in neighbors.split()])
     n = len(FACTION)

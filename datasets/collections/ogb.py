@@ -31,7 +31,7 @@ BLOCK = 1 << 24  # bytes of a table at a time
 
 
 def belongs(path):
-    """Whether a file is one of those above, by its name and its neighbours."""
+    """Return whether a file is one of those above, by its name and its neighbours."""
     raw = path.parent
     if path.name in TABLES:
         return (raw / NODES).is_file() and (raw / TABLES[0]).is_file()

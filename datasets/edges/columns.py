@@ -104,7 +104,7 @@ def from_header(names, where, *, comment=False, textual=(), layout=None):
 
 
 def from_flag(text, names, where):
-    """Columns by --columns, `names` being the header's, or empty words; errors as `check_flag`."""
+    """Return columns by --columns; `names` are the header's, or empty. Errors as `check_flag`."""
     words = check_flag(text)
     if len(words) != len(names):
         raise DataError(f"{where}: {len(names)} column(s), but --columns {text} names {len(words)}")
@@ -138,7 +138,7 @@ def spelled(words):
 
 
 def is_header(words):
-    """Whether words are names of columns: of both ends, of a triple, or of labels."""
+    """Return whether words are names of columns: of both ends, of a triple, or of labels."""
     return bool(_pairs(map(_kind, words))) or _are_labels(words) or _triple(words) is not None
 
 
@@ -188,7 +188,7 @@ def _pairs(kinds):
 
 
 def _are_labels(names):
-    """Whether these are a vertex and its label rather than both ends of an edge."""
+    """Return whether these are a vertex and its label rather than both ends of an edge."""
     if len(names) != 2:
         return False
     first, second = map(plain, names)

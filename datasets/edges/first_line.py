@@ -89,7 +89,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
 
 
 def has_names(first, roles):
-    """Whether most of the first edges have an end that is no number."""
+    """Return whether most of the first edges have an end that is no number."""
     named = [any(is_name(field) for field, role in zip(fields, roles) if role in (U, V))
              for fields in first.rows if len(fields) == len(roles)]
     return 2 * sum(named) > len(first.rows)
@@ -118,7 +118,7 @@ def count_like_edges(comments, first):
 
 
 def _are_ended(delimiter, fields, following, layout):
-    """Whether a separator ends each line below the first, which may lack it as a header."""
+    """Return whether a separator ends each line below the first, which may lack it as a header."""
     if delimiter == b" ":
         return False
     lines = [text for line in following
@@ -171,20 +171,20 @@ def header_beside(source, layout):
 
 
 def _is_above_integers(fields, rows):
-    """Whether words stand above rows of integers alone, so that they are no edge."""
+    """Return whether words stand above rows of integers alone, so that they are no edge."""
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
 
 def _has_numbers(rows, count):
-    """Whether a column of `count` has numbers alone, so that words above it are its name."""
+    """Return whether a column of `count` has numbers alone, so that words above it are its name."""
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
                               for k in range(count))
 
 
 def _is_numbered(line):
-    """Whether a line begins with a number in quotes, as R writes the names of rows."""
+    """Return whether a line begins with a number in quotes, as R writes the names of rows."""
     return re.match(rb'"\d+"', line) is not None
 
 
@@ -194,7 +194,7 @@ def _shape(name):
 
 
 def _is_header(fields, rows, layout, where):
-    """Whether words are names of columns: DataError where they may be an edge of names."""
+    """Return whether words are names of columns: DataError where they may be an edge of names."""
     if len(fields) < 2:
         return True
     if _has_numbers(rows, len(fields)):

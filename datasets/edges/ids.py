@@ -17,7 +17,7 @@ class Numbering(NamedTuple):
 
 
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
-    """Whether ids are the numbers of vertices: else they are relabelled in increasing order.
+    """Return whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
     They are where the largest is below 2 x (distinct ids) + 1024, or below the number of vertices
     that the input counts (`counted`), unless it has as many distinct ids as that. With `compact`

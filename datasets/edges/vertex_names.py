@@ -57,7 +57,7 @@ class Names:
 
 
 def is_name(field):
-    """Whether a field, str, is no number."""
+    """Return whether a field, str, is no number."""
     try:
         float(field)
     except ValueError:

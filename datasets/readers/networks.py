@@ -36,7 +36,7 @@ def read_gexf(source, memory, weights=None):
 
 
 def read_gml(source, memory, weights=None):
-    """Nodes are called by their labels where all have one of their own, else by their ids."""
+    """Read GML; nodes are called by their labels if these are distinct, else by their ids."""
     text = _text(source, memory).decode("utf-8")
     if not re.search(r"\bmultigraph\b", text):  # or NetworkX refuses an edge that is there twice
         text = re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1 ", text, count=1, flags=re.MULTILINE)

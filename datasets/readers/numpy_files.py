@@ -223,7 +223,7 @@ class Archive:
 
 
 def read_matrix(source, memory):
-    """Features and notes of a dense .npy, an .npz with one dense array, or save_npz's of SciPy."""
+    """Read features and notes from .npy, .npz with one dense array, or SciPy's save_npz."""
     if source.magic[:2] != b"PK":
         return read_array(source, memory)
     unsupported_formats.refuse_array(source)

@@ -1,4 +1,4 @@
-"""Temporary files of a conversion, beside its output: gone when it ends, however it ends."""
+"""Temporary files of a conversion, in the folder of its output; removed when it ends."""
 import os
 from contextlib import ExitStack
 

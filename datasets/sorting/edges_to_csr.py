@@ -14,7 +14,7 @@ from hpgcn.graphs.validation import check_finite
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
-    """CSR of what was read into memory, whose edges are let go of; options as `convert.read`.
+    """Build CSR from the edges in memory, which are freed; options as `convert.read`.
 
     Returns (indptr, indices, data), Counts as `hpgcn.graphs.adjacency.build_adjacency`,
     and adds to `notes` what a user should know. DataError: no vertices; weights that

@@ -59,7 +59,7 @@ def count(rows, shift, index):
 
 @jit()
 def place(rows, shift, position, order):
-    """Stable counting sort: order[k] is the k-th entry by row >> shift; `position` moves on."""
+    """Sort stably by counting: order[k] is the k-th entry by row >> shift; `position` moves on."""
     for k in range(rows.size):
         bucket = rows[k] >> shift
         order[position[bucket]] = k

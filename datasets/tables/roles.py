@@ -27,7 +27,7 @@ LINES = 3  # rows from which different values are no accident
 
 
 def is_known(name):
-    """Whether a name is that of a column of ids, labels or a split."""
+    """Return whether a name is that of a column of ids, labels or a split."""
     return re.fullmatch(f"{ID}|{LABEL}|{MUSAE}|{SPLIT}|{MASK}", plain(name)) is not None
 
 
@@ -110,7 +110,7 @@ def _guess_header(table, vertices, count):
 
 
 def _is_counter(cells):
-    """Whether cells are 0, 1, .., as pandas names columns, after an index at most."""
+    """Return whether cells are 0, 1, .., as pandas names columns, after an index at most."""
     first = 0 if cells and cells[0].strip() == "0" else 1
     if first and NUMBER.fullmatch(cells[0].strip()):
         return False
@@ -119,7 +119,7 @@ def _is_counter(cells):
 
 
 def _goes_on(cell, column):
-    """Whether a first cell 0 and those below it are 0, 1, .., n-1 in some order."""
+    """Return whether a first cell 0 and those below it are 0, 1, .., n-1 in some order."""
     whole = column.whole_numbers() if cell.strip() == "0" else None
     return whole is not None and np.array_equal(np.sort(whole), np.arange(1, whole.size + 1))
 
@@ -200,13 +200,13 @@ def find_ids(table, vertices, flag, taken=()):
 
 
 def _counts_rows(column):
-    """Whether a column is 0, 1, 2, .. in this order."""
+    """Return whether a column is 0, 1, 2, .. in this order."""
     head = column.head()
     return head == [str(k) for k in range(len(head))]
 
 
 def _looks_like_ids(column, k, table):
-    """Whether a column is text, or the first and whole numbers, and each row has another value."""
+    """Return whether a column is text, or the first and integers, and all its values differ."""
     head = column.head()
     if table.num_rows <= LINES or len(set(head)) < len(head):
         return False
@@ -282,6 +282,6 @@ def find_split(table, ids):
 
 
 def is_split(cells):
-    """Whether cells are words for the parts of a split, or empty."""
+    """Return whether cells are words for the parts of a split, or empty."""
     known = {cell.lower() for cell in cells} - UNLABELED
     return bool(known) and known <= PARTS.keys()

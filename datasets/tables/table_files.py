@@ -264,7 +264,7 @@ def with_ids(rows, table, ids, vertices):
 
 
 def is_array(source):
-    """Whether a file is .npy or .npz; DataError if it is no table either."""
+    """Return whether a file is .npy or .npz; DataError if it is no table either."""
     if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY):
         return True
     known = unsupported_formats.identify(source, by_name=False)

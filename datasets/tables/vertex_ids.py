@@ -105,7 +105,7 @@ class VertexIds:
         return np.where(ids[places] == keys, self.order[places], -1)
 
     def fit(self, column, count, share=NEARLY_ALL):
-        """Whether `count` cells of a column are all different, and a `share` of them ids in edges.
+        """Return whether `count` cells of a column differ, and a `share` of them are ids in edges.
 
         Of names half is enough.
         If the table has more rows than there are such ids, this share of these is in the column.
@@ -123,7 +123,7 @@ class VertexIds:
         return 0 < matched >= share * min(count, known)
 
     def repeat(self, column, count):
-        """Whether `count` cells are ids of vertices, nearly all of them, some of them twice."""
+        """Return whether nearly all of `count` cells are ids of vertices, some of them twice."""
         keys = self.keys(column)
         if keys is None:
             return False

@@ -261,7 +261,7 @@ def table(summary, batch=Config.batch):
 
 
 def predict(args):
-    """Logits, labels and embeddings of all vertices, in their original order."""
+    """Predict logits, labels and embeddings of all vertices, in their original order."""
     # libraries read the number of threads when they are imported
     config = Config(threads=args.threads)
     machine.limit_threads(config.threads or machine.default_threads())

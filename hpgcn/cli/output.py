@@ -6,24 +6,24 @@ from hpgcn.errors import printable
 
 
 def print_unless_quiet(args, *lines):
-    """Print what a command did, unless it was told to be quiet."""
+    """Print what a command did, unless --quiet is given."""
     if not args.quiet:
         print_text(*lines)
 
 
 def print_text(*texts):
-    """Print text for people; what is in it of names cannot command a terminal."""
+    """Print text with control characters escaped: names of files cannot command a terminal."""
     print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
 
 def given(args, names):
-    """Return those settings that the command line says something of, by name."""
+    """Return the settings that the command line gives, by name."""
     values = {name: getattr(args, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def launch_signature(args, config=None):
-    """What all ranks must have been started with alike, to make the same calls in one order."""
+    """Return the arguments that must be equal on all ranks."""
     own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0,
            "quiet": 0, "config": None}
     return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}

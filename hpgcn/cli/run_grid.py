@@ -1,4 +1,4 @@
-"""One run after another, of a seed or a split each, and what they come to: `train --seeds`."""
+"""Runs over several seeds and splits, and the summary of their results: `train --seeds`."""
 import os
 import re
 import statistics
@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def parse_runs(args):
-    """Return the RunGrid of a command line; UsageError if its flags make no sense together."""
+    """Return the RunGrid of a command line; UsageError if its flags contradict each other."""
     for flag, single in (("seeds", "seed"), ("splits", "split_index")):
         if getattr(args, flag) is None:
             continue
@@ -29,7 +29,7 @@ def parse_runs(args):
 def parse_numbers(flag, text):
     """Return the numbers of e.g. "0..9" or "1,5,8..10", list of int, or None of None.
 
-    UsageError if they are none.
+    UsageError if the text is invalid.
     """
     if text is None:
         return None
@@ -47,7 +47,7 @@ def parse_numbers(flag, text):
 
 @dataclass(frozen=True)
 class RunGrid:
-    """Which runs: every seed on every split. False where neither is asked for: one run."""
+    """The grid of runs (seeds x splits). Falsy if neither flag was given."""
 
     seeds: list[int] | None = None  # None: that of the settings
     splits: list[int] | str | None = None  # likewise; or ALL, until the graph is known
@@ -56,12 +56,12 @@ class RunGrid:
         return self.seeds is not None or self.splits is not None
 
     def of(self, header):
-        """Return the same with the numbers of all splits that a graph has for ALL."""
+        """Return a grid in which ALL is replaced by the numbers of the graph's splits."""
         return replace(self, splits=list(range(header.num_splits))) if self.splits == ALL else self
 
     @property
     def first(self):
-        """Split and seed of the first run; None for each that is the settings'."""
+        """Split and seed of the first run; None for each that the settings give."""
         splits = [0] if self.splits == ALL else self.splits
         return (splits or [None])[0], (self.seeds or [None])[0]
 
@@ -70,7 +70,7 @@ class RunGrid:
         return max(self.splits or [config.split_index])
 
     def directory(self, out, split, seed):
-        """Return the run directory of a split and a seed, those that are not None."""
+        """Return the run directory of a split and a seed; None adds no folder."""
         folders = [f"split-{split}"] * (split is not None) + [f"seed-{seed}"] * (seed is not None)
         return os.path.join(out, *folders)
 
@@ -82,7 +82,7 @@ class RunGrid:
                 for split, seed in product(self.splits or [None], self.seeds or [None])]
 
     def words(self, configs, summaries):
-        """Return a table of runs, a line each, and their mean."""
+        """Return a table with a line for each run, and their mean."""
         from hpgcn.store.describe_runs import percent
 
         names = {"split": "split_index"} if self.splits else {}

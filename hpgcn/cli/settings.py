@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def verbosity(**options):
-    """Flags of all commands, to be a parent of theirs; `options` as of argparse."""
+    """Return the parser of the flags of all commands, a parent of theirs; `options` of argparse."""
     common = Parser(add_help=False, **options)
     for flag, name, text in (("-v", "--verbose", "more log lines; tracebacks of errors"),
                              ("-q", "--quiet", "warnings and errors only")):

@@ -1,4 +1,4 @@
-"""What ranks agree upon: errors that all raise together, settings that are the same, patience."""
+"""Errors that all ranks raise together, settings that must be equal, and longer timeouts."""
 
 import traceback
 from contextlib import contextmanager
@@ -7,16 +7,16 @@ from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, a
 
 
 class CollectiveErrors:
-    """The part of every communicator that agrees, by its `max` and `allgather`."""
+    """Base class of communicators: collective errors over their `max` and `allgather`."""
 
     @contextmanager
     def collective_errors(self):
-        """Raise errors of any rank within on all ranks, as the lowest such rank's error."""
+        """Context manager: raise an error of any rank on all ranks, that of the lowest rank."""
         error = None
         try:
             yield
         except StoppedError:
-            raise  # whoever did not come will not come to an agreement either
+            raise  # a rank that timed out would not take part in what follows
         except HpgcnError as caught:
             error = caught
             if self.size == 1:
@@ -37,7 +37,7 @@ class CollectiveErrors:
 
     @contextmanager
     def extended_timeout(self, seconds):
-        """Let waits take so much longer: a rank does work that no message interrupts."""
+        """Context manager: extend the timeout by `seconds`, while a rank works without messages."""
         before = self.timeout
         self.timeout += seconds
         try:
@@ -46,7 +46,7 @@ class CollectiveErrors:
             self.timeout = before
 
     def assert_same(self, thing, what):
-        """Refuse values that differ: a ConfigError on all ranks names rank, and entry of dicts."""
+        """Raise ConfigError on all ranks if values differ; name the rank and, in dicts, the key."""
         first, *others = self.allgather(thing)
         for rank, other in enumerate(others, 1):
             if other != first:
@@ -56,7 +56,7 @@ class CollectiveErrors:
 
 
 def difference(one, other):
-    """Say by which entry two dicts differ first; nothing of anything else."""
+    """Describe the first entry by which two dicts differ; "" for other types."""
     if not isinstance(one, dict) or not isinstance(other, dict):
         return ""
     key = next(key for key in [*one, *other]

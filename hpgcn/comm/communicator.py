@@ -73,7 +73,7 @@ class SerialComm(Collectives, CollectiveErrors):
 
     @property
     def threads(self):
-        """Whether another thread may talk to other ranks, by a `duplicate`, while this one does."""
+        """Whether another thread may communicate, by a `duplicate`, at the same time."""
         return self.device.in_tiles
 
     def duplicate(self):

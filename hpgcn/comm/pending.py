@@ -1,4 +1,4 @@
-"""What a rank holds of a collective that it has started and not yet waited for."""
+"""Handles of collectives that were started and are not complete yet."""
 
 from functools import partial
 

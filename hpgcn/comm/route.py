@@ -1,4 +1,4 @@
-"""Whether MPI takes GPU memory as it is: asked, then probed, and agreed upon by all ranks.
+"""Whether MPI accepts GPU memory: queried, then probed, and the same on all ranks.
 
 Who is asked, in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on), MPI itself by
 what kinds of memory it names (MPI 4.1, section 3.2.4), its library by a function of its own. A yes
@@ -76,7 +76,7 @@ def choose(comm, device, aware=None):
 
 
 def query_gpu_support(MPI, aware=None):
-    """Return whether MPI is said to take GPU memory, and who says so."""
+    """Return whether MPI claims to accept GPU memory, and the source of the claim."""
     text = os.environ.get(VARIABLE, "auto") if aware is None else aware
     if text not in ("0", "1", "auto"):
         raise UsageError(f"{VARIABLE}={text}: expected 0, 1 or auto")
@@ -89,7 +89,7 @@ def query_gpu_support(MPI, aware=None):
 
 
 def library(symbols):
-    """Return whether the MPI library says that it takes GPU memory, and by which function."""
+    """Return whether the MPI library claims to accept GPU memory, and by which function."""
     if hasattr(symbols, "MPIX_Query_cuda_support"):  # Open MPI, MVAPICH, MPICH
         name = "MPIX_Query_cuda_support"
         answer = symbols.MPIX_Query_cuda_support()
@@ -106,7 +106,7 @@ def library(symbols):
 
 
 def probe(number):
-    """Say what is wrong if a process sends memory of GPU `number` to itself; "" if nothing is."""
+    """Send memory of GPU `number` in a process of its own; return the failure, "" for none."""
     try:
         done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, errors="replace",

@@ -68,7 +68,7 @@ class Messages(list):
         self[number] = start(piece)
 
     def complete_receives(self, numbers):
-        """Copy to the GPU what the requests of these numbers, now complete, received."""
+        """Copy to the GPU what these requests, by number and now complete, received."""
         copies = sorted(self.copies[number][1:4] for number in numbers
                         if self.copies[number].host and self.copies[number].way & RECEIVE)
         if copies:
@@ -82,13 +82,13 @@ class Messages(list):
                 block.copied = self.copied
 
     def wait_for_copies(self):
-        """Let what is computed from now on see what has arrived."""
+        """Make the compute stream wait for the last copy to the GPU."""
         if self.copied is not None:
             self.stager.device.wait(self.copied)
             self.copied = None
 
     def finish(self):
-        """Settle once all requests are complete; others may have the pinned memory."""
+        """Wait for the copies once all requests are complete, and release the pinned memory."""
         self.wait_for_copies()
         self.stager.release(self.blocks)
         self.blocks = []
@@ -96,7 +96,7 @@ class Messages(list):
 
 
 class GpuStager:
-    """How messages of a rank leave its GPU; shared by the communicators of the rank.
+    """Sends messages of a rank from its GPU; shared by the communicators of the rank.
 
     Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU memory,
     others go by way of pinned host memory.
@@ -182,7 +182,7 @@ class GpuStager:
             start()
 
     def acquire(self, size):
-        """Return pinned memory of at least some bytes: given back, its copies done, or new."""
+        """Return pinned memory of `size` bytes or more: a released block, or a new one."""
         size = 1 << max(size - 1, 4095).bit_length()
         blocks = self.pool.setdefault(size, [])
         for place, block in enumerate(blocks):
@@ -191,7 +191,7 @@ class GpuStager:
         return Pinned(self.device, size)
 
     def release(self, blocks):
-        """Give pinned memory back; it may still be read by copies to the GPU."""
+        """Release pinned memory; copies to the GPU may still read it."""
         for block in blocks:
             self.pool[block.memory.size].append(block)
 

@@ -1,4 +1,4 @@
-"""Who else waits once a deadline has passed: MPI does not tell which rank is late."""
+"""Find the ranks that are late once a deadline has passed: MPI does not name them."""
 
 import time
 
@@ -6,7 +6,7 @@ WORD = 22  # tag
 
 
 def unresponsive_ranks(comm, seconds):
-    """Listen for so many seconds; return the ranks of the whole job from which no word comes.
+    """Listen for `seconds`; return the ranks of the whole job that send no word.
 
     They compute, or hang. Every rank whose deadline has passed calls it, whatever it waits for, and
     sends a word to all others; those that began to wait at about one time hear each other.
@@ -26,7 +26,7 @@ def unresponsive_ranks(comm, seconds):
 
 
 def drain(comm):
-    """Take the words that nobody listened to; `comm` is of the whole job, not a group.
+    """Receive all words that are left over; `comm` is that of the whole job, not a group.
 
     MPICH does not finalise over messages that were never received. Words arrive after those that
     sent them gave up waiting: call it where they have gone on, after a barrier.
@@ -36,7 +36,7 @@ def drain(comm):
 
 
 def heard(comm):
-    """Take one word, if any has come; return the rank that sent it, else None."""
+    """Receive one word if there is any; return its source rank, else None."""
     status = comm.MPI.Status()
     if not comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):
         return None

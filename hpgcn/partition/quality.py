@@ -112,7 +112,7 @@ def count(rows, part, k, holder=None, train=None):
 
 
 def touched(rows, part, k, holder):
-    """Which parts own a vertex, or hold entries of its column; and of its row: csr (k, n) bool."""
+    """Return which parts own a vertex or hold entries of its column, and of its row; csr (k, n)."""
     n = part.size
     number = entry_rows(rows)
     who = np.concatenate([part[number] if holder is None else holder, part])

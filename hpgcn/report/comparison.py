@@ -108,7 +108,7 @@ def _bars(axis, rows, value, text, choice):
 
 
 def _sparse_labels(ticks):
-    """Labels of ranks on a logarithmic axis, without those that would touch the one before."""
+    """Return the labels of ranks on a logarithmic axis, without those that would touch another."""
     labels = []
     last = -np.inf
     span = np.log(ticks[-1] / ticks[0]) or 1.0

@@ -51,7 +51,7 @@ def read_bytes(path):
 
 
 def file_sha256(path):
-    """SHA-256 of a regular file as 64 hexadecimal digits, read in pieces; as `reading`."""
+    """Return the SHA-256 of a regular file, 64 hexadecimal digits; read it as `reading` does."""
     with reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -53,7 +53,7 @@ def check_memory(comm, need):
 
 @contextmanager
 def translate_gpu_oom(comm):
-    """Within, a GPU that has no memory left is a DeviceMemoryError, with the numbers."""
+    """Context manager: turn a GPU out of memory into a DeviceMemoryError with the numbers."""
     try:
         yield
     except comm.device.exhausted as error:

@@ -50,7 +50,7 @@ def start(argv):
 
 @contextmanager
 def program(argv):
-    """Be a command within: every signal of ENDING ends it, a second Ctrl-C without any order."""
+    """Context manager of a command: signals of ENDING end it, a second Ctrl-C at once."""
     started = _state["early"]
     _state.update(early=False, program=ENDING)
     before = {} if started else install(ENDING, _noted_by(argv))

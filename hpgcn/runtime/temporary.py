@@ -91,7 +91,7 @@ def _remove_unlocked(path):
 
 
 def _lives(process, started):
-    """Whether a process lives, and is the one that was started then."""
+    """Return whether a process lives, and is the one that was started then."""
     try:
         os.kill(process, 0)
     except PermissionError:

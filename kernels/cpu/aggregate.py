@@ -24,7 +24,7 @@ NO_ARG = np.empty((0, 0), np.int64)
 
 @jit()
 def _message(op, x, u, e, k, out):
-    """One message, out = op(x[u], e[k]): a branch a row, then loops that become vector code."""
+    """Write one message, out = op(x[u], e[k]): one branch, then loops that become vector code."""
     width = out.size
     if op == COPYLHS:
         for q in range(width):
@@ -228,7 +228,7 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """A row is reduced by one thread in edge order, so the bits do not hang on how many there are.
+    """Reduce each row on one thread in edge order: the bits do not depend on the threads.
 
     Chunks are balanced by nonzeros. Sum and mean of copylhs, mul by a column, are `spmm`.
     """
@@ -249,7 +249,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed.
+    """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div), transposed.
 
     For max and min of copylhs, and of mul by one column, it is added to the rows chosen.
     """

@@ -122,7 +122,7 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
            slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
-    """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
+    """Compute on threads that take chunks of rows, balanced by nonzeros.
 
     One thread sums a row, in an order that its length and the widths fix, whatever the threads.
     """
@@ -183,7 +183,7 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Threads take chunks of rows of A^T balanced by nonzeros; one thread sums a row, in order."""
+    """Compute on threads that take chunks of rows of A^T; one thread sums a row, in order."""
     n, heads = col_score.shape
     dtype = x.dtype
     dx = np.empty_like(x) if dx is None else dx

@@ -13,17 +13,17 @@ BITS = 16
 
 
 def is_bf16(kind):
-    """Whether a type of Numba stands for bfloat16."""
+    """Return whether a type of Numba stands for bfloat16."""
     return kind == types.uint16
 
 
 def vector_of(element, count):
-    """An LLVM type: `count` of an element, or itself for 0."""
+    """Return an LLVM type: a vector of `count` elements, or the element itself for 0."""
     return ir.VectorType(element, count) if count else element
 
 
 def constant(kind, value):
-    """An LLVM constant of an integer type, or of a vector of these with all elements alike."""
+    """Return an LLVM constant of an integer type, or of a vector of equal integers."""
     count = getattr(kind, "count", 0)
     return ir.Constant(kind, [value] * count if count else value)
 
@@ -64,7 +64,7 @@ def store_numbers(builder, value, at, kind, size):
 
 @intrinsic
 def widen(typingctx, value):
-    """The number that an element stands for: float32 of bfloat16, a float itself."""
+    """Return the number that an element stands for: float32 for bfloat16, a float itself."""
     result = types.float32 if is_bf16(value) else value
 
     def codegen(context, builder, signature, args):
@@ -75,7 +75,7 @@ def widen(typingctx, value):
 
 @intrinsic
 def narrow(typingctx, number, like):
-    """The element of the type of `like` that a number is stored as."""
+    """Return a number as an element of the type of `like`."""
     def codegen(context, builder, signature, args):
         kind = signature.args[1]
         target = types.float32 if is_bf16(kind) else kind

@@ -77,7 +77,7 @@ def _softmax(next_chunk, indptr, values, out, bounds):
 
 
 def edge_softmax(indptr, values, out=None):
-    """The maximum is subtracted; sums are of float64, in the order of the entries."""
+    """Subtract the maximum; sums are of float64, in the order of the entries."""
     out = np.empty_like(values) if out is None else out
     _softmax(16 * values.size, indptr, values, out, by_nonzeros(indptr))
     return out

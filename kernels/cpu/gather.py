@@ -82,7 +82,7 @@ def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, ite
 
 
 def gather(x, index, out=None):
-    """Rows that would not stay in half of the cache, all together, are stored past it.
+    """Gather rows; if they exceed half of the cache together, they are stored past it.
 
     A store to the cache first reads the line. Past it go adjacent rows, in multiples of 16 bytes.
     """
@@ -98,7 +98,7 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Chunks own ranges of rows of out; sums are in the order of x's rows, whatever the threads.
+    """Add rows; a chunk owns a range of rows of out, and sums are in the order of x's rows.
 
     An index that does not decrease, as those of a plan, is cut where it
     rises; of any other each thread reads the whole and takes its own.

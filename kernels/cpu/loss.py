@@ -16,7 +16,7 @@ ONE_HOT = np.empty((3, 0))  # for a target that is not given
 
 @jit(forceinline=True)
 def _is_argmax(logits, i, column, top):
-    """Whether a column of row i is the first one of its largest number."""
+    """Return whether a column of row i is the first one of its largest number."""
     earlier = 0
     if logits[i, column] == top:
         for q in range(column):
@@ -251,6 +251,6 @@ def _given(grad, logits):
 
 
 def _leave_some(rows, grad):
-    """Whether a gradient is asked for of which rows may leave some as it was."""
+    """Return whether a gradient is asked for of which rows may leave some as it was."""
     return grad is not None and (
         rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))

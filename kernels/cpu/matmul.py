@@ -29,7 +29,7 @@ MOST_SUMS = 32
 
 
 def matmul(x, y, out=None, *, mask=None):
-    """Long rows times a small matrix, and sums of products of rows, take tiles of their own.
+    """Multiply long rows by a small matrix, and sum products of rows, by our own tiles.
 
     Else, where BLAS was told to use one thread, all multiply blocks: of rows, of more columns, or
     of products of which few long sums are taken.

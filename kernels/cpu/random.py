@@ -69,7 +69,7 @@ def draw(vertex, first, key, bits, row):
 
 @jit(forceinline=True)
 def mask_row(x, i, bits, row, scale):
-    """Row i of x = scale * x where the bit of bits[row] is set, 0 elsewhere."""
+    """Set row i of x to scale * x where the bit of bits[row] is set, to 0 elsewhere."""
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
     zero = x.dtype.type(0)

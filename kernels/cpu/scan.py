@@ -31,7 +31,7 @@ def largest(numbers):
 
 @jit(forceinline=True)
 def invalid_rows(starts, stops, columns, first, beyond, last):
-    """Whether rows first..beyond do not follow each other, or have a column not in 0..last.
+    """Return whether rows first..beyond do not follow each other, or have a column not in 0..last.
 
     Columns, and `last`, are unsigned: one below 0 is among the largest.
     """

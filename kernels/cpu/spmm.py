@@ -126,7 +126,7 @@ def _pack(next_chunk, x, slab, bounds):
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Threads take chunks of rows balanced by nonzeros, on a dynamic schedule.
+    """Multiply on threads that take chunks of rows, balanced by nonzeros.
 
     One thread sums a row, in an order that its length and the width fix, whatever the threads.
     Of arrays that may change, indptr and indices are looked at on the way: where they are
@@ -354,7 +354,7 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
 
 
 def is_packed(x, step, nnz, size):
-    """Whether rows of x are first copied to where each begins a cache line (or half of one).
+    """Return whether rows of x are first copied to where each begins a cache line (or half of one).
 
     A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
     often, fewer lines pay for the copy; from memory, measured not to. At once `size` rows are.

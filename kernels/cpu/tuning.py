@@ -64,12 +64,12 @@ INTEL = AMD._replace(reach=_distances(
 
 
 def prefetch_distance(rows, row_bytes):
-    """Return the PrefetchDistance of a product with so many rows of x of so many bytes."""
+    """Return the PrefetchDistance of a product with `rows` rows of x of `row_bytes` bytes."""
     return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
 
 
 def level_of(size):
-    """Return which of LEVELS holds an x of so many bytes."""
+    """Return which of LEVELS holds an x of `size` bytes."""
     if size <= second_cache():
         return "second"
     return "last" if size <= last_level_cache() // 2 else "memory"
@@ -176,7 +176,7 @@ def second_cache():
 
 
 def _caches():
-    """Bytes of the largest cache of each level, by level."""
+    """Return the bytes of the largest cache of each level, by level."""
     sizes = {}
     for index in CACHES.glob("index*"):
         try:

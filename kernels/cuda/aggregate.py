@@ -19,7 +19,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """The gradient dx is an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
+    """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
     device = current()
     xp = device.xp
     extreme = reduce in ("max", "min")

@@ -48,7 +48,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Sums along the rows of A^T go to scratch arrays of x's shape; a second kernel uses them."""
+    """Sum along the rows of A^T into scratch arrays of x's shape; a second kernel uses them."""
     device = current()
     xp = device.xp
     dtype = x.dtype
@@ -80,11 +80,11 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 
 def _words(seed, epoch, layer, p):
-    """The two words that key draws, and the threshold, as 32-bit words."""
+    """Return the two words that key draws, and the threshold, as 32-bit words."""
     return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
 
 
 def _drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype):
-    """Arguments of a kernel that draws: vertex numbers, words, head, scale of what is kept."""
+    """Return the arguments of a kernel that draws: vertex numbers, words, head, scale."""
     return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
             *_words(seed, epoch, layer, p), np.uint32(first), dtype.type(dropout_scale(p)))

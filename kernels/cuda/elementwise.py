@@ -107,6 +107,6 @@ def sgd(w, g, *, lr, decay=0.0, decayed=0):
 
 
 def key_of(seed, epoch, layer, p):
-    """Epoch, layer, the two words of the seed and the threshold, as 32-bit words."""
+    """Return epoch, layer, the two words of the seed and the threshold, as 32-bit words."""
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return list(map(np.uint32, words))

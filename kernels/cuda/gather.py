@@ -22,7 +22,7 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """A stable sort of the index brings the rows of a sum together, added by one thread a piece.
+    """Add rows; a stable sort brings the rows of a sum together, and one thread adds a piece.
 
     The sort is kept as long as the index lives, whose contents must not change.
     """
@@ -47,7 +47,7 @@ def _order(index):
 
 
 def _row(device, array):
-    """Address and distance of rows, in bytes; numbers of one row follow each other."""
+    """Return the address and the distance of rows, in bytes; numbers of a row are contiguous."""
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise ValueError(f"rows of an array of strides {array.strides} are not contiguous: "
                          f"expected {array.itemsize} bytes between columns")

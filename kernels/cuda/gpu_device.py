@@ -70,7 +70,7 @@ class Device:
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
     def aligned(self, *arrays):
-        """Whether rows of all arrays begin at multiples of 16 bytes: 128 bits can be loaded."""
+        """Return whether rows of all arrays begin at multiples of 16 bytes, for 128-bit loads."""
         return all(self.address(array) % 16 == 0 and array.shape[-1] * array.itemsize % 16 == 0
                    for array in arrays if array is not None)
 

@@ -35,5 +35,5 @@ def total(sums):
 
 
 def chunks_of(m):
-    """Chunks that m rows are summed in: 32 rows each, or more where that would be above CHUNKS."""
+    """Return the chunks in which m rows are summed: 32 rows each, or more for CHUNKS at most."""
     return max(1, min(CHUNKS, -(-m // 32)))

@@ -10,7 +10,7 @@ PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows ar
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Where degrees are skewed, the work is cut into pieces when indptr (and rows) are first seen.
+    """Multiply; for skewed degrees, cut the work into pieces when indptr (and rows) are new.
 
     The cut is kept as long as they live: their contents must not change.
     """

@@ -14,7 +14,7 @@ REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Aggregation primitive (distgnn 2.1): out[v] = reduce of op(x[indices[k]], e[k]), k of row v.
+    """Aggregate (distgnn 2.1): out[v] = reduce of op(x[indices[k]], e[k]) over k of row v.
 
     NaN propagates, through max and min too: the first NaN of a row is then the
     edge chosen. An operator that is not known, an operand that is missing and
@@ -66,7 +66,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Gradients (dx, de) of `aggregate` from grad (m, f); None for an operand that op ignores.
+    """Return gradients (dx, de) of `aggregate` from grad (m, f); None for an unused operand.
 
     max and min need the `arg` that `aggregate` returned: the edge chosen gets the
     gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent: dx
@@ -101,7 +101,7 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Rows and numbers k of each column's entries, by increasing k, under pointers (n + 1,)."""
+    """Return pointers (n + 1,), rows and numbers k of each column's entries, k increasing."""
     first = int(indptr[0])
     columns = indices[first:int(indptr[-1])]
     edge = first + np.argsort(columns, kind="stable")

@@ -22,7 +22,7 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, phi
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
            slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
-    """Graph attention: out_i = sum over entries (i, j) of keep softmax(LeakyReLU(l_i + r_j)) x_j.
+    """Sum keep softmax(LeakyReLU(l_i + r_j)) x_j over entries (i, j): graph attention.
 
     l is row_score, r is col_score. Softmax and weights are of each of K heads alone; head h has
     columns f h to f (h + 1) of x. A row without entries gives zeros, and lse -inf.
@@ -114,7 +114,7 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
                 slope=0.2):
-    """What each row gives to the backward of `attend` by itself.
+    """Return what the backward of `attend` needs of each row.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Gradients of x and col_score, along the rows of A^T.
+    """Return the gradients of x and col_score, along the rows of A^T.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 
 
 def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
-    """Bits of entries (vertex[k], neighbour[k]), keyed by these, seed, epoch, layer and head alone.
+    """Return bits of entries, keyed by vertex[k], neighbour[k], seed, epoch, layer and head only.
 
     One Philox block is 8 heads: counter (vertex low, neighbour low, vertex high << 16 |
     neighbour high, head >> 3), key the first two words of the block of counter (epoch, layer,
@@ -220,7 +220,7 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 
 def attention_key(seed, epoch, layer):
-    """Two words that key all draws of `attention_bits` of one epoch and layer."""
+    """Return two words that key all draws of `attention_bits` of one epoch and layer."""
     last = 0xFFFFFFFF  # no counter of dropout_bits but for epoch 2^32 - 1
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 

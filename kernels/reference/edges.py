@@ -3,7 +3,7 @@ import numpy as np
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
-    """Dot product of x_i and y_j for each stored entry (i, j), head by head (SDDMM).
+    """Return the dot product of x_i and y_j for each stored entry (i, j), head by head (SDDMM).
 
     The gradient of x is `spmm` of y with weights of out's gradient, that of y along A^T.
 
@@ -27,7 +27,7 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Softmax of each column over the entries of each row.
+    """Return the softmax of each column over the entries of each row.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def edge_softmax(indptr, values, out=None):
 
 
 def edge_softmax_backward(indptr, alpha, grad, out=None):
-    """Gradient of the values: alpha (grad - sum over the row of alpha grad).
+    """Return the gradient of the values: alpha (grad - sum over the row of alpha grad).
 
     Parameters
     ----------

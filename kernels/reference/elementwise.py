@@ -83,7 +83,7 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
 
 
 def elu_backward(g, out, mask=None, scale=1.0):
-    """In place g = keep * scale * elu' g, of what `activate_smooth` returned. Returns g.
+    """Set g = keep * scale * elu' g in place, from the result of `activate_smooth`; return g.
 
     As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all is kept.
 
@@ -127,7 +127,7 @@ def inner(x, y):
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
          epsilon=1e-8):
-    """One Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction).
+    """Make one Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction).
 
     step counts from 1. g += decay * w is taken for the first
     `decayed` elements. w, mean and variance change; g does not.
@@ -141,7 +141,7 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """One step of gradient descent in place; decay as in `adam`."""
+    """Make one step of gradient descent in place; decay as in `adam`."""
     g = g.copy()
     g[:decayed] += w.dtype.type(decay) * w[:decayed]
     w -= lr * g

@@ -7,7 +7,7 @@ ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes i
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
-    """Cross-entropy of the softmax of some rows, how many argmaxes are right, and the gradient.
+    """Return the softmax cross-entropy of some rows and the count of right argmaxes; write `grad`.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
-    """Binary cross-entropy of the sigmoids of some rows, with the gradient and counts.
+    """Return the binary cross-entropy of the sigmoids of some rows, and counts; write `grad`.
 
     The loss is a SUM over rows and labels: divided by (global number of counted rows) * (global
     number of labels) it is the mean over both, as PyTorch's BCEWithLogitsLoss takes it. A block of
@@ -95,7 +95,7 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
 
 
 def spread_max(logits):
-    """Maximum of each row of a block of columns, (m, f) to (m,) of logits' dtype.
+    """Return the maximum of each row of a block of columns, (m, f) to (m,) of logits' dtype.
 
     -inf without columns; NaN is ignored.
 
@@ -168,6 +168,6 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Lowest global column with the row's maximum `top`, (m,) int64; ABSENT (2^63 - 1) if none."""
+    """Return the lowest global column with the maximum `top`, (m,) int64, or ABSENT (2^63 - 1)."""
     columns = np.where(logits == top[:, None], first + np.arange(logits.shape[1]), ABSENT)
     return columns.min(1, initial=ABSENT)

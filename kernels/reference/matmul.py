@@ -6,7 +6,7 @@ from hpgcn.kernels.reference.elementwise import apply_mask
 
 
 def matmul(x, y, out=None, *, mask=None):
-    """Dense product: out (m, n) = x (m, k) y (k, n), of which either may be a transpose.
+    """Multiply dense matrices: out (m, n) = x (m, k) y (k, n); either may be a transpose.
 
     Of 16 bits may be any of the three; sums are taken in float32, as is `out` if it is not given.
     Beside an x of 16 bits, y is rounded to 16 bits, too.

@@ -56,7 +56,7 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """All sums that the backward of `layer_norm` needs, in float64.
+    """Return all sums that the backward of `layer_norm` needs, in float64.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def column_squares(x, mean):
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """As `layer_norm`, with mean and inv_std (f,) float64 of columns."""
+    """Normalize like `layer_norm`, with mean and inv_std (f,) float64 of columns."""
     out = np.empty_like(x) if out is None else out
     normal = (x.astype(np.float64) - mean) * inv_std
     if xhat is not None:

@@ -9,7 +9,7 @@ SHIFT = np.uint64(32)
 
 
 def philox(counter, key):
-    """Philox4x32-10 (Salmon et al. 2011): (..., 4) uint32 counters, (2,) uint32 key to (..., 4)."""
+    """Scramble counters (..., 4) uint32 by a key (2,): Philox4x32-10 (Salmon et al. 2011)."""
     c0, c1, c2, c3 = (np.asarray(counter, np.uint64)[..., i] for i in range(4))
     k0, k1 = (np.uint64(k) for k in key)
     for _ in range(10):
@@ -23,17 +23,17 @@ def philox(counter, key):
 
 
 def dropout_threshold(p):
-    """Integer t in [0, 65536): a 16-bit draw below t is dropped."""
+    """Return the integer t in [0, 65536): a 16-bit draw below t is dropped."""
     return round(p * 65536)
 
 
 def dropout_scale(p):
-    """65536 / (65536 - t): the expected value of a kept and scaled number stays the same."""
+    """Return 65536 / (65536 - t), which keeps the expected value of a dropped number."""
     return 65536 / (65536 - dropout_threshold(p))
 
 
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
-    """Bits keyed by (seed, epoch, layer, vertex, global column) alone.
+    """Return bits keyed by (seed, epoch, layer, vertex, global column) only.
 
     One Philox block is 8 columns, one byte: counter (vertex low, byte, epoch, layer << 16
     | vertex high), key = seed; bit q is 1 (keep) where 16-bit lane q >= round(p 65536).
@@ -70,7 +70,7 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dense dropout of columns from `first` on: out = keep * x * 65536 / (65536 - t).
+    """Drop from columns from `first` on: out = keep * x * 65536 / (65536 - t).
 
     x and out may be of 16 bits.
     """
@@ -82,7 +82,7 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Dropout of the stored entries of CSR features, by the bits of their dense form.
+    """Drop stored entries of CSR features, by the bits of their dense form.
 
     Column j of `indices` is global column first + j. Returns the values.
     """

@@ -8,7 +8,7 @@ from hpgcn.kernels.masks import unpack
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Sparse times dense, with scales, rows and columns left out, and a sum to add to.
+    """Multiply a sparse by a dense matrix, with scales, a choice of rows, a mask and accumulation.
 
     out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k]
     col_scale[j] x[j]), where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
@@ -60,7 +60,7 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    """Masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM).
+    """Compute masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM).
 
     Parameters
     ----------

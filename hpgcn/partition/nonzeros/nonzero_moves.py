@@ -164,7 +164,7 @@ def _gather(s, net, p, q, near, chosen):
 
 @jit()
 def _follows(s, net, p, q, entering, leaving):
-    """Whether the owner of a net's vertex, its last unit in p, had better go along to part q."""
+    """Return whether the owner of a net's vertex, its last unit in p, should move along to q."""
     n = s.part.size - s.owners
     v = net if net < n else net - n
     if s.part[s.owners + v] != p:
@@ -293,7 +293,7 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
 
 @jit()
 def rebalance_owners(s, sent, order, both):
-    """Deal owners anew among parts that hold their rows and columns, so that the busier sends less.
+    """Move owners among parts that hold their rows and columns, so that the busier sends less.
 
     sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
     vertex are one net. Returns how many changed.

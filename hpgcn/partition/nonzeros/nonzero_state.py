@@ -25,7 +25,7 @@ State = namedtuple(
 
 
 def state_of(ends, part, n, k, weight, capacity):
-    """Count who touches what.
+    """Build the State: which parts each net touches, and with how many units.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def slots(s, net):
 
 @jit()
 def touches(s, net, p):
-    """Whether a net has units in part p."""
+    """Return whether a net has units in part p."""
     return s.held[net, p >> 6] >> np.uint64(p & 63) & np.uint64(1) != 0
 
 

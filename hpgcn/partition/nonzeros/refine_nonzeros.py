@@ -195,7 +195,7 @@ def _anneal(state, seed, cool, work):
 
 
 def _even_out(state, nets, seed):
-    """Deal owners anew where that costs nothing, so that the busiest part sends less."""
+    """Move owners at no cost, so that the busiest part sends less."""
     n = state.part.size - state.owners
     sent = nets.sent(state)
     for turn in range(SPREADS):

@@ -30,7 +30,7 @@ CONFIG[48:56] = SIDE
 
 @functools.cache
 def has_tiles():
-    """Whether the CPU has tiles of 16 bits, Numba compiles for it, and the system lets us."""
+    """Return whether CPU, Numba and operating system support tiles of 16 bits."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     host = config.CPU_NAME in (None, "host")

@@ -50,7 +50,7 @@ def column_shape(heads, width, itemsize, sides):
 
 
 def _lanes(width, itemsize):
-    """Lanes of the narrowest vector from 128 bits on that holds `width` numbers, or the widest."""
+    """Return the lanes of the narrowest vector of 128 bits or more for `width` numbers."""
     lanes = 16 // itemsize
     while lanes < width and 2 * lanes * itemsize <= vector_bytes():
         lanes *= 2
@@ -105,7 +105,7 @@ class Tile(Emitter):
         return self.choose(above, z, self.builder.fmul(z, slope)), above
 
     def exp(self, x):
-        """Exponential, to about 1 ulp: x = k ln 2 + r, exp(x) = 2^k (1 + r + r^2 p(r)).
+        """Return exp(x) to about 1 ulp: x = k ln 2 + r, exp(x) = 2^k (1 + r + r^2 p(r)).
 
         k is rounded by adding 1.5 times a power of two, whose low bits are then k. NaN stays.
         """
@@ -131,7 +131,7 @@ class Tile(Emitter):
                            self.number(float("inf")), y)
 
     def kept(self, weight, bits, t, v, num_bytes, scale):
-        """Weight times keep of entry t; bits 0: all are kept."""
+        """Return the weight times keep of entry t; bits 0: all are kept."""
         builder = self.builder
         result = cgutils.alloca_once_value(builder, weight)
         with builder.if_then(builder.icmp_unsigned("!=", bits, I64(0))):
@@ -142,7 +142,7 @@ class Tile(Emitter):
         return builder.load(result)
 
     def variables(self, row=None):
-        """Registers of as many vectors, with what a buffer holds or zeros."""
+        """Return a register for each vector, with the numbers of a buffer or zeros."""
         return [cgutils.alloca_once_value(
             self.builder, self.zero if row is None else self.get(row, v, True))
             for v in range(self.vectors)]
@@ -174,7 +174,7 @@ class Tile(Emitter):
 @intrinsic
 def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
                 top, factors, vectors, lanes):
-    """Scores of a tile, s = LeakyReLU(fixed + moving[j]) with j = columns[start + t], a pointer.
+    """Compute scores of a tile, LeakyReLU(fixed + moving[j]), j = columns[start + t], a pointer.
 
     Rows of moving are prefetched as those of x are in `tile_sums`.
     fixed (K) and moving (n, K) are addresses, as are the padded buffers: scores (count, KP); top
@@ -224,7 +224,7 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
 @intrinsic
 def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num_bytes, scale,
                  above, vectors, lanes):
-    """Weights of a tile out of its scores, in their place: keep exp(s - top).
+    """Replace the scores of a tile by its weights, keep exp(s - top).
 
     total and share (KP) are scaled by the factors and get the sums of exp(s - top), of all and
     of those with s > 0. Weights of these alone go to `above`, a buffer like scores, 0 for none.
@@ -277,7 +277,7 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
 @intrinsic
 def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, lse, dot, stride,
                 heads, slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
-    """Weights of a tile of A^T: keep alpha, alpha = exp(LeakyReLU(fixed + moving[i]) - lse[i]).
+    """Compute weights of A^T: keep alpha with alpha = exp(LeakyReLU(fixed + moving[i]) - lse[i]).
 
     i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. Weights of entries
     with fixed + moving[i] > 0 alone go to `above`, and to total (KP) is added the sum of alpha

@@ -20,7 +20,7 @@ def cpu_name():
 
 @functools.cache
 def vector_bytes():
-    """Bytes of a vector register Numba compiles for: 64 with AVX-512, 32 with AVX2, else 16."""
+    """Return the bytes of a vector register: 64 with AVX-512, 32 with AVX2, else 16."""
     name = config.CPU_NAME
     if name is None or name == "host":
         features = {feature for feature, has in binding.get_host_cpu_features().items() if has}
@@ -33,14 +33,14 @@ def vector_bytes():
 
 @functools.cache
 def has_dots():
-    """Whether the CPU multiplies pairs of bfloat16 and adds them in float32, and Numba may."""
+    """Return whether CPU and Numba support dot products of pairs of bfloat16 in float32."""
     host = config.CPU_NAME in (None, "host")
     return host and vector_bytes() == 64 and bool(
         binding.get_host_cpu_features().get("avx512bf16"))
 
 
 def uses_dots():
-    """Whether products are made of these: Intel's cores begin one of them where two fma begin."""
+    """Return whether products use these; Intel's cores start only one in the time of two fma."""
     return has_dots() and maker() != "GenuineIntel"
 
 

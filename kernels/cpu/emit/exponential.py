@@ -25,14 +25,14 @@ def _reduced(x):
 
 @jit(forceinline=True)
 def exp(x):
-    """Exponential of x <= 0, to 2e-16 relative."""
+    """Return exp(x) of x <= 0, to 2e-16 relative."""
     rounded, t = _reduced(x)
     return (t + 1.0) * power_of_two(rounded)
 
 
 @jit(forceinline=True)
 def expm1(x):
-    """Exponential of x <= 0, less 1, to 4e-16 relative: 2^k t + (2^k - 1)."""
+    """Return exp(x) - 1 of x <= 0, to 4e-16 relative: 2^k t + (2^k - 1)."""
     rounded, t = _reduced(x)
     power = power_of_two(rounded)
     return power * t + (power - 1.0)
@@ -40,7 +40,7 @@ def expm1(x):
 
 @jit(forceinline=True)
 def log1p(x):
-    """Logarithm of 1 + x, 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
+    """Return log(1 + x), 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
     s = x / (2.0 + x)
     t = s * s
     p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0

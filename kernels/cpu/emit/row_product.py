@@ -60,7 +60,7 @@ class RowShape(NamedTuple):
 
 
 def sets_of(width, itemsize):
-    """Accumulator sets of a row: part of the order of its sum, so only its width decides."""
+    """Return the accumulator sets of a row: they order its sum, so only its width decides."""
     return 2 if width * itemsize <= 128 else 1
 
 

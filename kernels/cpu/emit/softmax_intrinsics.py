@@ -42,7 +42,7 @@ class Row(Emitter):
 
 @intrinsic
 def row_max(typingctx, row, width, lowest):
-    """Largest of the numbers of `lowest`'s type, -inf, in a row at an address; NaN is passed by."""
+    """Return the largest number in a row at an address; `lowest` is -inf of its type; skip NaN."""
     signature = lowest(row, width, lowest)
 
     def codegen(context, builder, signature, args):

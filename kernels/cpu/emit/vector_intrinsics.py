@@ -13,7 +13,7 @@ LINE = 64  # bytes of a cache line
 
 @intrinsic
 def activate_some(typingctx, z, bias, bits, relu, scale, like):
-    """As many columns as `bits` has, at address z: z = keep * scale * (z + bias); return bits kept.
+    """Set z = keep * scale * (z + bias) for the columns of `bits`, at address z; return bits kept.
 
     `bits` (uint8 or uint16) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN
     stays). `like` is a number as z has them, `scale` one as bias has.
@@ -40,7 +40,7 @@ def activate_some(typingctx, z, bias, bits, relu, scale, like):
 
 @intrinsic
 def mask_some(typingctx, x, bits, scale, like):
-    """As many columns as `bits` has, at address x: x = scale * x where one is set, 0 elsewhere.
+    """Set x = scale * x where a bit is set, 0 elsewhere, for the columns of `bits`, at address x.
 
     `bits` are uint8 or uint16, `like` is a number as x has them.
     """
@@ -67,7 +67,7 @@ def _store_masked(builder, numbers, bits, at, kind, size):
 
 @intrinsic
 def power_of_two(typingctx, rounded):
-    """2^k of a float64 that is 1.5 * 2^52 + k: its low bits are k, moved into the exponent."""
+    """Return 2^k for the float64 1.5 * 2^52 + k: its low bits are k, moved into the exponent."""
     signature = types.float64(types.float64)
 
     def codegen(context, builder, signature, args):
