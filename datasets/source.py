@@ -34,7 +34,7 @@ def not_utf8(where, error):
                      "Latin-1, iconv -f LATIN1 -t UTF-8 FILE > utf8.csv")
 
 
-def shown(text, limit=200):
+def truncate(text, limit=200):
     """Return text out of a file, fit to stand in a line; text beyond `limit` letters is cut."""
     text = str(text)
     cut = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
@@ -59,7 +59,7 @@ def refused(where, what="broken data"):
     except Exception as error:  # no common base: parsers raise whatever the bytes lead them to
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # the disk's; EINVAL is a seek past the end
-        reason = shown(str(error) or type(error).__name__)
+        reason = truncate(str(error) or type(error).__name__)
         raise DataError(f"{where}: {what} ({reason})") from error
 
 
@@ -164,7 +164,7 @@ def open_all(paths):
 
 def refuse_missing(paths):
     """Refuse several missing files in one line; a single one is left to what opens it."""
-    missing = [shown(path) for path in paths if not os.path.exists(path)]
+    missing = [truncate(path) for path in paths if not os.path.exists(path)]
     if len(missing) > 1:
         raise InputNotFoundError(f"{', '.join(missing)}: {os.strerror(errno.ENOENT)}")
 

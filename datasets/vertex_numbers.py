@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.datasets.edges.text import WHOLE
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_ids
 
@@ -46,4 +46,4 @@ class Nodes:
         if len(self.number) < n:
             seen = set()
             again = next(name for name in ids if name in seen or seen.add(name))
-            raise DataError(f"{where}: id {shown(again, 40)!r} is there twice")
+            raise DataError(f"{where}: id {truncate(again, 40)!r} is there twice")

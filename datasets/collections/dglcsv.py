@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
-from hpgcn.datasets.source import LINE_LIMIT, need, open_all, shown
+from hpgcn.datasets.source import LINE_LIMIT, need, open_all, truncate
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError, InputNotFoundError
 from hpgcn.graphs.classes import parse_classes
@@ -53,7 +53,7 @@ def read(source, memory, weights=None):
     try:
         source.files += open_all([folder / edge_file, folder / node_file])
     except InputNotFoundError as error:
-        raise InputNotFoundError(f"{meta} names {shown(error)}") from error
+        raise InputNotFoundError(f"{meta} names {truncate(error)}") from error
     _, edges, vertices = source.files
     names, columns = _columns(vertices, separator, memory)
     raw, nodes = _vertices(vertices, names, columns)
@@ -79,7 +79,7 @@ def _tables(file):
         tables[key] = name
     separator = found.get("separator", ",")
     if len(separator) != 1:
-        raise DataError(f"{file}: separator is {shown(separator, 40)!r}, expected one character")
+        raise DataError(f"{file}: separator is {truncate(separator, 40)!r}, expected one character")
     return tables["edge_data"], tables["node_data"], separator
 
 
@@ -101,8 +101,8 @@ def _parse(file):
         inside = bool(match and (match[1] or match[2]))
         known = match and match[3] in KEYS and (not value or PLAIN.fullmatch(value))
         if not known or (inside and (block is None or not value)):
-            raise DataError(f"{file}: line {number}: {shown(line.strip(), 40)!r}, expected `key: "
-                            f"value` of {', '.join(sorted(KEYS))}")
+            raise DataError(f"{file}: line {number}: {truncate(line.strip(), 40)!r}, expected "
+                            f"`key: value` of {', '.join(sorted(KEYS))}")
 
         # without an indent a value is text, and no value begins a list
         value = value[1:-1] if value[:1] in ("'", '"') else value
@@ -128,7 +128,7 @@ def _reader(file, separator):
             yield csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""),
                              delimiter=separator)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: broken CSV ({shown(error)})") from error
+        raise DataError(f"{file}: broken CSV ({truncate(error)})") from error
     finally:
         csv.field_size_limit(limit)
 
@@ -150,7 +150,7 @@ def _columns(file, separator, memory):
             size += sum(map(len, row)) + CELL_BYTES * len(row)
             need(size, memory, file)
     if len(set(names)) < len(names):
-        raise DataError(f"{file}: line 1: {shown(', '.join(names))}, expected different names")
+        raise DataError(f"{file}: line 1: {truncate(', '.join(names))}, expected different names")
     return names, dict(zip(names, columns))
 
 
@@ -164,7 +164,7 @@ def _one_graph(columns, file):
 def _require(columns, file, *names):
     for name in names:
         if name not in columns:
-            raise DataError(f"{file}: line 1: columns {shown(', '.join(columns)) or 'none'}, "
+            raise DataError(f"{file}: line 1: columns {truncate(', '.join(columns)) or 'none'}, "
                             f"expected {' and '.join(names)}")
 
 
@@ -206,7 +206,7 @@ def _vertices(file, names, columns):
         read.add(name)
         for row, text in enumerate(columns[name]):
             if text.lower() not in FLAGS:
-                raise DataError(f"{file}: {name}: line {row + 2}: {shown(text, 40)!r}, expected "
+                raise DataError(f"{file}: {name}: line {row + 2}: {truncate(text, 40)!r}, expected "
                                 "True or False")
         masks[key] = np.array([FLAGS[text.lower()] for text in columns[name]], bool)[order]
     raw.masks = masks or None
@@ -224,7 +224,7 @@ def _numbers(texts, where):
         try:
             rows.append(np.array(text.split(",") if text else [], dtype=np.float64))
         except ValueError as error:
-            raise DataError(f"{where}: line {row + 2}: {shown(error)}") from error
+            raise DataError(f"{where}: line {row + 2}: {truncate(error)}") from error
         if rows[-1].size != rows[0].size:
             raise DataError(f"{where}: line {row + 2}: {rows[-1].size} numbers, expected "
                             f"{rows[0].size}")
@@ -240,7 +240,7 @@ def _edges(file, separator, nodes, raw, memory, weights):
     for key in ("src_id", "dst_id"):
         for row, name in enumerate(columns[key]):
             if name not in nodes.number:
-                raise DataError(f"{file}: {key}: line {row + 2}: {shown(name, 40)!r} is not a "
+                raise DataError(f"{file}: {key}: line {row + 2}: {truncate(name, 40)!r} is not a "
                                 f"node_id of {nodes.where.path.name}")
         ends.append(np.array([nodes.number[name] for name in columns[key]], np.int64))
     raw.columns, raw.rows = ends

@@ -6,7 +6,7 @@ its neighbours, and `graph_name(path)`, the name of the set that it is part of.
 from pathlib import Path
 
 from hpgcn.datasets.collections import dglcsv, geomgcn, graphsaint, linqs, ogb, planetoid, reddit
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, InputNotFoundError
 
 SETS = {  # format: its module
@@ -39,7 +39,7 @@ def first_file(folder, fmt="auto"):
     if not first:
         raise DataError(f"{folder}: is a directory that holds no graph of several files "
                         f"({', '.join(SETS)}): give one file")
-    names = shown(", ".join(f"{name} ({found})" for found, name in first))
+    names = truncate(", ".join(f"{name} ({found})" for found, name in first))
     raise DataError(f"{folder}: is a directory that holds several graphs: {names}; give a file of "
                     "one")
 

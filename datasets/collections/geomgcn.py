@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hpgcn.datasets.collections.linqs import rows_of
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.numpy_files import Archive
-from hpgcn.datasets.source import Source, decoded, need, open_all, shown
+from hpgcn.datasets.source import Source, decoded, need, open_all, truncate
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
@@ -86,7 +86,7 @@ def _features(lists, lines, name, file, memory):
         try:
             rows.append(np.array(words, dtype="S").astype(np.float64))
         except ValueError as error:
-            raise DataError(f"{file}: line {line}: {shown(error)}") from error
+            raise DataError(f"{file}: line {line}: {truncate(error)}") from error
         check_finite(rows[-1], f"{file}: line {line}: feature")
 
     # rows of one length that are no lists of numbers are columns
@@ -121,7 +121,7 @@ def _edges(file, nodes, memory):
         names = [decoded(field, where) for field in fields]
         missing = next((name for name in names if name not in nodes.number), None)
         if missing is not None:
-            raise DataError(f"{where}: node {shown(missing, 40)!r} is not in {NODES}")
+            raise DataError(f"{where}: node {truncate(missing, 40)!r} is not in {NODES}")
         edges.append([nodes.number[name] for name in names])
         need(200 * len(edges), memory, file)
     return np.array(edges, np.int64).reshape(-1, 2).T
@@ -154,7 +154,7 @@ def _masks(folder, name, n, source, memory):
     if not found:
         names = sorted({split[0] for split in _splits(folder)})
         if names:
-            raise DataError(f"{folder}: splits of {shown(', '.join(names))}, expected one set's")
+            raise DataError(f"{folder}: splits of {truncate(', '.join(names))}, expected one set's")
         return None
     need(3 * n * len(found), memory, f"{folder}: {len(found)} splits")
     columns = {key: [] for key in SPLIT}

@@ -9,7 +9,7 @@ from hpgcn.datasets.edges.text import WHOLE
 from hpgcn.datasets.readers.json_text import parse_json
 from hpgcn.datasets.readers.npz import from_matrix
 from hpgcn.datasets.readers.numpy_files import Archive, read_array
-from hpgcn.datasets.source import need, open_all, shown
+from hpgcn.datasets.source import need, open_all, truncate
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
@@ -80,7 +80,7 @@ def _classes(file, raw, memory):
                     and number == int(number) for number in numbers)
         if not known or len(numbers) != (width if lists else 1) or isinstance(value, list) != lists:
             expected = f"{width} numbers 0 and 1" if lists else "a class number"
-            raise DataError(f"{file}: vertex {vertex}: {shown(value, 40)}, expected {expected}")
+            raise DataError(f"{file}: vertex {vertex}: {truncate(value, 40)}, expected {expected}")
         labels[vertex] = numbers if lists else numbers[0]
 
     # vertices without an entry are unlabeled, which only classes allow
@@ -110,5 +110,5 @@ def _vertex(number, n, where):
     """Return a vertex, an int or its text; DataError if it is none of 0..n-1."""
     whole = type(number) is int or (isinstance(number, str) and WHOLE.fullmatch(number))
     if not whole or not 0 <= int(number) < n:
-        raise DataError(f"{where}: vertex {shown(repr(number), 40)}, expected 0..{n - 1}")
+        raise DataError(f"{where}: vertex {truncate(repr(number), 40)}, expected 0..{n - 1}")
     return int(number)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from hpgcn.datasets.edges.text import BLANKS, Table
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
-from hpgcn.datasets.source import decoded, need, open_all, shown
+from hpgcn.datasets.source import decoded, need, open_all, truncate
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
@@ -64,7 +64,7 @@ def _content(file, memory):
             with np.errstate(over="ignore"):
                 numbers = np.array(fields[1:-1], dtype="S").astype(np.float32)
         except ValueError as error:
-            raise DataError(f"{where}: {shown(error)}") from error
+            raise DataError(f"{where}: {truncate(error)}") from error
         check_finite(numbers, where)
         found = np.flatnonzero(numbers)
         columns.append(found)
@@ -97,7 +97,7 @@ def _cites(file, nodes, memory):
         need(200 * (len(edges) + len(unknown)), memory, file)
     notes = []
     if left_out:
-        names = shown(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
+        names = truncate(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
         notes.append(f"{counted(left_out, 'line')} of {file.path.name} left out: "
                      f"{counted(len(unknown), 'paper')} not in {nodes.where.path.name} ({names})")
     return *np.array(edges, np.int64).reshape(-1, 2).T, notes

@@ -17,7 +17,7 @@ from hpgcn.datasets.edges.text import Grammar, Table
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.npz import read_edge_index
 from hpgcn.datasets.readers.numpy_files import Archive
-from hpgcn.datasets.source import LINE_LIMIT, Source, need, shown
+from hpgcn.datasets.source import LINE_LIMIT, Source, need, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import listed
 
@@ -122,7 +122,7 @@ def _split(raw, source, n, memory):
     if raw.name != "raw" or not folders:
         return None
     if len(folders) > 1:
-        names = shown(", ".join(folder.name for folder in folders))
+        names = truncate(", ".join(folder.name for folder in folders))
         raise DataError(f"{raw.parent / 'split'}: splits {names}, expected one")
     masks = {}
     for key, name in SPLIT.items():
@@ -136,8 +136,8 @@ def _one_number(numbers, where):
         raise DataError(f"{where}: a set of {numbers.size} graphs (graph classification), expected "
                         "a node property set: one graph is trained on here")
     if numbers.size != 1 or numbers.dtype.kind not in "iu" or int(numbers[0]) < 1:
-        raise DataError(f"{where}: {numbers.size} numbers {shown(numbers[:4].tolist())}, expected "
-                        "that of the vertices of one graph")
+        raise DataError(f"{where}: {numbers.size} numbers {truncate(numbers[:4].tolist())}, "
+                        "expected that of the vertices of one graph")
     return int(numbers[0])
 
 
@@ -188,5 +188,5 @@ def _block(lines, width, first, file):
     except ValueError as error:
         row = re.search(r"at row (\d+)", str(error))
         line = f"line {first + int(row[1]) + 1}: " if row else ""
-        raise DataError(f"{file}: {line}{shown(str(error).split(' at row')[0])}") from error
+        raise DataError(f"{file}: {line}{truncate(str(error).split(' at row')[0])}") from error
     return block.reshape(len(lines), width)

@@ -18,7 +18,7 @@ from hpgcn.datasets.edges.parse import U
 from hpgcn.datasets.edges.text import Grammar, Table
 from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.readers.numpy_files import COMPRESSED, sparse_matrix
-from hpgcn.datasets.source import need, open_all, refused, shown
+from hpgcn.datasets.source import need, open_all, refused, truncate
 from hpgcn.errors import DataError
 
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
@@ -201,7 +201,7 @@ class _Array:
             raw = raw.encode("latin1") if isinstance(raw, str) else raw
             return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
         except (TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{where}: broken array ({shown(error)})") from error
+            raise DataError(f"{where}: broken array ({truncate(error)})") from error
 
 
 class _Csr:
@@ -214,7 +214,7 @@ class _Csr:
         pair = isinstance(shape, tuple) and [type(size) for size in shape] == [int, int]
         whole = all(isinstance(array, _Array) for array in arrays)
         if not pair or min(shape) < 0 or not whole:
-            raise DataError(f"{where}: broken CSR matrix of shape {shown(shape)}")
+            raise DataError(f"{where}: broken CSR matrix of shape {truncate(shape)}")
         return sparse_matrix(*(array.array(where) for array in arrays), shape, str(where))
 
 
@@ -240,7 +240,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module, name):
         wanted = f"{module}.{name}"
         if wanted not in ALLOWED:
-            raise DataError(f"{self.where}: forbidden global {shown(wanted)}")
+            raise DataError(f"{self.where}: forbidden global {truncate(wanted)}")
         return ALLOWED[wanted]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpgcn.datasets.edges.parse import PASSED, U, V, W
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import is_weight, plain
 
@@ -98,7 +98,7 @@ def from_header(names, where, *, comment=False, textual=(), layout=None):
             _refuse_two_kinds(names)
         roles, ends = _assign(names, textual, weights, bipartite=bipartite)
     except UnclearError as error:
-        raise DataError(f"{where}: columns {shown(', '.join(names))}: {error}") from None
+        raise DataError(f"{where}: columns {truncate(', '.join(names))}: {error}") from None
     directed = ends == DIRECTED and not (comment and set(map(_plain, names)) >= SNAP)
     return _columns(roles, names, directed, _notes(names, roles, directed))
 
@@ -125,7 +125,7 @@ def check_flag(text):
     try:
         _assign(words)
     except UnclearError:
-        raise UsageError(f"--columns {shown(text)}: expected a word for each column: source and "
+        raise UsageError(f"--columns {truncate(text)}: expected a word for each column: source and "
                          "target, or u and v, once each; w (weights) at most once; - for what is "
                          "not read") from None
     return words
@@ -163,7 +163,7 @@ def _place(name, names):
     same = [k for k, other in enumerate(names) if other == name]
     same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
     if len(same) != 1:
-        raise UnclearError(f"expected one called {shown(name)} (--weights)")
+        raise UnclearError(f"expected one called {truncate(name)} (--weights)")
     return same[0]
 
 
@@ -230,12 +230,12 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
              for k, role in enumerate(roles)]
     for role in word_of:
         if roles.count(role) > 1:
-            several = [shown(name) for name, other in zip(names, roles) if other == role]
+            several = [truncate(name) for name, other in zip(names, roles) if other == role]
             raise UnclearError(f"{' and '.join(several)} mean the same: name one, as in "
                                f"{spelled(words)}")
     if None in roles:
         k = roles.index(None)
-        raise UnclearError(_unknown(shown(names[k]), kinds[k], k, words, W in roles))
+        raise UnclearError(_unknown(truncate(names[k]), kinds[k], k, words, W in roles))
     return tuple(roles), ends
 
 
@@ -285,11 +285,11 @@ def _triple(names):
 def _notes(names, roles, directed):
     """Say how a header was read, unless its own words say so."""
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
-    unread = [shown(name) or "one without a name"
+    unread = [truncate(name) or "one without a name"
               for name, role in zip(names, roles) if role == PASSED]
     if not unread and all(plain(name) == word_of[role] for name, role in zip(names, roles)):
         return ()
-    parts = [f"{shown(names[roles.index(role)])} is {word}"
+    parts = [f"{truncate(names[roles.index(role)])} is {word}"
              for role, word in word_of.items() if role in roles]
     rest = f"; not read: {', '.join(unread)}" if unread else ""
     return (f"columns: {', '.join(parts)}{rest}",)

@@ -7,7 +7,7 @@ from hpgcn.datasets.edges.columns import check_flag, spelled
 from hpgcn.datasets.edges.parse import U, V
 from hpgcn.datasets.edges.text import BLANKS, MARKS, WHOLE, split_line, stripped
 from hpgcn.datasets.edges.vertex_names import is_name
-from hpgcn.datasets.source import Source, shown
+from hpgcn.datasets.source import Source, truncate
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
@@ -84,7 +84,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
         return FirstLine(delimiter, fields, False, rows, names, str(path), (note,))
     notes = ()
     if layout.header is False and columns.is_header(fields):
-        notes = (f"{shown(', '.join(fields))}: an edge, as --no-header says",)
+        notes = (f"{truncate(', '.join(fields))}: an edge, as --no-header says",)
     return FirstLine(delimiter, fields, False, rows, None, where, notes)
 
 
@@ -100,7 +100,8 @@ def refuse_text(first, where):
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
     if 2 * len(texts) > len(third):
-        raise columns.third_column_error(where, f"holds text ({shown(texts[0], 40)!r})", text=True)
+        what = f"holds text ({truncate(texts[0], 40)!r})"
+        raise columns.third_column_error(where, what, text=True)
 
 
 def refuse_ragged(first, where):
@@ -215,5 +216,5 @@ def _is_header(fields, rows, layout, where):
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
     words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
     edge = words if len(fields) > 2 else ""
-    raise DataError(f"{where}: {shown(', '.join(fields))}: names of columns, or an edge of names? "
-                    f"--no-header{edge} reads an edge, --header{words} names of columns")
+    raise DataError(f"{where}: {truncate(', '.join(fields))}: names of columns, or an edge of "
+                    f"names? --no-header{edge} reads an edge, --header{words} names of columns")

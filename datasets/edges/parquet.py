@@ -8,7 +8,7 @@ from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.vertex_names import Names
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, require
 from hpgcn.runtime.machine import memory_budget
 
@@ -80,10 +80,10 @@ def _columns(schema, layout, source):
         k = named.roles.index(role)
         name = schema.names[k]
         if not kinds[k].startswith(allowed):
-            raise DataError(f"{source}: column {shown(name)} is {kinds[k]}, expected {wanted}")
+            raise DataError(f"{source}: column {truncate(name)} is {kinds[k]}, expected {wanted}")
         if schema.names.count(name) > 1:
             raise DataError(f"{source}: {schema.names.count(name)} columns are called "
-                            f"{shown(name)}, expected one")
+                            f"{truncate(name)}, expected one")
         chosen.append(name)
     return named, chosen, textual
 
@@ -113,8 +113,8 @@ def _numbers(ends, names, row, source):
     (first, name), (second, other) = ends
     with refusing(source):
         pairs = list(zip(first.to_pylist(), second.to_pylist()))
-    found = [(names.number(u, f"{source}: row {k}: {shown(name)}", U),
-              names.number(v, f"{source}: row {k}: {shown(other)}", V))
+    found = [(names.number(u, f"{source}: row {k}: {truncate(name)}", U),
+              names.number(v, f"{source}: row {k}: {truncate(other)}", V))
              for k, (u, v) in enumerate(pairs, row)]
     names.check()
     return np.array(found, np.int64).reshape(-1, 2).T
@@ -123,8 +123,8 @@ def _numbers(ends, names, row, source):
 def _refuse_empty(column, name, row, source):
     if column.null_count:
         empty = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0]
-        raise DataError(f"{source}: row {row + empty}: {shown(name)} is empty, expected a number "
-                        "or a name")
+        raise DataError(f"{source}: row {row + empty}: {truncate(name)} is empty, expected a "
+                        "number or a name")
 
 
 def _values(column, name, row, limits, source):
@@ -145,7 +145,7 @@ def _values(column, name, row, limits, source):
             wrong = odd if odd.any() else wrong
     if wrong.any():
         k = np.argmax(wrong)
-        raise DataError(f"{source}: row {row + k}: {shown(name)} is {values[k]}, expected "
+        raise DataError(f"{source}: row {row + k}: {truncate(name)} is {values[k]}, expected "
                         f"{expected}")
     return values if limits is None else values.astype(np.int64)
 
@@ -157,5 +157,5 @@ def refusing(source):
     except MemoryError as error:
         raise DataError(f"{source}: does not fit into memory") from error
     except Exception as error:  # what ArrowInvalid and OSError share
-        reason = shown(" ".join(str(error).split()) or type(error).__name__)
+        reason = truncate(" ".join(str(error).split()) or type(error).__name__)
         raise DataError(f"{source}: broken Parquet data ({reason})") from error

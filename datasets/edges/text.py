@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.datasets.edges import parse
 from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
-from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, shown
+from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, truncate
 from hpgcn.errors import DataError
 from hpgcn.kernels.pools import start_pool
 from hpgcn.runtime.progress_bar import bar
@@ -48,7 +48,7 @@ def finite(word, where, what=""):
     """Return the number that a word, bytes, says; DataError if it is none, or not finite."""
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
-        text = shown(word.decode("utf-8", "replace"), 40)
+        text = truncate(word.decode("utf-8", "replace"), 40)
         raise DataError(f"{where}: {what}{text!r}, expected a finite number{point_hint(word)}")
     return number
 

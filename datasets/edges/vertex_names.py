@@ -7,7 +7,7 @@ import numpy as np
 
 from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.text import BLANKS, MARKS, finite, split_line, stripped
-from hpgcn.datasets.source import need, not_utf8, shown
+from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 
@@ -35,8 +35,8 @@ class Names:
         found = numbers.get(name)
         if found is None:
             if not name or "\0" in name or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
-                raise DataError(f"{place} is {shown(name, 40)!r}, expected a number, or a name of "
-                                f"1 to {MAX_NAME} bytes without NUL")
+                raise DataError(f"{place} is {truncate(name, 40)!r}, expected a number, or a name "
+                                f"of 1 to {MAX_NAME} bytes without NUL")
             self.longest = max(self.longest, len(name))
             found = numbers[name] = len(numbers)
         return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpgcn.datasets.source import Source, need, shown
+from hpgcn.datasets.source import Source, need, truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.reordering import symmetric_pattern
 
@@ -226,7 +226,7 @@ def _check_factor(name, factor):
 
 def _integer(word, name, where):
     if not (word.isascii() and word.isdigit()) or len(word) > 18 or int(word) > MOST:
-        raise DataError(f"{where}: {name} is {shown(word)!r}, expected an integer 0..{MOST}")
+        raise DataError(f"{where}: {name} is {truncate(word)!r}, expected an integer 0..{MOST}")
     return int(word)
 
 
@@ -236,5 +236,5 @@ def _share(word, where):
     except ValueError:
         share = np.nan
     if not 0 <= share <= 1:
-        raise DataError(f"{where}: clustering is {shown(word)!r}, expected a number 0..1")
+        raise DataError(f"{where}: clustering is {truncate(word)!r}, expected a number 0..1")
     return share

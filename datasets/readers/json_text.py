@@ -2,7 +2,7 @@
 import json
 
 from hpgcn.datasets.edges.text import whole_text
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 
 TEXT_FACTOR = 30  # bytes of memory that a byte of text may become
@@ -17,7 +17,7 @@ def parse_json(source, memory, kind, expected):
         if len(found) < len(pairs):
             seen = set()
             again = next(key for key, _ in pairs if key in seen or seen.add(key))
-            raise DataError(f"{source}: {shown(again, 40)!r} is there twice in one object")
+            raise DataError(f"{source}: {truncate(again, 40)!r} is there twice in one object")
         return found
 
     try:
@@ -25,7 +25,8 @@ def parse_json(source, memory, kind, expected):
     except DataError:
         raise
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: broken JSON ({shown(error) or 'nested too deep'})") from error
+        reason = truncate(error) or "nested too deep"
+        raise DataError(f"{source}: broken JSON ({reason})") from error
     if not isinstance(found, kind):
         raise DataError(f"{source}: JSON of a {type(found).__name__}, expected {expected}")
     return found

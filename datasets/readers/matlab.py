@@ -4,7 +4,7 @@ import scipy.sparse as sp
 
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.matlab5 import BrokenError, variables
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.validation import check_edges
@@ -38,7 +38,7 @@ def read(source, memory):
         matrix = matrix.read(where)
         beside = [None if key is None else found[key].read(f"{source}: {key}") for key in places]
     except BrokenError as error:
-        raise DataError(f"{where}: broken MATLAB data ({shown(error)})") from error
+        raise DataError(f"{where}: broken MATLAB data ({truncate(error)})") from error
     features, labels, groups, facts = beside
 
     # build the graph; the table of facts has both features and labels
@@ -57,7 +57,7 @@ def read(source, memory):
     if facts is None and labels is None:
         read_names.add(places[2])
     if unread := [key for key in found if key not in read_names]:
-        raw.notes.append(f"not read: {shown(', '.join(unread))}")
+        raw.notes.append(f"not read: {truncate(', '.join(unread))}")
     return raw
 
 
@@ -102,7 +102,7 @@ def _choose(shapes, where):
               if len(shape) == 2 and shape[0] == shape[1] > 1]
     if len(square) == 1:
         return square[0]
-    names = shown(", ".join(f"{name} {shape}" for name, shape in shapes.items())) or "nothing"
+    names = truncate(", ".join(f"{name} {shape}" for name, shape in shapes.items())) or "nothing"
     raise DataError(f"{where}: holds {names}, expected one square matrix, or one called "
                     f"{' or '.join(ADJACENCY)}")
 

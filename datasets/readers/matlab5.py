@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from hpgcn.datasets.readers.numpy_files import sparse_matrix
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 
 HEADER = 128  # bytes
@@ -136,7 +136,7 @@ def variables(source, memory):
                 matrix = Matrix(body, order)
                 found[matrix.name] = matrix
     except (BrokenError, zlib.error) as error:
-        raise DataError(f"{source}: broken MATLAB data ({shown(error)})") from error
+        raise DataError(f"{source}: broken MATLAB data ({truncate(error)})") from error
     return found
 
 

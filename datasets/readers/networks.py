@@ -12,7 +12,7 @@ import numpy as np
 
 from hpgcn.datasets.edges.text import whole_text
 from hpgcn.datasets.raw_graph import Raw
-from hpgcn.datasets.source import need, refused, shown
+from hpgcn.datasets.source import need, refused, truncate
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError, require
 from hpgcn.graphs.edge_weights import attribute_names, listed
@@ -53,8 +53,8 @@ def _xml(source, memory):
     text = _text(source, memory)
     declared = ENCODING.match(text)
     if declared and declared[1].lower() not in ENCODINGS:
-        raise DataError(f"{source}: encoding {shown(declared[1].decode('latin1'), 40)}, expected "
-                        "UTF-8")
+        raise DataError(f"{source}: encoding {truncate(declared[1].decode('latin1'), 40)}, "
+                        "expected UTF-8")
     for word in (b"<!DOCTYPE", b"<!ENTITY"):
         if (at := text.find(word)) >= 0:
             line = text.count(b"\n", 0, at) + 1
@@ -124,19 +124,19 @@ def read_pajek(source, memory):
             word, *rest = text.lower().split()
             section = {"*network": "", "*vertices": "v", "*arcs": "a", "*edges": "e"}.get(word)
             if section is None or (section == "v") != (n is None and section != ""):
-                raise DataError(f"{where}: {shown(text, 40)!r}, expected one *Vertices, then "
+                raise DataError(f"{where}: {truncate(text, 40)!r}, expected one *Vertices, then "
                                 "*Arcs or *Edges: one network")
             if section == "v":
                 if len(rest) != 1 or not rest[0].isdecimal() or len(rest[0]) > 18:
-                    raise DataError(f"{where}: {shown(text, 40)!r}, expected *Vertices and their "
-                                    "number")
+                    raise DataError(f"{where}: {truncate(text, 40)!r}, expected *Vertices and "
+                                    "their number")
                 n = int(rest[0])
                 need(200 * n, memory, f"{where}: {n} vertices")
             continue
 
         # split a line of the section
         if not section:
-            raise DataError(f"{where}: {shown(text, 40)!r}, expected *Vertices")
+            raise DataError(f"{where}: {truncate(text, 40)!r}, expected *Vertices")
         try:
             words = shlex.split(text) if section == "v" else text.split()
         except ValueError as error:
@@ -180,7 +180,7 @@ def read_pajek(source, memory):
 
 def _vertex(word, n, where):
     if not word.isdecimal() or len(word) > 18 or not 1 <= int(word) <= n:
-        raise DataError(f"{where}: vertex {shown(word, 40)!r}, expected 1..{n}")
+        raise DataError(f"{where}: vertex {truncate(word, 40)!r}, expected 1..{n}")
     return int(word) - 1
 
 
@@ -190,5 +190,5 @@ def _weight(word, where):
     except ValueError:
         weight = np.nan
     if not np.isfinite(weight):
-        raise DataError(f"{where}: weight is {shown(word, 40)!r}, expected a finite number")
+        raise DataError(f"{where}: weight is {truncate(word, 40)!r}, expected a finite number")
     return weight

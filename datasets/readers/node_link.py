@@ -9,7 +9,7 @@ import numpy as np
 
 from hpgcn.datasets.raw_graph import ROW_FIRST, TARGET_FIRST, Raw
 from hpgcn.datasets.readers.json_text import parse_json
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
@@ -52,7 +52,7 @@ def read(source, memory, weights=None):
     # a link without direction is read both ways
     directed = found.get("directed", False)
     if not isinstance(directed, bool):
-        raise DataError(f"{source}: directed is {shown(directed, 40)}, expected true or false")
+        raise DataError(f"{source}: directed is {truncate(directed, 40)}, expected true or false")
     if not directed:
         said = "" if "directed" in found else ", for the file names no direction"
         notes.append(f"edges read in both directions{said}")
@@ -83,7 +83,7 @@ def _hashable(value, where):
     if isinstance(value, list):
         return tuple(_hashable(item, where) for item in value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise DataError(f"{where} is {shown(value, 40)}, expected a number or text")
+        raise DataError(f"{where} is {truncate(value, 40)}, expected a number or text")
     return value
 
 
@@ -115,7 +115,7 @@ def _adjacency(lists, nodes, where):
     for k, (node, entries) in enumerate(zip(nodes, lists)):
         for entry in entries if isinstance(entries, list) else [entries]:
             if not isinstance(entry, dict) or "id" not in entry:
-                raise DataError(f"{where}: adjacency[{k}]: {shown(entry, 40)}, expected objects "
+                raise DataError(f"{where}: adjacency[{k}]: {truncate(entry, 40)}, expected objects "
                                 "with id")
             attributes = {key: entry[key] for key in entry if key not in ("id", "key")}
             links.append((node["id"], _hashable(entry["id"], f"{where}: adjacency[{k}] id"),
@@ -135,7 +135,7 @@ def _numbering(nodes, links, where, notes):
             if key == "id" and len(set(values)) < n:
                 seen = set()
                 again = next(name for name in values if name in seen or seen.add(name))
-                raise DataError(f"{where}: node {shown(repr(again), 40)} is there twice")
+                raise DataError(f"{where}: node {truncate(repr(again), 40)} is there twice")
             if len(set(values)) == n:
                 names[key] = values
 
@@ -156,8 +156,8 @@ def _numbering(nodes, links, where, notes):
         wrong = next(end for link in links for end in link[:2]
                      if (end not in first if common else not is_place(end)))
         called = next(iter(names), "place")
-        raise DataError(f"{where}: a link ends at {shown(repr(wrong), 40)}, expected the {called} "
-                        "of a node")
+        raise DataError(f"{where}: a link ends at {truncate(repr(wrong), 40)}, expected the "
+                        f"{called} of a node")
 
     # places are the numbers
     notes.append("links name nodes by their places, from 0")

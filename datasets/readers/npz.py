@@ -6,7 +6,7 @@ import numpy as np
 from hpgcn.datasets.edges.ids import compact_ids
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
 from hpgcn.datasets.readers.numpy_files import Archive
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array
 from hpgcn.graphs.validation import SPLIT, check_finite, check_range
@@ -58,7 +58,7 @@ def read(source, memory, weights=None):
     elif archive.is_sparse:
         raw = from_matrix(archive, archive.read_sparse(), f"{source} shape")
     else:
-        names = shown(", ".join(archive.keys)) or "none"
+        names = truncate(", ".join(archive.keys)) or "none"
         raise DataError(f"{source}: arrays {names}, expected adj_indices, adj_indptr and "
                         "adj_shape, or edge_index, or edges, or what scipy.sparse.save_npz writes")
 

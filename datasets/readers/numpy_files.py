@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets import unsupported_formats
-from hpgcn.datasets.source import need, refused, shown
+from hpgcn.datasets.source import need, refused, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import check_csr_arrays, check_range
 
@@ -34,7 +34,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
         objects = " (a pickle, nothing in it is executed)" if dtype.hasobject else ""
         if dtype.hasobject and "U" in kinds:
             expected += ": numpy.save of array.astype(str) writes text"
-        raise DataError(f"{where}: dtype {shown(dtype)}{objects}, expected {expected}")
+        raise DataError(f"{where}: dtype {truncate(dtype)}{objects}, expected {expected}")
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes != size - offset or min(shape, default=0) < 0:
         raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but "
@@ -90,8 +90,8 @@ class Archive:
             for info in infos:
                 name = info.filename.removesuffix(".npy")
                 if name in self.members:
-                    raise DataError(f"{source}: two members are called {shown(name)!r}, expected "
-                                    "one of each name")
+                    raise DataError(f"{source}: two members are called {truncate(name)!r}, "
+                                    "expected one of each name")
                 self.members[name] = info
             stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
             stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
@@ -139,10 +139,10 @@ class Archive:
         """Return notes that name the arrays that were not read."""
         objects = [key for key in self.unread if self._has_objects(key)]
         others = [key for key in self.unread if key not in objects]
-        notes = [f"arrays not read: {shown(', '.join(others))}"] if others else []
+        notes = [f"arrays not read: {truncate(', '.join(others))}"] if others else []
         if objects:
             notes.append(f"arrays of Python objects not read, nothing in them is executed: "
-                         f"{shown(', '.join(objects))}")
+                         f"{truncate(', '.join(objects))}")
         return notes
 
     def unread_shapes(self):
@@ -231,7 +231,7 @@ def read_matrix(source, memory):
     if archive.is_sparse:
         return archive.read_sparse(), archive.notes
     if len(archive.keys) != 1:
-        names = shown(", ".join(archive.keys)) or "none"
+        names = truncate(", ".join(archive.keys)) or "none"
         raise DataError(f"{source}: arrays {names}, expected one dense array or a matrix written "
                         "by scipy.sparse.save_npz")
     return archive.read(archive.keys[0]), archive.notes

@@ -3,7 +3,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.raw_graph import TARGET_FIRST, Raw
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.edge_weights import choose_array, listed
 from hpgcn.graphs.validation import SPLIT, check_edges, check_ids
@@ -42,7 +42,7 @@ def read(source, memory, weights=None):
         n, (rows, columns), values = matrix.shape[0], matrix.coords, matrix.data
         need(64 * n, memory, f"{source}: {n} vertices")
     else:
-        names = shown(", ".join(found)) or "nothing"
+        names = truncate(", ".join(found)) or "nothing"
         raise DataError(f"{source}: holds {names}, expected edge_index (2, e), or adj_t, a sparse "
                         "tensor")
 

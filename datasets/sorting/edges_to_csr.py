@@ -1,7 +1,7 @@
 """An edge list in memory into CSR: the small twin of hpgcn.datasets.sorting.external."""
 import numpy as np
 
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import (
     build_adjacency,
@@ -119,5 +119,5 @@ def _refuse_irregular(raw, where):
             k = entries[0]
             ends = np.array([raw.rows[k], raw.columns[k]])
             u, v = ends if raw.original_ids is None else raw.original_ids[ends]
-            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: {shown(u)} "
-                            f"-> {shown(v)} (--strict)")
+            raise DataError(f"{where}: {entries.size} {kind}, the first at entry {k}: "
+                            f"{truncate(u)} -> {truncate(v)} (--strict)")

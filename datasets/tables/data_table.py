@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import BOOLEANS, UNLABELED
 from hpgcn.graphs.edge_weights import listed
@@ -172,8 +172,8 @@ class DataTable:
                       if column.name.lower() == name.lower()]
         if len(places) != 1:
             count = "no column is" if not places else f"{len(places)} columns are"
-            raise DataError(f"{self.where}: {count} called {shown(name, 40)!r} ({flag}), expected "
-                            f"one of {self.listed()}")
+            raise DataError(f"{self.where}: {count} called {truncate(name, 40)!r} ({flag}), "
+                            f"expected one of {self.listed()}")
         return places[0]
 
     def listed(self):
@@ -182,7 +182,7 @@ class DataTable:
 
     def title(self, k):
         """Return what messages call column k."""
-        return shown(self.columns[k].name, 40) or "(no name)"
+        return truncate(self.columns[k].name, 40) or "(no name)"
 
     def number_column(self, k, hint=""):
         """Return column k as float64, (n,) or (n, width); DataError names the first other text."""
@@ -192,7 +192,7 @@ class DataTable:
             if re.fullmatch(r"[-+]?\d+,\d+", error.text, re.ASCII):
                 hint = " with a decimal point"
             raise DataError(f"{self.where}: {self.place(error.row)}: column "
-                            f"{self.title(k)} is {shown(error.text, 40)!r}, "
+                            f"{self.title(k)} is {truncate(error.text, 40)!r}, "
                             f"expected a number{hint}") from None
 
     def flags(self, k):

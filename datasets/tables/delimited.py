@@ -5,7 +5,7 @@ from array import array
 from itertools import chain, islice
 
 from hpgcn.datasets.edges.text import BLANKS, Table
-from hpgcn.datasets.source import need, not_utf8, shown
+from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
 from hpgcn.errors import DataError
 
@@ -119,7 +119,7 @@ class _Rows:
                     yield row
         except csv.Error as error:
             raise DataError(f"{self.table.where}: line {self.line}: broken CSV "
-                            f"({shown(error)})") from error
+                            f"({truncate(error)})") from error
 
     def _numbered(self, lines, blanks):
         for number, text in lines:

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.datasets.source import Source, shown
+from hpgcn.datasets.source import Source, truncate
 from hpgcn.datasets.tables import table_files
 from hpgcn.datasets.tables.data_table import counted
 from hpgcn.datasets.tables.split_files import read_split
@@ -120,7 +120,7 @@ def _add_vertices(vertices, entries, files):
             continue
 
         # refuse ids that cannot be new vertices
-        where = f"{rows.where}: {rows.place(unknown[0])}: id {shown(rows.keys[unknown[0]], 40)}"
+        where = f"{rows.where}: {rows.place(unknown[0])}: id {truncate(rows.keys[unknown[0]], 40)}"
         if not vertices.is_open:
             raise DataError(f"{where} is no vertex, expected {vertices.describe()} "
                             f"({unknown.size} such)")
@@ -240,7 +240,7 @@ def _take(raw, rows, places):
         name = v + raw.base if raw.original_ids is None else raw.original_ids[v]
         hint = "; ids begin at 1: --base 1 leaves out vertex 0" if raw.first == 1 else ""
         raise DataError(f"{rows.where}: {count} vertices have no row of {rows.kind}, the first is "
-                        f"id {shown(name, 40)}, expected one for each vertex{hint}")
+                        f"id {truncate(name, 40)}, expected one for each vertex{hint}")
 
     # labels or features
     values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)

@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.edges.text import WHOLE, whole_text
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
@@ -34,7 +34,8 @@ def read_json(source, memory):
                 return [json.loads(line, object_pairs_hook=Pairs) for line in lines]
             except (ValueError, RecursionError):
                 pass
-        raise DataError(f"{source}: broken JSON ({shown(error) or 'nested too deep'})") from error
+        reason = truncate(error) or "nested too deep"
+        raise DataError(f"{source}: broken JSON ({reason})") from error
 
 
 def json_table(found, where, is_known):
@@ -94,8 +95,8 @@ def _of_columns(columns, where):
     if len(set(sizes.values())) > 1:
         first, *rest = sizes
         odd = next(name for name in rest if sizes[name] != sizes[first])
-        raise DataError(f"{where}: {shown(first, 40)} has {sizes[first]} values, {shown(odd, 40)} "
-                        f"has {sizes[odd]}, expected equal lengths")
+        raise DataError(f"{where}: {truncate(first, 40)} has {sizes[first]} values, "
+                        f"{truncate(odd, 40)} has {sizes[odd]}, expected equal lengths")
     made = [_column(name, cells, where) for name, cells in columns.items()]
     return DataTable(where, made, next(iter(sizes.values()), 0))
 
@@ -115,7 +116,7 @@ def _refuse_repeated(names, where):
     if len(set(names)) < len(names):
         seen = set()
         name = next(name for name in names if name in seen or seen.add(name))
-        raise DataError(f"{where}: id {shown(name, 40)} is there twice")
+        raise DataError(f"{where}: id {truncate(name, 40)} is there twice")
 
 
 def feature_lists(found, where, memory):
@@ -136,8 +137,8 @@ def feature_lists(found, where, memory):
     for row, numbers in pairs:
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
         if not whole or any(not 0 <= k < MAX_WIDTH for k in numbers):
-            raise DataError(f"{where}: row {shown(row, 40)}: expected a list of the numbers of its "
-                            f"features, 0..{MAX_WIDTH - 1}")
+            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of the numbers of "
+                            f"its features, 0..{MAX_WIDTH - 1}")
         lists.append(np.unique(np.array(numbers, np.int64)))
     need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
 
@@ -158,7 +159,7 @@ def _dense(pairs, where, memory):
     for row, numbers in pairs:
         if not isinstance(numbers, list) or len(numbers) != width \
                 or not all(type(k) in (int, float) and abs(k) < FLOAT32_MAX for k in numbers):
-            raise DataError(f"{where}: row {shown(row, 40)}: expected a list of {width} finite "
+            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of {width} finite "
                             "numbers, as in the first")
     return np.array([numbers for _, numbers in pairs], np.float32)
 
@@ -167,8 +168,8 @@ def multi_hot(pairs, where, memory):
     """Return (rows, t) float32 of 0 and 1, and the t names, sorted, of lists of names of labels."""
     for row, names in pairs:
         if not isinstance(names, list) or not all(type(name) is str for name in names):
-            raise DataError(f"{where}: row {shown(row, 40)}: {shown(names, 40)}, expected a list "
-                            "of names of labels")
+            raise DataError(f"{where}: row {truncate(row, 40)}: {truncate(names, 40)}, expected a "
+                            "list of names of labels")
     names = tuple(sorted({name for _, row in pairs for name in row}))
     need(8 * len(pairs) * len(names), memory, f"{where}: {len(pairs)} x {len(names)} labels")
     number = {name: k for k, name in enumerate(names)}

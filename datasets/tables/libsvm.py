@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.datasets.edges.text import Table, finite
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH
 
@@ -39,7 +39,7 @@ def read_libsvm(source, memory):
                 for word in words[1:]:
                     number, _, value = word.partition(b":")
                     if not number.isdigit() or len(number) > 9 or int(number) > MAX_WIDTH:
-                        text = shown(word.decode("utf-8", "replace"), 40)
+                        text = truncate(word.decode("utf-8", "replace"), 40)
                         raise DataError(f"{where}: {text!r}, expected NUMBER:VALUE")
                     indices.append(int(number))
                     values.append(finite(value, where))

@@ -1,7 +1,7 @@
 """Tables in Parquet files."""
 
 from hpgcn.datasets.edges.parquet import refusing
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables.data_table import DataTable, NumberColumn, TextColumn
 from hpgcn.errors import DataError, require
 
@@ -45,7 +45,7 @@ def _column(name, cells, source):
             return NumberColumn(name, cells.to_numpy(zero_copy_only=False))
         texts = ["" if cell is None else _text(cell) for cell in cells.to_pylist()]
     if any("\0" in text for text in texts):
-        raise DataError(f"{source}: column {shown(name, 40)}: a NUL character, expected text")
+        raise DataError(f"{source}: column {truncate(name, 40)}: a NUL character, expected text")
     return TextColumn(name, texts)
 
 

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from hpgcn.datasets.edges.columns import LABEL, MUSAE
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.datasets.tables.data_table import NUMBER
 from hpgcn.datasets.tables.vertex_ids import HALF
 from hpgcn.errors import DataError
@@ -253,7 +253,7 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
                   if fnmatchcase(name, pattern)]  # in the order that is asked for
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise DataError(f"{table.where}: no column is called {shown(pattern, 40)} "
+                raise DataError(f"{table.where}: no column is called {truncate(pattern, 40)} "
                                 f"({flag}), expected some of {table.listed()}")
         return list(dict.fromkeys(chosen)), []
     rest = [k for k in range(len(names)) if k != ids]

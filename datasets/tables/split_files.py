@@ -3,7 +3,7 @@ import numpy as np
 
 from hpgcn.datasets.readers import numpy_files
 from hpgcn.datasets.readers.npz import as_mask
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
 from hpgcn.datasets.tables.json_table import Pairs, read_json
@@ -55,7 +55,7 @@ def _from_table(table, column, vertices, options):
                 masks[row, SPLIT.index(roles.PARTS[word])] = True
             elif word not in UNLABELED:
                 raise DataError(f"{table.where}: {table.place(row)}: column {name} is "
-                                f"{shown(text, 40)!r}, expected train, val, test or nothing")
+                                f"{truncate(text, 40)!r}, expected train, val, test or nothing")
     rows = VertexRows("split", table.where, masks, place=table.place,
                       notes=[*table.notes, f"{table.where}: split read from column {name}"])
     return table_files.with_ids(rows, table, ids, vertices)
@@ -77,7 +77,7 @@ def _lists(found):
 def _id_column(ids, source, part):
     for k, entry in enumerate(ids):
         if type(entry) not in (int, str):
-            raise DataError(f"{source}: {part}: entry {k} is {shown(entry, 40)}, expected an id")
+            raise DataError(f"{source}: {part}: entry {k} is {truncate(entry, 40)}, expected an id")
     return TextColumn(part, [str(entry) for entry in ids])
 
 

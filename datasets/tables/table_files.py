@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from hpgcn.datasets import unsupported_formats
 from hpgcn.datasets.readers import numpy_files
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.datasets.tables import roles
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
 from hpgcn.datasets.tables.delimited import read_delimited
@@ -146,7 +146,7 @@ def _zeros_and_ones(pairs, where):
     for row, numbers in pairs:
         if not width or not isinstance(numbers, list) or len(numbers) != width \
                 or not all(number in (0, 1) for number in numbers):
-            raise DataError(f"{where}: row {shown(row, 40)}: expected a list of names, or of "
+            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of names, or of "
                             f"labels, each 0 or 1{f', {width} as in the first' if width else ''}")
     return np.array([numbers for _, numbers in pairs], np.float32)
 
@@ -221,7 +221,7 @@ def _matrix(table, chosen, memory):
         wrong = ~np.isfinite(numbers)
         if wrong.any():
             row = int(np.argmax(wrong.reshape(len(wrong), -1).any(axis=1)))
-            text = "empty" if np.isnan(numbers[row]).any() else shown(numbers[row], 40)
+            text = "empty" if np.isnan(numbers[row]).any() else truncate(numbers[row], 40)
             raise DataError(f"{table.where}: {table.place(row)}: column "
                             f"{table.title(k)} is {text}, expected a finite "
                             "number for each vertex")

@@ -4,7 +4,7 @@ import re
 import numpy as np
 
 from hpgcn.datasets.edges.vertex_names import NAME_BYTES
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 
 NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
@@ -66,7 +66,7 @@ class VertexIds:
         """Return what the ids are, for errors."""
         if self.named:
             return "names, such as " + ", ".join(
-                repr(shown(name, 30)) for name in self.raw.original_ids[:3].tolist())
+                repr(truncate(name, 30)) for name in self.raw.original_ids[:3].tolist())
         if self.raw.original_ids is None:
             return f"{self.raw.base}..{self.raw.base + self.num_nodes - 1}"
         return f"{self.raw.original_ids.min()}..{self.last}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.datasets.source import shown
+from hpgcn.datasets.source import truncate
 from hpgcn.errors import DataError
 
 
@@ -62,9 +62,9 @@ def keys_of(column, vertices, where, place):
             one = type(column)(column.name, [text]) if not hasattr(column, "array") else None
             if not text or (one is not None and vertices.keys(one) is None):
                 expected = "a name" if vertices.named else "a whole number, as in the edges"
-                raise DataError(f"{where}: {place(row)}: id {shown(text, 40)!r}, expected "
+                raise DataError(f"{where}: {place(row)}: id {truncate(text, 40)!r}, expected "
                                 f"{expected}")
-        raise DataError(f"{where}: column {shown(column.name, 40)}: expected ids, whole numbers "
+        raise DataError(f"{where}: column {truncate(column.name, 40)}: expected ids, whole numbers "
                         "as in the edges")
     _refuse_repeated(keys, where, place)
     return keys
@@ -76,7 +76,7 @@ def _refuse_repeated(keys, where, place):
     first_of = {}
     for row, key in enumerate(keys):
         if key in first_of:
-            raise DataError(f"{where}: id {shown(key, 40)} is there twice, in "
+            raise DataError(f"{where}: id {truncate(key, 40)} is there twice, in "
                             f"{place(first_of[key])} and {place(row)}, expected one row an id")
         first_of[key] = row
 

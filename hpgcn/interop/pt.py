@@ -6,7 +6,7 @@ file are replaced by empty ones that only hold what was stored, so that PyG need
 import re
 import zipfile
 
-from hpgcn.datasets.source import need, shown
+from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, require
 from hpgcn.interop.tensors import to_array
 
@@ -39,7 +39,7 @@ def read_data(path, memory, where):
     except Exception as error:  # whatever broken bytes lead the unpickler to
         if match := UNKNOWN.search(str(error)):
             raise DataError(f"{where}: {_refusal(match[1])}") from error
-        reason = shown(" ".join(str(error).split()) or type(error).__name__, 120)
+        reason = truncate(" ".join(str(error).split()) or type(error).__name__, 120)
         raise DataError(f"{where}: broken data ({reason})") from error
     found = _one_graph(found, where)
     total = 0
