@@ -108,7 +108,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     all other vertices, in memory; ids tell which are left. Of a random or per-class split
     `num_splits` are drawn, each with the seed after that of the one before. In a Scratch
     (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays may
-    then be Spools, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
+    then be DiskArrays, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
     StorageError: each one line with file, field, and index or line number.
     """
     # refuse options that contradict each other before any file is read

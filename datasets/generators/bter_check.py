@@ -13,7 +13,7 @@ WIDTH = 1.1  # largest degree of a class over its least one, where that is more 
 def describe_match(degrees, indptr, indices, room):
     """Return a line on a graph made of Degrees: edges, distance of degrees, of clustering.
 
-    `indptr` and `indices` are arrays or Spools. KS is the largest difference of the shares of
+    `indptr` and `indices` are arrays or DiskArrays. KS is the largest difference of the shares of
     vertices of at most a degree (Kolmogorov, Smirnov). The difference of clustering is absolute,
     and meant over the vertices that were asked for with clustering and two neighbours or more.
     Where all triangles can be counted, in `room` bytes and some seconds, they are: else wedges

@@ -45,7 +45,7 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     with the seed. Features are the mean of the class, about `separation` from 0, and unit noise in
     each of them. Of features and classes 0 means none. Arrays may take `memory` bytes, by default
     80% of those available; in a Scratch (`scratch`) edges that do not fit are sorted on disk, and
-    arrays may then be Spools, which live as long. What is out of range, or does not fit into
+    arrays may then be DiskArrays, which live as long. What is out of range, or does not fit into
     memory, is a UsageError.
     """
     # refuse what is out of range or does not fit

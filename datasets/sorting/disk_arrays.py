@@ -20,11 +20,11 @@ class Scratch(ExitStack):
         self.folder = self.enter_context(scratch_folder(self.out))
         return self
 
-    def spool(self, dtype=np.uint8):
-        spool = DiskArray(self.folder / f"{self.count}.spool", dtype, self.out)
-        self.callback(spool.file.close)
+    def new_array(self, dtype=np.uint8):
+        stored = DiskArray(self.folder / f"{self.count}.spool", dtype, self.out)
+        self.callback(stored.file.close)
         self.count += 1
-        return spool
+        return stored
 
 
 class DiskArray:

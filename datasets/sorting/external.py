@@ -57,7 +57,7 @@ class Entries:
     def renumber(self, image, num_nodes, original_ids):
         """Let vertex v be image[v], of `num_nodes` vertices with these ids or None."""
         if not np.array_equal(image, np.arange(image.size)):
-            self.runs = self.runs.renumbered(image.__getitem__, self.scratch.spool(), self.size,
+            self.runs = self.runs.renumbered(image.__getitem__, self.scratch.new_array(), self.size,
                                              weighted=self.weighted, numbered=self.strict)
         self.numbering = self.numbering._replace(num_nodes=num_nodes, original_ids=original_ids)
 
@@ -79,7 +79,7 @@ class Entries:
             number, u, v = keys.repeated
             raise DataError(f"{self.where}: {duplicates} duplicate edges, the first at entry "
                             f"{number}: {u} -> {v} (--strict)")
-        self.runs.spool.remove()
+        self.runs.stored.remove()
         adjacency = rows.adjacency(duplicates)
         loops = int(self.tally[sort_kernels.LOOPS] - rows.tally[sort_kernels.DIAGONAL])
         adjacency.counts.repeated_loops = loops
@@ -89,7 +89,7 @@ class Entries:
 
 @dataclass
 class Adjacency:
-    """A CSR on disk: Spools indptr, indices, values (None if all are 1); the rest as in Graph."""
+    """A CSR on disk: DiskArrays indptr, indices, values (None if all are 1); the rest as Graph."""
 
     indptr: object
     indices: object
@@ -106,7 +106,7 @@ class Adjacency:
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
                  source_sha256="", class_names=None):
-        """Make a Graph, fit to be written, as `hpgcn.graphs.graph.assemble`, its arrays Spools."""
+        """Make a Graph of DiskArrays, fit to be written, as `hpgcn.graphs.graph.assemble`."""
         n = self.indptr.size - 1
         arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
         header = Header(name=name, num_nodes=n, num_edges=self.indices.size,
@@ -152,7 +152,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     rows, columns = np.empty((2, size), np.uint64)
     weights = np.empty(size if weighted else 0)
     numbers = np.empty(size if strict else 0, np.int64)
-    runs = Runs(scratch.spool())
+    runs = Runs(scratch.new_array())
     tally = np.zeros(6, np.int64)
     step = size // 2 if mirror else size
     at = 0
@@ -204,7 +204,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     # replace ids by numbers of vertices in the runs
     weighted = bool(weighted and (counted or tally[sort_kernels.NOT_ONE]))
     if original_ids is not None:
-        runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.spool(), size,
+        runs = runs.renumbered(partial(np.searchsorted, original_ids), scratch.new_array(), size,
                                weighted=weighted, numbered=strict)
     return Entries(stream.where, restored, runs, weighted, mirror, strict,
                    duplicates == "sum-edges", rounded, tally, scratch, size)
@@ -298,12 +298,12 @@ class _Rows:
         self.tally = np.zeros(8, np.int64)
         self.tally[[sort_kernels.INFINITE, sort_kernels.OVERFLOW]] = -1
         self.refused = np.zeros(2)
-        self.indptr = scratch.spool(np.int64)
+        self.indptr = scratch.new_array(np.int64)
         self.indptr.append(np.zeros(1, np.int64))
-        self.indices = scratch.spool(index_dtype(n))
-        self.values = scratch.spool(np.float32) if entries.weighted else None
-        self.degree_row = scratch.spool(np.float64)
-        self.degree_loop = scratch.spool(np.float64)
+        self.indices = scratch.new_array(index_dtype(n))
+        self.values = scratch.new_array(np.float32) if entries.weighted else None
+        self.degree_row = scratch.new_array(np.float64)
+        self.degree_loop = scratch.new_array(np.float64)
         self.degree_column = np.zeros(n)
         self.touched = np.zeros(n, bool)
         self.hash_keys = np.frombuffer(os.urandom(16), np.uint64).copy()

@@ -22,8 +22,8 @@ class _SortedRun:
 class Runs:
     """Runs in the order of the input, in a DiskArray. Equal edges are never reordered."""
 
-    def __init__(self, spool):
-        self.spool = spool
+    def __init__(self, stored):
+        self.stored = stored
         self.runs = []
 
     def __len__(self):
@@ -46,7 +46,7 @@ class Runs:
         for array, dtype in ((rows, narrow), (columns, narrow), (weights, weights.dtype),
                              (numbers, numbers.dtype)):
             ordered = array.astype(dtype, copy=False)[order] if array.size else array
-            written.append((self.spool.append(ordered), ordered.dtype))
+            written.append((self.stored.append(ordered), ordered.dtype))
         self.runs.append(_SortedRun(shift, index, tuple(written)))
 
     @property
@@ -68,17 +68,18 @@ class Runs:
             end = int(run.cut(stop, shift))
             for at in range(int(run.cut(first, shift)), end, step):
                 size = min(step, end - at)
-                yield tuple(self.spool.read(begin + at * dtype.itemsize, size if take else 0, dtype)
-                            for (begin, dtype), take in zip(run.columns, wanted))
+                yield tuple(
+                    self.stored.read(begin + at * dtype.itemsize, size if take else 0, dtype)
+                    for (begin, dtype), take in zip(run.columns, wanted))
 
-    def renumbered(self, image, spool, size, *, weighted, numbered):
+    def renumbered(self, image, stored, size, *, weighted, numbered):
         """Return the runs, at most `size` entries each, with ids replaced by what `image` returns.
 
         `image` takes and returns (k,) integers.
         """
-        renumbered = Runs(spool)
+        renumbered = Runs(stored)
         for run in self.runs:
-            single = Runs(self.spool)
+            single = Runs(self.stored)
             single.runs = [run]
             for rows, columns, weights, numbers in single.pieces(
                     0, run.index.size - 1, run.shift, size, weighted=weighted, numbered=numbered):
@@ -87,5 +88,5 @@ class Runs:
                 columns = image((columns >> columns.dtype.type(1)).astype(np.int64))
                 columns = columns.astype(np.uint64) << sort_kernels.ONE
                 renumbered.add(rows, columns | mirrored, weights, numbers)
-        self.spool.remove()
+        self.stored.remove()
         return renumbered

@@ -253,10 +253,10 @@ def test_full_disk(tmp_path, monkeypatch, limit):
 
 def test_a_spool_that_shrank_is_an_error_of_storage(tmp_path):
     with Scratch(tmp_path / "g.h5") as scratch:
-        spool = scratch.spool(np.int64)
-        spool.append(np.arange(10))
-        assert spool[2:5].tolist() == [2, 3, 4] and spool.shape == (10,) and spool[10:].size == 0
-        os.truncate(spool.path, 40)
+        array = scratch.new_array(np.int64)
+        array.append(np.arange(10))
+        assert array[2:5].tolist() == [2, 3, 4] and array.shape == (10,) and array[10:].size == 0
+        os.truncate(array.path, 40)
         with pytest.raises(StorageError, match=r"ends at byte 40, expected 40 bytes more"):
-            spool[:10]
+            array[:10]
     assert not os.listdir(tmp_path)
