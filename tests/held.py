@@ -61,7 +61,7 @@ def matrix_of(strategy):
         halos = [transfer.plan for transfer in (product.pull, product.push)
                  if hasattr(transfer, "plan")]
         listed += [numbers for halo in halos for numbers in (halo.ghosts, halo.send_rows)]
-        if not strategy.needs_parts:
+        if not strategy.requires_partition:
             listed += [each.nonempty_rows for each in product.all_blocks()]
         else:
             listed += [each.nonempty_rows for row in product.blocks.values()
@@ -85,7 +85,8 @@ def check_held(footprint, trainer, rank=0):
     views = trainer.training, trainer.evaluation
     work = {name: array.nbytes for name, array in work_arrays(trainer).items() if array.nbytes}
     step = footprint.rank_steps[rank].arrays
-    attentions = [layer.attention for view in views for layer in view.model.layers if layer.attends]
+    layers = [layer for view in views for layer in view.model.layers]
+    attentions = [layer.attention for layer in layers if layer.uses_attention]
     if attentions:  # what is formed for others' rows is bounded, and may lie by columns
         said["activations"] += said.pop("buffers")
         more = {id(array): array.nbytes for each in attentions for array in each.arrays}

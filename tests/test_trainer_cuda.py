@@ -81,7 +81,8 @@ def test_every_strategy(gpu, strategy, directed):
 
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
 @pytest.mark.parametrize("model, sparse", [("gcn", True), ("sage-mean", False), ("gat", False)])
-@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.samples])
+@pytest.mark.parametrize("strategy", [
+    name for name, each in STRATEGIES.items() if each.supports_minibatches])
 def test_batches(gpu, batch, model, sparse, strategy):
     check(make(sparse=sparse, directed=True), Config(
         batch=batch, strategy=strategy, layers=2, hidden=6, dtype="float64", **SETTINGS[model]),

@@ -23,14 +23,14 @@ SETTINGS = {name: settings_of(name) for name in MODELS}
 
 RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
 
-WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].attends else given
+WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_attention else given
         for name, given in SETTINGS.items()}  # heads that two and four ranks can share
 
 
 def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS):
     """Run a test of `comm`, `strategy` and `model` with all of WIDE that a strategy computes."""
     cases = [(P, strategy, model) for P in ranks for strategy in strategies for model in models
-             if not STRATEGIES[strategy].refuses([4 * MODELS[model].attends], P)]
+             if not STRATEGIES[strategy].unsupported_reason([4 * MODELS[model].uses_attention], P)]
     return pytest.mark.parametrize("comm, strategy, model", cases, indirect=["comm"])
 
 
@@ -47,7 +47,8 @@ def start(source, config, comm=None):
 
 def skip_refused(source, config, comm):
     """Skip a test of a model that a strategy does not compute: a test of its own refuses it."""
-    reason = find_strategy(config).refuses(heads_of(make_spec(source.header, config)), comm.size)
+    heads = heads_of(make_spec(source.header, config))
+    reason = find_strategy(config).unsupported_reason(heads, comm.size)
     if reason:
         pytest.skip(f"{config.strategy}: {reason}")
 

@@ -15,8 +15,8 @@ from hpgcn.model.registry import (
     make_spec,
     norm_of,
     products_of,
-    prunes,
     reads_X,
+    supports_pruning,
 )
 from hpgcn.model.spec import ModelSpec
 from hpgcn.model.targets import Targets, find_targets
@@ -46,6 +46,6 @@ __all__ = [
     "norm_of",
     "num_parameters",
     "products_of",
-    "prunes",
     "reads_X",
+    "supports_pruning",
 ]

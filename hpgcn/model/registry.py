@@ -42,8 +42,8 @@ def find_model(config):
 
 def _check_halves(config, name):
     """Refuse what computes with rows outside of kernels that take them in 16 bits."""
-    serving = ", ".join(each for each, layer in MODELS.items() if layer.halves)
-    if not MODELS[name].halves:
+    serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
+    if not MODELS[name].supports_bf16:
         raise UsageError(f"dtype = {config.dtype}: model {name} takes no rows of 16 bits; expected "
                          f"one of {serving}")
     if config.activation not in ("own", "relu"):
@@ -59,7 +59,7 @@ def _check_halves(config, name):
 def _check_stack(config, name):
     """Refuse settings that the model takes no part in, or of a stack that cannot be."""
     layer = MODELS[name]
-    refused = {} if layer.attends else dict.fromkeys(HEADS, "has no heads")
+    refused = {} if layer.uses_attention else dict.fromkeys(HEADS, "has no heads")
     refused |= dict.fromkeys(() if layer.default_hops else ("hops",), "takes none")
     refused |= dict.fromkeys(STACK if layer.after_mlp else ("restart",), "takes none")
     for field, reason in refused.items():
@@ -113,9 +113,9 @@ def products_of(spec):
     return [kind.products_of(spec) for kind in layer_kinds(spec)]
 
 
-def prunes(spec):
+def supports_pruning(spec):
     """Whether rows that nobody reads may be left out: none, if a level's rows are read together."""
-    return spec.norm != "batch" and all(kind.prunes for kind in layer_kinds(spec))
+    return spec.norm != "batch" and all(kind.supports_pruning for kind in layer_kinds(spec))
 
 
 def inner_widths(spec):
@@ -185,12 +185,12 @@ def make_spec(header, config, widths=None):
     for number, kind in enumerate(kinds):
         kind.shapes(spec, number)  # it refuses widths that it cannot take
     return replace(spec, precomputed=kinds[0].takes_AX and constant,
-                   keeps_rows=kinds[0].attends and constant)
+                   keeps_rows=kinds[0].uses_attention and constant)
 
 
 def heads_of(spec):
     """The number of heads of each product with A of a model; 0 where it computes no attention."""
-    return [kind.heads(spec, number) if kind.attends else 0
+    return [kind.heads(spec, number) if kind.uses_attention else 0
             for number, kind in enumerate(layer_kinds(spec))
             for _ in range(kind.products_of(spec))]
 
@@ -198,14 +198,15 @@ def heads_of(spec):
 def check_strategy(strategy, spec, ranks):
     """Refuse a Strategy that so many ranks cannot compute a model's layers by; UsageError."""
     heads = heads_of(spec)
-    if spec.halved and not strategy.halves:
-        serving = ", ".join(each.name for each in STRATEGIES.values() if each.halves)
+    if spec.halved and not strategy.supports_bf16:
+        serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_bf16)
         delayed = " with a delay" * bool(strategy.num_monitored_steps)
         raise agreed(UsageError(
             f"strategy = {strategy.name}{delayed}: it takes no rows of 16 bits; dtype bf16 takes "
             f"{serving}"))
-    reason = strategy.refuses(heads, ranks)
+    reason = strategy.unsupported_reason(heads, ranks)
     if reason:
-        serving = [each.name for each in STRATEGIES.values() if not each.refuses(heads, ranks)]
+        serving = [each.name for each in STRATEGIES.values()
+                   if not each.unsupported_reason(heads, ranks)]
         raise agreed(UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} "
                                 f"takes {', '.join(serving)}"))

@@ -64,7 +64,7 @@ class Map:
         out = layer.take(self.kept if given.keep else self.place, layer.rows_out, layer.width_out,
                          self.dtype)
         options = {"AX": given.AX} if layer.precomputed else {}
-        if layer.attends:
+        if layer.uses_attention:
             options["epoch"] = given.step
         Z, backward = layer.forward(H, out, keep=given.keep, **options)
         return Z, partial(self._backward, backward)

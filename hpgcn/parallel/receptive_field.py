@@ -89,7 +89,7 @@ class ReceptiveField:
         put = strategy.comm.device.put
         maps = []
         for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
-            given = strategy.of_product(hop)
+            given = strategy.map_for_product(hop)
             if precomputed and hop == 0:
                 maps.append(None)
             elif rows_in is None and rows_out is None:
@@ -119,7 +119,7 @@ class ReceptiveField:
 
     def close(self):
         """Free what its own maps hold; the strategy of all rows is closed after them."""
-        of_all_rows = [self.strategy.of_product(hop) for hop in range(len(self.maps))]
+        of_all_rows = [self.strategy.map_for_product(hop) for hop in range(len(self.maps))]
         for each in dict.fromkeys(self.maps):
             if each not in (None, *of_all_rows):
                 each.close()

@@ -33,7 +33,7 @@ def of_induced(maker, comm):
         others = np.repeat(np.arange(comm.size), np.diff(plan.send_offsets))
         chances = _chances(place, theirs, unit, sampler)
         rows.append(chances.sum())
-        if sampler.takes_parts:  # all rows of a part that some other part reads go together
+        if sampler.samples_parts:  # all rows of a part that some other part reads go together
             keys, group = np.unique(others * sampler.units + unit, return_inverse=True)
             chances = _chances(group[place], theirs, keys % sampler.units, sampler)
             others = keys // sampler.units

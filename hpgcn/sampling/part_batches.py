@@ -16,7 +16,7 @@ class Parts(Sampler):
 
     name = "parts"
     stream = 2
-    takes_parts = True
+    samples_parts = True
 
     def factor(self, batch):
         """See `Sampler`: entries between parts stay as they are."""

@@ -30,7 +30,7 @@ class Sampler:
     induced : bool
         A batch trains on the matrix that its vertices induce; others on rows that their neighbours
         are drawn for.
-    takes_parts : bool
+    samples_parts : bool
         Units are parts of a partition; else vertices.
     batches : int
         Of an epoch.
@@ -39,7 +39,7 @@ class Sampler:
     name: str
     stream: int
     induced = True
-    takes_parts = False
+    samples_parts = False
 
     def __init__(self, units, size, seed):
         self.units = units

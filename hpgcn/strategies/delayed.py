@@ -153,7 +153,7 @@ class DelayedPlan(Plan):
 
 
 class DelayedVertexCut(RowStrategy):
-    """A-hat on the rows of all copies, with nonzeros held by any rank: exact, until `in_training`.
+    """A-hat on the rows of all copies, with nonzeros held by any rank: exact, until `training_map`.
 
     Parameters
     ----------
@@ -170,9 +170,9 @@ class DelayedVertexCut(RowStrategy):
     name = VertexCut.name
     Plan = DelayedPlan
     options = VertexCut.options
-    takes_parts = needs_parts = takes_holders = True
+    accepts_partition = requires_partition = accepts_nonzero_owners = True
     method = VertexCut.method
-    prunes = False
+    supports_pruning = False
     num_monitored_steps = MONITORED_STEPS
 
     def __init__(self, arrangement, layout, comm, product, clones, dtype, *, symmetric):
@@ -226,7 +226,7 @@ class DelayedVertexCut(RowStrategy):
                                 for key, mask in slab.masks.items()}
         return dataclasses.replace(slab, masks=masks, **arrays)
 
-    def in_training(self, *widths):
+    def training_map(self, *widths):
         """See `Strategy`."""
         if self.delay == 0:
             return self

@@ -175,7 +175,7 @@ class NonzeroStrategy(RowStrategy):
     Subclasses say `holders`, `product_of` and `matrix_of`.
     """
 
-    takes_parts = needs_parts = attends = samples = True
+    accepts_partition = requires_partition = supports_attention = supports_minibatches = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):

@@ -268,7 +268,7 @@ class OneD(StagedStrategy):
     """Strategy `1d`: a single replica."""
 
     name = "1d"
-    takes_parts = attends = halves = True
+    accepts_partition = supports_attention = supports_bf16 = True
 
 
 class OneAndAHalfD(StagedStrategy):
@@ -276,7 +276,7 @@ class OneAndAHalfD(StagedStrategy):
 
     name = "1.5d"
     axes = "(P/c)xc"
-    halves = True
+    supports_bf16 = True
     options = ("replication",)
 
     @property

@@ -106,7 +106,8 @@ class PointToPoint(RowStrategy):
 
     name = "p2p"
     Plan = PointToPointPlan
-    takes_parts = needs_parts = attends = samples = halves = True
+    accepts_partition = requires_partition = True
+    supports_attention = supports_minibatches = supports_bf16 = True
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):

@@ -38,7 +38,7 @@ class PerLayerTraffic(Traffic):
 
 
 class PerLayerPlan(Plan):
-    """The plans of several strategies on one layout; `of_product` has that of each product."""
+    """The plans of several strategies on one layout; `plan_for_product` returns one of them."""
 
     kinds: tuple[type[Strategy], ...]  # of each product with A
 
@@ -47,7 +47,7 @@ class PerLayerPlan(Plan):
         self.plans = {kind: kind.Plan.of(pattern, own_arrangement(kind, arrangement))
                       for kind in dict.fromkeys(self.kinds)}
 
-    def of_product(self, number):
+    def plan_for_product(self, number):
         """See `Plan`."""
         return self.plans[self.kinds[number]]
 
@@ -79,7 +79,7 @@ class PerLayerPlan(Plan):
 
 
 class PerLayer(Strategy):
-    """The maps of several strategies on one layout; `of_product` has that of each product."""
+    """The maps of several strategies on one layout; `map_for_product` returns one of them."""
 
     kinds: tuple[type[Strategy], ...]  # of each product with A
     Plan: type[PerLayerPlan]
@@ -95,12 +95,12 @@ class PerLayer(Strategy):
         return {kind.name: kind.own_options(config, device) for kind in cls.kinds}
 
     @classmethod
-    def refuses(cls, heads, ranks):
+    def unsupported_reason(cls, heads, ranks):
         """See `Strategy`; each strategy is asked for its own products alone."""
         if len(heads) != len(cls.kinds):
             return (f"it names strategies for {len(cls.kinds)} products with A, but the model has "
                     f"{len(heads)}")
-        reasons = [kind.refuses([count], ranks) for kind, count in zip(cls.kinds, heads)]
+        reasons = [kind.unsupported_reason([count], ranks) for kind, count in zip(cls.kinds, heads)]
         return next(filter(None, reasons), "")
 
     @classmethod
@@ -110,7 +110,7 @@ class PerLayer(Strategy):
                 for kind in dict.fromkeys(cls.kinds)}
         return cls(arrangement.layout, comm, maps)
 
-    def of_product(self, number):
+    def map_for_product(self, number):
         """See `Strategy`."""
         return self.maps[self.kinds[number]]
 
@@ -141,14 +141,14 @@ def own_arrangement(kind, arrangement):
 def per_layer(*kinds):
     """Return the Strategy that takes one of these types for each product with A."""
     # parts that say who holds nonzeros serve strategies that ask only who owns rows, too
-    taker = next((kind for kind in kinds if kind.takes_holders), Strategy)
+    taker = next((kind for kind in kinds if kind.accepts_nonzero_owners), Strategy)
     traffic = type("PerLayerTraffic", (PerLayerTraffic,), {"kinds": kinds})
     about = {"kinds": kinds, "name": BETWEEN.join(kind.name for kind in kinds),
              "Plan": type("PerLayerPlan", (PerLayerPlan,), {"kinds": kinds, "Traffic": traffic}),
              "method": taker.method,
              "options": ("balance",) * any("balance" in kind.options for kind in kinds)}
-    for name in ("takes_parts", "needs_parts", "takes_holders"):
+    for name in ("accepts_partition", "requires_partition", "accepts_nonzero_owners"):
         about[name] = any(getattr(kind, name) for kind in kinds)
-    for name in ("prunes", "halves"):
+    for name in ("supports_pruning", "supports_bf16"):
         about[name] = all(getattr(kind, name) for kind in kinds)
     return type("PerLayer", (PerLayer,), about)

@@ -206,8 +206,8 @@ class Plan:
             self._restricted[pattern] = self.part(pattern)
         return self._restricted[pattern]
 
-    def of_product(self, number):
-        """Return the plan of all rows by which a product with A, from 0, is; default: this one."""
+    def plan_for_product(self, number):
+        """Return the plan of all rows of a product with A, numbered from 0; by default this one."""
         return self
 
     def part(self, pattern):

@@ -22,17 +22,17 @@ class Strategy:
         Names of the axes of its grid of ranks, with an x between.
     options : tuple of str
         Settings of hpgcn.Config that are its own.
-    takes_parts, needs_parts : bool
+    accepts_partition, requires_partition : bool
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
-    takes_holders : bool
+    accepts_nonzero_owners : bool
         Nonzeros are held by the parts that a partition of nonzeros gives them.
-    prunes : bool
-        It leaves out rows that nobody reads, by `restrict`.
-    attends : bool
+    supports_pruning : bool
+        It leaves out rows that no later layer reads, by `restrict`.
+    supports_attention : bool
         It computes `attention`.
-    halves : bool
+    supports_bf16 : bool
         It takes rows stored in 16 bits, and adds partial sums in float32.
-    samples : bool
+    supports_minibatches : bool
         It trains on mini-batches: it makes maps of some rows and nonzeros by `part`, and its Plan
         is a RowPlan with `entries` and `merge`.
     num_monitored_steps : int
@@ -51,10 +51,10 @@ class Strategy:
     Plan = Plan
     axes = "P"
     options: tuple[str, ...] = ()
-    takes_parts = needs_parts = takes_holders = False
+    accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "hypergraph"  # by which a graph without parts is partitioned
-    prunes = True
-    attends = samples = halves = False
+    supports_pruning = True
+    supports_attention = supports_minibatches = supports_bf16 = False
     num_monitored_steps = 0
     replication = 1  # ranks that hold the same rows of A
 
@@ -179,12 +179,12 @@ class Strategy:
         """
         return slab
 
-    def of_product(self, number):
-        """Return the map of all rows by which a product with A, from 0, is; default: this one."""
+    def map_for_product(self, number):
+        """Return the map of all rows of a product with A, numbered from 0; by default this one."""
         return self
 
-    def in_training(self, *widths):
-        """Return the map that one product of a training step multiplies by; once for each product.
+    def training_map(self, *widths):
+        """Return the map of one product of a training step; called once for each product.
 
         widths: columns of H, then of G if A^T is multiplied, too; over all ranks. Default: itself.
         Another is closed before this one, and may keep something between steps.
@@ -202,13 +202,13 @@ class Strategy:
         """Go on after so many training steps, once the arrays of `settle` were filled."""
 
     @classmethod
-    def refuses(cls, heads, ranks):
-        """Say why it cannot compute products with A of these numbers of heads; "" if it can.
+    def unsupported_reason(cls, heads, ranks):
+        """Return why it cannot compute products with A of these numbers of heads; "" if it can.
 
         heads : list of int
             Of each product of a step forward; 0 where it computes no attention.
         """
-        return "it computes no attention" if any(heads) and not cls.attends else ""
+        return "it computes no attention" if any(heads) and not cls.supports_attention else ""
 
     def attention(self, heads):
         """Return the distributed_attention.Attention of this map; all ranks call it together.

@@ -88,7 +88,7 @@ class VertexCut(NonzeroStrategy):
 
     name = "vertex-cut"
     Plan = VertexCutPlan
-    takes_holders = halves = True
+    accepts_nonzero_owners = supports_bf16 = True
     options = ("delay",)
     method = "cover"
 

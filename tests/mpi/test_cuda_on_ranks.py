@@ -70,7 +70,8 @@ def test_aggregation_on_the_host(comm, gpus, model, graph, options):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items() if each.halves])
+@pytest.mark.parametrize("strategy", [
+    name for name, each in STRATEGIES.items() if each.supports_bf16])
 def test_rows_of_16_bits(comm, gpus, strategy):
     config = settings("gcn", strategy=strategy, dtype="bf16")
     source = scattered(make(directed=True, weighted=True), comm)

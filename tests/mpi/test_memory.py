@@ -51,7 +51,7 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
 
 
 @pytest.mark.parametrize("strategy", [
-    name for name, each in STRATEGIES.items() if not each.needs_parts])
+    name for name, each in STRATEGIES.items() if not each.requires_partition])
 def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
     """Beside matrices far below what is read at a time, times ranks, chunks are large."""
     n, entries = 40_000, 1_500_000

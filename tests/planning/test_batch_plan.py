@@ -34,7 +34,7 @@ class Dealt:
         self.batch = np.array(batch)
         self.units = self.batch.size
         self.batches = int(self.batch.max()) + 1
-        self.takes_parts = False
+        self.samples_parts = False
 
     def batch_of(self, units, epoch):
         return self.batch[units]
@@ -46,7 +46,7 @@ def case(name, directed, n=7, ranks=3, degree=3):
     graph = make(n, 4, 3, directed=directed, degree=degree, seed=n)
     survey = Survey(graph, Config(dtype="float64", prune=False, input_dropout=0.5), (4, 5, 3))
     reading = survey.reading
-    if STRATEGIES[name].takes_holders:
+    if STRATEGIES[name].accepts_nonzero_owners:
         draws = np.random.default_rng(1)
         holders = draws.integers(0, ranks, graph.indices.size)
         reading = reading.held(graph, holders.astype(np.int32))
@@ -148,7 +148,7 @@ def test_expected_bytes_are_the_mean_over_all_epochs(name, directed, parts):
 @pytest.mark.parametrize("name, directed", KINDS)
 def test_replays_of_keyed_epochs(name, directed, sampler):
     unit = None
-    if sampler.takes_parts:
+    if sampler.samples_parts:
         unit = np.random.default_rng(0).permutation(np.arange(60) % 17)
     batches = induced(name, directed, sampler, unit, n=60, degree=6)
     same(aggregation(batches.replay(4)), loop(batches, 4))

@@ -25,8 +25,8 @@ from hpgcn.strategies import STRATEGIES
 WHOLE = Config(prune=False)
 FLOPS = {"gemm_float32_flops_per_s": 1e9, "gemm_float64_flops_per_s": 5e8}
 MACHINE = {"limits": {"memory_bytes_per_s": 1e9, **FLOPS}}
-NEEDY = [name for name, strategy in STRATEGIES.items() if strategy.needs_parts]
-OWN_PARTS = [name for name, strategy in STRATEGIES.items() if strategy.takes_parts]
+NEEDY = [name for name, strategy in STRATEGIES.items() if strategy.requires_partition]
+OWN_PARTS = [name for name, strategy in STRATEGIES.items() if strategy.accepts_partition]
 OTHERS = [name for name in STRATEGIES if name not in OWN_PARTS]
 
 
@@ -162,11 +162,11 @@ def test_defaults(made, tmp_path):
     parts = write(tmp_path / "parts.h5", make(directed=True), 4, method="random")
     cases = {(row["strategy"], row["parts"]) for row in forecast(parts, Options((4,)))["rows"]}
     assert cases == {
-        *((name, "random" if strategy.takes_parts else "stored")
-          for name, strategy in STRATEGIES.items() if not strategy.takes_holders)}
+        *((name, "random" if strategy.accepts_partition else "stored")
+          for name, strategy in STRATEGIES.items() if not strategy.accepts_nonzero_owners)}
     elsewhere = forecast(parts, Options((3,)))  # some keep to the file's own parts
     assert {row["strategy"] for row in elsewhere["rows"]} == {
-        name for name, strategy in STRATEGIES.items() if not strategy.takes_parts}
+        name for name, strategy in STRATEGIES.items() if not strategy.accepts_partition}
 
 
 def test_settings_of_a_run(made):

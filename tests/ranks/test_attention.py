@@ -12,7 +12,7 @@ from hpgcn.strategies import STRATEGIES
 
 GAT = {"model": "gat", "heads": 4, "hidden": 12, "dtype": "float64", "seed": 3, "dropout": 0.4,
        "lr": 0.01}
-SERVING = [name for name, each in STRATEGIES.items() if not each.refuses([4], 1)]
+SERVING = [name for name, each in STRATEGIES.items() if not each.unsupported_reason([4], 1)]
 
 
 @pytest.mark.parametrize("changes", [{}, {"input_dropout": 0.0}], ids=str)

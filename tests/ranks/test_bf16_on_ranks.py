@@ -22,7 +22,7 @@ from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.setup.placement import assign_rows
 
-HALVING = [name for name, each in STRATEGIES.items() if each.halves]
+HALVING = [name for name, each in STRATEGIES.items() if each.supports_bf16]
 CURVE, SHARE = 1e-4, 0.3  # how far losses differ at most; in the mean, of what wide rows do
 OF_MEANS = 1e-3, 0.7  # the same of models that take means
 MODELS = {"gcn": {}, "sage-mean": {"model": "sage"}, "sgc": {"model": "sgc"},

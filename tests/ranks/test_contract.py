@@ -29,7 +29,7 @@ from hpgcn.strategies import STRATEGIES, Arrangement
 from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.usefixtures("poisoned")
-NEEDY = next(name for name, each in STRATEGIES.items() if each.needs_parts)
+NEEDY = next(name for name, each in STRATEGIES.items() if each.requires_partition)
 BOUNDS = {"float32": (1e-5, 1e-5), "float64": (1e-10, 1e-12)}  # of losses, of the gradient
 
 
@@ -80,7 +80,7 @@ def test_every_strategy_and_model_equals_the_oracle_and_one_rank(comm, strategy,
 
 @pytest.mark.parametrize("comm", [2, 5], indirect=True)  # the file is read, as any other
 @pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items()
-                                      if each.takes_parts])
+                                      if each.accepts_partition])
 def test_a_file_of_owners_of_nonzeros_equals_the_oracle(comm, tmp_path, strategy):
     pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     graph = make(n=80, directed=True, weighted=True)

@@ -230,7 +230,7 @@ def test_products_of_many_steps(comm, tmp_path):
         slab = read_slab(placed, comm)
         adjacency = NormalizedAdjacency(stored, dtype="float64", slab=slab)
         whole = DelayedVertexCut.build(adjacency, placed.arrangement, comm)
-        made = whole.in_training(40, 40)
+        made = whole.training_map(40, 40)
         mine = np.flatnonzero(copies.rank == comm.rank)
         mine = mine[np.searchsorted(copies.vertex[mine], whole.spread(slab).vertex)]
         for step in range(7):  # sums reach clones in the fifth

@@ -16,7 +16,7 @@ from hpgcn.strategies import STRATEGIES
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.run import train
 
-SAMPLING = [name for name, each in STRATEGIES.items() if each.samples]
+SAMPLING = [name for name, each in STRATEGIES.items() if each.supports_minibatches]
 BATCHES = ["vertices:60", "parts:3:10", "neighbours:3:25", "neighbours:-1:40"]
 EPOCHS = 2
 # every shape of heads is compiled
@@ -76,7 +76,7 @@ def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, turn, batch, 
     config = settings(model, strategy=strategy, layers=2, dropout=0.3,
                       batch=batch_of(batch, graph, tmp_path, comm))
     alone, weights = of_one_rank(graph, config)
-    reads_holders = STRATEGIES[strategy].takes_holders
+    reads_holders = STRATEGIES[strategy].accepts_nonzero_owners
     source = in_parts(graph, comm, tmp_path, "vertex-cut" if reads_holders else "scattered")
     found, found_weights, _ = curves(source, config, comm)
     assert_same_curves(found, alone, 1e-9)

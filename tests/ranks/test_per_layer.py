@@ -175,4 +175,4 @@ def test_a_product_alone_takes_one_strategy(comm):
 def test_strategies_of_one_name_share_a_map():
     strategy = strategy_by_name("mop+p2p+mop")
     assert issubclass(strategy, PerLayer) and strategy is strategy_by_name("mop+p2p+mop")
-    assert strategy.needs_parts and not strategy_by_name("mop+1d").needs_parts
+    assert strategy.requires_partition and not strategy_by_name("mop+1d").requires_partition

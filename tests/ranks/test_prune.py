@@ -53,7 +53,7 @@ def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatc
     graph = make(n=100, f=4, c=19, degree=2, train=9)
     config = Config(strategy=strategy, layers=3, hidden=11, input_dropout=0, dtype="float64",
                     prune=False, **WIDE[model])
-    source = scattered(graph, comm) if STRATEGIES[strategy].needs_parts else graph
+    source = scattered(graph, comm) if STRATEGIES[strategy].requires_partition else graph
     histories = []
     for drops in (False, True):
         comm.barrier()  # no rank is in the other run

@@ -26,7 +26,7 @@ def settings(kind, stack, **changes):
 def served(strategies, ranks=RANKS):
     """Run a test with all stacks on these ranks, where a strategy computes attention of 4 heads."""
     cases = [(P, strategy, *case) for P in ranks for strategy in strategies for case in CASES
-             if not STRATEGIES[strategy].refuses([4 * (case[0] == "gat")], P)]
+             if not STRATEGIES[strategy].unsupported_reason([4 * (case[0] == "gat")], P)]
     return pytest.mark.parametrize("comm, strategy, kind, stack", cases, indirect=["comm"])
 
 

@@ -343,7 +343,7 @@ def test_an_error_of_one_rank_is_raised_on_all(comm, case):
                 raise DataError("made: block 3 of adjacency/indices_1 is damaged")
             return graph.adjacency_rows(start, stop)
 
-    if STRATEGIES[case[0]].needs_parts:  # it multiplies by the rows that were read before
+    if STRATEGIES[case[0]].requires_partition:  # it multiplies by the rows that were read before
         build(comm, case, Broken(), "even")[0].close()
         return
     with pytest.raises(DataError, match="block 3 of adjacency"):

@@ -58,7 +58,8 @@ def test_who_only_sends_waits_until_it_is_sent(comm):
     made.close()
 
 
-@pytest.mark.parametrize("name", [name for name, each in STRATEGIES.items() if each.needs_parts])
+@pytest.mark.parametrize("name", [
+    name for name, each in STRATEGIES.items() if each.requires_partition])
 def test_rows_and_sums_are_told_apart(comm, name):
     graph = graph_of(comm, directed=True)
     made, arrangement = build(comm, (name, (comm.size,), 0), graph)

@@ -73,7 +73,7 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
         trained = read_pyg(model, activation=activation)
         source = as_source(graph)
         header = source.header
-        if header.parallel_edges and MODELS[find_model(trained.config)].attends:
+        if header.parallel_edges and MODELS[find_model(trained.config)].uses_attention:
             raise DataError(f"{header.name}: its edges are counted, but attention here reads each "
                             f"once, other than that of {trained.name}: make the graph with "
                             f"{setting('duplicates', 'merge')}")
@@ -227,7 +227,7 @@ class Reader:
             settings["dtype"] = "float64"
         if kind.any_norm:
             settings["norm_adj"] = "in"
-        if kind.attends:
+        if kind.uses_attention:
             *others, last = (len(arrays["a_self"]) for arrays in found)
             if len({*others}) > 1:
                 raise DataError(f"{self.name}: layers of {', '.join(map(str, others))} heads, "

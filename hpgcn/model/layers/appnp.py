@@ -13,7 +13,7 @@ class PersonalizedPropagation(Layer):
     """
 
     any_norm = after_mlp = True
-    prunes = False
+    supports_pruning = False
     default_hops = 10
     last_bias = ""
 

@@ -17,7 +17,7 @@ class GraphAttention(Layer):
 
     norm = "none"
     self_loops = True
-    attends = True
+    uses_attention = True
     activation = "elu"
 
     @classmethod

@@ -9,7 +9,7 @@ from hpgcn.model.layers.layer import Layer
 class GraphConvolution(Layer):
     """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged; see Layer."""
 
-    any_norm = takes_AX = halves = True
+    any_norm = takes_AX = supports_bf16 = True
 
     def forward(self, H, out, *, keep=False, AX=None):
         if self.spmm_first:

@@ -18,7 +18,7 @@ class Layer:
         The matrix that it multiplies by: see NormalizedAdjacency there.
     any_norm : bool
         It can do with a matrix of another norm.
-    attends : bool
+    uses_attention : bool
         The values of its matrix are its own: it takes the `attention` of a strategy, and is told
         `epoch`, the number of a training step. `heads(spec, number)` are those of a layer.
     takes_AX : bool
@@ -27,13 +27,13 @@ class Layer:
         It reads the rows that it computes beside A H: both are kept where A X is formed once.
     activation : str
         What the model puts after it, unless the settings say.
-    prunes : bool
+    supports_pruning : bool
         It can do with the rows of two levels of a receptive field.
     default_hops : int
         Its number of hops, unless the settings say; 0: it takes none.
     after_mlp : bool
         The layers that the settings speak of are linear ones, and it comes after them.
-    halves : bool
+    supports_bf16 : bool
         It takes rows stored in 16 bits: kernels alone compute with them, in float32.
     last_bias : str
         Name of the bias that the model adds after it; "" for none.
@@ -73,8 +73,8 @@ class Layer:
     products = 1
     norm = "sym"
     self_loops = True
-    any_norm = takes_AX = reads_self = after_mlp = attends = halves = False
-    prunes = True
+    any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
+    supports_pruning = True
     activation = "relu"
     default_hops = 0
     last_bias = "b"

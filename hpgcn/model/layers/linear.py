@@ -11,7 +11,7 @@ class Linear(Layer):
     """Z = H W + b; see Layer. `place` is the work array that its backward writes."""
 
     products = 0
-    halves = True
+    supports_bf16 = True
     matrix = "W"
     place = "even"
 

@@ -19,7 +19,7 @@ class SageMean(Layer):
 
     norm = "row"
     self_loops = False
-    takes_AX = reads_self = halves = True
+    takes_AX = reads_self = supports_bf16 = True
 
     @classmethod
     def shapes(cls, spec, number):

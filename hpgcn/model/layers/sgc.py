@@ -9,7 +9,7 @@ from hpgcn.model.layers.layer import Layer
 class SimplifiedConvolution(Layer):
     """Z = A^K H W + b, as A (... (A (H W))); see Layer."""
 
-    any_norm = halves = True
+    any_norm = supports_bf16 = True
     default_hops = 2
 
     @classmethod

@@ -3,8 +3,8 @@ from hpgcn.errors import setting
 from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.strategies import STRATEGIES, Product
 
-BY_ROWS = next(each for each in STRATEGIES.values() if each.needs_parts)
-BY_HOLDERS = next(each for each in STRATEGIES.values() if each.takes_holders)
+BY_ROWS = next(each for each in STRATEGIES.values() if each.requires_partition)
+BY_HOLDERS = next(each for each in STRATEGIES.values() if each.accepts_nonzero_owners)
 METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
 RULE = "the fastest single strategy that moves no more rows than these parts need"
 

@@ -33,7 +33,8 @@ def forecast(path, options, request, *, progress=False):
     config = settings_of(options.config)
     survey = Survey(path, config, options.widths)
     listed = candidates(survey, options.ranks, options.methods)
-    able = [each for each in listed if variant(STRATEGIES[each.strategy], config).samples]
+    able = [each for each in listed
+            if variant(STRATEGIES[each.strategy], config).supports_minibatches]
     others = dict.fromkeys(each.strategy for each in listed if each not in able)
     rows = []
     with bar(able, unit="case", leave=False, shown=progress) as cases:
@@ -55,7 +56,7 @@ def forecast(path, options, request, *, progress=False):
 
 def takers():
     """Names of the strategies that train on batches."""
-    return [name for name, each in STRATEGIES.items() if each.samples]
+    return [name for name, each in STRATEGIES.items() if each.supports_minibatches]
 
 
 def notes(others, request):
@@ -134,7 +135,7 @@ def sampler_of(survey, reading, request, seed):
         seeds = int(np.count_nonzero(reading.labelled))
         return kind(seeds, request.size, seed, fan_outs), None
     n = survey.header.num_nodes
-    if not kind.takes_parts:
+    if not kind.samples_parts:
         return kind(n, request.size, seed), reading.vertex
     own = None
     if survey.offsets is not None:

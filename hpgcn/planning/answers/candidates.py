@@ -51,23 +51,26 @@ def candidates(survey, ranks=None, methods=None):
         parts = ("whole",) if k == 1 else methods or QUICK
         if own:
             parts = (survey.method or "given",) if k in own else ()
-        needy = [each for each in STRATEGIES.values() if each.needs_parts]
+        needy = [each for each in STRATEGIES.values() if each.requires_partition]
         if k == 1 and parts:  # on a single rank all strategies are one
             listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
                        for name in parts]
             continue
         for each in needy:
             listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
-                       if not each.takes_holders or name in NONZERO_METHODS or survey.edge_parts]
+                       if not each.accepts_nonzero_owners or name in NONZERO_METHODS
+                       or survey.edge_parts]
         for each in STRATEGIES.values():
             shape = shapes[each.name, k]
-            if each.needs_parts or shape is None or (each.takes_parts and own and k not in own):
+            unfit = each.accepts_partition and own and k not in own
+            if each.requires_partition or shape is None or unfit:
                 continue
-            stored = (survey.method or "given") if own and each.takes_parts else "stored"
+            stored = (survey.method or "given") if own and each.accepts_partition else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
     heads = heads_of(survey.spec)
-    return [each for each in listed if not STRATEGIES[each.strategy].refuses(heads, each.ranks)
-            and (STRATEGIES[each.strategy].halves or not survey.spec.halved)]
+    return [each for each in listed
+            if not STRATEGIES[each.strategy].unsupported_reason(heads, each.ranks)
+            and (STRATEGIES[each.strategy].supports_bf16 or not survey.spec.halved)]
 
 
 def grid_shapes(config, ranks):
@@ -131,12 +134,12 @@ def count(reading, survey, strategy, shape, offsets):
     arrangement = Arrangement(shape, layout, strategy.own_options(survey.config, HOST))
     plan = strategy.Plan.of(reading.pattern, arrangement)
     train, evaluated = reading.train, reading.evaluated
-    if not strategy.prunes:
+    if not strategy.supports_pruning:
         train = evaluated = [None] * len(train)
 
     def plans(levels):
         return [None if survey.spec.precomputed and hop == 0
-                else plan.of_product(hop).restrict(rows_out, rows_in)
+                else plan.plan_for_product(hop).restrict(rows_out, rows_in)
                 for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
 
     pointers = None

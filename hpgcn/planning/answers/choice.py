@@ -51,11 +51,11 @@ def _choose(source, config, ranks):
     whole = parse(config.batch) is None
     known = {}  # on parts
     for each in candidates(survey, (ranks,)):
-        if not (whole or STRATEGIES[each.strategy].samples):
+        if not (whole or STRATEGIES[each.strategy].supports_minibatches):
             continue
         footprint = count_candidate(survey, each)
         rows.append(row(each, footprint, options))
-        if STRATEGIES[each.strategy].needs_parts:
+        if STRATEGIES[each.strategy].requires_partition:
             known[each] = footprint
     allowed = sparing(rows)
     if config.strategy == AUTO_PER_LAYER:

@@ -71,7 +71,7 @@ def compare(survey, options, progress=False):
                 cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
                 footprint = count_candidate(survey, each)
                 rows[each] = row(each, footprint, options)
-                if STRATEGIES[each.strategy].needs_parts:
+                if STRATEGIES[each.strategy].requires_partition:
                     known[each] = footprint
             found = known and of_layers(survey, known, options.machine)
             if found:
@@ -152,7 +152,7 @@ def left_out(survey, rows, options):
         # on one rank all strategies are one
         others = [k for k in asked if k not in (1, *survey.part_counts)]
         if others:
-            names = [name for name, each in STRATEGIES.items() if each.takes_parts]
+            names = [name for name, each in STRATEGIES.items() if each.accepts_partition]
             found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
                          f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
                          f"{others[0]}` of the graph it was made from makes a file for them")
@@ -262,7 +262,7 @@ def _refuse(survey, rows, options):
     most = min(survey.header.num_nodes, MAX_RANKS)
     said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
             f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
-    needy = next(each for each in STRATEGIES.values() if each.needs_parts)
+    needy = next(each for each in STRATEGIES.values() if each.requires_partition)
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:
         for parts in QUICK:

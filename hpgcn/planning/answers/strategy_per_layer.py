@@ -56,7 +56,8 @@ def of_layers(survey, known, machine, limits=()):
             footprint = count(reading, survey, kind, shape, offsets)
         for group, costs in zip(groups, found):
             products = [each for each in footprint.products if each.layer in group]
-            if products and not kind.refuses([each.heads for each in products], candidate.ranks):
+            heads = [each.heads for each in products]
+            if products and not kind.unsupported_reason(heads, candidate.ranks):
                 costs.append((*_cost(machine, footprint, products), kind))
     if not found[0]:
         found[0] = found[1]
@@ -73,8 +74,8 @@ def of_layers(survey, known, machine, limits=()):
 def _able(survey, reading):
     """Strategies that may share a layout; by holders of nonzeros only where there are any."""
     return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
-            and (kind.halves or not survey.spec.halved)
-            and (not kind.takes_holders or reading.pattern.holders is not None)]
+            and (kind.supports_bf16 or not survey.spec.halved)
+            and (not kind.accepts_nonzero_owners or reading.pattern.holders is not None)]
 
 
 def _cost(machine, footprint, products):

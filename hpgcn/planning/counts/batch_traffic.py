@@ -181,7 +181,7 @@ class Induced(Batches):
         sampler = self.sampler
         k = self.plan.num_ranks
         groups, units = self.pairs, self.unit
-        if sampler.takes_parts:  # all rows of a part that some other part reads go together
+        if sampler.samples_parts:  # all rows of a part that some other part reads go together
             groups = [pairs.by_unit(self.unit, k) for pairs in self.pairs]
             units = np.arange(sampler.units)
         readers = [[pairs.readers(unit, sampler.units) for pairs in each]

@@ -14,7 +14,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.model import MODELS, make_spec, norm_of, products_of, prunes
+from hpgcn.model import MODELS, make_spec, norm_of, products_of, supports_pruning
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
@@ -89,7 +89,7 @@ class Survey:
 
         hops = sum(products_of(self.spec))
         views = [[None] * (hops + 1)] * 2
-        if config.prune and prunes(self.spec) and masks is not None:
+        if config.prune and supports_pruning(self.spec) and masks is not None:
             views = [
                 find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
                 for read in ([masks["train"]], list(masks.values()))]

@@ -49,12 +49,12 @@ def calibrate(run, options):
     parts = "stored"
     if ranks == 1:
         parts = "whole"
-    elif strategy.takes_parts and survey.part_counts:
+    elif strategy.accepts_partition and survey.part_counts:
         if ranks not in survey.part_counts:
             raise DataError(f"{printable(config.graph)}: {survey.part_counts[0]} parts, but "
                             f"{printable(run.path)} had {ranks} ranks")
         parts = survey.method or "given"
-    elif strategy.needs_parts:
+    elif strategy.requires_partition:
         parts = strategy.method
     footprint = count_candidate(survey, Candidate(strategy.name, parts, ranks, shape))
     expected = step_seconds(options.machine, footprint)

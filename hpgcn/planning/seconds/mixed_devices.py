@@ -117,7 +117,7 @@ def compute_seconds(devices, call_s, footprint):
     calls = sum(1 + footprint.train_plans[product.layer].operands[product.backward].blocks
                 for product in products)
     # rows are packed, and unpacked, by the device that updates them
-    packed = [2 * footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest,
+    packed = [2 * footprint.plan.plan_for_product(product.layer).buffer_bytes(footprint.widest,
                                                                         spec.row_itemsize)
               for product in products]
     for rank, step in enumerate(footprint.rank_steps):

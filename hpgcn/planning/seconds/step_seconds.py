@@ -89,7 +89,8 @@ def _multiplied(footprint, product):
     operand = plan.operands[product.backward]
     row_bytes = -(-product.width // plan.traffic.slices) * row_itemsize
     moved = operand.multiplied * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
-    packed = footprint.plan.of_product(product.layer).buffer_bytes(footprint.widest, row_itemsize)
+    whole = footprint.plan.plan_for_product(product.layer)
+    packed = whole.buffer_bytes(footprint.widest, row_itemsize)
     return moved + 2 * packed, 1 + operand.blocks
 
 

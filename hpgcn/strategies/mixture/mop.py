@@ -140,7 +140,7 @@ class MixtureOfParallelism(Strategy):
 
     name = "mop"
     Plan = MopPlan
-    attends = True
+    supports_attention = True
     options = ("stages", "aggregate_on", "update_on")
 
     def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked, whole=None):
@@ -221,7 +221,7 @@ class MixtureOfParallelism(Strategy):
         return self.product(self.operand_back, G, out, Product(), mask)
 
     @classmethod
-    def refuses(cls, heads, ranks):
+    def unsupported_reason(cls, heads, ranks):
         """See `Strategy`; a rank takes whole heads."""
         if any(count % ranks for count in heads):
             return f"{ranks} ranks cannot share {', '.join(map(str, sorted(set(heads))))} heads"

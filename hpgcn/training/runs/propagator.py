@@ -174,7 +174,7 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
         raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
     config = config.replace(strategy=kind.name)
     comm = as_comm(comm, config.comm_timeout)
-    if reason := kind.refuses([0], comm.size):
+    if reason := kind.unsupported_reason([0], comm.size):
         raise UsageError(f"strategy = {kind.name}: {reason}")
     with comm.collective_errors():
         source = as_source(graph)

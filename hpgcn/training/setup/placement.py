@@ -77,11 +77,11 @@ def assign_rows(source, comm, config):
     choice = ""
 
     # parts, stored or made
-    if strategy.needs_parts and source.offsets is None and comm.size > 1:
+    if strategy.requires_partition and source.offsets is None and comm.size > 1:
         method = METHOD if open_choice else strategy.method
         source = partitioned(source, comm, method, config.out)
     _check_order(source, comm)
-    if strategy.takes_parts and source.offsets is not None:
+    if strategy.accepts_partition and source.offsets is not None:
         source = _in_parts(source, comm)
 
     # the strategy, if the settings leave it open
@@ -90,9 +90,9 @@ def assign_rows(source, comm, config):
         shape = strategy.default_shape(comm.size)
 
     # the rows of each rank
-    if strategy.takes_parts and source.offsets is not None:
+    if strategy.accepts_partition and source.offsets is not None:
         offsets = np.asarray(source.offsets, np.int64)
-    elif strategy.needs_parts:
+    elif strategy.requires_partition:
         offsets = np.array([0, source.header.num_nodes])
     else:
         with comm.collective_errors():

@@ -10,7 +10,7 @@ from hpgcn import kernels
 from hpgcn.comm.collective_close import CollectiveClose
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.model import MODELS, Features, norm_of, products_of, prunes, reads_X
+from hpgcn.model import MODELS, Features, norm_of, products_of, reads_X, supports_pruning
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
@@ -58,7 +58,7 @@ class GraphShard(CollectiveClose):
                                               width=self.width)
         self.layout = self.strategy.layout
         warn_of_degrees(slab, adjacency, comm, layout.column == 0)
-        if layer.attends and not source.header.all_ones and comm.rank == 0:
+        if layer.uses_attention and not source.header.all_ones and comm.rank == 0:
             log.warning("%s: its edges have weights (%s), which attention does not read",
                         source.header.name, source.header.weights)
 
@@ -76,7 +76,7 @@ class GraphShard(CollectiveClose):
         # which rows each layer computes, and the maps between them
         products = products_of(spec)
         self.levels = [[None] * (sum(products) + 1)] * 2
-        if prune and self.strategy.prunes and prunes(spec):
+        if prune and self.strategy.supports_pruning and supports_pruning(spec):
             train = [slab.masks["train"]] if full_batch else None
             set_activity("finding the rows that losses read")
             masks = train, list(slab.masks.values())
@@ -96,7 +96,7 @@ class GraphShard(CollectiveClose):
         """The map of a product with A in training steps, where all rows are computed."""
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
-        return self.strategy.of_product(hop).in_training(
+        return self.strategy.map_for_product(hop).training_map(
             *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
@@ -119,7 +119,7 @@ class GraphShard(CollectiveClose):
         if not self.spec.precomputed:
             return Features(X)
         device = self.comm.device
-        strategy = self.strategy.of_product(0)
+        strategy = self.strategy.map_for_product(0)
         AX = np.empty_like(X)
         slices = -(-self.spec.widths[0] // self.width)  # on every rank alike
         for first, last in pairwise(split(AX.shape[1], slices).tolist()):

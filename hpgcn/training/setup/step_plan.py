@@ -62,8 +62,8 @@ def check_batch(config, strategy):
     if config.memory:
         raise UsageError(f"{setting('memory', config.memory)} goes with "
                          f"{setting('batch', 'full')}: what batches hold is not counted before")
-    if not strategy.samples:
-        serving = ", ".join(each.name for each in STRATEGIES.values() if each.samples)
+    if not strategy.supports_minibatches:
+        serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_minibatches)
         raise UsageError(f"{setting('batch', config.batch)}: strategy {strategy.title(config)} "
                          f"trains on all vertices, expected one of {serving}")
 
@@ -97,7 +97,7 @@ def _induced_builder(request, source, shard, local, out):
     """Return what makes batches that vertices or parts induce; all ranks call this together."""
     kind = SAMPLERS[request.name]
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
-    if kind.takes_parts:
+    if kind.samples_parts:
         part, units = parts_of(request, source, shard.comm, shard.strategy.method, out)
         unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
     sampler = kind(units, request.size, shard.spec.seed)
@@ -118,7 +118,8 @@ def _neighbour_builder(request, shard, local):
     sampler = SAMPLERS[request.name](every.size, request.size, spec.seed, fan_outs)
     numbers = np.searchsorted(every, shard.vertex[seeds])
     other = comm.duplicate() if comm.threads else comm
-    builder = Drawn(local, sampler, seeds, numbers, other, nested=MODELS[spec.architecture].prunes)
+    nested = MODELS[spec.architecture].supports_pruning
+    builder = Drawn(local, sampler, seeds, numbers, other, nested=nested)
     if other is not comm:  # what was sent to set up belongs to the run, with and without a thread
         comm.counters.include(other.counters)
     return builder
