@@ -66,7 +66,7 @@ def matrix_of(strategy):
         else:
             listed += [each.nonempty_rows for row in product.blocks.values()
                        for source, each in row.items() if source != LOCAL]
-    if isinstance(strategy, DelayedVertexCut) and not strategy.whole:
+    if isinstance(strategy, DelayedVertexCut) and not strategy.parent:
         clones = strategy.clones
         listed += [clones.ghosts, clones.send_rows, strategy.sums[0].exchange.clones]
         for plan, numbers in strategy.bins:

@@ -115,7 +115,7 @@ def deal(plan, count, comm):
     comm.allreduce(marks, "plan", op="max")
     bin_of = (np.cumsum(marks, dtype=np.int64) - 1) % count
     ghosts, sent = bin_of[plan.ghosts], bin_of[layout.start + plan.send_rows]
-    return [(plan.part(ghosts == number, sent == number),
+    return [(plan.subset(ghosts == number, sent == number),
              comm.device.put(layout.num_rows + np.flatnonzero(ghosts == number)))
             for number in range(count)]
 

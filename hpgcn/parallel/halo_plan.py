@@ -40,7 +40,7 @@ class HaloPlan:
         """Ranks that this one sends to, increasing."""
         return np.flatnonzero(np.diff(self.send_offsets))
 
-    def part(self, ghosts, sent):
+    def subset(self, ghosts, sent):
         """Return the plan of some ghosts, (g,) bool, and of some rows to send, (s,) bool.
 
         Other ranks choose the same rows.

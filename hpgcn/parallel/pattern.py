@@ -64,9 +64,9 @@ class Pattern:
         stored_rows = np.repeat(np.arange(self.num_rows), np.diff(graph.indptr))
         holders = np.zeros(self.indices.size, np.int32)
         holders[self.rows != self.indices] = parts[stored_rows != graph.indices]
-        return self.held(holders)
+        return self.assign_holders(holders)
 
-    def held(self, holders):
+    def assign_holders(self, holders):
         """Return the pattern with the part that holds each entry, (nnz,)."""
         arrays = holders.astype(np.int32, copy=False), self.indices, self.indptr
         return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted,

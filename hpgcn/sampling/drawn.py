@@ -209,4 +209,4 @@ class Drawn:
         push = plan_of(held.push, draw.targets, draw.returned, self.place, rows_out.size)
         shape = rows_out.size, rows_in.size
         blocks = held.blocks((pointers, columns, values), shape, pull, push)
-        return held.strategy.part(blocks, (pull, push), shape, symmetric=False)
+        return held.strategy.submap(blocks, (pull, push), shape, symmetric=False)

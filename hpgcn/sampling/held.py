@@ -46,7 +46,7 @@ class Held:
     @staticmethod
     def of(strategy, vertex, comm):
         """Gather what is held; vertex: (m,) own ORIGINAL numbers. All ranks call this together."""
-        matrix = strategy.held()
+        matrix = strategy.local_matrix()
         pull, push = strategy.plans
         ghosts, targets = (to_holders(plan, vertex, comm) for plan in (pull, push))
         return Held(strategy, matrix.indptr, matrix.indices, matrix.data,

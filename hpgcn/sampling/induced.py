@@ -112,6 +112,6 @@ class Induced:
         shape = rows.size, rows.size
         blocks = held.blocks((pointers, columns, values), shape, *plans)
         strategy = held.strategy
-        part = strategy.part(blocks, plans, shape, symmetric=strategy.symmetric)
+        part = strategy.submap(blocks, plans, shape, symmetric=strategy.symmetric)
         return Batch([part] * self.products, [rows] * (self.products + 1),
                      [int(deal.totals[batch])] * (self.products + 1), self.sampler.share(batch))

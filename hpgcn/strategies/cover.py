@@ -59,7 +59,7 @@ class CoverPlan(NonzeroPlan):
         rows, columns = pattern.rows, pattern.indices
         return covered(rows, columns, owner[rows], owner[columns], loads, limit)
 
-    def part(self, pattern):
+    def make_restricted(self, pattern):
         """See `Plan`; where A is symmetric, the backward is a product of other rows likewise."""
         made = CoverPlan(self.trimmed(pattern), self.arrangement)
         if made.traffic.reverse:
@@ -72,7 +72,8 @@ class CoverPlan(NonzeroPlan):
         """Return the pattern of fewer rows with its holders; sums that cost more are given up."""
         owner = self.arrangement.layout.row_blocks
         rows, columns = pattern.rows, pattern.indices
-        return pattern.held(recovered(rows, columns, owner[rows], owner[columns], pattern.holders))
+        ends = owner[rows], owner[columns]
+        return pattern.assign_holders(recovered(rows, columns, *ends, pattern.holders))
 
     def restrict_bytes(self, itemsize):
         """See `Plan`; nonzeros return to the owners of their rows, and go to their holders."""
@@ -117,11 +118,11 @@ class Cover(NonzeroStrategy):
 
         return covered(rows, columns, np.full(rows.size, comm.rank), owner, loads, limit, total)
 
-    def cut(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out, rows_in):
         """See `RowStrategy`; the owners of rows choose anew which of their sums are worth it."""
         own = np.arange(self.layout.rows.start, self.layout.rows.stop)
         layouts = [self.layout.restricted(chosen).rows for chosen in (rows_out, rows_in)]
-        matrix = self.held().tocoo()
+        matrix = self.local_matrix().tocoo()
         lines = [np.concatenate([own, half.plan.ghosts])[numbers] for half, numbers in (
             (self.product.push, matrix.row), (self.product.pull, matrix.col))]
         kept = rows_out[lines[0]] & rows_in[lines[1]]
@@ -138,9 +139,9 @@ class Cover(NonzeroStrategy):
         buffers = [self.product.pull.buffers, self.product.push.buffers]
         return self.product_by(entries, *layouts, self.comm, buffers)
 
-    def cut_reverse(self, product, rows_out, rows_in):
+    def build_reverse_submatrix(self, product, rows_out, rows_in):
         """See `RowStrategy`; a product of its own."""
-        return self.cut(rows_in, rows_out)
+        return self.build_submatrix(rows_in, rows_out)
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):

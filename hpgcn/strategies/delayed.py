@@ -97,7 +97,7 @@ class DelayedPlan(Plan):
     @classmethod
     def of(cls, pattern, arrangement):
         """See `Plan`; the holders are put into the pattern."""
-        return cls(pattern.held(VertexCutPlan.holders(pattern, arrangement)), arrangement)
+        return cls(pattern.assign_holders(VertexCutPlan.holders(pattern, arrangement)), arrangement)
 
     def make_traffic(self, layouts):
         """See `Plan`; finds the clones, and who owns all copies."""
@@ -231,7 +231,7 @@ class DelayedVertexCut(RowStrategy):
         if self.delay == 0:
             return self
         made = copy.copy(self)
-        made.whole = self
+        made.parent = self
         made.sums = [DelayedSum(self.bins, width, self.comm, self.workspace.dtype)
                      for width in widths if self.delay]
         self.trained.append(made)
@@ -282,7 +282,7 @@ class DelayedVertexCut(RowStrategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        if self.whole:
+        if self.parent:
             return sum(each.nbytes for each in self.sums)
         return (self.sums[0].nbytes + self.workspace.nbytes
                 + sum(each.buffer_bytes for each in self.trained))

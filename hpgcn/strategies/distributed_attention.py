@@ -231,10 +231,10 @@ class RowAttention(Attention):
     def keep_rows(self, X, width):
         """See `Attention`; rows of X (m_in, f) are pulled in slices of so many columns."""
         device = self.device
-        self.constant = self.strategy.kept_rows
+        self.constant = self.strategy.cached_ghost_rows
         if self.constant is not None:  # by another view of the same rows
             return
-        self.constant = self.strategy.kept_rows = {}
+        self.constant = self.strategy.cached_ghost_rows = {}
         for first in range(0, X.shape[1], width):
             part = device.xp.ascontiguousarray(X[:, first:first + width])
             for source, rows in self._received_rows(self.pull, part, "exchange of features"):

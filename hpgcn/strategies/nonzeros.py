@@ -65,7 +65,7 @@ class NonzeroPlan(RowPlan):
     @classmethod
     def of(cls, pattern, arrangement):
         """See `Plan`; the holders are put into the pattern."""
-        return cls(pattern.held(cls.holders(pattern, arrangement)), arrangement)
+        return cls(pattern.assign_holders(cls.holders(pattern, arrangement)), arrangement)
 
     @staticmethod
     def holders(pattern, arrangement):
@@ -239,17 +239,17 @@ class NonzeroStrategy(RowStrategy):
         """Return the matrix that `product_of` was given."""
         raise NotImplementedError
 
-    def held(self):
+    def local_matrix(self):
         """See `RowStrategy`."""
         return self.matrix_of(self.product)
 
-    def cut(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out, rows_in):
         """See `RowStrategy`."""
         pull, push = self.product.pull, self.product.push
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         rows = np.concatenate([rows_out[own], rows_out[push.plan.ghosts]])
         columns = np.concatenate([rows_in[own], rows_in[pull.plan.ghosts]])
-        matrix = self.held()[rows][:, columns].tocoo()
+        matrix = self.local_matrix()[rows][:, columns].tocoo()
 
         plans, kept = zip(*(
             cut_plan(plan, self.layout.restricted(chosen).rows, chosen, read, self.comm)
@@ -258,7 +258,7 @@ class NonzeroStrategy(RowStrategy):
         matrix = matrix.tocsr()[kept[1]][:, kept[0]]
         return self.product_of(matrix, *plans, self.comm, [pull.buffers, push.buffers])
 
-    def cut_reverse(self, product, rows_out, rows_in):
+    def build_reverse_submatrix(self, product, rows_out, rows_in):
         """See `RowStrategy`; who holds (i, j) need not hold (j, i): the transposed blocks."""
         return product.transposed(int(np.count_nonzero(
             rows_in[self.layout.rows.start:self.layout.rows.stop])))

@@ -173,7 +173,7 @@ class StagedStrategy(RowStrategy):
 
     def __init__(self, layout, layout_in, comm, product, *, stages=None, **others):
         super().__init__(layout, layout_in, comm, product, **others)
-        self.stages = stages or self.whole.stages
+        self.stages = stages or self.parent.stages
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
@@ -196,7 +196,7 @@ class StagedStrategy(RowStrategy):
         strategy.reserve(width)
         return strategy
 
-    def cut(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out, rows_in):
         """See `RowStrategy`."""
         stages = self.stages
         kept = rows_out[slice(*stages.rows)]
@@ -214,7 +214,7 @@ class StagedStrategy(RowStrategy):
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""
-        if not self.whole:
+        if not self.parent:
             self.stages.close()
 
 

@@ -87,7 +87,7 @@ class PointToPointPlan(RowPlan):
 
     def read_peak_bytes(self, itemsize):
         """See `Plan`: column numbers as read and local, weights in float64, and copies."""
-        forward, *back = self.held
+        forward, *back = self.stored_operands
         alone = forward.blocks == 1
         weight = WEIGHT * self.pattern.weighted
         entry = ENTRY + TRANSPOSE * len(back) * alone + weight + 2 * (sum_bytes(itemsize) - INDEX)
@@ -122,20 +122,20 @@ class PointToPoint(RowStrategy):
         strategy.reserve(width)
         return strategy
 
-    def cut(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out, rows_in):
         """See `RowStrategy`."""
         exchange = self.product.pull
         ghosts = exchange.plan.ghosts
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         columns = np.concatenate([rows_in[own], rows_in[ghosts]])
-        matrix = _columns(self.held()[rows_out[own]], columns)
+        matrix = _columns(self.local_matrix()[rows_out[own]], columns)
 
         layout = self.layout.restricted(rows_in).rows
         plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm)
         part = HaloExchange(plan, self.comm, exchange.buffers)
         return product_of(_columns(matrix, read), part)
 
-    def held(self):
+    def local_matrix(self):
         """See `RowStrategy`."""
         blocks = [block.to_scipy() for block in self.product.all_blocks()]
         return blocks[0] if len(blocks) == 1 else sp.hstack(blocks, format="csr")

@@ -52,9 +52,9 @@ class PerLayerPlan(Plan):
         return self.plans[self.kinds[number]]
 
     @property
-    def held(self):
+    def stored_operands(self):
         """See `Plan`: what each strategy keeps of A."""
-        return [operand for plan in self.plans.values() for operand in plan.held]
+        return [operand for plan in self.plans.values() for operand in plan.stored_operands]
 
     def buffer_bytes(self, width, itemsize):
         """See `Plan`: none are shared between strategies."""

@@ -203,14 +203,14 @@ class Plan:
         if pattern is self.pattern:
             return self
         if pattern not in self._restricted:
-            self._restricted[pattern] = self.part(pattern)
+            self._restricted[pattern] = self.make_restricted(pattern)
         return self._restricted[pattern]
 
     def plan_for_product(self, number):
         """Return the plan of all rows of a product with A, numbered from 0; by default this one."""
         return self
 
-    def part(self, pattern):
+    def make_restricted(self, pattern):
         """Return the plan of a product with some rows and columns of this one's pattern."""
         return type(self)(pattern, self.arrangement)
 
@@ -251,14 +251,14 @@ class Plan:
         return self.operand(self.pattern.transposed, self.layout_in)
 
     @property
-    def held(self):
+    def stored_operands(self):
         """The operands that are kept, each once."""
         forward, backward = self.operands
         return [forward] if backward is forward else [forward, backward]
 
     def kept_bytes(self, itemsize):
         """Bytes that ranks keep of A, and of its transpose if that is another; two (P,) int64."""
-        forward, *back = (operand.nbytes(itemsize) for operand in self.held)
+        forward, *back = (operand.nbytes(itemsize) for operand in self.stored_operands)
         return forward, sum(back, np.zeros_like(forward))
 
     def rows(self):

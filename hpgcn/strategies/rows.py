@@ -57,7 +57,9 @@ class RowProduct:
 
 
 class RowStrategy(Strategy):
-    """A on distributed rows, a single column block; `build` and `cut` say what blocks ranks hold.
+    """A on distributed rows, a single column block.
+
+    `build` and `build_submatrix` make the blocks that a rank holds.
 
     Parameters
     ----------
@@ -68,25 +70,25 @@ class RowStrategy(Strategy):
         Of A, read by this rank.
     symmetric : bool
         A is: the backward is a product of the same kind; otherwise it is the adjoint.
-    whole : RowStrategy, optional
+    parent : RowStrategy, optional
         The map of all rows, which this one was cut from.
     reverse : RowProduct, optional
         Of A[rows_in][:, rows_out], where A is symmetric and the two differ.
     row_dtype : optional
-        Of the rows that `whole` multiplies, if it is not that of its values: of 16 bits.
+        Of the rows that `parent` multiplies, if it is not that of its values: of 16 bits.
     """
 
-    def __init__(self, layout, layout_in, comm, product, *, symmetric, whole=None, reverse=None,
+    def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
                  row_dtype=None):
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
         self.product = product
         self.symmetric = symmetric
-        self.whole = whole
-        self.row_dtype = whole.row_dtype if whole else row_dtype
-        self.unrounded = whole.unrounded if whole else Workspace(np.float32, comm.device)
-        self.kept_rows = None  # of others, which never change: of `RowAttention`
+        self.parent = parent
+        self.row_dtype = parent.row_dtype if parent else row_dtype
+        self.float32_sums = parent.float32_sums if parent else Workspace(np.float32, comm.device)
+        self.cached_ghost_rows = None  # of others, which never change: of `RowAttention`
         if not symmetric:
             self.back = product.transposed(layout_in.rows.num_rows)
         else:
@@ -94,21 +96,21 @@ class RowStrategy(Strategy):
         entries = sum(block.indices.size for block in product.all_blocks())
         check_nonzeros(comm, comm.device, entries)
 
-    def cut(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out, rows_in):
         """Return the RowProduct of A[rows_out][:, rows_in], (n,) bool; all ranks call it."""
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
         """See `Strategy`."""
         reverse = None
-        product = self.cut(rows_out, rows_in)
+        product = self.build_submatrix(rows_out, rows_in)
         if self.symmetric and not np.array_equal(rows_out, rows_in):
-            reverse = self.cut_reverse(product, rows_out, rows_in)
+            reverse = self.build_reverse_submatrix(product, rows_out, rows_in)
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, whole=self,
+        return type(self)(*layouts, self.comm, product, symmetric=self.symmetric, parent=self,
                           reverse=reverse)
 
-    def held(self):
+    def local_matrix(self):
         """Return what this rank holds of A, a csr_array (m + t, m_in + g) on the host.
 
         Own rows, then those of others that are summed here; own columns, then ghosts.
@@ -125,7 +127,7 @@ class RowStrategy(Strategy):
         pull, push = self.product.pull.plan, getattr(self.product.push, "plan", None)
         return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
 
-    def part(self, blocks, plans, sizes, *, symmetric):
+    def submap(self, blocks, plans, sizes, *, symmetric):
         """Return a map by some nonzeros of this one; it sends nothing, and is closed first.
 
         blocks: as of a RowProduct, by the targets and sources of this map's. plans: the HaloPlans
@@ -133,19 +135,19 @@ class RowStrategy(Strategy):
         """
         layouts = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
         product = RowProduct(blocks, *self.transfers_of(*plans), sizes[0])
-        return type(self)(*layouts, self.comm, product, symmetric=symmetric, whole=self)
+        return type(self)(*layouts, self.comm, product, symmetric=symmetric, parent=self)
 
-    def cut_reverse(self, product, rows_out, rows_in):
+    def build_reverse_submatrix(self, product, rows_out, rows_in):
         """Return the RowProduct of A[rows_in][:, rows_out], A symmetric; `product`: the other."""
-        return self.cut(rows_in, rows_out)
+        return self.build_submatrix(rows_in, rows_out)
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
-        return multiply(self.comm, self.product, H, mask, out, self.unrounded)
+        return multiply(self.comm, self.product, H, mask, out, self.float32_sums)
 
     def backward(self, G, *, mask=None, out=None):
         """See `Strategy`."""
-        return multiply(self.comm, self.back, G, mask, out, self.unrounded)
+        return multiply(self.comm, self.back, G, mask, out, self.float32_sums)
 
     def attention(self, heads):
         """See `Strategy`."""
@@ -171,7 +173,7 @@ class RowStrategy(Strategy):
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
         if self.row_dtype == BF16 and self.comm.size > 1:
-            self.unrounded.take("sums", self.layout.rows.num_rows, width)
+            self.float32_sums.take("sums", self.layout.rows.num_rows, width)
 
     def traffic(self):
         """See `Strategy`; made of layouts alone, unless a strategy's takes more."""
@@ -180,7 +182,7 @@ class RowStrategy(Strategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else self.product.pull.nbytes + self.unrounded.nbytes
+        return 0 if self.parent else self.product.pull.nbytes + self.float32_sums.nbytes
 
     def close(self):
         """See `Strategy`."""
@@ -189,11 +191,11 @@ class RowStrategy(Strategy):
             product.push.close()
 
 
-def multiply(comm, product, H, mask, out, unrounded=None):
+def multiply(comm, product, H, mask, out, float32_sums=None):
     """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
 
     A result of 16 bits that is added up from parts is so in float32, in an array of the Workspace
-    `unrounded`, and rounded once: it does not depend on which rank holds what.
+    `float32_sums`, and rounded once: it does not depend on which rank holds what.
     """
     blocks, pull, push = product.blocks, product.pull, product.push
     clock = comm.clock
@@ -204,7 +206,7 @@ def multiply(comm, product, H, mask, out, unrounded=None):
     total = out
     in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
     if out.dtype == BF16 and in_parts and comm.size > 1:
-        total = unrounded.take("sums", *out.shape)
+        total = float32_sums.take("sums", *out.shape)
     bits = None if push.adds else mask  # where sums are added later, only their total may be masked
 
     # 1. send the rows that other ranks read

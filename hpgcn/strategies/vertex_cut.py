@@ -140,4 +140,4 @@ class VertexCut(NonzeroStrategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else super().buffer_bytes + self.product.push.nbytes
+        return 0 if self.parent else super().buffer_bytes + self.product.push.nbytes

@@ -49,7 +49,7 @@ def case(name, directed, n=7, ranks=3, degree=3):
     if STRATEGIES[name].accepts_nonzero_owners:
         draws = np.random.default_rng(1)
         holders = draws.integers(0, ranks, graph.indices.size)
-        reading = reading.held(graph, holders.astype(np.int32))
+        reading = reading.with_holders(graph, holders.astype(np.int32))
     offsets = np.array([0, *sorted({n // 4, *range(n // 2, n, n)}), n])[:ranks + 1]
     footprint = count(reading, survey, STRATEGIES[name], (offsets.size - 1,), offsets)
     return survey, (footprint.plan, footprint.prediction,

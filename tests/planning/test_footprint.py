@@ -103,10 +103,10 @@ def test_ranks_add_up_to_the_graph(name, ranks, directed):
     plan = footprint.plan
     assert footprint.rows.size == ranks
     assert footprint.rows.sum() == 203 * plan.layout.columns
-    assert len(plan.held) == 1 + directed
+    assert len(plan.stored_operands) == 1 + directed
     copies = ranks if name == "mop" else 1
     nonzeros = survey.reading.pattern.matrix.nnz
-    for operand in plan.held:
+    for operand in plan.stored_operands:
         assert operand.entries.sum() == nonzeros * copies
         # each meets every column once
         assert operand.multiplied.sum() == nonzeros * plan.traffic.slices

@@ -61,7 +61,7 @@ class Everybody(RowStrategy):
         strategy.reserve(width)
         return strategy
 
-    def cut(self, rows_out, rows_in):
+    def build_submatrix(self, rows_out, rows_in):
         """See `RowStrategy`."""
         block, = self.product.all_blocks()
         rows = block.select(rows_out[self.layout.rows.start:self.layout.rows.stop], rows_in)

@@ -196,7 +196,7 @@ def check_held(made, plan, rank):
     entries = sum(indices.size for _, indices in arrays)
     pointers = sum(indptr.size for indptr, _ in arrays)
     said = [sum(int(sizes[rank]) for sizes in each) for each in zip(*(
-        (operand.entries, operand.pointers) for operand in plan.held))]
+        (operand.entries, operand.pointers) for operand in plan.stored_operands))]
     assert said == [entries, pointers]
 
 

@@ -125,7 +125,7 @@ def arranged(survey, candidate, strategy):
     if candidate.parts == "whole":
         return reading, np.array([0, survey.header.num_nodes])
     made = survey.partition(candidate.parts, candidate.ranks)
-    return reading.held(survey.graph, made.edge_part).permuted(made.perm), made.offsets
+    return reading.with_holders(survey.graph, made.edge_part).permuted(made.perm), made.offsets
 
 
 def count(reading, survey, strategy, shape, offsets):

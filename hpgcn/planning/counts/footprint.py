@@ -178,7 +178,7 @@ class RankFootprint(DenseFootprint):
     def operands(self):
         """All that is kept of A: the whole of it, and each layer's own map, of both views."""
         plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
-        return list(dict.fromkeys(operand for plan in plans for operand in plan.held))
+        return list(dict.fromkeys(operand for plan in plans for operand in plan.stored_operands))
 
     @cached_property
     def parts(self):
@@ -230,7 +230,7 @@ class RankFootprint(DenseFootprint):
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
         slab = self.rows * (VERTEX + SLAB_ROW) + self.entries * entry + self._read_features()
         most = slab + self.plan.read_peak_bytes(itemsize)
-        if len(self.operands) > len(self.plan.held):
+        if len(self.operands) > len(self.plan.stored_operands):
             kept = sum(self.parts[name] for name in PARTS
                        if name not in ("activations", "parameters"))
             most = np.maximum(most, kept + self.plan.restrict_bytes(itemsize))

@@ -38,7 +38,7 @@ class Reading:
     vertex: np.ndarray  # (n,) int64, ORIGINAL number of each row
     labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
 
-    def held(self, graph, edge_part):
+    def with_holders(self, graph, edge_part):
         """Return the reading with the part of each stored entry of the graph, (nnz,) or None."""
         if edge_part is None:
             return self
@@ -48,7 +48,8 @@ class Reading:
         """Return the reading with so many parts that hold entries as one."""
         if self.pattern.holders is None:
             return self
-        return dataclasses.replace(self, pattern=self.pattern.held(self.pattern.holders // size))
+        pattern = self.pattern.assign_holders(self.pattern.holders // size)
+        return dataclasses.replace(self, pattern=pattern)
 
     def permuted(self, order):
         """Return the reading with row order[i] as row i."""
@@ -98,7 +99,7 @@ class Survey:
         self.edge_parts = edge_parts is not None
         reading = Reading(whole, *views, np.diff(self.graph.indptr), entries,
                           self.graph.vertex, masks and masks["train"])
-        self.reading = reading.held(self.graph, edge_parts)
+        self.reading = reading.with_holders(self.graph, edge_parts)
         self.steps = Steps()
         self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions

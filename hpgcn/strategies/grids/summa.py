@@ -49,20 +49,20 @@ from hpgcn.strategies.strategy import Strategy, most_square, product_name
 class Summa(Strategy):
     """A-hat on a grid of ranks, in hpgcn.strategies.grids.packed_blocks.Blocks.
 
-    A_transposed is A itself if that is symmetric and the map is square; `whole` is the map of all
+    A_transposed is A itself if that is symmetric and the map is square; `parent` is the map of all
     rows, which this one was cut from.
     """
 
     Plan = SummaPlan
     options = ("grid",)
 
-    def __init__(self, arrangement, comm, A, A_transposed, *, symmetric, whole=None):
+    def __init__(self, arrangement, comm, A, A_transposed, *, symmetric, parent=None):
         self.arrangement = arrangement
         self.comm = comm
         self.A = A
         self.A_transposed = A_transposed
         self.symmetric = symmetric
-        self.whole = whole
+        self.parent = parent
         self.layout = A.layout
         self.layout_in = A.layout_in
         self.shape = R, L, C = cube_of(arrangement.shape)
@@ -70,8 +70,8 @@ class Summa(Strategy):
         self.row, self.piece = divmod(layout.block, L)
         self.column = layout.column
         self.mine = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # stages of this layer
-        if whole:
-            self.workspace, self.groups = whole.workspace, whole.groups
+        if parent:
+            self.workspace, self.groups = parent.workspace, parent.groups
         else:
             self.workspace = Workspace(A.dtype, comm.device)
             self.groups = (
@@ -124,7 +124,7 @@ class Summa(Strategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else self.workspace.nbytes
+        return 0 if self.parent else self.workspace.nbytes
 
     def restrict(self, rows_out, rows_in):
         """See `Strategy`."""
@@ -132,7 +132,7 @@ class Summa(Strategy):
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             A_transposed = self.A_transposed.restricted(rows_in, rows_out, self.comm)
         return type(self)(self.arrangement, self.comm, A, A_transposed,
-                          symmetric=self.symmetric, whole=self)
+                          symmetric=self.symmetric, parent=self)
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""
@@ -225,7 +225,7 @@ class Summa(Strategy):
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""
-        if not self.whole:
+        if not self.parent:
             for group in self.groups:
                 group.close()
 

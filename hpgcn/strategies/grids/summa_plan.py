@@ -142,7 +142,7 @@ class SummaPlan(Plan):
         held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, L * C)
         chunk = self.chunk_bytes(rows // np.maximum(forward.blocks, 1), forward.entries / rows)
-        again = (held + transposes + chunk) * (len(self.held) > 1)
+        again = (held + transposes + chunk) * (len(self.stored_operands) > 1)
         twice = held * (TWICE_LAYERS if L > 1 else TWICE)
         filling = self.read_chunk_bytes(held, rows)
         return self.degree_bytes() + np.maximum.reduce([filling, twice, again])

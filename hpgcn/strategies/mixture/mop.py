@@ -134,7 +134,7 @@ class MixtureOfParallelism(Strategy):
     """A-hat by columns, on rows distributed by row blocks (a single column block).
 
     `operands`: of the forward product and of the backward, one object where it serves both; they
-    and `buffers` make `stages` batches. `asked`: batches that the settings ask for, or 0. `whole`:
+    and `buffers` make `stages` batches. `asked`: batches that the settings ask for, or 0. `parent`:
     the map of all rows, which this one was cut from.
     """
 
@@ -143,7 +143,8 @@ class MixtureOfParallelism(Strategy):
     supports_attention = True
     options = ("stages", "aggregate_on", "update_on")
 
-    def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked, whole=None):
+    def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked,
+                 parent=None):
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
@@ -152,7 +153,7 @@ class MixtureOfParallelism(Strategy):
         self.home = buffers.home
         self.symmetric = symmetric
         self.asked = asked
-        self.whole = whole
+        self.parent = parent
         self.stages = self.operand.rows.stages
 
     @classmethod
@@ -199,7 +200,7 @@ class MixtureOfParallelism(Strategy):
     @property
     def buffer_bytes(self):
         """See `Strategy`."""
-        return 0 if self.whole else self.buffers.nbytes
+        return 0 if self.parent else self.buffers.nbytes
 
     def restrict(self, rows_out, rows_in):
         """See `Strategy`; batches are dealt afresh."""
@@ -210,7 +211,7 @@ class MixtureOfParallelism(Strategy):
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
         return type(self)(*layouts, self.comm, (operand, operand_back), self.buffers,
-                          symmetric=self.symmetric, asked=self.asked, whole=self)
+                          symmetric=self.symmetric, asked=self.asked, parent=self)
 
     def forward(self, H, *, mask=None, out=None):
         """See `Strategy`."""

@@ -66,7 +66,7 @@ class MopPlan(Plan):
         batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
         return cls(pattern, arrangement, batches)
 
-    def part(self, pattern):
+    def make_restricted(self, pattern):
         """See `Plan`: as many batches as here, unless all row blocks are too short for them."""
         layouts = pattern.layouts(self.arrangement.layout)
         batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
