@@ -7,7 +7,13 @@ import scipy.sparse as sp
 
 from hpgcn.graphs import reordering
 from hpgcn.parallel.csr import in_order
-from hpgcn.strategies.mixture.row_batches import MAX_STAGES, TILES, Batches, Parcels, default_stages
+from hpgcn.strategies.mixture.row_batches import (
+    MAX_STAGES,
+    TILES,
+    PackedBatches,
+    RowBatches,
+    default_stages,
+)
 
 
 def test_what_returns_overwrites_only_what_has_gone():
@@ -16,7 +22,7 @@ def test_what_returns_overwrites_only_what_has_gone():
         if max(out, into) <= m:
             flat = np.arange(2 * m)
             ends = (into, flat[2 * (m - into):]), (out, flat[:2 * out])
-            going, coming = (Parcels(Batches.deal(np.arange(3) * size, stages), rank, room,
+            going, coming = (PackedBatches(RowBatches.of(np.arange(3) * size, stages), rank, room,
                                      np.arange(3)) for size, room in ends)
             for batch in range(1, stages):
                 later = np.concatenate(going.parts[batch:])
@@ -26,7 +32,7 @@ def test_what_returns_overwrites_only_what_has_gone():
 
 def test_batches_by_hand():
     # rows 0-4, none, 5-6, 7-9 in two batches: the second and the last rank deal theirs from the end
-    batches = Batches.deal(np.array([0, 5, 5, 7, 10]), 2)
+    batches = RowBatches.of(np.array([0, 5, 5, 7, 10]), 2)
     assert batches.order.tolist() == [0, 1, 2, 5, 9, 3, 4, 6, 7, 8]
     assert batches.bounds.tolist() == [0, 5, 10]
     assert batches.counts.tolist() == [[3, 0, 1, 1], [2, 0, 1, 2]]
@@ -45,7 +51,7 @@ def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
     near = sp.csr_array(np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= b)
     assert reordering.bandwidth(near) == b
     stages = reordering.pipeline_stages(m, b)
-    batches = Batches.deal(np.arange(P + 1) * m, stages)
+    batches = RowBatches.of(np.arange(P + 1) * m, stages)
     assert sorted(batches.order.tolist()) == list(range(n))
     place = batches.places(np.arange(n))
     moved = in_order(near, place, place)
@@ -71,20 +77,21 @@ def test_default_stages():
 
 def test_batches_that_are_read_may_be_others():
     # two ranks, three batches: of five columns 0 | 1, 4 | 2, 3; of a single row, two of them empty
-    columns, rows = Batches.deal(np.array([0, 3, 5]), 3), Batches.deal(np.array([0, 1, 1]), 3)
+    columns = RowBatches.of(np.array([0, 3, 5]), 3)
+    rows = RowBatches.of(np.array([0, 1, 1]), 3)
     assert columns.order.tolist() == [0, 1, 4, 2, 3]
     assert columns.places(np.array([4, 0])).tolist() == [2, 0]
     assert (columns.bounds.tolist(), rows.bounds.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 1])
     assert columns.read(np.array([0, 1]), np.array([0]), rows).tolist() == [1, 2, 3]
     assert columns.read(np.array([0, 2]), np.array([0, 2]), rows).tolist() == [2, 2, 3]
     assert rows.read(np.array([0, 0, 1, 1, 1, 1]), np.array([0]), columns).tolist() == [1, 2, 3]
-    nothing = Batches.deal(np.array([0, 0, 0]), 3)
+    nothing = RowBatches.of(np.array([0, 0, 0]), 3)
     assert nothing.read(np.zeros(2, np.int64), np.empty(0, np.int32), rows).tolist() == [1, 2, 3]
     assert columns.read(np.zeros(1, np.int64), np.empty(0, np.int32), nothing).tolist() == [1, 2, 3]
 
 
 def test_some_rows_in_the_new_order():
-    batches = Batches.deal(np.array([0, 5, 5, 7, 10]), 2)  # order 0, 1, 2, 5, 9, 3, 4, 6, 7, 8
+    batches = RowBatches.of(np.array([0, 5, 5, 7, 10]), 2)  # order 0, 1, 2, 5, 9, 3, 4, 6, 7, 8
     found, numbers = batches.kept(np.isin(np.arange(10), [1, 4, 5, 8]))
     assert np.flatnonzero(found).tolist() == [1, 3, 6, 9]
     assert numbers.tolist() == [0, 2, 1, 3]

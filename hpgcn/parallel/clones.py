@@ -51,7 +51,7 @@ class CloneExchange(HaloExchange):
         """Yield (rank, its rows) in increasing order of ranks; then wait for all sends."""
         return self._received(self.channel, what)
 
-    def landed(self, what):
+    def wait_all(self, what):
         """Wait for all messages; return what came, (rows, f), by rank."""
         for _ in self.received(what):
             pass
@@ -78,7 +78,7 @@ class WholeSum:
                 kernels.backend(Z).scatter_add(rows, exchange.returned[rank], Z)
         exchange.fill(Z, up=False)
         exchange.launch()
-        Z[exchange.clones] = exchange.landed(what)
+        Z[exchange.clones] = exchange.wait_all(what)
 
     def settle(self):
         """Nothing is left of a step, an empty list."""
@@ -94,7 +94,7 @@ class WholeSum:
         self.exchange.close()
 
 
-def deal(plan, count, comm):
+def assign_bins(plan, count, comm):
     """Deal the vertices that have clones to bins; all ranks call this together.
 
     Vertex t of those with clones, counted in the distributed order, goes to bin t mod `count`: bins
@@ -123,11 +123,11 @@ def deal(plan, count, comm):
 class DelayedSum:
     """Sums over the copies of a vertex, of which others' shares are those of some steps before.
 
-    Of r bins, as `deal` makes them, one takes its turn in each step: its clones send their partial
-    sums, which the roots take r steps later, in the next turn, when they send the totals; these the
-    clones take another r steps later. What has arrived is used in this one step; vertices of other
-    bins have partial sums alone, and so have those of the bin before anything has arrived. A copy's
-    own share is always that of the step itself: a clone is sent the total less what it gave.
+    `assign_bins` makes r bins. In each step one of them takes its turn: its clones send their
+    partial sums. The roots add these r steps later, in the next turn, and send the totals; the
+    clones add those another r steps later. What has arrived is used in this one step. Vertices of
+    other bins have partial sums alone, and so have those of a bin before anything has arrived. A
+    copy's own share is always that of the step itself: a clone is sent the total less what it gave.
     """
 
     def __init__(self, bins, width, comm, dtype):
@@ -152,7 +152,7 @@ class DelayedSum:
                     scatter_add(rows, up.returned[rank], Z)
         up.fill(Z, up=True)  # once the last message has left, before anything is added to clones
         if rounds > 1:
-            others = down.landed(what)
+            others = down.wait_all(what)
             with self.comm.clock("comm"):
                 scatter_add(others, down.clones, Z)
         if rounds:
@@ -164,7 +164,7 @@ class DelayedSum:
 
     def settle(self):
         """Wait for all that is under way; return what later steps read, a list of arrays."""
-        return [leg.landed("the end of a step") for legs in self.legs for leg in legs]
+        return [leg.wait_all("the end of a step") for legs in self.legs for leg in legs]
 
     @property
     def nbytes(self):

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.layout import RowPartition, image
+from hpgcn.parallel.layout import RowPartition, compressed_offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +45,9 @@ class HaloPlan:
 
         Other ranks choose the same rows.
         """
-        return HaloPlan(self.layout, self.ghosts[ghosts], image(self.recv_offsets, ghosts),
-                        self.send_rows[sent], image(self.send_offsets, sent))
+        received = self.ghosts[ghosts], compressed_offsets(self.recv_offsets, ghosts)
+        returned = self.send_rows[sent], compressed_offsets(self.send_offsets, sent)
+        return HaloPlan(self.layout, *received, *returned)
 
     @property
     def sizes(self):

@@ -85,7 +85,7 @@ class BlockLayout:
 
     def restricted(self, keep):
         """The grid of some rows, (n,) bool over all blocks: same owners, numbered without gaps."""
-        return replace(self, offsets=image(self.offsets, keep))
+        return replace(self, offsets=compressed_offsets(self.offsets, keep))
 
     @property
     def row_blocks(self):
@@ -141,7 +141,7 @@ def stages(offsets, rows, pieces, columns):
     return Stages(np.append(start[order], offsets[-1]), row[order], column[order], piece[order])
 
 
-def image(offsets, keep):
+def compressed_offsets(offsets, keep):
     """Offsets among rows that are kept, (n,) bool (or among entries, where rows have (n,) int)."""
     return np.concatenate([[0], np.cumsum(keep)])[offsets]
 

@@ -1,8 +1,8 @@
 """Rows of H and partial sums of A H in one message for each pair of ranks, in one phase.
 
 That works where a rank forms sums for others from rows that it owns: nothing need arrive first.
-Two halves make the transfer: one pulls rows while the other pushes sums, and in the transpose the
-two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+Two transfers share the messages: one pulls rows while the other pushes sums, and in the transpose
+the two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 """
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from hpgcn.parallel.transfers import LOCAL, Transfer
 
 @dataclass(frozen=True, eq=False)
 class MergedSizes:
-    """What one half of a merged exchange sends, by rank."""
+    """What one transfer of a merged exchange sends, by rank."""
 
     own: HaloPlanSizes
-    other: HaloPlanSizes  # of the half that pulls when this one pushes
-    messages: np.ndarray  # (P,), when this half pushes: one for each pair
+    other: HaloPlanSizes  # of the transfer that pulls when this one pushes
+    messages: np.ndarray  # (P,), when this one pushes: one for each pair
 
     @property
     def buffer_rows(self):
-        """Rows of the two buffers of messages, (P,), counted with the first half."""
+        """Rows of the two buffers of messages, (P,), counted with the first transfer."""
         return self.own.buffer_rows
 
     @property
     def message_transfer(self):
-        """Of the half with messages of its own."""
+        """Sizes of the transfer with messages of its own."""
         return self.own
 
     @property
@@ -43,7 +43,7 @@ class MergedSizes:
         return self.own.received
 
     def pull(self, row_bytes):
-        """Yield nothing: the rows go with the sums that the other half pushes."""
+        """Yield nothing: the rows go with the sums that the other transfer pushes."""
         return iter(())
 
     def push(self, row_bytes):
@@ -55,7 +55,7 @@ class MergedExchange(Exchange):
     """The messages of two HaloPlans: rows by `pull`, sums by the transpose of `push`.
 
     To rank q goes, in one message, what q reads of this rank's rows, then what this rank sums up of
-    q's. `halves` are the one that pulls, and the one that pushes, in a product with A.
+    q's. `transfers` are the one that pulls, and the one that pushes, in a product with A.
     """
 
     def __init__(self, pull, push, comm, buffers):
@@ -66,8 +66,9 @@ class MergedExchange(Exchange):
         super().__init__((owned, ghost), sums, comm, buffers)
         to, between = owned[:-1], owned[:-1] + read
         come, among = ghost[:-1], ghost[:-1] + summed
-        self.halves = (Half(self, pull, False, (to, between), (come, among)),
-                       Half(self, push, True, (among, ghost[1:]), (between, owned[1:])))
+        self.transfers = (
+            OneWayTransfer(self, pull, False, (to, between), (come, among)),
+            OneWayTransfer(self, push, True, (among, ghost[1:]), (between, owned[1:])))
 
     def begin(self, width, adjoint):
         """Make the channel of a product the one that is filled next."""
@@ -90,7 +91,7 @@ class MergedExchange(Exchange):
             yield source
 
 
-class Half(Transfer):
+class OneWayTransfer(Transfer):
     """Rows one way, and sums the other, of one HaloPlan; see hpgcn.parallel.transfers.
 
     adjoint: it pulls in a product with A^T. rows, ghosts: where, by rank, own rows stand in the
@@ -117,7 +118,7 @@ class Half(Transfer):
 
     @property
     def nbytes(self):
-        """Bytes of the buffers, which both halves share."""
+        """Bytes of the buffers, which both transfers share."""
         return self.exchange.nbytes
 
     @property
@@ -173,14 +174,14 @@ class Half(Transfer):
 
     @cached_property
     def message_transfer(self):
-        """See `Transfer`; of the two halves one takes the buffers that they share."""
+        """See `Transfer`; one of the two takes the buffers that they share."""
         buffers = self.buffers
         if self.adjoint:
             buffers = HaloBuffers(buffers.device, self.comm.stager, buffers.dtype, buffers.sums)
         return HaloExchange(self.plan, self.comm, buffers)
 
     def close(self):
-        """Free the requests; afterwards neither half can be used."""
+        """Free the requests; afterwards neither transfer can be used."""
         self.exchange.close()
         if "message_transfer" in vars(self):
             self.message_transfer.close()

@@ -308,7 +308,7 @@ class StagedPlan:
 
     def _blocks(self, row_bytes):
         whole = self.rows.sum(1, keepdims=True) * row_bytes
-        return whole * dealt(*self.rows.shape)
+        return whole * replica_assignment(*self.rows.shape)
 
     @property
     def buffer_rows(self):
@@ -329,8 +329,8 @@ class StagedPlan:
     @property
     def ghost_rows(self):
         """Rows that arrive in all stages; (R, L)."""
-        arriving = dealt(*self.rows.shape).T @ self.rows.sum(1)
-        return arriving - self.rows.sum(1, keepdims=True) * dealt(*self.rows.shape)
+        arriving = replica_assignment(*self.rows.shape).T @ self.rows.sum(1)
+        return arriving - self.rows.sum(1, keepdims=True) * replica_assignment(*self.rows.shape)
 
     def pull(self, row_bytes):
         yield replicate(self._blocks(row_bytes), 0)
@@ -367,7 +367,7 @@ class GatheredPlan:
                 + np.maximum(big * row_bytes, others * sum_bytes))
 
 
-def dealt(blocks, replicas):
+def replica_assignment(blocks, replicas):
     """Deal blocks evenly to replicas, in order; (blocks, replicas) of 0 and 1."""
     replica = np.repeat(np.arange(replicas), np.diff(split(blocks, replicas)))
     return (replica[:, None] == np.arange(replicas)).astype(np.int64)

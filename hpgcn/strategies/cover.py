@@ -155,11 +155,11 @@ class Cover(NonzeroStrategy):
         by_column = matrix[:m, m_in:].T.tocsr()
         for q, columns in ghosts_of(pull, by_column):
             blocks[LOCAL][q] = Csr.of(columns.T.tocsr(), comm.device)
-        return RowProduct(blocks, *exchange.halves, m)
+        return RowProduct(blocks, *exchange.transfers, m)
 
     def transfers_of(self, pull, push):
         """See `RowStrategy`."""
-        return MergedExchange(pull, push, self.comm, self.product.pull.buffers).halves
+        return MergedExchange(pull, push, self.comm, self.product.pull.buffers).transfers
 
     @staticmethod
     def matrix_of(product):

@@ -36,7 +36,7 @@ import scipy.sparse as sp
 
 from hpgcn import kernels
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.clones import CloneExchange, DelayedSum, WholeSum, deal, with_clones
+from hpgcn.parallel.clones import CloneExchange, DelayedSum, WholeSum, assign_bins, with_clones
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
 from hpgcn.parallel.layout import BlockLayout
@@ -181,7 +181,7 @@ class DelayedVertexCut(RowStrategy):
         self.clones = clones
         self.delay = arrangement.options["delay"]
         self.num_monitored_steps = max(2 * (self.delay or 0), MONITORED_STEPS)
-        self.bins = deal(clones, self.delay, comm) if self.delay else []
+        self.bins = assign_bins(clones, self.delay, comm) if self.delay else []
         here = comm.device.put(np.arange(clones.layout.num_rows, product.num_rows))
         whole = WholeSum(CloneExchange(clones, here, comm, dtype))
         self.sums = [whole, whole]  # of products with A, and with A^T; empty: nothing is added up

@@ -49,7 +49,7 @@ from hpgcn.graphs.normalization import PORTIONS
 from hpgcn.parallel import transfers
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.transfers import LOCAL, dealt
+from hpgcn.parallel.transfers import LOCAL, replica_assignment
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.plan import Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
@@ -106,7 +106,7 @@ class StagedRowPlan(RowPlan):
     def adjoint(self, forward):
         """See `Plan`: the transposes of the blocks."""
         groups, replicas = groups_of(self.arrangement)
-        deals = dealt(groups, replicas)  # block of columns k -> replica that holds it
+        deals = replica_assignment(groups, replicas)  # block of columns k -> replica that holds it
         big = self.arrangement.layout.offsets[::replicas]
         touched = self.pattern.transposed.touched_rows(big, big).T @ deals
         heights = self._heights(self.layout_in).sum(1) @ deals
@@ -119,7 +119,7 @@ class StagedRowPlan(RowPlan):
         """See `Plan`: a block for each stage."""
         rows = self._heights(layout)
         groups, replicas = rows.shape
-        deals = dealt(groups, replicas)
+        deals = replica_assignment(groups, replicas)
         big = self.arrangement.layout.offsets[::replicas]
         entries = pattern.nonzeros(big, big) @ deals
         touched = pattern.touched_rows(big, big) @ deals

@@ -61,7 +61,7 @@ class VertexCutPlan(NonzeroPlan):
             blocks=wide * (1 + tall))
 
 
-class TogetherExchange(HaloExchange):
+class OneBlockHaloExchange(HaloExchange):
     """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
 
     def received_rows(self, wanted, what):
@@ -113,7 +113,7 @@ class VertexCut(NonzeroStrategy):
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
         """See `NonzeroStrategy`."""
-        transfers = [TogetherExchange(plan, comm, buffer)
+        transfers = [OneBlockHaloExchange(plan, comm, buffer)
                      for plan, buffer in zip((pull, push), buffers)]
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
@@ -127,7 +127,7 @@ class VertexCut(NonzeroStrategy):
 
     def transfers_of(self, pull, push):
         """See `RowStrategy`."""
-        return [TogetherExchange(plan, self.comm, transfer.buffers) for plan, transfer in
+        return [OneBlockHaloExchange(plan, self.comm, transfer.buffers) for plan, transfer in
                 ((pull, self.product.pull), (push, self.product.push))]
 
     @staticmethod

@@ -22,7 +22,7 @@ from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes, Steps
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Product
-from hpgcn.strategies.grids.summa_plan import Travelling, cube_of
+from hpgcn.strategies.grids.summa_plan import BroadcastBlocks, cube_of
 
 SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (2, 3)),
         ("2d", (3, 4)), ("2d", (4, 3)), ("3d", (2, 3, 2)), ("3d", (3, 2, 2))]
@@ -146,7 +146,7 @@ def test_closed_forms(name, shape):
         number = L * (R + C - gcd(R, C))
         nonzeros = rng.integers(1, 90, (R, number))
         layout = BlockLayout(offsets, C, 0)
-        blocks = Travelling(layout, layout, stages(offsets, R, L, C), nonzeros)
+        blocks = BroadcastBlocks(layout, layout, stages(offsets, R, L, C), nonzeros)
         traffic = traffic_of(name, shape, offsets, shape, (blocks, blocks))
         sparse = (4 + s) * int(nonzeros.sum()) + 8 * number * (n + R)
     found = predict(traffic, (f, f))
@@ -201,7 +201,7 @@ def test_literal_two_d():
     # rows 2 + 1, width 3 in columns 2 + 1, float32; blocks of A hold 2, 1, 1 and 0 entries
     layout = BlockLayout(np.array([0, 2, 3]), 2, 0)
     cuts = stages(layout.offsets, 2, 1, 2)
-    blocks = Travelling(layout, layout, cuts, np.array([[2, 1], [1, 0]]))
+    blocks = BroadcastBlocks(layout, layout, cuts, np.array([[2, 1], [1, 0]]))
     traffic = traffic_of("2d", (2, 2), layout.offsets, (2, 2), (blocks, blocks))
     found = predict(traffic, (3, 3))
     # pointers int64, entries of 4 + 4 bytes, to one other rank

@@ -19,7 +19,7 @@ from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.interop.tensors import csr_tensor
 from hpgcn.interop.torch.views import queued, rows_of, tensor_of
-from hpgcn.parallel.shares import RowShares
+from hpgcn.parallel.row_redistribution import RowRedistribution
 from hpgcn.training.runs.propagator import Sent, propagation
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Propagation(torch.nn.Module):
         self.seed = seed
         self._drawn = 0
         self._agreed = set()
-        self._shares = RowShares(self.product.strategy.layout, self.product.comm)
+        self._shares = RowRedistribution(self.product.strategy.layout, self.product.comm)
         own = self._shares.own
         self._vertex = np.ascontiguousarray(self.product.rows[own])
         self.rows = torch.from_numpy(self._vertex.copy())

@@ -7,7 +7,7 @@ import numpy as np
 
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr, select
-from hpgcn.parallel.layout import image
+from hpgcn.parallel.layout import compressed_offsets
 from hpgcn.runtime.gpu_limits import check_nonzeros
 
 POINTER_BYTES = 8
@@ -90,7 +90,7 @@ class Blocks:
                     interval = slice(*offsets[stage:stage + 2].tolist())
                     yield stage, select(*arrays, kept, columns[interval])
 
-        cuts = replace(self.cuts, offsets=image(offsets, columns))
+        cuts = replace(self.cuts, offsets=compressed_offsets(offsets, columns))
         layouts = self.layout.restricted(rows), self.layout_in.restricted(columns)
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 

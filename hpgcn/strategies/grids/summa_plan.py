@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.counts import reduce_scatter
-from hpgcn.parallel.layout import BlockLayout, image, split, stages
+from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import Stages as Cuts
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
@@ -23,7 +23,7 @@ def cube_of(shape):
 
 
 @dataclass(frozen=True, eq=False)
-class Travelling:
+class BroadcastBlocks:
     """The blocks of A in one direction; packed_blocks.Blocks has the same attributes."""
 
     layout: BlockLayout  # of rows of the result
@@ -35,7 +35,7 @@ class Travelling:
 class SummaTraffic(Traffic):
     """Broadcasts of blocks of A along rows, and of intervals of H along columns, in stages.
 
-    shape: the grid of ranks. directions: a pair of Travelling or Blocks, of A and of what the
+    shape: the grid of ranks. directions: a pair of BroadcastBlocks or Blocks, of A and of what the
     backward multiplies by.
     """
 
@@ -86,8 +86,8 @@ class SummaPlan(Plan):
         def direction(pattern, layout, layout_in):
             kept = cuts
             if pattern.rows_in is not None:
-                kept = replace(cuts, offsets=image(cuts.offsets, pattern.rows_in))
-            return Travelling(layout, layout_in, kept, pattern.nonzeros(big, cuts.offsets))
+                kept = replace(cuts, offsets=compressed_offsets(cuts.offsets, pattern.rows_in))
+            return BroadcastBlocks(layout, layout_in, kept, pattern.nonzeros(big, cuts.offsets))
 
         forward = backward = direction(self.pattern, *layouts)
         if not (self.pattern.symmetric and self.pattern.square):

@@ -47,8 +47,8 @@ from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.mixture.mop_attention import ColumnAttention, Product
 from hpgcn.strategies.mixture.mop_plan import MopPlan, MopTraffic
 from hpgcn.strategies.mixture.row_batches import (
-    Batches,
-    Parcels,
+    PackedBatches,
+    RowBatches,
     count_batches,
     count_fewer,
     pieces,
@@ -64,8 +64,8 @@ class Operand:
     block: Csr
     batches: list  # S Csr: the rows of each batch, in the memory of `block`
     order: np.ndarray  # (n_out,) int64: that of `rows`, on its device
-    rows: Batches  # of the result
-    columns: Batches  # of what it is multiplied by
+    rows: RowBatches  # of the result
+    columns: RowBatches  # of what it is multiplied by
     needed: list  # S int: batches of columns that must be there before each batch of rows
 
     @staticmethod
@@ -179,7 +179,7 @@ class MixtureOfParallelism(Strategy):
         check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()
         stages = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
-        batches = Batches.deal(layout.offsets, stages)
+        batches = RowBatches.of(layout.offsets, stages)
         if stages > 1:
             place = batches.places(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
@@ -206,7 +206,7 @@ class MixtureOfParallelism(Strategy):
         """See `Strategy`; batches are dealt afresh."""
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         stages = count_fewer(self.stages, self.asked, layouts)
-        out, into = (Batches.deal(layout.offsets, stages) for layout in layouts)
+        out, into = (RowBatches.of(layout.offsets, stages) for layout in layouts)
         operand = operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
@@ -235,7 +235,7 @@ class MixtureOfParallelism(Strategy):
     def product(self, operand, H, out, work, mask=None):
         """Exchange rows of H for columns, do `work`, send rows back; see `Product`.
 
-        `work` is told of rows as they have landed, and of tiles of rows of the result.
+        `work` receives rows as they arrive, and tiles of rows of the result.
         """
         comm = self.comm
         rows, columns = operand.rows, operand.columns
@@ -264,7 +264,7 @@ class MixtureOfParallelism(Strategy):
         for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
-                work.landed(X, *columns.bounds[earlier:earlier + 2].tolist())
+                work.receive_rows(X, *columns.bounds[earlier:earlier + 2].tolist())
             arrived = max(arrived, needed)
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
@@ -289,16 +289,16 @@ class MixtureOfParallelism(Strategy):
         if self.home is not self.comm.device:
             H, mask = map(self.buffers.packed.fetch, (H, mask))
             Z = self.home.empty(out.shape, out.dtype)
-        work.landed(H, 0, len(H))
+        work.receive_rows(H, 0, len(H))
         work.tile(block, block.indptr, H, Z, 0, len(Z), mask)
         if Z is not out:
             self.buffers.packed.put_back(Z, out)
         return out
 
     def _parcels(self, batches, place, cuts):
-        """Parcels in a part of the room: where they are packed; where they are sent, received."""
+        """Return PackedBatches of a part of the buffers: on the device, and where MPI sees them."""
         packed = self.buffers.packed
-        return [Parcels(batches, self.comm.rank, flat[place], cuts)
+        return [PackedBatches(batches, self.comm.rank, flat[place], cuts)
                 for flat in (packed.near, packed.far)]
 
     def _send_rows(self, batches, going, H, X):

@@ -100,7 +100,7 @@ class Columns:
         if keep:
             self.above, self.share = taken("above", m, width), taken("share", m, K)
 
-    def landed(self, X, first, last):
+    def receive_rows(self, X, first, last):
         """Take in rows of x as they have come."""
         self.x[first:last] = X[first:last]
         kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
@@ -128,7 +128,7 @@ class Gradients:
         self.dl[-1] = 0  # of rows that are not computed
         self.pulled = take("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
-    def landed(self, G, first, last):
+    def receive_rows(self, G, first, last):
         """Take in gradients of the result as they have come."""
         part = slice(first, last)
         each = self.columns
@@ -151,7 +151,7 @@ class Gradients:
 class Product:
     """What a product with the matrix does with rows as they come."""
 
-    def landed(self, X, first, last):
+    def receive_rows(self, X, first, last):
         """Nothing is done before a batch of rows is multiplied."""
 
     def tile(self, block, indptr, X, Z, first, last, bits):

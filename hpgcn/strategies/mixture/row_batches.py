@@ -23,7 +23,7 @@ BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost 
 
 
 @dataclass(frozen=True, eq=False)
-class Batches:
+class RowBatches:
     """Rows in S batches of a piece of every row block: piece i of even, S - 1 - i of odd ones."""
 
     offsets: np.ndarray  # (P + 1,) int64: the row blocks
@@ -31,13 +31,13 @@ class Batches:
     counts: np.ndarray  # (S, P) int64: its rows
 
     @staticmethod
-    def deal(offsets, stages):
+    def of(offsets, stages):
         """Cut each of P row blocks in `stages` pieces as even as they can be."""
         cuts = [start + split(stop - start, stages) for start, stop in pairwise(offsets.tolist())]
         starts = np.transpose(cuts)[:-1]
         counts = np.diff(cuts).T
         odd = np.arange(offsets.size - 1) % 2 == 1
-        return Batches(offsets, *(np.where(odd, each[::-1], each) for each in (starts, counts)))
+        return RowBatches(offsets, *(np.where(odd, each[::-1], each) for each in (starts, counts)))
 
     @property
     def stages(self):
@@ -78,7 +78,7 @@ class Batches:
     def read(self, indptr, indices, rows):
         """How many of these batches must have arrived before each batch of `rows`; (S,), rising.
 
-        Batch i itself always must: what returns goes where it was packed (`Parcels`). indptr,
+        Batch i itself always must: what returns goes where it was packed (`PackedBatches`). indptr,
         indices: CSR with sorted columns in the order of these batches, rows in that of `rows`.
         """
         full = np.diff(indptr) > 0
@@ -89,7 +89,7 @@ class Batches:
         return np.maximum.accumulate(np.maximum(needed, np.arange(1, rows.stages + 1)))
 
 
-class Parcels:
+class PackedBatches:
     """Room for a rank's rows of a matrix, batch after batch, each cut by columns for the P ranks.
 
     Rank q takes columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix; the room is (m_p * f,).

@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.parallel.layout import split
 
 
-class RowShares:
+class RowRedistribution:
     """The share of this rank; with C = 1 all of its rows, and nothing is exchanged."""
 
     def __init__(self, layout, comm):
