@@ -36,7 +36,7 @@ log = logging.getLogger("hpgcn")
 LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that nobody reads to its end
 
 
-def main(argv=None, make_parser=parser):
+def main(argv=None, make_parser=None):
     """Run a command and return its exit code (docs: README, "Exit codes").
 
     A script may have another parser, whose commands set `run`.
@@ -65,7 +65,7 @@ def command(argv, make_parser):
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
     launcher.ALONE.set("--alone" in argv)
     try:
-        args = make_parser().parse_args(argv)
+        args = (make_parser or parser)().parse_args(argv)
     except UsageError as error:
         return fail(error, False, ranked)
     except SystemExit as error:  # --help
