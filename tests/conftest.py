@@ -121,7 +121,6 @@ def pytest_collection_finish():
     """Leave modules and cases, which stay, to no later garbage collection: each would visit all."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)  # compilers make many objects that live on
 
 
 def pytest_sessionfinish(session):
