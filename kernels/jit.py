@@ -57,8 +57,10 @@ def cache_dir(file):
     them, and a module may move without a change of its text.
     """
     digest = hashlib.sha256(numba.__version__.encode())
+    names = {getattr(module, "__file__", None): name for name, module in [*sys.modules.items()]
+             if name.startswith("hpgcn.")}
     for source in sorted(sources_of(file)):
-        digest.update(_module_of(source).encode() + b"\0" + _read(source))
+        digest.update(names.get(source, "").encode() + b"\0" + _read(source))
     return cache_root() / f"{Path(file).stem}-{digest.hexdigest()[:16]}"
 
 
@@ -74,12 +76,6 @@ def sources_of(file):
             found.add(source)
             new += _imported_by(source)
     return found
-
-
-def _module_of(file):
-    """Return the name of the module of hpgcn that a file holds; "" if it is not imported."""
-    return next((name for name, module in [*sys.modules.items()]
-                 if name.startswith("hpgcn.") and getattr(module, "__file__", None) == file), "")
 
 
 @functools.cache
