@@ -18,9 +18,9 @@ from hpgcn.kernels.jit import jit
 
 @jit(forceinline=True)
 def _sum_tile(indices, start, count, ahead, last, weights, padded, source, stride, out,
-              other_weights, other_out, factors, heads, width, zero, itemsize, sides, group, parts,
-              part_lanes, lines, full):
-    """Add a tile to a row of sums (see `tile_sums`), pass by pass."""
+              other_weights, other_out, factors, heads, width, zero, itemsize, of_columns):
+    """Add a tile to a row of sums (see `tile_sums`), pass by pass of a column_shape."""
+    sides, group, parts, part_lanes, lines, full = of_columns
     step = len(parts) * len(part_lanes)
     for h in range(0, heads, len(group)):
         for q in range(0, width, step):
@@ -54,8 +54,7 @@ class TileShapes(NamedTuple):
 @functools.cache
 def forward_code(shapes):
     """Return a C function that adds a tile to a row of the result."""
-    vectors, lanes = shapes.of_heads
-    sides, group, parts, part_lanes, lines, full = shapes.of_columns
+    (vectors, lanes), of_columns = shapes.of_heads, shapes.of_columns
     padded, itemsize = shapes.padded, shapes.real.itemsize
     zero = shapes.real.type(0)
 
@@ -68,8 +67,7 @@ def forward_code(shapes):
         tile_weights(count, scores, top, factors, total, shares, bits, num_bytes, scale, positive,
                      vectors, lanes)
         _sum_tile(indices, first, count, ahead, last, scores, padded, x, heads * width, out,
-                  positive, above, factors, heads, width, zero, itemsize, sides, group, parts,
-                  part_lanes, lines, full)
+                  positive, above, factors, heads, width, zero, itemsize, of_columns)
 
     return forward_tile
 
@@ -77,8 +75,7 @@ def forward_code(shapes):
 @functools.cache
 def backward_code(shapes):
     """Return a C function that adds a tile to a row of the gradient."""
-    vectors, lanes = shapes.of_heads
-    sides, group, parts, part_lanes, lines, full = shapes.of_columns
+    (vectors, lanes), of_columns = shapes.of_heads, shapes.of_columns
     padded, itemsize = shapes.padded, shapes.real.itemsize
     zero = shapes.real.type(0)
 
@@ -92,7 +89,6 @@ def backward_code(shapes):
                     row_score + heads * itemsize, row_score + 2 * heads * itemsize, stride, heads,
                     slope, bits, num_bytes, scale, weights, positive, total, vectors, lanes)
         _sum_tile(indices, first, count, ahead, last, weights, padded, pulled, stride, out,
-                  positive, above, factors, heads, width, zero, itemsize, sides, group, parts,
-                  part_lanes, lines, full)
+                  positive, above, factors, heads, width, zero, itemsize, of_columns)
 
     return backward_tile
