@@ -7,6 +7,7 @@ import numba
 import numpy as np
 import pytest
 from commands import python
+from compilations import Names
 from graphs import make
 from numba.core import event
 
@@ -85,17 +86,6 @@ def test_long_compilations_are_counted(monkeypatch, caplog):
         assert [numba.njit(lambda x, k=k: x + k)(1) for k in (1, 2)] == [2, 3]
     assert caplog.messages == [warmup.Compilations.text] + [
         f"{warmup.Compilations.text}: {count} so far" for count in (1, 2)]
-
-
-class Names(event.Listener):
-    def __init__(self):
-        self.found = []
-
-    def on_start(self, each):
-        self.found.append(each.data["dispatcher"].py_func.__name__)
-
-    def on_end(self, each):
-        pass
 
 
 @pytest.mark.parametrize("blocked", [0, 700 * 48 * 4, 700 * 40 * 2])

@@ -1,22 +1,12 @@
 """C functions are compiled once for what they enclose."""
 import numpy as np
+from compilations import Names
 from numba import types
 from numba.core import event
 
 from hpgcn.kernels import jit as module
 from hpgcn.kernels.cpu.emit.c_functions import c_function, call
 from hpgcn.kernels.jit import jit
-
-
-class Names(event.Listener):
-    def __init__(self):
-        self.found = []
-
-    def on_start(self, each):
-        self.found.append(each.data["dispatcher"].py_func.__name__)
-
-    def on_end(self, each):
-        pass
 
 
 def adding(constant):
