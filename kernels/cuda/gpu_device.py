@@ -23,6 +23,8 @@ CHUNKS = 1024  # partial sums of a sum over rows: each column then has this many
 TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long",
          "uint16": "Bf16"}
 HEADER = Path(__file__).with_name("bits16.cuh")
+# nothing contracted but where a source calls fma: else kernels of two shapes would differ in bits
+OPTIONS = ("-std=c++17", "--fmad=false")
 
 
 def source_text(source):
@@ -102,7 +104,7 @@ class CupyDevice(Device):
         if key not in self.functions:
             if (source, macros) not in self.modules:
                 text = source_text(source)
-                options = ("-std=c++17", *["-DHPGCN_GPU_ONLY"] * (self.team > 1), *macros)
+                options = (*OPTIONS, *["-DHPGCN_GPU_ONLY"] * (self.team > 1), *macros)
                 self.modules[source, macros] = self.xp.RawModule(code=text, options=options)
             self.functions[key] = self.modules[source, macros].get_function(name)
         return self.functions[key]

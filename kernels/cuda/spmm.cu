@@ -116,7 +116,7 @@ __device__ __forceinline__ void add(Pack (&sum)[PACKS], const unsigned (&keep)[P
             if (u < count && keep[p])
 #pragma unroll
                 for (int q = 0; q < VEC; ++q)
-                    sum[p].at[q] += w[u] * part[u][p].at[q];
+                    sum[p].at[q] = fma(w[u], part[u][p].at[q], sum[p].at[q]);
 }
 
 template <int LANES, int PACKS> __device__ __forceinline__ void product(PARAMETERS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shim import SOURCES, names_of
 
-from hpgcn.kernels.cuda.gpu_device import source_text
+from hpgcn.kernels.cuda.gpu_device import OPTIONS, source_text
 
 TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOINTER=int"),
          "halved": ("-DROW=Bf16", "-DOUT=Bf16", "-DFROM=Bf16", "-DTO=float")}
@@ -51,7 +51,7 @@ def compiled(nvrtc, text, *options):
 @pytest.mark.parametrize("arch, warps", [(75, False), (75, True), (80, True), (90, True)])
 @pytest.mark.parametrize("source", SOURCES)
 def test_sources_compile(nvrtc, source, arch, warps, types):
-    options = ["-std=c++17", f"--gpu-architecture=compute_{arch}", *TYPES[types],
+    options = [*OPTIONS, f"--gpu-architecture=compute_{arch}", *TYPES[types],
                *["-DHPGCN_GPU_ONLY"] * warps]
     ptx, said = compiled(nvrtc, source_text(source), *options)
     assert not said

@@ -16,7 +16,7 @@ from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of
 
 from hpgcn.kernels import backend, cuda, pack_mask, reference
 from hpgcn.kernels.cuda import gpu_device as cuda_device
-from hpgcn.kernels.cuda.gpu_device import CupyDevice, kept, using
+from hpgcn.kernels.cuda.gpu_device import OPTIONS, CupyDevice, kept, using
 from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
 on_device = pytest.mark.usefixtures("device")
@@ -197,8 +197,8 @@ def test_what_cupy_is_given(monkeypatch):
             cuda.sgd(w, g, lr=0.5)
     with using(CupyDevice(warps=False)):
         cuda.sgd(w.astype(float), g, lr=0.5)
-    assert compiled == [("-std=c++17", "-DHPGCN_GPU_ONLY", "-DREAL=float"),
-                        ("-std=c++17", "-DREAL=double")]
+    assert compiled == [(*OPTIONS, "-DHPGCN_GPU_ONLY", "-DREAL=float"),
+                        (*OPTIONS, "-DREAL=double")]
     name, grid, block, args = started[1]
     assert (name, grid, block, len(started)) == ("sgd", (3,), (256,), 3)
     assert args[0] is w and args[1] is g

@@ -21,7 +21,7 @@ ANSWERS = [  # Random123, kat_vectors, philox4x32-10
 @BOTH
 @pytest.mark.parametrize("counter, key, expected", ANSWERS)
 def test_known_answers(kernels, counter, key, expected):
-    assert kernels.philox(counter, key).tolist() == expected
+    assert kernels.philox(np.array(counter, np.uint32), key).tolist() == expected
 
 
 @BOTH
@@ -83,8 +83,8 @@ def test_bits_far_to_the_right(kernels):
     # column 8 (2^32 - 1) + 1: the byte number fills its word of the counter
     vertex = np.array([5, 2**40 + 1])
     first = 8 * (2**32 - 1)
-    lanes = kernels.philox([[5, 2**32 - 1, 7, 2 << 16], [1, 2**32 - 1, 7, 2 << 16 | 1 << 8]],
-                           (KEY["seed"] & 0xFFFFFFFF, KEY["seed"] >> 32))
+    counter = np.array([[5, 2**32 - 1, 7, 2 << 16], [1, 2**32 - 1, 7, 2 << 16 | 1 << 8]])
+    lanes = kernels.philox(counter, (KEY["seed"] & 0xFFFFFFFF, KEY["seed"] >> 32))
     expected = [[int(word) >> 16 * half & 0xFFFF >= 0x8000 for word in words for half in (0, 1)]
                 for words in lanes]
     bits = kernels.dropout_bits(vertex, 7, p=0.5, first=first + 1, **KEY)
