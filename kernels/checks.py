@@ -109,7 +109,7 @@ def _check_arrays(spec, given, lengths, xp, later=None):
 
         # type and shape
         if kind == "words" and isinstance(array, (list, tuple)):
-            array = np.array(array)
+            array = xp.array(array)
         if not isinstance(array, xp.ndarray) or isinstance(array, (np.ma.MaskedArray, np.matrix)):
             owner = type(array).__module__
             raise TypeError(f"{name} is a {owner}.{type(array).__name__}, expected an array of "

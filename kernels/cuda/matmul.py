@@ -24,8 +24,8 @@ def _product(x, y, out):
         return xp.matmul(x, y, out=out)
     (m, k), n = x.shape, y.shape[1]
     out = xp.empty((m, n), np.float32) if out is None else out
-    height = max(1, BLOCK_NUMBERS // max(1, k + n, m + n))
     if x.flags.f_contiguous and not x.flags.c_contiguous:  # y is of rows, too
+        height = max(1, BLOCK_NUMBERS // (m + n))
         total = xp.zeros((m, n), np.float32)
         for first in range(0, k, height):
             rows = slice(first, first + height)
@@ -35,6 +35,7 @@ def _product(x, y, out):
     if x.dtype == BF16:
         y = _as(y, BF16)
     y = _float32(y)
+    height = max(1, BLOCK_NUMBERS // (k + n))
     for first in range(0, m, height):
         rows = slice(first, first + height)
         out[rows] = _as(xp.matmul(_float32(x[rows]), y), out.dtype)

@@ -15,6 +15,7 @@ from commands import python
 from shim import COMPILER, KERNELS, SOURCES, WITHOUT_WARPS, ShimDevice, names_of, twins
 
 from hpgcn.kernels import backend, cuda, pack_mask, reference
+from hpgcn.kernels.bits16 import to_bf16
 from hpgcn.kernels.cuda import gpu_device as cuda_device
 from hpgcn.kernels.cuda.gpu_device import OPTIONS, CupyDevice, kept, using
 from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
@@ -216,6 +217,21 @@ def test_arrays_out_of_order_are_refused():
     message = r"chunk_sums: no kernel for REAL of dtype float16: .* float32, float64"
     with pytest.raises(TypeError, match=message):
         cuda.trusted.column_sum(np.ones((2, 2), np.float16))
+
+
+@on_device
+def test_long_products_of_bits16_take_few_blocks(monkeypatch):
+    """The long side of an operand must not count in the height of its blocks."""
+    monkeypatch.setattr(sys.modules["hpgcn.kernels.cuda.matmul"], "BLOCK_NUMBERS", 1 << 10)
+    heights = []
+    product = np.matmul
+    monkeypatch.setattr(np, "matmul", lambda x, y: heights.append(x.shape) or product(x, y))
+    x = to_bf16(np.ones((1000, 12)))
+    assert (cuda.matmul(x, to_bf16(np.ones((12, 4)))) == 12).all()
+    assert heights == [(64, 12)] * 15 + [(40, 12)]
+    heights.clear()
+    assert (cuda.matmul(x.T, to_bf16(np.ones((1000, 4)))) == 1000).all()
+    assert heights == [(12, 64)] * 15 + [(12, 40)]
 
 
 def test_what_is_kept_goes_with_its_array(monkeypatch):
