@@ -272,12 +272,10 @@ class HaloExchange(Exchange):
 
     @property
     def message_transfer(self):
-        """See `Transfer`."""
         return self
 
     @property
     def sources(self):
-        """See `Transfer`."""
         return self.plan.sources.tolist()
 
     def by_source(self, ghosts):

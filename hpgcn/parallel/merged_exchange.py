@@ -174,7 +174,7 @@ class OneWayTransfer(Transfer):
 
     @cached_property
     def message_transfer(self):
-        """See `Transfer`; one of the two takes the buffers that they share."""
+        # One of the two takes the buffers that they share.
         buffers = self.buffers
         if self.adjoint:
             buffers = HaloBuffers(buffers.device, self.comm.stager, buffers.dtype, buffers.sums)

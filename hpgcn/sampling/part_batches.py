@@ -19,5 +19,5 @@ class Parts(Sampler):
     samples_parts = True
 
     def factor(self, batch):
-        """See `Sampler`: entries between parts stay as they are."""
+        # Entries between parts stay as they are.
         return 1.0

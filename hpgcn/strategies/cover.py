@@ -40,7 +40,6 @@ class CoverTraffic(NonzeroTraffic):
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
-        """See `NonzeroTraffic`."""
         return [MergedSizes(pulled, pushed, received), MergedSizes(pushed, pulled, sent)]
 
 
@@ -51,7 +50,6 @@ class CoverPlan(NonzeroPlan):
 
     @staticmethod
     def holders(pattern, arrangement):
-        """See `NonzeroPlan`."""
         owner = arrangement.layout.row_blocks
         degrees = np.diff(pattern.indptr)
         loads = np.bincount(owner, degrees, arrangement.layout.size).astype(np.int64)
@@ -60,7 +58,7 @@ class CoverPlan(NonzeroPlan):
         return covered(rows, columns, owner[rows], owner[columns], loads, limit)
 
     def make_restricted(self, pattern):
-        """See `Plan`; where A is symmetric, the backward is a product of other rows likewise."""
+        # If A is symmetric, the backward is a product of other rows as well.
         made = CoverPlan(self.trimmed(pattern), self.arrangement)
         if made.traffic.reverse:
             flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
@@ -76,11 +74,11 @@ class CoverPlan(NonzeroPlan):
         return pattern.assign_holders(recovered(rows, columns, *ends, pattern.holders))
 
     def restrict_bytes(self, itemsize):
-        """See `Plan`; nonzeros return to the owners of their rows, and go to their holders."""
+        # Nonzeros return to the owners of their rows and then go to their holders.
         return self.held_entries * (READ + HELD) + self.rows() * ROW
 
     def blocks(self, transposed):
-        """See `NonzeroPlan`; the own block, one for each source, one for each target."""
+        # The own block, one for each source and one for each target.
         pulled, pushed = self.traffic.right.own, self.traffic.left.own
         layout = self.layout
         if transposed:
@@ -101,12 +99,10 @@ class Cover(NonzeroStrategy):
 
     @classmethod
     def own_options(cls, config, device):
-        """See `Strategy`."""
         return {"balance": config.balance}
 
     @staticmethod
     def holders(adjacency, arrangement, comm, rows, columns):
-        """See `NonzeroStrategy`."""
         layout = arrangement.layout.rows
         loads = np.array(comm.allgather(rows.size), np.int64)
         heaviest = comm.max([np.bincount(rows - layout.start).max(initial=0)])[0]
@@ -119,7 +115,7 @@ class Cover(NonzeroStrategy):
         return covered(rows, columns, np.full(rows.size, comm.rank), owner, loads, limit, total)
 
     def build_submatrix(self, rows_out, rows_in):
-        """See `RowStrategy`; the owners of rows choose anew which of their sums are worth it."""
+        # The owners of rows choose again which sums to exchange.
         own = np.arange(self.layout.rows.start, self.layout.rows.stop)
         layouts = [self.layout.restricted(chosen).rows for chosen in (rows_out, rows_in)]
         matrix = self.local_matrix().tocoo()
@@ -140,12 +136,11 @@ class Cover(NonzeroStrategy):
         return self.product_by(entries, *layouts, self.comm, buffers)
 
     def build_reverse_submatrix(self, product, rows_out, rows_in):
-        """See `RowStrategy`; a product of its own."""
+        # The reverse is a product of its own.
         return self.build_submatrix(rows_in, rows_out)
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
-        """See `NonzeroStrategy`."""
         exchange = MergedExchange(pull, push, comm, buffers[0])
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
@@ -158,12 +153,10 @@ class Cover(NonzeroStrategy):
         return RowProduct(blocks, *exchange.transfers, m)
 
     def transfers_of(self, pull, push):
-        """See `RowStrategy`."""
         return MergedExchange(pull, push, self.comm, self.product.pull.buffers).transfers
 
     @staticmethod
     def matrix_of(product):
-        """See `NonzeroStrategy`."""
         own = [block.to_scipy() for block in product.blocks[LOCAL].values()]
         parts = [sp.hstack(own, format="csr")]
         for q in product.push.plan.sources.tolist():

@@ -65,11 +65,9 @@ class DelayedTraffic(Traffic):
 
     @property
     def period(self):
-        """See `Traffic`."""
         return max(self.delay or 0, 1)
 
     def calls(self, product, itemsize):
-        """See `Traffic`."""
         if self.delay is None:
             return
         row_bytes = product.width * itemsize
@@ -96,11 +94,11 @@ class DelayedPlan(Plan):
 
     @classmethod
     def of(cls, pattern, arrangement):
-        """See `Plan`; the holders are put into the pattern."""
+        # The holders are put into the pattern.
         return cls(pattern.assign_holders(VertexCutPlan.holders(pattern, arrangement)), arrangement)
 
     def make_traffic(self, layouts):
-        """See `Plan`; finds the clones, and who owns all copies."""
+        # Find the clones and the owners of all copies.
         pattern = self.pattern
         layout = self.arrangement.layout
         owner = layout.row_blocks
@@ -122,29 +120,28 @@ class DelayedPlan(Plan):
         return DelayedTraffic((BlockLayout(offsets, 1, layout.rank),) * 2, self.delay, bins)
 
     def operand(self, pattern, layout):
-        """See `Plan`; one block, of all copies."""
+        # One block, of all copies.
         rows = np.diff(self.layout.offsets)
         listed = (self.sent + 2 * self.clones) * (2 if self.delay else 1)  # of all, and of bins
         return Operand.of(rows.shape, np.bincount(pattern.holders, minlength=self.num_ranks),
                           rows + 1, listed=listed, results=rows)
 
     def adjoint(self, forward):
-        """See `Plan`."""
         return dataclasses.replace(forward, listed=np.zeros_like(forward.listed))
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`; of exact sums, and of gradients with what is added to them."""
+        # Buffers of exact sums, and of gradients with the sums added to them.
         totals = self.rows() * (self.delay is not None)
         return (self.sent + self.clones + totals) * width * itemsize
 
     def persistent_bytes(self, product, itemsize):
-        """See `Plan`: messages up and down, as they were sent and as they arrive."""
+        # Messages up and down, as they were sent and as they arrive.
         if not self.delay:
             return super().persistent_bytes(product, itemsize)
         return 2 * (self.sent + self.clones) * product.width * itemsize
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`; own rows as they are read, nonzeros on their way, then one block."""
+        # Own rows as they are read, nonzeros in transit, then one block.
         read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
         held, transposed = self.kept_bytes(itemsize)
         entry = READ + WEIGHT * self.pattern.weighted
@@ -190,17 +187,14 @@ class DelayedVertexCut(RowStrategy):
 
     @classmethod
     def title(cls, config):
-        """See `Strategy`."""
         return f"{cls.name} 0c" if config.delay == "none" else f"{cls.name} cd-{config.delay}"
 
     @classmethod
     def own_options(cls, config, device):
-        """See `Strategy`."""
         return {"delay": None if config.delay == "none" else int(config.delay)}
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`."""
         rows = arrangement.layout.rows
         i, j, values = held_nonzeros(adjacency, arrangement, comm, VertexCut.holders)
         ghosts = np.union1d(needs(i, rows), needs(j, rows))
@@ -217,7 +211,7 @@ class DelayedVertexCut(RowStrategy):
         return strategy
 
     def spread(self, slab):
-        """See `Strategy`; masks are of roots alone."""
+        # Only roots have masks.
         arrays = {name: with_clones(array, self.clones, self.comm)
                   for name in ("features", "labels", "vertex", "original_ids")
                   if (array := getattr(slab, name)) is not None}
@@ -227,7 +221,6 @@ class DelayedVertexCut(RowStrategy):
         return dataclasses.replace(slab, masks=masks, **arrays)
 
     def training_map(self, *widths):
-        """See `Strategy`."""
         if self.delay == 0:
             return self
         made = copy.copy(self)
@@ -238,7 +231,6 @@ class DelayedVertexCut(RowStrategy):
         return made
 
     def forward(self, H, *, mask=None, out=None):
-        """See `Strategy`."""
         if not self.sums:
             return multiply(self.comm, self.product, H, mask, out)
         out = multiply(self.comm, self.product, H, None, out)
@@ -249,7 +241,7 @@ class DelayedVertexCut(RowStrategy):
         return out
 
     def backward(self, G, *, mask=None, out=None):
-        """See `Strategy`; G is left as it is."""
+        # G is left as it is.
         if self.sums:
             totals = self.workspace.take("totals", *G.shape)
             totals[:] = G
@@ -258,36 +250,30 @@ class DelayedVertexCut(RowStrategy):
         return multiply(self.comm, self.back, G, mask, out)
 
     def reserve(self, width):
-        """See `Strategy`."""
         self.sums[0].reserve(width)
         if self.delay is not None:
             self.workspace.flat("totals", self.product.num_rows * width)
 
     def traffic(self):
-        """See `Strategy`."""
         plans = [plan for plan, _ in self.bins] or [self.clones]
         table = self.comm.allgather([plan.sizes for plan in plans])
         bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
         return DelayedTraffic((self.layout, self.layout), self.delay, bins)
 
     def settle(self):
-        """See `Strategy`."""
         return [array for each in self.sums for array in each.settle()]
 
     def go_on(self, steps):
-        """See `Strategy`."""
         for each in self.sums:
             each.step = steps
 
     @property
     def buffer_bytes(self):
-        """See `Strategy`."""
         if self.parent:
             return sum(each.nbytes for each in self.sums)
         return (self.sums[0].nbytes + self.workspace.nbytes
                 + sum(each.buffer_bytes for each in self.trained))
 
     def close(self):
-        """See `Strategy`."""
         for each in self.sums:
             each.close()

@@ -229,7 +229,7 @@ class RowAttention(Attention):
                 yield source, part
 
     def keep_rows(self, X, width):
-        """See `Attention`; rows of X (m_in, f) are pulled in slices of so many columns."""
+        # Pull rows of X (m_in, f) in slices of columns.
         device = self.device
         self.constant = self.strategy.cached_ghost_rows
         if self.constant is not None:  # by another view of the same rows
@@ -243,7 +243,6 @@ class RowAttention(Attention):
                 self.constant[source][:, first:first + width] = rows
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
-        """See `Attention`."""
         what = product_name(self.clock)
         self.ghosts = {}
         far = {target: part.copy() for target, part in self._received_rows(self.push, l, what)}
@@ -332,7 +331,6 @@ class RowAttention(Attention):
                 each[numbers] = merged
 
     def return_(self, pulled, rows, gradients, drawn):
-        """See `Attention`."""
         what = product_name(self.clock)
         back = self.strategy.attention_back
         blocks = back.blocks

@@ -37,12 +37,12 @@ class NonzeroTraffic(RowTraffic):
 
     @staticmethod
     def columns(product):
-        """See `Traffic`: the sums of a row, those of entries with scores above 0, K beside each."""
+        # Two sums a row (all entries; entries with scores above 0), with K columns beside each.
         both = 2 * (product.width + product.heads)
         return max(RowTraffic.columns(product), both if product.heads else 0)
 
     def attention_calls(self, product, itemsize, pull, push):
-        """See `RowTraffic`; the backward takes the transposed blocks, even where A is symmetric."""
+        # The backward takes the transposed blocks, even where A is symmetric.
         ends = (self.left, self.right) if product.backward else (self.right, self.left)
         pull, push = (end.message_transfer for end in ends)
         yield from super().attention_calls(product, itemsize, pull, push)
@@ -64,7 +64,7 @@ class NonzeroPlan(RowPlan):
 
     @classmethod
     def of(cls, pattern, arrangement):
-        """See `Plan`; the holders are put into the pattern."""
+        # The holders are put into the pattern.
         return cls(pattern.assign_holders(cls.holders(pattern, arrangement)), arrangement)
 
     @staticmethod
@@ -84,7 +84,6 @@ class NonzeroPlan(RowPlan):
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
     def make_traffic(self, layouts):
-        """See `Plan`."""
         k = self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
         pulled = elsewhere(columns, owner, holder, k)
@@ -128,19 +127,18 @@ class NonzeroPlan(RowPlan):
         return np.bincount(self.pattern.holders, minlength=self.num_ranks)
 
     def operand(self, pattern, layout):
-        """See `Plan`; other rows of a symmetric matrix take the transposed blocks, or `back`'s."""
+        # If A is symmetric, other rows take the transposed blocks, or those of `back`.
         if self.back and pattern is not self.pattern:
             return self.back.blocks(transposed=False)
         return self.blocks(transposed=pattern is not self.pattern)
 
     def adjoint(self, forward):
-        """See `Plan`."""
         return self.blocks(transposed=True)
 
     returns = True
 
     def persistent_bytes(self, product, itemsize):
-        """See `RowPlan`; the transposes of the blocks, and what is formed for others' rows."""
+        # The transposes of the blocks, and arrays for rows of other ranks.
         kept = super().persistent_bytes(product, itemsize)
         if not product.heads or product.backward:
             return kept
@@ -154,18 +152,18 @@ class NonzeroPlan(RowPlan):
         return kept
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`; rows and sums pass through all of them."""
+        # Rows and sums pass through every buffer.
         return self.all_buffer_rows * width * sum_bytes(itemsize) + self.sums_held(width, itemsize)
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`; own rows as they are read, nonzeros on their way, then blocks."""
+        # Own rows as they are read, nonzeros in transit, then blocks.
         read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
         held, _ = self.kept_bytes(itemsize)
         entry = READ + WEIGHT * self.pattern.weighted
         return read * entry + self.held_entries * HELD + held + self.rows() * ROW
 
     def restrict_bytes(self, itemsize):
-        """See `Plan`; all of the matrix is put together again."""
+        # All of the matrix is put together again.
         return self.held_entries * CUT + self.rows() * ROW
 
 
@@ -179,7 +177,6 @@ class NonzeroStrategy(RowStrategy):
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`."""
         layout = arrangement.layout
         entries = held_nonzeros(adjacency, arrangement, comm, cls.holders)
         buffers = [HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype)
@@ -229,7 +226,7 @@ class NonzeroStrategy(RowStrategy):
 
     @cached_property
     def attention_back(self):
-        """See `RowStrategy`; the transposes of the blocks, even where A is symmetric."""
+        # The transposes of the blocks, even where A is symmetric.
         if self.back.pull is self.product.push:
             return self.back
         return self.product.transposed(self.layout_in.rows.num_rows)
@@ -240,11 +237,9 @@ class NonzeroStrategy(RowStrategy):
         raise NotImplementedError
 
     def local_matrix(self):
-        """See `RowStrategy`."""
         return self.matrix_of(self.product)
 
     def build_submatrix(self, rows_out, rows_in):
-        """See `RowStrategy`."""
         pull, push = self.product.pull, self.product.push
         own = slice(self.layout.rows.start, self.layout.rows.stop)
         rows = np.concatenate([rows_out[own], rows_out[push.plan.ghosts]])
@@ -259,12 +254,11 @@ class NonzeroStrategy(RowStrategy):
         return self.product_of(matrix, *plans, self.comm, [pull.buffers, push.buffers])
 
     def build_reverse_submatrix(self, product, rows_out, rows_in):
-        """See `RowStrategy`; who holds (i, j) need not hold (j, i): the transposed blocks."""
+        # The rank that holds (i, j) need not hold (j, i): use the transposed blocks.
         return product.transposed(int(np.count_nonzero(
             rows_in[self.layout.rows.start:self.layout.rows.stop])))
 
     def traffic(self):
-        """See `Strategy`."""
         transfers = self._sizes(self.product)
         if self.symmetric and self.back is not self.product:
             transfers += self._sizes(self.back)

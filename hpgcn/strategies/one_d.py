@@ -97,14 +97,13 @@ class StagedRowPlan(RowPlan):
     Traffic = StagedTraffic
 
     def make_traffic(self, layouts):
-        """See `Plan`."""
         return StagedTraffic(layouts, self.pattern.symmetric, groups_of(self.arrangement))
 
     def _heights(self, layout):
         return heights_of(layout, groups_of(self.arrangement))
 
     def adjoint(self, forward):
-        """See `Plan`: the transposes of the blocks."""
+        # The transposes of the blocks.
         groups, replicas = groups_of(self.arrangement)
         deals = replica_assignment(groups, replicas)  # block of columns k -> replica that holds it
         big = self.arrangement.layout.offsets[::replicas]
@@ -116,7 +115,7 @@ class StagedRowPlan(RowPlan):
             results=heights, blocks=forward.blocks.reshape(shape))
 
     def operand(self, pattern, layout):
-        """See `Plan`: a block for each stage."""
+        # A block for each stage.
         rows = self._heights(layout)
         groups, replicas = rows.shape
         deals = replica_assignment(groups, replicas)
@@ -129,19 +128,16 @@ class StagedRowPlan(RowPlan):
                           results=tall + rows * (replicas > 1), blocks=stages)
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`."""
         sums = width * sum_bytes(itemsize)
         reduces = not self.pattern.symmetric
         held = self.traffic.right.held_bytes(width * itemsize, sums, reduces=reduces)
         return np.ravel(held) + self.sums_held(width, itemsize)
 
     def reduced_bytes(self, width, itemsize):
-        """See `Plan`: two copies of the pieces under way for the two tallest blocks of others.
-
-        One is of what is sent, one of what arrives. Long sums take Rabenseifner's algorithm, for as
-        many ranks as are a power of two; the others are odd ones, which send all that they have to
-        the rank before, and get nothing (Thakur, Rabenseifner and Gropp 2005).
-        """
+        # Two copies of the pieces in transit for the two tallest blocks of other ranks.
+        # One copy is sent, one arrives. Long sums take Rabenseifner's algorithm, for a power of two
+        # of ranks; each other rank sends all that it has to the rank before and receives nothing
+        # (Thakur, Rabenseifner and Gropp 2005).
         rows = self._heights(self.layout)
         big = rows.sum(1)
         place = np.arange(big.size)
@@ -153,7 +149,7 @@ class StagedRowPlan(RowPlan):
         return np.repeat((1 + gets) * pieces * (not self.pattern.symmetric), rows.shape[1])
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`: rows are read in portions, their blocks put together one by one."""
+        # Rows are read in portions, their blocks put together one by one.
         forward = self.operands[0]
         held, transposes = self.kept_bytes(itemsize)
         rows = self.of_big_rows(forward.entries, groups_of(self.arrangement)[1])
@@ -177,7 +173,6 @@ class StagedStrategy(RowStrategy):
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`."""
         layout = arrangement.layout
         workspace = Workspace(adjacency.row_dtype, comm.device)
         stages = Stages(arrangement, comm, workspace, adjacency.dtype,
@@ -197,7 +192,6 @@ class StagedStrategy(RowStrategy):
         return strategy
 
     def build_submatrix(self, rows_out, rows_in):
-        """See `RowStrategy`."""
         stages = self.stages
         kept = rows_out[slice(*stages.rows)]
         with self.comm.collective_errors():
@@ -208,7 +202,6 @@ class StagedStrategy(RowStrategy):
         return stages.product(blocks, *layouts)
 
     def traffic(self):
-        """See `Strategy`."""
         layouts = self.layout, self.layout_in
         return StagedTraffic(layouts, self.symmetric, groups_of(self.stages.arrangement))
 
@@ -286,12 +279,10 @@ class OneAndAHalfD(StagedStrategy):
 
     @classmethod
     def default_shape(cls, ranks):
-        """See `Strategy`."""
         return most_square(ranks)
 
     @classmethod
     def choose_shape(cls, config, ranks):
-        """See `Strategy`."""
         shape = super().choose_shape(config, ranks)
         if not config.replication:
             return shape

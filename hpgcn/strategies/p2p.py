@@ -47,7 +47,6 @@ class PointToPointPlan(RowPlan):
     Traffic = PointToPointTraffic
 
     def make_traffic(self, layouts):
-        """See `Plan`."""
         plans = [self._volumes(self.pattern), OwnRowsPlan()]
         if self.pattern.symmetric and not self.pattern.square:
             plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
@@ -65,7 +64,7 @@ class PointToPointPlan(RowPlan):
         return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)
 
     def operand(self, pattern, layout):
-        """See `Plan`: a local block, and one for each source."""
+        # A local block, and one for each source.
         right, reverse = self.traffic.right, self.traffic.reverse
         volumes = right if pattern is self.pattern else reverse[0]
         offsets = self.arrangement.layout.offsets
@@ -79,14 +78,14 @@ class PointToPointPlan(RowPlan):
             blocks=1 + volumes.sources)
 
     def adjoint(self, forward):
-        """See `Plan`: the transposes of the blocks."""
+        # The transposes of the blocks.
         rows = np.diff(self.layout_in.offsets) + self.traffic.right.received
         sources = self.traffic.right.sources
         return Operand.of(rows.shape, forward.entries, rows + sources + 1, results=rows,
                           blocks=1 + sources)
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`: column numbers as read and local, weights in float64, and copies."""
+        # Column numbers as read and local, weights in float64, and copies.
         forward, *back = self.stored_operands
         alone = forward.blocks == 1
         weight = WEIGHT * self.pattern.weighted
@@ -95,7 +94,7 @@ class PointToPointPlan(RowPlan):
                 + (self.rows() + self.traffic.right.buffer_rows) * ROW * ~alone)
 
     def restrict_bytes(self, itemsize):
-        """See `Plan`: all of the matrix is put together again."""
+        # All of the matrix is put together again.
         forward = self.operands[0]
         beside = (forward.blocks > 1) * (self.rows() + self.traffic.right.buffer_rows) * ROW
         return forward.entries * CUT + beside
@@ -111,7 +110,6 @@ class PointToPoint(RowStrategy):
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`."""
         layout = arrangement.layout
         matrix, plan = own_rows(adjacency, layout.rows, comm)
         buffers = HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype,
@@ -123,7 +121,6 @@ class PointToPoint(RowStrategy):
         return strategy
 
     def build_submatrix(self, rows_out, rows_in):
-        """See `RowStrategy`."""
         exchange = self.product.pull
         ghosts = exchange.plan.ghosts
         own = slice(self.layout.rows.start, self.layout.rows.stop)
@@ -136,16 +133,13 @@ class PointToPoint(RowStrategy):
         return product_of(_columns(matrix, read), part)
 
     def local_matrix(self):
-        """See `RowStrategy`."""
         blocks = [block.to_scipy() for block in self.product.all_blocks()]
         return blocks[0] if len(blocks) == 1 else sp.hstack(blocks, format="csr")
 
     def transfers_of(self, pull, push):
-        """See `RowStrategy`."""
         return HaloExchange(pull, self.comm, self.product.pull.buffers), OwnRows()
 
     def traffic(self):
-        """See `Strategy`."""
         transfers = [self._sizes(self.product), OwnRowsPlan()]
         if self.symmetric and self.back is not self.product:
             transfers += [self._sizes(self.back), OwnRowsPlan()]

@@ -33,7 +33,7 @@ class PerLayerTraffic(Traffic):
 
     @classmethod
     def columns(cls, product):
-        """See `Traffic`; all buffers are made for the widest."""
+        # All buffers have the largest width.
         return max(kind.Plan.Traffic.columns(product) for kind in cls.kinds)
 
 
@@ -48,25 +48,24 @@ class PerLayerPlan(Plan):
                       for kind in dict.fromkeys(self.kinds)}
 
     def plan_for_product(self, number):
-        """See `Plan`."""
         return self.plans[self.kinds[number]]
 
     @property
     def stored_operands(self):
-        """See `Plan`: what each strategy keeps of A."""
+        # The operands of each strategy.
         return [operand for plan in self.plans.values() for operand in plan.stored_operands]
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`: none are shared between strategies."""
+        # Strategies share no buffers.
         return sum(plan.buffer_bytes(width, itemsize) for plan in self.plans.values())
 
     def reduced_bytes(self, width, itemsize):
-        """See `Plan`: products come one after the other."""
+        # Products run one after the other.
         return np.maximum.reduce([plan.reduced_bytes(width, itemsize)
                                   for plan in self.plans.values()])
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`: strategies read one after the other, beside what the earlier ones keep."""
+        # Strategies read one after the other; the operands of earlier ones stay.
         kept = most = np.zeros(self.num_ranks, np.int64)
         for plan in self.plans.values():
             most = np.maximum(most, kept + plan.read_peak_bytes(itemsize))
@@ -74,7 +73,7 @@ class PerLayerPlan(Plan):
         return most
 
     def restrict_bytes(self, itemsize):
-        """See `Plan`: maps are cut one by one."""
+        # Cut the maps one by one.
         return np.maximum.reduce([plan.restrict_bytes(itemsize) for plan in self.plans.values()])
 
 
@@ -91,12 +90,12 @@ class PerLayer(Strategy):
 
     @classmethod
     def own_options(cls, config, device):
-        """See `Strategy`: those of each strategy, by its name."""
+        # The options of each strategy, by its name.
         return {kind.name: kind.own_options(config, device) for kind in cls.kinds}
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):
-        """See `Strategy`; each strategy is asked for its own products alone."""
+        # Ask each strategy about its own products only.
         if len(heads) != len(cls.kinds):
             return (f"it names strategies for {len(cls.kinds)} products with A, but the model has "
                     f"{len(heads)}")
@@ -105,27 +104,22 @@ class PerLayer(Strategy):
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`."""
         maps = {kind: kind.build(adjacency, own_arrangement(kind, arrangement), comm, width=width)
                 for kind in dict.fromkeys(cls.kinds)}
         return cls(arrangement.layout, comm, maps)
 
     def map_for_product(self, number):
-        """See `Strategy`."""
         return self.maps[self.kinds[number]]
 
     @property
     def buffer_bytes(self):
-        """See `Strategy`."""
         return sum(each.buffer_bytes for each in self.maps.values())
 
     def reserve(self, width):
-        """See `Strategy`."""
         for each in self.maps.values():
             each.reserve(width)
 
     def close(self):
-        """See `Strategy`."""
         for each in self.maps.values():
             each.close()
 

@@ -101,7 +101,6 @@ class RowStrategy(Strategy):
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
-        """See `Strategy`."""
         reverse = None
         product = self.build_submatrix(rows_out, rows_in)
         if self.symmetric and not np.array_equal(rows_out, rows_in):
@@ -142,15 +141,12 @@ class RowStrategy(Strategy):
         return self.build_submatrix(rows_in, rows_out)
 
     def forward(self, H, *, mask=None, out=None):
-        """See `Strategy`."""
         return multiply(self.comm, self.product, H, mask, out, self.float32_sums)
 
     def backward(self, G, *, mask=None, out=None):
-        """See `Strategy`."""
         return multiply(self.comm, self.back, G, mask, out, self.float32_sums)
 
     def attention(self, heads):
-        """See `Strategy`."""
         return RowAttention(self, heads)
 
     @property
@@ -169,23 +165,20 @@ class RowStrategy(Strategy):
         return self.product.all_blocks()[0].data.dtype
 
     def reserve(self, width):
-        """See `Strategy`."""
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
         if self.row_dtype == BF16 and self.comm.size > 1:
             self.float32_sums.take("sums", self.layout.rows.num_rows, width)
 
     def traffic(self):
-        """See `Strategy`; made of layouts alone, unless a strategy's takes more."""
+        # Made from layouts only; a strategy may override this.
         return self.Plan.Traffic((self.layout, self.layout_in), self.symmetric)
 
     @property
     def buffer_bytes(self):
-        """See `Strategy`."""
         return 0 if self.parent else self.product.pull.nbytes + self.float32_sums.nbytes
 
     def close(self):
-        """See `Strategy`."""
         for product in (self.product, self.back):
             product.pull.close()
             product.push.close()
@@ -260,7 +253,6 @@ class RowTraffic(Traffic):
         self.reverse = back or None
 
     def calls(self, product, itemsize):
-        """See `Traffic`."""
         row_bytes = product.width * itemsize
         pull, push = self.right, self.left
         if product.backward and not self.symmetric:
@@ -298,11 +290,10 @@ class RowPlan(Plan):
     Traffic = RowTraffic
 
     def make_traffic(self, layouts):
-        """See `Plan`."""
         return self.Traffic(layouts, self.pattern.symmetric)
 
     def persistent_bytes(self, product, itemsize):
-        """See `Plan`; of attention what ranks keep of others' rows, beside buffers."""
+        # Attention also keeps arrays for rows of other ranks, beside the buffers.
         if not product.heads or product.backward:
             return super().persistent_bytes(product, itemsize)
         width, heads = product.width, product.heads
@@ -322,12 +313,12 @@ class RowPlan(Plan):
         return not self.pattern.symmetric
 
     def adjoint(self, forward):
-        """See `Plan`: the transpose of the rows that each rank owns."""
+        # The transpose of the rows that each rank owns.
         rows = int(self.layout_in.offsets[-1])
         return Operand.of(forward.entries.shape, forward.entries, rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`; where A is not symmetric sums pass through the same buffers as rows."""
+        # If A is not symmetric, sums pass through the same buffers as rows.
         rows = np.broadcast_to(np.ravel(self.traffic.right.buffer_rows), (self.num_ranks,))
         number = itemsize if self.pattern.symmetric else sum_bytes(itemsize)
         return rows * width * number + self.sums_held(width, itemsize)

@@ -30,7 +30,6 @@ class VertexCutTraffic(NonzeroTraffic):
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
-        """See `NonzeroTraffic`."""
         return [pulled, pushed]
 
 
@@ -41,14 +40,13 @@ class VertexCutPlan(NonzeroPlan):
 
     @staticmethod
     def holders(pattern, arrangement):
-        """See `NonzeroPlan`."""
         owner = arrangement.layout.row_blocks[pattern.rows]
         if pattern.holders is None:
             return owner
         return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
 
     def blocks(self, transposed):
-        """See `NonzeroPlan`; own rows and others', of own columns and of ghosts."""
+        # Own rows and others', of own columns and of ghosts.
         pulled, pushed, layout = self.traffic.right, self.traffic.left, self.layout
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
@@ -75,7 +73,6 @@ class OneBlockHaloExchange(HaloExchange):
 
     @property
     def sources(self):
-        """See `Transfer`."""
         return [REMOTE] * (self.plan.ghosts.size > 0)
 
     def by_source(self, ghosts):
@@ -94,7 +91,7 @@ class VertexCut(NonzeroStrategy):
 
     @staticmethod
     def holders(adjacency, arrangement, comm, rows, columns):
-        """See `NonzeroStrategy`; as the file says."""
+        # The file's docstring states the rule.
         layout = arrangement.layout.rows
         source = adjacency.source
         with comm.collective_errors():
@@ -112,7 +109,6 @@ class VertexCut(NonzeroStrategy):
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
-        """See `NonzeroStrategy`."""
         transfers = [OneBlockHaloExchange(plan, comm, buffer)
                      for plan, buffer in zip((pull, push), buffers)]
         m, m_in = push.layout.num_rows, pull.layout.num_rows
@@ -126,18 +122,15 @@ class VertexCut(NonzeroStrategy):
         return RowProduct(blocks, *transfers, m)
 
     def transfers_of(self, pull, push):
-        """See `RowStrategy`."""
         return [OneBlockHaloExchange(plan, self.comm, transfer.buffers) for plan, transfer in
                 ((pull, self.product.pull), (push, self.product.push))]
 
     @staticmethod
     def matrix_of(product):
-        """See `NonzeroStrategy`."""
         rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
                 for target in (LOCAL, REMOTE) if target in product.blocks]
         return sp.vstack(rows, format="csr")
 
     @property
     def buffer_bytes(self):
-        """See `Strategy`."""
         return 0 if self.parent else super().buffer_bytes + self.product.push.nbytes

@@ -38,7 +38,6 @@ class GraphAttention(Layer):
 
     @classmethod
     def shapes(cls, spec, number):
-        """See `Layer`."""
         heads, inner = cls.heads(spec, number), cls.inner_width(spec, number)
         fan_in, fan_out = spec.layers[number]
         return {"W": (fan_in, inner), "a_self": (heads, inner // heads),
@@ -54,7 +53,7 @@ class GraphAttention(Layer):
         self.attention = self.A.attention(heads)
 
     def prepare(self, features, width):
-        """See `Layer`; rows of X that others own are kept where X never changes."""
+        # If X never changes, keep the rows of X that other ranks own.
         if self.keeps_rows:
             self.attention.keep_rows(features.X, width)
 

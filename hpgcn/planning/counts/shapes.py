@@ -332,14 +332,14 @@ class ShapeCsr(Csr):
         self.is_part = False  # it was cut out, and is kept with its transpose
 
     def take_rows(self, numbers):
-        """See `Csr`: the part is kept, with the places of its entries."""
+        # The part is kept, with the places of its entries.
         part = ShapeCsr(self.device, numbers.size, self.shape[1], self.some, self.data.dtype)
         part.is_part = True
         self.device.part_bytes += part.nbytes + part.edges.nbytes
         return part
 
     def ordered_transpose(self):
-        """See `Csr`: that of a part is kept, too."""
+        # Keep the transpose of a part as well.
         if "transpose" not in self._known:
             flipped = ShapeCsr(self.device, *self.shape[::-1], self.indices.size, self.data.dtype)
             if self.is_part:
@@ -349,7 +349,6 @@ class ShapeCsr(Csr):
         return self._known["transpose"]
 
     def with_data(self, data):
-        """See `Csr`."""
         return self
 
 

@@ -82,13 +82,12 @@ class Summa(Strategy):
 
     @classmethod
     def blocks(cls, shape):
-        """See `Strategy`."""
         R, L, C = cube_of(shape)
         return R * L, C
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`; ConfigError if the layout has another number of blocks than the grid."""
+        # ConfigError if the layout has another number of blocks than the grid.
         layout = arrangement.layout
         rows, columns = cls.blocks(arrangement.shape)
         if (layout.offsets.size - 1, layout.columns) != (rows, columns):
@@ -105,7 +104,7 @@ class Summa(Strategy):
         return strategy
 
     def reserve(self, width):
-        """See `Strategy`: two buffers for blocks of A and intervals of H, used in turn; and T."""
+        # Two buffers for blocks of A and intervals of H, used in turn, and one for T.
         width = -(-width // self.shape[2])
         cuts = self.A.cuts
         heights = np.diff(cuts.offsets)
@@ -123,11 +122,9 @@ class Summa(Strategy):
 
     @property
     def buffer_bytes(self):
-        """See `Strategy`."""
         return 0 if self.parent else self.workspace.nbytes
 
     def restrict(self, rows_out, rows_in):
-        """See `Strategy`."""
         A = A_transposed = self.A.restricted(rows_out, rows_in, self.comm)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             A_transposed = self.A_transposed.restricted(rows_in, rows_out, self.comm)
@@ -135,11 +132,9 @@ class Summa(Strategy):
                           symmetric=self.symmetric, parent=self)
 
     def forward(self, H, *, mask=None, out=None):
-        """See `Strategy`."""
         return self._product(self.A, H, mask, out)
 
     def backward(self, G, *, mask=None, out=None):
-        """See `Strategy`."""
         return self._product(self.A_transposed, G, mask, out)
 
     def _product(self, blocks, H, mask, out):
@@ -219,7 +214,6 @@ class Summa(Strategy):
         return stage
 
     def traffic(self):
-        """See `Strategy`."""
         layouts = self.layout, self.layout_in
         return SummaTraffic(layouts, self.arrangement.shape, (self.A, self.A_transposed))
 
@@ -242,7 +236,6 @@ class TwoD(Summa):
 
     @classmethod
     def default_shape(cls, ranks):
-        """See `Strategy`."""
         return most_square(ranks)
 
 
@@ -254,7 +247,6 @@ class ThreeD(Summa):
 
     @classmethod
     def default_shape(cls, ranks):
-        """See `Strategy`."""
         cubes = [(rows, layers, ranks // (rows * layers))
                  for rows in divisors(ranks) for layers in divisors(ranks // rows)
                  if rows >= layers >= ranks // (rows * layers)]

@@ -52,7 +52,7 @@ class SummaTraffic(Traffic):
         return np.diff(layout.offsets).reshape(R, L)
 
     def calls(self, product, itemsize):
-        """See `Traffic`: A along rows, H along columns, sums over layers."""
+        # A along rows, H along columns, sums over layers.
         R, L, C = self.shape
         blocks = self.directions[product.backward]
         cuts = blocks.cuts
@@ -76,7 +76,7 @@ class SummaPlan(Plan):
     Traffic = SummaTraffic
 
     def make_traffic(self, layouts):
-        """See `Plan`; blocks are counted from the pattern."""
+        # Blocks are counted from the pattern.
         shape = self.arrangement.shape
         _, L, _ = cube = cube_of(shape)
         offsets = self.arrangement.layout.offsets
@@ -95,7 +95,7 @@ class SummaPlan(Plan):
         return SummaTraffic(layouts, shape, (forward, backward))
 
     def operand(self, pattern, layout):
-        """See `Plan`: of each stage of its layer, the block that a rank sends."""
+        # A rank keeps the blocks that it sends, one for each stage of its layer.
         R, L, C = self.traffic.shape
         blocks = self.traffic.directions[pattern is not self.pattern]
         cuts = blocks.cuts
@@ -112,7 +112,7 @@ class SummaPlan(Plan):
                           copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`: two buffers for blocks of A and intervals of H; what layers add up in."""
+        # Two buffers for blocks of A and intervals of H, and one for the sum over layers.
         R, L, C = self.traffic.shape
         rows = self.traffic.pieces(self.layout)[..., None]
         big = rows.sum(1)[:, 0]
@@ -136,7 +136,7 @@ class SummaPlan(Plan):
         return (tall * part * itemsize + entries * (INDEX + itemsize) + pointers * POINTER).ravel()
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`: blocks as they are read, cut and packed."""
+        # Blocks as they are read, cut and packed.
         _, L, C = self.traffic.shape
         forward = self.operands[0]
         held, transposes = self.kept_bytes(itemsize)

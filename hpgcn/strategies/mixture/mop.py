@@ -158,19 +158,18 @@ class MixtureOfParallelism(Strategy):
 
     @classmethod
     def row_offsets(cls, shape, indptr):
-        """See `Strategy`: even row blocks, since every rank multiplies by all of A."""
+        # Even row blocks, since every rank multiplies by all of A.
         return split(indptr.size - 1, shape[0])
 
     @classmethod
     def own_options(cls, config, device):
-        """See `Strategy`; rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU)."""
+        # Rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU).
         home = HOST if config.aggregates_on_host else device
         on_host = config.updates_on == "cuda" and config.aggregates_on_host
         return {"stages": config.stages, "home": home, "on_host": on_host}
 
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
-        """See `Strategy`."""
         layout = arrangement.layout
         home = arrangement.options["home"]
         asked = arrangement.options["stages"]
@@ -193,17 +192,15 @@ class MixtureOfParallelism(Strategy):
         return strategy
 
     def reserve(self, width):
-        """See `Strategy`."""
         if self.comm.size > 1:
             self.buffers.reserve(width)
 
     @property
     def buffer_bytes(self):
-        """See `Strategy`."""
         return 0 if self.parent else self.buffers.nbytes
 
     def restrict(self, rows_out, rows_in):
-        """See `Strategy`; batches are dealt afresh."""
+        # Deal the batches anew.
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         stages = count_fewer(self.stages, self.asked, layouts)
         out, into = (RowBatches.of(layout.offsets, stages) for layout in layouts)
@@ -214,22 +211,19 @@ class MixtureOfParallelism(Strategy):
                           symmetric=self.symmetric, asked=self.asked, parent=self)
 
     def forward(self, H, *, mask=None, out=None):
-        """See `Strategy`."""
         return self.product(self.operand, H, out, Product(), mask)
 
     def backward(self, G, *, mask=None, out=None):
-        """See `Strategy`."""
         return self.product(self.operand_back, G, out, Product(), mask)
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):
-        """See `Strategy`; a rank takes whole heads."""
+        # A rank takes whole heads.
         if any(count % ranks for count in heads):
             return f"{ranks} ranks cannot share {', '.join(map(str, sorted(set(heads))))} heads"
         return ""
 
     def attention(self, heads):
-        """See `Strategy`."""
         return ColumnAttention(self, heads)
 
     def product(self, operand, H, out, work, mask=None):
@@ -359,7 +353,6 @@ class MixtureOfParallelism(Strategy):
             return kernels.backend(mask).gather(incoming, operand.order, in_batches)
 
     def traffic(self):
-        """See `Strategy`."""
         return MopTraffic((self.layout, self.layout_in), self.stages)
 
 

@@ -56,7 +56,7 @@ class ColumnAttention(Attention):
         return ordered
 
     def forward(self, x, a, b, *, W=None, epoch=0):
-        """See `Attention`; x of own rows, all heads."""
+        # x has the own rows of all heads.
         keep = epoch > 0
         width = x.shape[1] // self.heads.count * self.count
         home = self.strategy.home

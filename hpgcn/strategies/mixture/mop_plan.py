@@ -26,7 +26,7 @@ class MopTraffic(Traffic):
         self.batches = batches
 
     def calls(self, product, itemsize):
-        """See `Traffic`: a message for each batch; before them the bits of a mask, in one."""
+        # One message for the bits of a mask, then one for each batch.
         layouts = self.layout_in, self.layout
         rows, rows_out = (np.diff(layout.offsets)[:, None] for layout in layouts)
         if product.backward:
@@ -42,7 +42,7 @@ class MopTraffic(Traffic):
 
     @staticmethod
     def columns(product):
-        """See `Traffic`: scores are formed where rows have come."""
+        # The rank that receives rows computes their scores.
         return product.width
 
 
@@ -56,29 +56,27 @@ class MopPlan(Plan):
         super().__init__(pattern, arrangement)
 
     def make_traffic(self, layouts):
-        """See `Plan`."""
         return MopTraffic(layouts, self.batches)
 
     @classmethod
     def of(cls, pattern, arrangement):
-        """See `Plan`."""
         offsets = arrangement.layout.offsets
         batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
         return cls(pattern, arrangement, batches)
 
     def make_restricted(self, pattern):
-        """See `Plan`: as many batches as here, unless all row blocks are too short for them."""
+        # Keep the number of batches, unless all row blocks are too short for it.
         layouts = pattern.layouts(self.arrangement.layout)
         batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
         return type(self)(pattern, self.arrangement, batches)
 
     def operand(self, pattern, layout):
-        """See `Plan`: all of A on every rank."""
+        # All of A on every rank.
         rows = int(layout.offsets[-1])
         return Operand.of(self.num_ranks, int(pattern.indptr[-1]), rows + 1, results=rows)
 
     def buffer_bytes(self, width, itemsize):
-        """See `Plan`: rows on their way, columns of all rows, of H and of the result, and masks."""
+        # Rows in transit, columns of all rows of H and of the result, and masks.
         P = self.num_ranks
         rows = self.rows()
         if P == 1:
@@ -89,10 +87,8 @@ class MopPlan(Plan):
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
 
     def persistent_bytes(self, product, itemsize):
-        """See `Plan`; of attention own columns of all rows, in steps and evaluations, and numbers.
-
-        Shapes count the same arrays by rows; those of x and of the result are held in both ways.
-        """
+        # Attention keeps own columns of all rows, in steps and evaluations, and row numbers.
+        # Shapes count the same arrays by rows; those of x and of the result are held in both ways.
         if not product.heads or product.backward:
             return super().persistent_bytes(product, itemsize)
         n, m = (int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))
@@ -101,13 +97,11 @@ class MopPlan(Plan):
         return np.full(self.num_ranks, both * (part * itemsize + POINTER))
 
     def packed_bytes(self, width, itemsize):
-        """See `Plan`."""
         if not self.arrangement.options["on_host"]:
             return None
         return self.rows() * (self.num_ranks > 1) * width * itemsize
 
     def read_peak_bytes(self, itemsize):
-        """See `Plan`."""
         held, transposes = self.kept_bytes(itemsize)
         ordered = held * (ORDERED if self.batches > 1 else 1)
         filling = self.read_chunk_bytes(held, np.maximum(self.operands[0].entries, 1))

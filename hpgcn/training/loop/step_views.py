@@ -69,7 +69,7 @@ class Batches(FullBatch):
         self.field = None  # of the last StepView
 
     def view(self, number):
-        """See `FullBatch`; the StepView of the step before is closed."""
+        # The StepView of the step before is closed.
         if self.field is not None:
             self.field.close()
         base = self.full_view.model
@@ -112,7 +112,6 @@ class Batches(FullBatch):
         return batch, field, features, self.shard.labels[rows], train
 
     def batch_metrics(self, sums):
-        """See `FullBatch`."""
         return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}
 
     def close(self):
