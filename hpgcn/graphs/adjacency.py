@@ -37,6 +37,8 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     """
     counts = Counts()
     dtype = validation.index_dtype(n)
+
+    # weights that are all 1 need no values
     if values is not None:
         values = np.asarray(values, np.float64)
         validation.check_finite(values, f"{name}: weight")
@@ -45,6 +47,8 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     if values is None and count:
         values = np.ones(len(rows))
     data = np.ones(len(rows), np.uint8) if values is None else values
+
+    # merge duplicates, and count what is dropped
     coords = (np.asarray(rows, dtype), np.asarray(columns, dtype))
     matrix = sp.csr_array((data, coords), shape=(n, n))
     matrix.sum_duplicates()
@@ -54,6 +58,8 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     stored = matrix.nnz
     matrix.eliminate_zeros()
     counts.zeros = stored - matrix.nnz
+
+    # keep the larger weight of both directions
     if symmetrize:
         given = matrix
         matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
@@ -64,6 +70,7 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
         counts.asymmetric = matrix.nnz - given.nnz + counts.lost
     counts.loops = int(np.count_nonzero(matrix.diagonal()))
 
+    # store weights as float32, none if all are 1
     data = None
     if values is not None:
         with np.errstate(over="ignore"):
@@ -152,11 +159,14 @@ def duplicates_notes(counts, asked, option):
     >>> duplicates_notes(Counts(duplicates=3), None, "--duplicates {}".format)
     ['3 edges are listed before and count once: --duplicates sum counts each']
     """
+    # duplicates that the user chose to merge, or edges without weights
     if not counts.duplicates or asked in ("merge", "sum-edges"):
         return []
     if asked is None and counts.ones:
         return [f"{counts.duplicates} edges are listed before and count once: {option('sum')} "
                 "counts each"]
+
+    # duplicates whose weights are summed
     notes = []
     if asked is None:
         notes.append(f"{counts.duplicates} edges are listed before: their weights are summed")

@@ -69,6 +69,7 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
     >>> read.numbers.tolist(), read.names
     ([1, 0, -1, 1], ('cat', 'dog'))
     """
+    # set unlabeled texts apart
     texts = [text.strip() for text in texts]
     counts = Counter(texts)
     unlabeled = {text: count for text, count in counts.items() if text.lower() in UNLABELED}
@@ -82,6 +83,7 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
         raise DataError(f"{where}: {place(texts.index(text))}: label {_shown(text)}, "
                         f"expected {expected}")
 
+    # read numbers, truth values or names, but no mixture
     numeric = {text for text in known if NUMBER.fullmatch(text)}
     if numeric and numeric != known:
         odd = min((numeric, known - numeric), key=lambda kind: sum(counts[text] for text in kind))
@@ -99,12 +101,14 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
         class_of = {name: k for k, name in enumerate(names or ())}
         _note_case(known, notes)
 
+    # refuse a column in which each label occurs once
     num_labels = sum(counts[text] for text in class_of if class_of[text] >= 0)
     num_classes = len(set(class_of.values()) - {-1})
     if num_labels > 3 and num_classes == num_labels:
         raise DataError(f"{where}: {num_labels} labels, all different, expected classes that "
                         "several vertices share: is this a column of ids, names or measurements?"
                         + hint)
+
     numbers = np.array([class_of.get(text, -1) for text in texts], np.int64)
     return Classes(numbers, names, tuple(notes))
 

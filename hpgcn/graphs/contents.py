@@ -37,11 +37,14 @@ def check_contents(X, y, masks, class_names, n, name, split):
     DataError
         What `Graph.from_scipy` refuses of them.
     """
+    # the features, the labels and the number of classes
     features = check_features(X, n, name)
     y, names = read_text_labels(y, name)
     labels, num_classes = check_labels(y, n, name)
     class_names = names if class_names is None else class_names
     multilabel = labels is not None and labels.ndim == 2
+
+    # names of classes may say that there are more of them
     if class_names is not None:
         if labels is None:
             raise DataError(f"{name}: class_names, but no labels")
@@ -50,6 +53,8 @@ def check_contents(X, y, masks, class_names, n, name, split):
         num_classes = len(class_names or ())
     else:
         warn_of_labels(labels, num_classes, name)
+
+    # the splits, and the facts for the header
     masks = check_masks(masks, n, labels, name)
     arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names}
     return arrays, {
@@ -83,10 +88,14 @@ def check_class_names(names, least, most, where):
     where = f"{where}: class_names"
     if isinstance(names, str | bytes) or not hasattr(names, "__len__"):
         raise DataError(f"{where} are a {type(names).__name__}, expected a list of text")
+
+    # as many names as classes
     names = tuple(names)
     if not least <= len(names) <= most:
         bounds = f"{least}" if least == most else f"{least} to {most}"
         raise DataError(f"{where}: {len(names)} names, but the labels are of {bounds} classes")
+
+    # each name is short text, and none occurs twice
     number = {}
     for k, name in enumerate(names):
         if not isinstance(name, str):
@@ -101,4 +110,5 @@ def check_class_names(names, least, most, where):
         if name in number:
             raise DataError(f"{where}[{k}] is {name!r:.80}, and so is class_names[{number[name]}]")
         number[name] = k
+
     return tuple(map(str, names)) or None

@@ -49,6 +49,7 @@ def choose_weight(names, asked, where, option):
     DataError
         There is no such attribute, or several are called a weight.
     """
+    # the user names an attribute, or refuses all
     if asked is False:
         return None
     if asked is not None:
@@ -58,6 +59,8 @@ def choose_weight(names, asked, where, option):
             return same[0]
         raise DataError(f"{where}: edges have {len(same) or 'no'} attribute{'s' * (len(same) > 1)} "
                         f"{printable(asked)}, expected one of: {listed(names) or '(none)'}")
+
+    # otherwise take the only one that is called a weight
     weights = [name for name in names if is_weight(name)]
     if len(weights) > 1:
         raise DataError(f"{where}: {listed(weights)} are all called weights of edges, expected "
@@ -87,6 +90,7 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
     DataError
         As `choose_weight`; or an array called edge_weight or weight has another shape.
     """
+    # find the weights among arrays of a fitting shape
     single = ((num_edges,), (num_edges, 1))
     fitting = [name for name, shape in shapes.items()
                if shape in single or plain(name) in ("edgeweight", "weight")]
@@ -94,6 +98,8 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
     if name is not None and shapes[name] not in single:
         raise DataError(f"{where} {printable(name)}: shape {shapes[name]}, expected ({num_edges},):"
                         " one weight for each edge")
+
+    # list arrays of edges that are not read
     left = {}
     for other, shape in shapes.items():
         of_edges = plain(other).startswith(("edge", "link"))
@@ -116,6 +122,7 @@ def weights_of(edges, asked, where, option):
     asked, where, option
         See `choose_weight`.
     """
+    # read the weight of each edge, 1 where it is missing
     names = attribute_names((None, attributes) for _, _, attributes in edges)
     weight = choose_weight(names, asked, where, option)
     missing = object()
@@ -126,11 +133,13 @@ def weights_of(edges, asked, where, option):
         if not isinstance(values[-1], (numbers.Real, np.bool_)):
             raise DataError(f"{where}: edge {str(start)[:40]!r} - {str(end)[:40]!r}: {weight} is "
                             f"{str(value)[:40]!r}, expected a number")
+
     try:
         values = np.array(values, np.float64)
     except OverflowError:
         raise DataError(f"{where}: {weight} of an edge is beyond float64") from None
 
+    # tell the user what was missing, and what was not read
     notes = []
     lacking = sum(weight not in attributes for _, _, attributes in edges)
     if weight is not None and lacking:

@@ -158,9 +158,12 @@ class Graph(GraphSource):
             Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
             labels below -1, overlapping masks, class names that are too few or not distinct.
         """
+        # the edges
         *csr, parallel = adjacency_of(A, name, symmetrize=symmetrize, unweighted=unweighted,
                                       duplicates=duplicates)
         n = csr[0].size - 1
+
+        # the arrays of vertices, and the checks of both together
         ids = validation.check_ids(original_ids, n, name)
         return assemble(*csr, X, y, masks, name=name, original_ids=ids, split=split,
                         source_sha256=source_sha256, class_names=class_names,
@@ -193,9 +196,12 @@ class Graph(GraphSource):
             An array of another dtype or shape, a vertex number below 0 or past num_nodes - 1, and
             whatever `from_scipy` refuses.
         """
+        # count the vertices by the rows of an array
         for array in (features, labels):
             if num_nodes is None and array is not None and np.shape(array):
                 num_nodes = np.shape(array)[0]
+
+        # row v of the adjacency holds the edges into vertex v
         source, target, weights, n = validation.check_edges(
             edge_index, edge_weight, num_nodes, name)
         A = sp.coo_array((weights, (target, source)), shape=(n, n))

@@ -32,6 +32,7 @@ def read_text_labels(y, name):
     >>> read_text_labels(np.array(["b", "a", "b"]), "graph")
     (array([1, 0, 1]), ('a', 'b'))
     """
+    # arrays that are no text go on as they are
     if np.ma.is_masked(y):
         return y, None  # refused as an array
     try:
@@ -40,6 +41,8 @@ def read_text_labels(y, name):
         return y, None  # refused as an array
     if array.dtype.kind not in "USO" or not array.ndim or array.shape[1:] not in ((), (1,)):
         return y, None
+
+    # spell each label as text; only real numbers, text and None are allowed
     texts = []
     for row, value in enumerate(array.ravel().tolist()):
         known = isinstance(value, str | bytes | numbers.Real | np.bool_) or value is None
@@ -47,6 +50,8 @@ def read_text_labels(y, name):
             raise DataError(f"{name}: label of vertex {row} is a {type(value).__name__}, expected "
                             "a number or text")
         texts.append(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
+
+    # read classes from the texts
     classes = parse_classes(texts, f"{name}: labels", "vertex {}".format)
     for note in classes.notes:
         if not note.endswith("have vertices"):  # see `warn_of_labels`

@@ -32,6 +32,7 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
     `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first row checked or
     absolute; `indices` are the entries from indptr[0] on.
     """
+    # row pointers rise from 0 to the number of entries
     if indptr.ndim != 1 or indptr.size < 1:
         raise DataError(f"{where}: row pointers have shape {indptr.shape}, expected (n + 1,)")
     if first_row == 0 and indptr[0] != 0:
@@ -41,10 +42,13 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
                         f"at row {first_row + row}")
     if indptr[-1] != nnz:
         raise DataError(f"{where}: row pointers end at {indptr[-1]}, but there are {nnz} entries")
+
+    # columns lie inside the matrix
     if (k := first((indices < 0) | (indices >= num_columns))) is not None:
         raise DataError(f"{where}: entry {int(indptr[0]) + k} has column {indices[k]}, "
                         f"expected 0..{num_columns - 1}")
 
+    # columns increase within each row
     rises = indices[1:] > indices[:-1]
     starts = indptr[1:-1] - indptr[0]
     starts = starts[(starts > 0) & (starts < indices.size)]
@@ -147,6 +151,7 @@ def check_finite(array, where):
 
 def check_features(X, n, name):
     """Return features as float32, dense in C order or CSR; refuse wrong shapes, NaN and Inf."""
+    # refuse wrong shapes and types
     if X is None:
         return None
     X = X if sp.issparse(X) else _as_array(X, f"{name}: features")
@@ -155,6 +160,8 @@ def check_features(X, n, name):
                         f"f at most {MAX_WIDTH}")
     if X.dtype.kind not in "fiub":
         raise DataError(f"{name}: features have dtype {X.dtype}, expected numbers")
+
+    # sparse features: sorted, without zeros, indices as narrow as they can be
     with np.errstate(over="ignore"):
         if sp.issparse(X):
             check_sparse(X, f"{name}: features")
@@ -170,6 +177,8 @@ def check_features(X, n, name):
                 raise DataError(f"{name}: feature at ({row}, {X.indices[k]}) is {X.data[k]}, "
                                 "expected a finite number")
             return X
+
+        # dense features
         _warn_of_rounding(X, name)
         X = np.ascontiguousarray(X, np.float32)
     check_finite(X, f"{name}: feature")
@@ -188,6 +197,7 @@ def check_labels(y, n, name):
 
     NaN among labels (n,) or (n, 1) is unlabeled, as -1 is.
     """
+    # refuse wrong shapes and types
     if y is None:
         return None, 0
     y = _as_array(y, f"{name}: labels")
@@ -197,9 +207,12 @@ def check_labels(y, n, name):
         y = y[:, 0]
     if y.dtype.kind not in "fiub":
         raise DataError(f"{name}: labels have dtype {y.dtype}, expected integers")
+
     if y.ndim == 1 and y.dtype.kind == "f":
         y = np.where(np.isnan(y), -1, y)  # unlabeled
     check_finite(y, f"{name}: label")
+
+    # multi-label: each entry is 0 or 1
     if y.ndim == 2:
         wrong = np.argwhere((y != 0) & (y != 1))
         if wrong.size:
@@ -207,6 +220,8 @@ def check_labels(y, n, name):
             raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, "
                             "expected 0 or 1; of columns of classes take one, y[:, 0]")
         return np.ascontiguousarray(y, np.float32), y.shape[1]
+
+    # one class per vertex, -1 for unlabeled
     labels = y.astype(np.int64)
     most = most_classes(n)
     if (u := first((labels != y) | (labels < -1) | (labels >= most))) is not None:
@@ -258,6 +273,7 @@ def check_masks(masks, n, labels, name):
     Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is that of each
     split, as the test vertices of a set may be.
     """
+    # name the three masks
     if masks is None:
         return None
     if not isinstance(masks, dict):
@@ -269,17 +285,21 @@ def check_masks(masks, n, labels, name):
     if unknown:
         raise DataError(f"{name}: mask {unknown[0]!r} is unknown, expected {', '.join(SPLIT)}")
 
+    # masks of one split
     result = {key: _as_mask(masks.get(key), n, f"{name}: {key} mask") for key in SPLIT}
     counts = {key: mask.shape[1] for key, mask in result.items() if mask.ndim == 2}
     if not counts:
         _check_split(result, labels, name)
         return result
+
+    # masks of several splits: repeat those that all splits share
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} {key} masks" for key, count in counts.items())
         raise DataError(f"{name}: {listed}, expected as many of each")
     count = counts.popitem()[1]
     result = {key: mask if mask.ndim == 2 else np.repeat(mask[:, None], count, axis=1)
               for key, mask in result.items()}
+
     for i in range(count):
         masks = {key: mask[:, i] for key, mask in result.items()}
         _check_split(masks, labels, f"{name}: split {i}")

@@ -19,6 +19,7 @@ def take_step(trainer, epoch):
 
     A DivergedError on all ranks if a number is not finite.
     """
+    # note the counters and the time before the step
     comm, state = trainer.comm, trainer.state
     sums = state.sums
     clock = comm.clock

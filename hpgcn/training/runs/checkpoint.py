@@ -41,12 +41,15 @@ class Checkpoints:
 
         A StorageError if there are checkpoints, but none can be read.
         """
+        # list the checkpoints
         try:
             found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)]
         except (FileNotFoundError, NotADirectoryError):
             found = []
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
+
+        # take the newest that can be read
         failures = []
         for folder in sorted(found, key=lambda entry: -int(entry.name.removeprefix("step-"))):
             try:
@@ -59,6 +62,7 @@ class Checkpoints:
                 log.warning("falling back to %s: %s", folder.name, failure)
             self._kept = [folder.name]
             return state
+
         if failures:
             raise StorageError(f"{self.path}: none of {len(failures)} checkpoints can be read: "
                                f"{'; '.join(failures)}")
@@ -111,6 +115,8 @@ class Checkpoints:
         `hpgcn.training.runs.checkpoint_state.capture`.
         """
         comm, config, state = trainer.comm, trainer.config, trainer.state
+
+        # decide the same on all ranks
         stop = 0 if ended else state.pending_signal  # all ranks have the same
         due = config.checkpoint_every and (
             ended or state.steps % config.checkpoint_every == 0)

@@ -117,19 +117,26 @@ def parse(path, arrays, attributes):
     attribute is missing, of another kind or out of range; or an array is
     missing, one too many, of another shape or dtype, or not finite.
     """
+    # texts of JSON become objects
     told = dict(attributes)
     for name in OBJECTS:
         if isinstance(told.get(name), str):
             told[name] = parse_json(told[name].encode(), f"{path}: {name}")
+
+    # check the kind and range of each field
     within = "under_way" in told
     fields = ATTRIBUTES if within else ATTRIBUTES | {"epoch": FROM_ONE}
     check_fields(told, fields, path)
     check_fields(told, {"steps": FROM_ONE, "under_way": Field(dict)}, path, whole=within)
     if within:
         check_fields(told["under_way"], SUMS, f"{path}: under_way")
+
+    # take the settings apart from the state
     config = asdict(stored_config(path, told.pop("config_toml")))
     state = CheckpointState(config=config, arrays=arrays, provenance=told, **{
         name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
+
+    # metrics belong to the epochs that they are said to be of
     for name, metrics, epoch in (("metrics", state.metrics, state.epoch),
                                  ("best_metrics", state.best_metrics, state.best_epoch)):
         if epoch:
@@ -142,12 +149,15 @@ def parse(path, arrays, attributes):
 
 def _check_arrays(path, state):
     """Refuse arrays that are not those of the model; return its widths."""
+    # refuse arrays of unknown names
     settings = Config(**state.config)
     known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
     unknown = state.arrays.keys() - known
     if unknown:
         raise DataError(f"{path}: array {min(unknown)} is unknown, "
                         f"expected {', '.join(state.kinds)}")
+
+    # refuse wrong types and numbers that are not finite
     for name, array in state.arrays.items():
         where = f"{path}: {name}"
         if array.dtype != settings.number_dtype:
@@ -155,6 +165,8 @@ def _check_arrays(path, state):
         check_finite(array, where)
         if name.startswith("optimizer/variance/") and (array < 0).any():
             raise DataError(f"{where} is negative at {int(array.argmin())}")
+
+    # all kinds have the widths of the model
     first = None
     for kind in state.kinds:
         try:

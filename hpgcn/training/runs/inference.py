@@ -61,18 +61,25 @@ def predict(source: GraphSource | str | os.PathLike[str],
 
 
 def _predict(comm, source, run, device):
+    # choose the ranks and the device
     comm = as_comm(comm)
     comm.use(choose(device, comm))
+
     with comm.collective_errors():
+        # open the graph and the run
         source = as_source(source)
         source = in_one_part(source) if comm.size == 1 else source
         weights, settings, attributes = read_run(run)
+
+        # settings of the run, except those that depend on ranks and files
         own = {name: getattr(Config, name)
                for name in ("aggregate_on", "update_on", "delay", "split_index", "grid",
                             "replication")}
         named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
         own["out"] = os.fspath(run) if named else ""
         config = Config(**{**settings, **own, "device": device, "prune": False})
+
+        # check that the model suits the graph and the ranks
         find_strategy(config)
         name = getattr(run, "name", "the model") if hasattr(run, "weights") else run
         parameters, spec = Parameters.stored(weights, config, find_model(config), name)
@@ -82,20 +89,28 @@ def _predict(comm, source, run, device):
         class_names = _class_names(attributes, source, spec.widths[-1], name)
         spec = replace(spec, sparse_features=source.header.sparse_features)
         check_strategy(find_strategy(config), spec, comm.size)
+
+    # all ranks must have the same graph, settings and weights
     same_everywhere(source, config, comm)
     checksums = {name: zlib.crc32(np.ascontiguousarray(each)) for name, each in weights.items()}
     comm.assert_same(checksums, "model")
+
+    # compute; rank 0 gathers the result
     with translate_gpu_oom(comm):
         placed = assign_rows(source, comm, config)
         found = _infer(placed, comm, spec, parameters)
     if comm.rank:
         return None
+
+    # put rows in ORIGINAL order, and name vertices and classes
     vertex = found.pop("vertex")
     order = np.argsort(vertex)
     found = {name: array[order] for name, array in found.items()}
     found["id"] = found.get("original_ids", vertex[order] + source.header.base)
     if class_names:
         found["class_names"] = np.array(class_names)
+
+    # take labels from the logits
     logits = found["logits"]
     if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
         return {**found, "label": (logits > 0).astype(np.uint8)}

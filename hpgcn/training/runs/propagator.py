@@ -164,6 +164,7 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     UsageError, ConfigError, DataError, MissingError
         On all ranks together: an unknown strategy or norm; as `hpgcn.train`.
     """
+    # check the settings
     if norm not in NORMS:
         raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
@@ -173,6 +174,8 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     if kind.num_monitored_steps:
         raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
     config = config.replace(strategy=kind.name)
+
+    # choose the ranks and the device, and open the graph
     comm = as_comm(comm, config.comm_timeout)
     if reason := kind.unsupported_reason([0], comm.size):
         raise UsageError(f"strategy = {kind.name}: {reason}")
@@ -181,6 +184,8 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
     comm.counters.phase = "setup"
+
+    # read the rows of this rank, and build what multiplies by A
     placed = assign_rows(source, comm, config)
     slab = read_slab(placed, comm, config.split_index)
     adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype,

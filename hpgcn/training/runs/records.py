@@ -38,6 +38,7 @@ def read_history(run, before=math.inf):
     nothing was evaluated; and what is wrong with the first line that was left
     out, for it is malformed or out of order: empty if none was.
     """
+    # collect lines in the order of epochs; skip those that are malformed
     path = Path(run) / "metrics.jsonl"
     history = []
     wrong = ""

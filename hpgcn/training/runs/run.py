@@ -83,11 +83,14 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     DeviceMemoryError
         A GPU has less memory than is needed.
     """
+    # check types that a caller may get wrong
     if not isinstance(config, Config | None):
         raise UsageError(f"config is of type {type(config).__name__}, expected hpgcn.Config")
     if resume and not isinstance(resume, str | os.PathLike):
         raise UsageError(f"resume is of type {type(resume).__name__}, expected the path of a run "
                          "directory")
+
+    # a run that is resumed brings its own settings
     if resume:
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     options = {"progress": progress, "overwrite": overwrite, "resume": resume,

@@ -46,6 +46,8 @@ def refuse_existing_run(path, overwrite):
     cannot be looked at, or a name in it would be longer than the file system takes.
     """
     path = Path(path)
+
+    # refuse a file, or a directory in use
     try:
         if _exists(path) and not path.is_dir():
             raise OutputError(f"{path}: exists and is not a directory")
@@ -54,12 +56,15 @@ def refuse_existing_run(path, overwrite):
             raise OutputError(f"{path}: run directory exists; {setting('resume')} goes on in it, "
                               f"{setting('overwrite', True)} replaces it; or choose another "
                               f"{setting('out')}")
+
+        # refuse names that the file system cannot store
         anchor = next(folder for folder in (path, *path.parents) if folder.exists())
         longest = path / LONGEST
         longest_name = max(len(os.fsencode(name)) for name in longest.parts)
         if (len(os.fsencode(longest)) >= os.pathconf(anchor, "PC_PATH_MAX")
                 or longest_name > os.pathconf(anchor, "PC_NAME_MAX")):
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+
     except OutputError:
         raise
     except (OSError, ValueError) as error:

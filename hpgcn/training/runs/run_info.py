@@ -35,6 +35,7 @@ class RunInfo:
 
     def summary(self, state):
         """Return the contents of summary.json; `state` is the LoopState after the last epoch."""
+        # bytes and messages of an epoch, the mean over a period
         history, best = state.history, state.best
         final = history[-1]
         last_period = history[-self.period:]  # epochs of one period send different amounts
@@ -42,6 +43,7 @@ class RunInfo:
                 sum(metrics[f"sent_{unit}"] for metrics in last_period) // len(last_period)
                 for unit in ("bytes", "messages")}
         max_sent = state.max_sent_bytes
+
         return {
             "started_utc": self.started_utc, "hosts": list(self.hosts), "graph": self.graph,
             "strategy": self.strategy, "strategy_choice": self.strategy_choice,
@@ -67,9 +69,11 @@ def make_run_info(plan, comm, threads, started, begin):
 
     `started` is a datetime, `begin` the time.perf_counter() of this rank at the same time.
     """
+    # costs of set-up, over all ranks
     forecast, strategy = plan.steps.forecast, plan.shard.strategy
     setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
     setup_seconds = float(comm.max([time.perf_counter() - begin])[0])
+
     return RunInfo(
         started_utc=started.isoformat(timespec="seconds"),
         hosts=tuple(dict.fromkeys(comm.allgather(platform.node()))),

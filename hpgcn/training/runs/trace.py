@@ -45,16 +45,20 @@ class Trace:
 
         An OutputError or StorageError is raised on all ranks.
         """
+        # bring the times of this rank to the clock of rank 0
         comm = self.comm
         clock = comm.clock
         rows, texts = _rows(clock.stop())
         end = clock_offset(comm)
         rows[:, :2] -= _offsets(rows[:, :2], self.begin, end)
 
+        # find the epochs that every rank recorded, and gather the spans
         full = math.inf if clock.full is None else clock.full
         accuracy = max(self.begin[2], end[2])
         counts, texts, fulls, accuracies = zip(*comm.allgather((len(rows), texts, full, accuracy)))
         rows = comm.gather_rows(rows)
+
+        # write what rank 0 has gathered
         with comm.collective_errors():
             if comm.rank == 0:
                 whole = min(fulls) - 1  # the last epoch that all ranks have

@@ -71,14 +71,18 @@ def kept_partition(source, k, method, out="", also=None):
     from hpgcn import store
     from hpgcn.partition import make_partition
 
+    # name the files that may hold the partition
     if source.path is None:
         return None
     stem = Path(source.path).with_suffix("")
     folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
     set_activity(f"looking for a partition of {source.path}")
     names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5"]
+
     source.sha256()  # before an hour of partitioning
     source.refuse_replaced()
+
+    # use a partition that an earlier run kept
     for folder, name in product(folders, names):
         path = folder / name
         methods = (method,) if folder == folders[0] else (method, also)
@@ -86,6 +90,8 @@ def kept_partition(source, k, method, out="", also=None):
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
+
+    # otherwise make one, and keep it where a file can be written
     with _writable(folders) as folder:
         if folder is None:
             log.warning("%s cannot be written: the partition is not kept", folders[0])
@@ -100,6 +106,8 @@ def kept_partition(source, k, method, out="", also=None):
         graph = source.read()
         partition = make_partition(graph, k, method=method, seed=SEED)
         store.write_partitioned(path, graph, partition, source=source, overwrite=True)
+
+    # refuse a result whose graph was replaced meanwhile
     checksum = _matching(path, source, k, (method,))
     if checksum is None:
         raise changed(path)
