@@ -44,6 +44,8 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
         whatever `Graph.from_edge_index` refuses.
     """
     name = options.setdefault("name", "graph")
+
+    # refuse what is no graph of one type
     if getattr(g, "is_block", False):
         raise DataError(f"{name}: a DGL block, whose ends are different vertices: "
                         "dgl.block_to_graph(g) makes a graph of it")
@@ -54,11 +56,15 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     if not hasattr(g, "ndata"):
         raise DataError(f"{name}: a {type(g).__name__}, expected a dgl.DGLGraph (of a dataset, "
                         "dataset[0])")
+
+    # take the edges and the known arrays; options replace them
     source, target = map(to_array, g.edges(order="eid"))
     found = {"features": first_of(g.ndata.get, FEATURES), "labels": first_of(g.ndata.get, LABELS),
              "masks": masks_of(g.ndata.get), "num_nodes": g.num_nodes(),
              "original_ids": to_array(g.ndata.get("original_ids"))}
     options = found | options
+
+    # choose the weights, and name the arrays that are left out
     weights_of(_own(g.edata), options, len(source), options["num_nodes"])
     read = {next((key for key in keys if key in g.ndata), None) for keys in (FEATURES, LABELS)}
     read |= {"original_ids", *(f"{key}_mask" for key in SPLIT)}

@@ -60,19 +60,26 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
         Attributes of edges or of nodes that are not read; edges without a weight among others
         that have one.
     """
+    # refuse other objects
     if not all(hasattr(G, method) for method in ("is_directed", "edges", "nodes")):
         raise DataError(f"{name}: a {type(G).__name__}, expected a graph of NetworkX")
     nodes = list(G)
+
+    # read the edges and their weights
     asked = weight if edge_weight is BY_NAME else edge_weight
     asked = {BY_NAME: None, None: False}.get(asked, asked)
     (u, v, w), notes = edge_arrays(G, asked, name, 'edge_weight="{}"'.format)
     notes = [] if asked is False else notes  # edge_weight=None says so
+
+    # name the attributes that are not read
     read = {features if isinstance(features, str) else None,
             labels if isinstance(labels, str) else None, *(f"{key}_mask" for key in SPLIT)}
     if others := [key for key in attribute_names(G.nodes(data=True)) if key not in read]:
         notes.append(f"attributes of nodes are not read: {listed(others)}")
     for note in notes:
         warn(f"{name}: {note}")
+
+    # row v of the adjacency holds the edges into vertex v
     A = sp.coo_array((w, (v, u)), shape=(len(nodes), len(nodes)))
 
     if isinstance(features, str):
@@ -94,6 +101,8 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     are held, or ids repeat.
     """
     networkx = require("networkx", "io", "hpgcn.to_networkx")
+
+    # the nodes
     graph = check_source(graph).in_original_order()
     ids = graph.original_ids
     nodes = list(range(graph.num_rows)) if ids is None else ids.tolist()
@@ -103,12 +112,16 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     if graph.class_names is not None:
         G.graph["class_names"] = list(graph.class_names)
     G.add_nodes_from(nodes)
+
+    # the edges: column u of the adjacency is the start, row v the end
     v, u = graph.adjacency.nonzero()
     ends = [nodes[k] for k in u.tolist()], [nodes[k] for k in v.tolist()]
     if graph.data is None:
         G.add_edges_from(zip(*ends))
     else:
         G.add_weighted_edges_from(zip(*ends, graph.data.tolist()))
+
+    # the attributes of nodes
     X = graph.features
     rows = {LABEL: graph.labels}
     rows |= {f"{key}_mask": mask for key, mask in (graph.masks or {}).items()}
@@ -140,10 +153,13 @@ def edge_arrays(G, asked, name, option):
     ((e,) int64, (e,) int64, (e,) float64), list of str
         Starts and ends of edges as places in `list(G)`, and their weights.
     """
+    # number the nodes
     number = {node: k for k, node in enumerate(G)}
     edges = list(G.edges(data=True))
     w, notes = weights_of(edges, asked, name, option)
     u, v = (np.array([number[edge[end]] for edge in edges], np.int64) for end in range(2))
+
+    # give each edge without direction a second one
     if not G.is_directed():
         off = u != v
         u, v, w = (np.concatenate(pair) for pair in ((u, v[off]), (v, u[off]), (w, w[off])))

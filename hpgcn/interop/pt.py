@@ -26,12 +26,16 @@ def read_data(path, memory, where):
     `memory` bytes. DataError: other classes, several graphs, tensors too large; MissingError.
     """
     torch = require("torch", "torch", "reading PyTorch files")
+
+    # refuse a file that would take too much memory
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(info.file_size for info in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise DataError(f"{where}: broken data ({error})") from error
     need(2 * size, memory, where)
+
+    # load plain tensors, but no other classes
     holders = [(type(name.rpartition(".")[2], (), {}), name) for name in ALLOWED]
     try:
         with torch.serialization.safe_globals(holders):
@@ -41,6 +45,8 @@ def read_data(path, memory, where):
             raise DataError(f"{where}: {_refusal(match[1])}") from error
         reason = truncate(" ".join(str(error).split()) or type(error).__name__, 120)
         raise DataError(f"{where}: broken data ({reason})") from error
+
+    # turn tensors into arrays; measure each before it is copied
     found = _one_graph(found, where)
     total = 0
     arrays = {}
@@ -57,6 +63,7 @@ def read_data(path, memory, where):
 
 def _one_graph(found, where):
     """Return the dict of a Data, whichever way it was saved."""
+    # what InMemoryDataset.save writes
     if isinstance(found, tuple) and len(found) in (2, 3):
         found, slices = found[:2]
         if not isinstance(slices, dict | None):
@@ -68,11 +75,14 @@ def _one_graph(found, where):
     if isinstance(found, (list, tuple)):
         raise DataError(f"{where}: a {type(found).__name__} of {len(found)}, expected one "
                         "torch_geometric.data.Data: torch.save(data, 'graph.pt')")
+
+    # the attributes of an object of any version of PyG
     if not isinstance(found, dict):
         inside = getattr(found, "__dict__", {})
         store = inside.get("_store")
         found = inside if store is None else getattr(store, "__dict__", {}).get("_mapping")
         # before PyG 2.0 the attributes were those of the object
+    # refuse what is no homogeneous graph
     if isinstance(found, dict) and "_global_store" in found:
         raise DataError(f"{where}: {_refusal(HETERO[0])}")
     if not found or not isinstance(found, dict) or not all(isinstance(key, str) for key in found):

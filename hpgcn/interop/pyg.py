@@ -48,6 +48,8 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     >>> graph = hpgcn.from_pyg(data, edge_weight="edge_attr")  # doctest: +SKIP
     """
     name = options.setdefault("name", "graph")
+
+    # refuse what is no graph of one type
     if hasattr(data, "edge_types"):
         raise DataError(f"{name}: a HeteroData, whose vertices or edges are of several types, "
                         "expected one type of each: data.to_homogeneous() makes a Data of it")
@@ -59,11 +61,15 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     if edge_index is None and adj_t is None:
         raise DataError(f"{name}: a {type(data).__name__} without edge_index or adj_t, expected a "
                         "torch_geometric.data.Data (of a dataset, dataset[0])")
+
+    # take the known tensors; options replace them
     found = {"features": to_array(get("x")), "labels": to_array(get("y")), "masks": masks_of(get),
              "original_ids": _ids(get("original_ids"))}
     if found["labels"] is not None and "labels" not in options:
         found["class_names"] = get("class_names")
     options = found | options
+
+    # choose the weights among the other tensors
     arrays = {key: value for key in _names(data) if key not in READ
               and (value := get(key)) is not None}
     if edge_index is None:
@@ -109,12 +115,16 @@ def to_pyg(graph: GraphSource) -> Data:
     """
     torch = require("torch", "pyg", "hpgcn.to_pyg")
     Data = require("torch_geometric.data", "pyg", "hpgcn.to_pyg").Data
+
+    # the edges and their weights
     graph = check_source(graph).in_original_order()
     source, target, weights = edges(graph)
     data = Data(edge_index=torch.from_numpy(np.stack([source, target])),
                 num_nodes=graph.header.num_nodes)
     if weights is not None:
         data.edge_weight = torch.from_numpy(weights)
+
+    # features, labels and masks, if the graph has them
     X = graph.features
     if sp.issparse(X):
         data.x = csr_tensor(torch, X, torch.tensor(X.data))
@@ -124,6 +134,8 @@ def to_pyg(graph: GraphSource) -> Data:
         data.y = torch.tensor(graph.labels)
     for key, mask in (graph.masks or {}).items():
         data[f"{key}_mask"] = torch.tensor(mask)
+
+    # names of vertices and classes
     ids = graph.original_ids
     if ids is not None:
         data.original_ids = ids.tolist() if ids.dtype.kind == "U" else torch.tensor(ids)

@@ -20,6 +20,8 @@ def to_array(value):
         return _matrix(sp.coo_array, data, (row, col), tuple(value.sparse_sizes()))
     if not hasattr(value, "detach"):
         return value
+
+    # a dense tensor on the CPU, or the arrays of a sparse one
     value = value.detach().cpu()
     if hasattr(value, "as_tensor"):  # torch_geometric.EdgeIndex
         value = value.as_tensor()
@@ -34,6 +36,7 @@ def to_array(value):
     if layout == "sparse_csc":
         return _matrix(sp.csc_array, to_array(value.values()), to_array(value.row_indices()),
                        to_array(value.ccol_indices()), shape)
+
     if layout != "strided":
         raise DataError(f"a tensor of layout {layout}: expected a dense one, or sparse COO, CSR "
                         "or CSC")

@@ -121,18 +121,23 @@ class Propagation(torch.nn.Module):
         ConfigError, collective
             The models of two ranks have other parameters.
         """
+        # ranks must have the same parameters; each list of shapes is compared once
         wanted = [each for each in model.parameters() if each.requires_grad]
         shapes = tuple((str(each.dtype), *each.shape) for each in wanted)
         comm = self.product.comm
         if shapes not in self._agreed:
             comm.assert_same({"parameters": shapes}, "model")
             self._agreed.add(shapes)
+
+        # take the parameters that have a gradient on any rank
         counts = comm.sum([each.grad is not None for each in wanted])
         chosen = [each for each, count in zip(wanted, counts) if count]
         wide = any(each.dtype == torch.float64 for each in chosen)
         flat = torch.zeros(sum(each.numel() for each in chosen),
                            dtype=torch.float64 if wide else torch.float32)
         parts = flat.split([each.numel() for each in chosen])
+
+        # pack, sum and unpack
         for each, part in zip(chosen, parts):
             if each.grad is not None:
                 part.copy_(each.grad.to_dense().reshape(-1))

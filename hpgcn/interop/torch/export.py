@@ -55,9 +55,12 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     UsageError
         PyG has no layer like one of the model's; other errors as `hpgcn.predict`.
     """
+    # read the trained weights
     weights, settings, _ = read_run(run)
     config = Config(**settings)
     parameters, spec = Parameters.stored(weights, config, find_model(config), run)
+
+    # walk through the layers, then write tensors and code
     export = Export(spec, parameters.arrays)
     export.follow()
     return export.tensors(), export.code(file)

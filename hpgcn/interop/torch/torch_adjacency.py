@@ -162,6 +162,7 @@ def adjacency_of(A):
     A, or its own `A.values()`, is seen by its version; what is changed behind it, through a
     tensor that it was made of or through `.data`, is not.
     """
+    # refuse other types and layouts
     if isinstance(A, Adjacency):
         return A, False
     if not isinstance(A, torch.Tensor) or A.layout not in LAYOUTS or A.dim() != 2:
@@ -169,8 +170,12 @@ def adjacency_of(A):
         raise UsageError(f"A is {kind}, expected a matrix in torch.sparse_csr or torch.sparse_csc, "
                          "or an Adjacency")
     flipped = A.layout is torch.sparse_csc
+
+    # an inference tensor has no version, so its adjacency is not kept
     if A.is_inference():
         return _made(A, flipped), flipped
+
+    # reuse the adjacency while the tensor and its version are the same
     key = id(A)
     state = A._version, A.requires_grad
     held, seen, adjacency = _known.get(key, (None, None, None))

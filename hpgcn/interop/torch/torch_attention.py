@@ -39,10 +39,13 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
     UsageError
         A tensor of another kind, shape or dtype; where it is raised twice, a second derivative.
     """
+    # only the pattern of A is used
     A, flipped = adjacency_of(A)
     if flipped:
         raise UsageError("A is torch.sparse_csc, expected torch.sparse_csr or an Adjacency")
     A = A.with_values(None)
+
+    # check shapes, types and ranges
     check_rows(A, x, A.shape[1])
     for name, score, rows in (("row_score", row_score, A.shape[0]),
                               ("col_score", col_score, A.shape[1])):
@@ -56,6 +59,8 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
     if not (0 <= p < 1 - 2.0**-17 and slope >= 0 and 0 <= seed < 1 << 63):
         raise UsageError(f"p = {p}, slope = {slope}, seed = {seed}: expected 0 <= p < 1 and no "
                          "negative number")
+
+    # the transpose is needed for a backward pass only
     learns = x.requires_grad or row_score.requires_grad or col_score.requires_grad
     learns = learns and torch.is_grad_enabled()
     indptr, indices, _, _, indptr_t, indices_t, _, _ = A.arrays(learns)

@@ -69,6 +69,8 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
         The graph has weights, and the layers read none; others as `read_pyg`.
     """
     comm = as_comm(comm)
+
+    # refuse weighted edges if the layers read no weights
     with comm.collective_errors():
         trained = read_pyg(model, activation=activation)
         source = as_source(graph)
@@ -106,6 +108,7 @@ def read_pyg(model, *, activation="own"):
     InputNotFoundError
         There is no such file.
     """
+    # find the layers by the names of their tensors
     name = "the state_dict" if isinstance(model, dict) else str(model)
     tensors = as_arrays(tensors_of(model, name), name)
     modules = modules_of(tensors)
@@ -113,6 +116,8 @@ def read_pyg(model, *, activation="own"):
         if each.kind not in KINDS and not (each.kind == "norm" and "running_mean" in each.keys):
             raise DataError(f"{name}: {next(iter(each.keys.values()))} is of no layer that is "
                             f"read, {READ}")
+
+    # refuse mixtures of layers, and norms that do not alternate with layers
     layers = [each for each in modules if each.kind in KINDS]
     norms = [each for each in modules if each.kind == "norm"]
     kinds = sorted({each.kind for each in layers})
@@ -122,10 +127,13 @@ def read_pyg(model, *, activation="own"):
     if norms and len(norms) not in (len(layers) - 1, len(layers)):
         raise DataError(f"{name}: {len(norms)} batch normalisations and {len(layers)} layers; "
                         "expected one after each, or after each but the last")
+
+    # read each layer, and fold its norm into it
     reader = Reader(tensors, name, len(layers))
     found = [reader.read(layer, number) for number, layer in enumerate(layers)]
     for number, norm in enumerate(norms):
         found[number] = reader.folded(found[number], norm)
+
     config = reader.config(KINDS[kinds[0]], found, activation)
     weights = {indexed(key, number): array for number, arrays in enumerate(found)
                for key, array in arrays.items()}
@@ -307,9 +315,12 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     UsageError
         The layers differ, or these are no module and no dict; nothing is loaded.
     """
+    # refuse other objects
     if not hasattr(model, "load_state_dict") or not isinstance(state_dict, dict):
         raise UsageError(f"a {type(model).__name__} and a {type(state_dict).__name__}, expected a "
                          "torch.nn.Module and a state_dict")
+
+    # match the tensors by kind of layer, number and name
     held = model.state_dict()
     own, given = slots(held), slots(state_dict)
     for slot in [*given, *own]:
@@ -317,6 +328,8 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
             kind, number, name = slot
             holder = "the state_dict" if slot in given else "the model"
             raise UsageError(f"{kind} {number} has {name} in {holder} alone: other layers")
+
+    # compare shapes before anything is loaded
     new = {}
     for slot, key in own.items():
         new[key] = state_dict[given[slot]]

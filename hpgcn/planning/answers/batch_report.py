@@ -25,17 +25,22 @@ def forecast(path, options, request, *, progress=False):
     Return the JSON object of docs/plan.md, a dict; errors as `report.forecast`, and
     as `sampler_of`; a UsageError if no strategy among the cases takes batches.
     """
+    # refuse questions that plans of batches do not answer
     if options.memory is not None:
         raise UsageError(f"{setting('memory')} goes with {setting('batch', 'full')}: what a batch "
                          "takes of memory is not forecast")
     if options.goal is not None:
         raise UsageError(f"--goal {options.goal.text}: seconds of batches are not forecast")
+
+    # find the strategies that train on batches
     config = settings_of(options.config)
     survey = Survey(path, config, options.widths)
     listed = candidates(survey, options.ranks, options.methods)
     able = [each for each in listed
             if variant(STRATEGIES[each.strategy], config).supports_minibatches]
     others = dict.fromkeys(each.strategy for each in listed if each not in able)
+
+    # count each case
     rows = []
     with bar(able, unit="case", leave=False, shown=progress) as cases:
         for each in cases:
@@ -44,6 +49,7 @@ def forecast(path, options, request, *, progress=False):
     if not rows:
         raise UsageError(f"{setting('batch', options.config.batch)}: none of the cases trains on "
                          f"batches, expected one of {', '.join(takers())}")
+
     spec = survey.spec
     return {
         "graph": survey.describe(path),
@@ -159,6 +165,7 @@ def _scattered(values, vertex):
 
 def table(report):
     """Lines for people: the notes, then a row a case. No line feed at the end."""
+    # the title and the heading
     graph = report["graph"]
     title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
@@ -167,6 +174,8 @@ def table(report):
     heading = ("strategy", "parts", "ranks", "steps", "MB a step", "max MB", "mean of max",
                "messages", "MB an epoch", "+-", f"epoch {REPLAYED}", "max MB an epoch",
                "messages an epoch", "counted")
+
+    # a row for each case; columns of the replayed epoch may be empty
     cases = [heading]
     for entry in report["rows"]:
         step, epoch, replayed = entry["step"], entry["epoch"], entry["replayed"]
@@ -182,6 +191,7 @@ def table(report):
             f"{step['messages']['total']:,.1f}", _megabytes(epoch["bytes"]["total"]), off,
             counted[1], _megabytes(epoch["bytes"]["max"]), f"{epoch['messages']['total']:,.0f}",
             counted[2]))
+
     return "\n".join([title, *report["notes"], "", aligned(cases, left=(0, 1), keys=3)])
 
 

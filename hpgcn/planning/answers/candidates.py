@@ -36,6 +36,7 @@ def candidates(survey, ranks=None, methods=None):
     DataError for more ranks than vertices; a UsageError for methods, of a file that is
     partitioned already, and for a grid or a replication that fits none of the ranks.
     """
+    # choose the numbers of ranks, and refuse those that do not fit the file
     n = survey.header.num_nodes
     own = survey.part_counts
     if own and methods:
@@ -45,6 +46,8 @@ def candidates(survey, ranks=None, methods=None):
         ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:
         raise DataError(f"{survey.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
+
+    # list the strategies for each number of ranks
     shapes = grid_shapes(survey.config, ranks)
     listed = []
     for k in ranks:
@@ -56,10 +59,14 @@ def candidates(survey, ranks=None, methods=None):
             listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
                        for name in parts]
             continue
+
+        # strategies that need a partition: one case for each method
         for each in needy:
             listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
                        if not each.accepts_nonzero_owners or name in NONZERO_METHODS
                        or survey.edge_parts]
+
+        # strategies that take the stored order, or the parts of the file
         for each in STRATEGIES.values():
             shape = shapes[each.name, k]
             unfit = each.accepts_partition and own and k not in own
@@ -67,6 +74,8 @@ def candidates(survey, ranks=None, methods=None):
                 continue
             stored = (survey.method or "given") if own and each.accepts_partition else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
+
+    # leave out strategies that do not compute the model
     heads = heads_of(survey.spec)
     return [each for each in listed
             if not STRATEGIES[each.strategy].unsupported_reason(heads, each.ranks)

@@ -45,9 +45,12 @@ def drops_AX(placed, config, comm):
 
 
 def _count(placed, config):
+    # count the bytes of each rank
     survey = Survey(placed.source, config)
     shape = placed.arrangement.shape
     footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets)
+
+    # recompute AX in each step if it does not fit otherwise
     limit = size(config.memory) if config.memory else None
     peak = footprint.peak
     if limit is not None and peak.max() > limit:
@@ -60,6 +63,7 @@ def _count(placed, config):
             raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs "
                               f"{int(peak[rank]):,} bytes, but {setting('memory')} is {limit:,}; "
                               f"`hpgcn plan --memory {limit}` says how many ranks would do")
+
     spec = footprint.spec
     prediction = footprint.prediction
     compute, communication = step_seconds(Machine(), footprint)

@@ -39,11 +39,14 @@ def forecast(path, options, sweep, *, progress=False):
     the `rows` and the `choice` of a plan. Errors as `report.forecast`; a ConfigError
     if no model fits options.memory in any case; a UsageError with batches or a goal.
     """
+    # refuse questions about one model
     if parse_batch(options.config.batch):
         raise UsageError("--sweep compares seconds, which are not forecast for --batch "
                          f"{options.config.batch}")
     if options.goal:
         raise UsageError(f"--goal {options.goal.text} is asked of one model: leave out --sweep")
+
+    # compare the cases of each model; all share the partitions
     partitions = {}
     models = []
     for layers in sweep.layers or (options.config.layers,):
@@ -57,10 +60,13 @@ def forecast(path, options, sweep, *, progress=False):
             fits = any(row["fits"] for row in rows)
             models.append({"hidden": hidden, "layers": layers, "step": report.step_of(survey),
                            "rows": rows, "choice": report.choose(rows) if fits else None})
+
+    # refuse a limit that no model fits
     if not any(model["choice"] for model in models):
         least = min(row["memory"]["max_bytes"] for model in models for row in model["rows"])
         raise ConfigError(f"{survey.name}: --memory is {options.memory:,} bytes per rank, but at "
                           f"least {least:,} are needed by every model on these ranks")
+
     every = [row for model in models for row in model["rows"]]
     return {"graph": survey.describe(path),
             "settings": {name: getattr(options.config, name) for name in COST_FIELDS

@@ -73,6 +73,7 @@ def read_machine(path):
     An InputNotFoundError if it cannot be opened; a DataError if it is no such JSON, or
     a number is missing, not positive or not finite, or a key of "network" is unknown.
     """
+    # read the rates of one device or two
     path = machine_path(path)
     found = read_json(path)
     devices = read_devices(path, found)
@@ -81,6 +82,8 @@ def read_machine(path):
         limits = _group(path, found, "limits", required=True)
         rates |= {name: _rate(path, "limits", limits, name) for name in
                   ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
+
+    # read the cores and the network, if the file has them
     about = _group(path, found, "machine")
     if "cores" in about:
         rates["cores"] = int(_rate(path, "machine", about, "cores", CORES))
@@ -94,6 +97,8 @@ def read_machine(path):
             if needed or name in network:
                 value = _rate(path, "network", network, name, kind)
                 rates |= {field: value} if field else {}
+
+    # read the measured rates of kernels, sorted by ranks
     measured = found.get("rates", [])
     if not isinstance(measured, list):
         raise DataError(f"{path}: rates is {type(measured).__name__}, expected a list")

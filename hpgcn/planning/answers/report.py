@@ -36,14 +36,18 @@ def forecast(path, options, *, progress=False):
     the least number of ranks that would; other errors as `Survey` and `candidates`. Of batches
     the object is another: `hpgcn.planning.answers.batch_report.forecast`.
     """
+    # plans of batches have a report of their own
     config = options.config
     if request := parse(config.batch):
         return batch_report.forecast(path, options, request, progress=progress)
+
+    # count each case, and choose one
     survey = Survey(path, config, options.widths)
     rows = compare(survey, options, progress)
     if not any(entry["fits"] for entry in rows):
         _refuse(survey, rows, options)
     choice = choose(rows)
+
     return {
         "graph": survey.describe(path), "step": step_of(survey),
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
@@ -194,6 +198,8 @@ def table(report):
     """Lines for people: the choice and the notes, then a row a case. No line feed at the end."""
     if "batch" in report:
         return batch_report.table(report)
+
+    # the title names the graph, the model and the rows of each layer
     graph = report["graph"]
     title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
@@ -202,6 +208,8 @@ def table(report):
     levels = report["rows_per_level"]["train"]
     if min(levels) < graph["num_nodes"]:
         title += f" on {', '.join(f'{rows:,}' for rows in levels)} rows"
+
+    # the choice, the goal and the notes
     choice = report["choice"]
     goal = report["goal"]
     lines = [title, "choice: " + choice["text"]]
@@ -210,6 +218,8 @@ def table(report):
     lines += report["notes"]
     if not all(entry["fits"] for entry in report["rows"]):
         lines.append("! more than --memory")
+
+    # a row for each case
     cases = [("strategy", "parts", "ranks", "grid", "s/epoch", "compute", "communication",
               "MB sent", "max MB", "messages", "max messages", "GB/rank")]
     for entry in report["rows"]:
@@ -222,6 +232,8 @@ def table(report):
             f"{entry['bytes']['total'] / 1e6:,.2f}", f"{entry['bytes']['max'] / 1e6:,.2f}",
             f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
             f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !")))
+
+    # mark the cases that are recommended
     marks = {1 + choice["index"]: "<- choice"}
     if goal:
         at = 1 + goal["index"]

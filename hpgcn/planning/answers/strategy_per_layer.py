@@ -38,6 +38,7 @@ def of_layers(survey, known, machine, limits=()):
     (Candidate, RankFootprint), or None
         None where all layers take the same strategy.
     """
+    # group the products with A by layer; stop if there is nothing to choose
     spec = survey.spec
     groups = [range(*ends) for ends in pairwise(accumulate(products_of(spec), initial=0))
               if ends[0] < ends[1]]
@@ -46,6 +47,8 @@ def of_layers(survey, known, machine, limits=()):
         return None
     if any(getattr(survey.config, name) != getattr(Config, name) for name in NAMING):
         return None
+
+    # count each strategy once, and price its products layer by layer
     reading, offsets = arranged(survey, candidate, STRATEGIES[candidate.strategy])
     found = [[] for _ in groups]  # of each layer (seconds, bytes, kind) of each strategy
     counted = {each.strategy: footprint for each, footprint in known.items()}
@@ -59,12 +62,16 @@ def of_layers(survey, known, machine, limits=()):
             heads = [each.heads for each in products]
             if products and not kind.unsupported_reason(heads, candidate.ranks):
                 costs.append((*_cost(machine, footprint, products), kind))
+
+    # choose the fastest strategy for each layer
     if not found[0]:
         found[0] = found[1]
     chosen = [min(_within(costs, limits), key=lambda cost: cost[:2])[-1]
               for costs in found]
     if len(set(chosen)) == 1:
         return None
+
+    # count the mixture
     strategy = per_layer(*(kind for kind, group in zip(chosen, groups) for _ in group))
     shape = (candidate.ranks,)
     made = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)

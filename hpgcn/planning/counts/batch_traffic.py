@@ -272,10 +272,13 @@ class DrawnNeighbours(Batches):
             with A computes in a batch, (nnz,) bool of all entries of the plan's pattern; needed:
             (n,) bool. What it says of other rows, and of the diagonal, does not matter.
         """
+        # deal the rows to train on into batches
         rows, columns, off, _ = self._entries
         k = self.plan.num_ranks
         batch = np.zeros_like(place)
         batch[self.seeds] = self.sampler.batch_of(place[self.seeds], epoch)
+
+        # count each batch, from the last product to the first
         one = np.zeros_like(batch)
         found = []
         for number in range(self.sampler.batches):
@@ -289,8 +292,11 @@ class DrawnNeighbours(Batches):
                 products = [each for each in self.products if each.layer == hop]
                 sent.append(count_products(self.plan.traffic, counted(*self.pairs, hits, one, 1, k),
                                            products, self.itemsize, False))
+
+                # rows that are read are needed in the product before
                 needed = needed.copy()
                 needed[columns[chosen[off]]] = True
+
             found.append({phase: [sum(each[phase][which] for each in sent)[0] for which in (0, 1)]
                           for phase in PHASES})
         return self.counts_of(np.ones(self.sampler.batches, np.int64), _stacked(found))

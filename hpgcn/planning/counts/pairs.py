@@ -87,6 +87,7 @@ def counted(pulled, pushed, hits, batch, batches, k):
         What `merge` of a plan takes: HaloPlanSizes of the two, and pairs of ranks at both ends;
         all (batches, k) int64.
     """
+    # rows and messages of each rank, by batch
     sizes, links = [], []
     for pairs, hit in zip((pulled, pushed), hits):
         number = batch[pairs.line[hit]] * k
@@ -95,6 +96,8 @@ def counted(pulled, pushed, hits, batch, batches, k):
         sizes.append(HaloPlanSizes(*(
             np.bincount(keys, minlength=batches * k).reshape(batches, k)
             for keys in (number + owner, number + holder, *_ends(links[-1], k)))))
+
+    # a rank sends one message if it pulls and pushes between the same two ranks
     back = links[1] // k  # sums go the other way
     ways = np.unique(np.concatenate([links[0], ((back - back % k) + links[1] % k) * k + back % k]))
     return [*sizes, *(np.bincount(keys, minlength=batches * k).reshape(batches, k)

@@ -141,12 +141,14 @@ def run_rank(spec, levels, rank, columns):
     `levels` are the LevelSizes of both. So many ranks as `columns` (C) share
     the rows of this one, which has the columns of block rank mod C.
     """
+    # a device whose arrays have shapes but no contents
     device = Shapes()
     column = rank % columns
     comm = ShapeComm(device, column, columns)
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
     shared = Columns(layout, comm, spec.dtype)
     shared.column = ShapeComm(device, 0, 2, comm.counters)  # of two: what it sums is noted
+
     workspace = Workspace(spec.row_dtype, device)
     parameters = Parameters.zeros(spec, device)
     products = []
@@ -158,6 +160,7 @@ def run_rank(spec, levels, rank, columns):
         model = Model(spec, parameters, field, shared, workspace, vertex)
         return model, features_of(spec, rows, entries, shared, device)
 
+    # a training step
     training, X = model(levels[0])
     counters = comm.counters
     counters.phase = "forward"
@@ -172,10 +175,13 @@ def run_rank(spec, levels, rank, columns):
     work = device.kernels.work
     dense = {phase: counters.total(phase) for phase in PHASES}
 
+    # an evaluation
     counters.phase = "evaluation"
     device.kernels.work = Work()
     evaluation, X = model(levels[1])
     evaluation.infer(X)
+
+    # what both took from the workspace
     arrays = {name: each.nbytes for space in (workspace, shared.workspace)
               for name, each in space.arrays.items()}
     reserved = {name: (each.size, each.dtype) for name, each in workspace.arrays.items()}

@@ -75,12 +75,15 @@ class Survey:
     """
 
     def __init__(self, source, config=None, widths=None, partitions=None):
+        # read the graph once
         self.config = config = config or Config()
         opened = isinstance(source, GraphSource)
         with nullcontext(source) if opened else store.load(source) as found:
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")
+
+        # the matrix that the model multiplies by
         self.spec = make_spec(self.header, config, widths)
         layer = MODELS[self.spec.architecture]
         with_loops = pattern(self.graph)
@@ -88,18 +91,23 @@ class Survey:
         matrix = with_loops if layer.self_loops else self._stored_pattern()
         symmetric = not self.header.directed and norm_of(self.spec) != "row"
 
+        # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))
         views = [[None] * (hops + 1)] * 2
         if config.prune and supports_pruning(self.spec) and masks is not None:
             views = [
                 find_levels(self.graph, read, hops, SerialComm(), precomputed=self.spec.precomputed)
                 for read in ([masks["train"]], list(masks.values()))]
+
+        # everything that plans read
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
         self.edge_parts = edge_parts is not None
         reading = Reading(whole, *views, np.diff(self.graph.indptr), entries,
                           self.graph.vertex, masks and masks["train"])
         self.reading = reading.with_holders(self.graph, edge_parts)
+
+        # results that are computed once and kept
         self.steps = Steps()
         self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions

@@ -87,11 +87,14 @@ def predict_step(spec, traffics, levels, layout, steps):
     -------
     Prediction
     """
+    # the products with A
     period = max((each.period for each in traffics if each), default=1)
     prediction = Prediction(layout.size, period)
     for product in steps.products(spec, levels):
         counts = traffics[product.layer].counts(product, spec.row_itemsize)
         prediction.add("aggregation", product.phase, counts)
+
+    # the dense part: sums over ranks that share rows or columns
     row_blocks = layout.size // layout.columns
     for rank in range(layout.size):
         step = steps.of(spec, levels, rank, layout.columns)
@@ -104,6 +107,8 @@ def predict_step(spec, traffics, levels, layout, steps):
             for sent, messages in [step.dense[phase], *sums]:
                 prediction.bytes["dense", phase][rank] += sent
                 prediction.messages["dense", phase][rank] += messages
+
+    # the gradients of weights
     for counts in weights(row_blocks, layout.columns, spec):
         prediction.add("weights", "backward", [period * np.asarray(each) for each in counts])
     return prediction

@@ -40,11 +40,14 @@ def calibrate(run, options):
     where there are others. The run's own graph is surveyed again; errors as `Survey`, and a
     DataError if it has other parts now.
     """
+    # survey the graph of the run again
     settings = run.settings
     config = Config(**{name: settings[name] for name in (*FIELDS, "graph", "strategy")})
     ranks = run.summary["ranks"]
     strategy = strategy_by_name(config.strategy)
     survey = Survey(config.graph, config)
+
+    # find the case that the run was
     shape = tuple(int(axis) for axis in run.summary["grid"].split("x"))
     parts = "stored"
     if ranks == 1:
@@ -56,9 +59,11 @@ def calibrate(run, options):
         parts = survey.method or "given"
     elif strategy.requires_partition:
         parts = strategy.method
+
     footprint = count_candidate(survey, Candidate(strategy.name, parts, ranks, shape))
     expected = step_seconds(options.machine, footprint)
 
+    # leave out the first step if there are others
     later = slice(1, None) if run.epochs > 1 else slice(None)
     metrics = {name: column[later] for name, column in run.metrics.items()}
     waited = metrics["comm_s"] + metrics["wait_s"] if ranks > 1 else 0 * metrics["epoch_s"]
@@ -67,6 +72,8 @@ def calibrate(run, options):
     measured = [float(np.median(each)) for each in (computed, waited)]
     compute, communication = (found / told if found > 0 and told > 0 else 1.0
                               for found, told in zip(measured, expected))
+
+    # scale the rates by measured over predicted seconds
     note = f"calibrated by {printable(run.path)}: computing takes {compute:.3g}"
     if communication != 1:
         note += f", communication {communication:.3g}"
