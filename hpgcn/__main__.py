@@ -62,6 +62,7 @@ def _main(argv, make_parser):
 
 def command(argv, make_parser):
     """Run a command; what it prints may still be in the buffers. Return its exit code."""
+    # parse, before anything is logged
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
     launcher.ALONE.set("--alone" in argv)
     try:
@@ -74,6 +75,8 @@ def command(argv, make_parser):
         return fail_to_print(error)
     except (KeyboardInterrupt, signals.Ended) as error:
         return failed(error, False, ranked)
+
+    # choose what is logged
     launcher.ALONE.set(getattr(args, "alone", False))
     level = logging.DEBUG if args.verbose else logging.INFO
     if args.quiet:
@@ -84,6 +87,7 @@ def command(argv, make_parser):
     handler.setFormatter(OneLine("hpgcn: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     log.setLevel(level)
+
     try:
         return args.run(args) or 0
     except (Exception, KeyboardInterrupt, signals.Ended) as error:

@@ -348,6 +348,7 @@ def _shown(value):
 
 
 def _checked(entry, value):
+    # accept numbers of NumPy and paths
     kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
     name = entry.name
     limits = entry.metadata
@@ -360,13 +361,17 @@ def _checked(entry, value):
         value = float(value)
     if kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
+
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UsageError(f"{name} = {_shown(value)}: expected {kind.__name__}")
+
     # of a name of other bytes than UTF-8, which config.toml could not hold
     if kind is str and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"{name} = {value!r:.80}: expected text that UTF-8 can hold")
     if kind is str and "\0" in value:
         raise UsageError(f"{name} = {value!r:.80}: expected text without NUL")
+
+    # numbers lie within their limits
     low = limits["low"]
     high = limits["high"]
     if kind in (int, float):
@@ -377,6 +382,8 @@ def _checked(entry, value):
             if high is not None:
                 bound = f"{low} to {high}" + ", below it" * limits["open_high"]
             raise UsageError(f"{name} = {value!r}: expected {bound}")
+
+    # words are among the choices
     if limits["choices"] and value not in limits["choices"]:
         near = difflib.get_close_matches(value[:80], limits["choices"], 1)
         hint = f"; did you mean {near[0]}?" if near else ""

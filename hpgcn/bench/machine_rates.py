@@ -17,6 +17,7 @@ def measure(settings, host, comm):
         sleep; the second entry is of all ranks at once.
     network : as of `network.measure`, if there are several ranks.
     """
+    # limits that need no other rank
     host.comm = comm if comm.size > 1 else None
     report = {"limits": {**host.memory_limits(settings.repeats),
                          **host.dense_limits(settings.repeats, settings.seed)}}

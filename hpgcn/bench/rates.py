@@ -120,6 +120,7 @@ def product_times(settings, host):
     The time of a nonzero is the difference of long and short rows over that of their nonzeros. The
     time of a row is the rest of a short row.
     """
+    # arrays that are made once
     budget = memory_budget() // 8
     room = np.ones(min(PRODUCT_BYTES[-1], budget) // 4, np.float32)
     nonzeros = np.zeros((len(PRODUCT_BYTES), len(PRODUCT_WIDTHS)))
@@ -132,6 +133,7 @@ def product_times(settings, host):
         out = np.ones((count, width), np.float32)
         return partial(host.kernels.spmm, *matrix, x, out)
 
+    # nonzeros: long rows less short ones, by bytes of x
     for i, width in enumerate(PRODUCT_WIDTHS):
         calls = {(size, degree): call(ROWS, degree, size, width)
                  for size in PRODUCT_BYTES for degree in (SHORT, LONG)}
@@ -140,6 +142,8 @@ def product_times(settings, host):
         for j, size in enumerate(PRODUCT_BYTES):
             longer = found[size, LONG] - found[size, SHORT]
             nonzeros[j, i] = max(longer, 0) / (LONG - SHORT) / ROWS
+
+        # rows: short ones less their nonzeros, by bytes of out
         counts = [max(1, min(size, budget) // (4 * width)) for size in ROW_BYTES]
         counts = [min(count, MOST_ROWS) for count in counts]
         calls = {j: call(count, SHORT, PRODUCT_BYTES[0], width) for j, count in enumerate(counts)}

@@ -47,12 +47,14 @@ def measure(settings, host, comm):
 
     OutputError if the file cannot be written.
     """
+    # check the file before any time is spent
     if settings.reset:
         with writable():
             return {"removed": str(tuning.forget() or f"nothing: no file {tuning.path()}")}
     with writable():  # before any time is spent
         tuning.path().parent.mkdir(parents=True, exist_ok=True)
 
+    # the reach of each level, for rows of each kind
     reach = {}
     rows = []
     for level in LEVELS:
@@ -69,6 +71,7 @@ def measure(settings, host, comm):
             kinds.append(best)
         reach[level] = tuple(kinds)
 
+    # the settings that apply to all levels
     found = tuning.default()._replace(reach=reach)
     for field, (level, words, values, make) in OTHERS.items():
         best, took = choose_other(found, field, values, make(settings), settings, host)
@@ -102,6 +105,7 @@ def choose(level, place, product, settings, host):
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
 
+    # first far, then near, then the best against the default
     took = timed(default, *(PrefetchDistance(*default[:2], *far) for far in of(FAR)))
     best = min(took, key=took.get)
     took = timed(default, best, *(PrefetchDistance(*near, *best[2:]) for near in of(NEAR)))

@@ -102,6 +102,7 @@ class Collectives:
         `out`, counts[rank] elements, may lie anywhere in `packed`, sum(counts) elements. `work` is
         room for the blocks of the others (default: allocated).
         """
+        # check the own block, and make room for the blocks of other ranks
         out = flat(out, "out")
         blocks = self._blocks(flat(packed, "packed"), counts, "packed")
         own = blocks[self.rank]
@@ -112,6 +113,8 @@ class Collectives:
         if work.size < needed or work.dtype != own.dtype:
             raise InternalError(f"reduce_scatter: work holds {work.size} elements of {work.dtype}, "
                                 f"expected {others} x {own.size} of {own.dtype}")
+
+        # one array for each rank, in rank order
         incoming = list(work[:needed].reshape(others, own.size))
         incoming.insert(self.rank, own)
 

@@ -144,6 +144,7 @@ class GpuStager:
                 host_view = memory[begin:begin + size].view(call.piece.dtype)
                 start = partial(messages.make, number, call.start, host_view)
                 messages.copies.append(StagedCopy(start, gpu, address(host_view), size, call.way))
+
         self.launch(comm, messages)
         return messages
 

@@ -79,6 +79,7 @@ class Model:
 
     def _stages(self, block, layer, given, before, fused):
         """The stages of a block."""
+        # the norm, before or after the layer
         number = block.number
         level = number + 1
         last = level == self.spec.num_layers
@@ -92,11 +93,14 @@ class Model:
             return Activation(layer, bias, kind, block.dropout, self.vertex[level],
                               self.spec.seed, key, name=name, fused=fused)
 
+        # the layer itself
         stages = [norm] if norm and block.norm_first else []
         centred = block.norm == "batch" and not block.norm_first
         dtype = self.spec.dtype if last else None  # logits are not rounded to 16 bits
         stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred,
                                 dtype=dtype))
+
+        # what follows it
         if block.ffn:
             second = FeedForward(number, *given, 1.0)
             stages += [activation(layer.bias, block.activation, INNER_KEY + number, f"{level}_ffn"),

@@ -64,6 +64,7 @@ class Parameters:
         `config` is of the run that trained them, `name` that of the file. A DataError if an
         array is missing, is one too many, or is of another shape than its neighbours tell.
         """
+        # take the width of each layer from its first matrix
         widths = list(find_widths(config, architecture, 1, 1))
         blocks = blocks_of(spec_of(config, architecture, widths))
         for block in blocks:
@@ -75,6 +76,8 @@ class Parameters:
                 raise DataError(f"{name}: weights/{matrices[0]} is missing or no matrix, expected "
                                 f"one for each of {config.layers} layers of {architecture}")
             widths[block.number] = W.shape[0]
+
+        # take the number of classes from the last bias
         last = next(bias for each in reversed(blocks) if (bias := each.bias))
         if not np.size(arrays.get(last, ())):
             raise DataError(f"{name}: weights/{last} is missing or empty, "
@@ -82,6 +85,8 @@ class Parameters:
         classes = arrays[last].size
         widths[len(widths) - 1 - MODELS[architecture].after_mlp:] = (
             [classes] * (1 + MODELS[architecture].after_mlp))
+
+        # compare all shapes, and fill the arrays
         spec = spec_of(config, architecture, widths)
         parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):

@@ -164,6 +164,7 @@ def make_spec(header, config, widths=None):
     `widths` are the graph's features and classes, and the settings' hidden layers between, unless
     they are given. A DataError if the graph has no features or classes then; as `find_model`.
     """
+    # the widths of all layers
     architecture = find_model(config)
     if widths is None:
         for what, count in (("features", header.num_features), ("classes", header.num_classes)):
@@ -173,17 +174,23 @@ def make_spec(header, config, widths=None):
         widths = find_widths(config, architecture, header.num_features, header.num_classes)
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])
+
+    # what the first layer can do with the features
     sparse = header.sparse_features and widths[0] == header.num_features
     constant = (config.precompute and config.first_dropout == 0 and not sparse
                 and config.batch == Config.batch)  # a batch has a matrix of its own
+
     spec = spec_of(config, architecture, widths, sparse_features=sparse,
                    multilabel=header.multilabel and widths[-1] == header.num_classes)
+
+    # refuse layers that do not fit the widths
     if sparse and spec.residual and not spec.linear_first and widths[0] == widths[1]:
         raise UsageError(f"residual: {widths[0]} sparse features are no matrix to add to as many "
                          "hidden columns; expected another hidden, or input_layer")
     kinds = layer_kinds(spec)
     for number, kind in enumerate(kinds):
         kind.shapes(spec, number)  # it refuses widths that it cannot take
+
     return replace(spec, precomputed=kinds[0].takes_AX and constant,
                    keeps_rows=kinds[0].uses_attention and constant)
 

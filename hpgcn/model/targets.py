@@ -73,11 +73,14 @@ def read_weights(path, classes, names=None):
     name of a class, a comma, a tab or blanks, and its weight, in any order. A DataError, with file
     and line, for what is neither; as `hpgcn.runtime.files.reading`.
     """
+    # read no more lines than there may be, and find out which form they have
     with reading(path) as file:
         lines = file.read((LONGEST + MAX_NAME) * (classes + 1)).splitlines()
     named = bool(names) and not any(map(_is_weight, lines))
     pairs = map(_named, lines) if named else [(b"", line) for line in lines]
     numbers = {name.strip().encode(): k for k, name in enumerate(names or ())}
+
+    # one weight for each class
     weights = np.full(classes, np.nan)
     for number, (name, text) in enumerate(pairs, 1):
         where = f"{path}: line {number}"
@@ -90,6 +93,7 @@ def read_weights(path, classes, names=None):
             raise DataError(f"{where}: class {names[k]!r:.40} is there twice")
         if k < classes:
             weights[k] = float(text)
+
     if len(lines) != classes:
         raise DataError(f"{path}: {len(lines)} lines, expected a weight for each of {classes} "
                         "classes")

@@ -147,6 +147,7 @@ class Exchange:
 
     def _channel(self, width, adjoint):
         if (width, adjoint) not in self.channels:
+            # views of the buffers, as high as there are rows to send and to receive
             buffers = self.buffers
             self._reserve(width * (buffers.words if adjoint else 1))
             rows = [int(offsets[-1]) for offsets in self.ends]
@@ -156,6 +157,8 @@ class Exchange:
             twins = (flat.view(dtype) for flat in buffers.twins)
             ends = list(zip((owned, ghost), twins, self.ends))
             (outgoing, sent, to), (incoming, received, cuts) = reversed(ends) if adjoint else ends
+
+            # persistent requests, which each exchange starts again
             requests = []
             if self.stager is not None:
                 requests = Messages(self.stager, blocks=buffers.pinned)
@@ -163,10 +166,13 @@ class Exchange:
             others, pieces = self._requests("Recv_init", incoming, received, cuts, tag, requests)
             destinations, per_destination = self._requests(
                 "Send_init", outgoing, sent, to, tag, requests)
+
+            # bytes for the counters
             row_bytes = width * dtype.itemsize
             to, sums = ([(q, rows * row_bytes)
                          for q, rows in zip(self.comm.ranks, counts.tolist()) if rows]
                         for counts in (np.diff(to), self.sums[adjoint]))
+
             self.channels[width, adjoint] = Channel(
                 outgoing, incoming, pieces, cuts, requests, others + destinations,
                 len(per_destination), to, sums, set())

@@ -43,9 +43,12 @@ def find_levels(slab, masks, hops, comm, *, precomputed=False):
         share = SHARE_GIVEN if place <= precomputed else SHARE
         return level if np.count_nonzero(level) <= level.size * share else None
 
+    # begin with the rows that the loss reads
     level = on_all_ranks(slab.start + np.flatnonzero(np.any(masks, axis=0)))
     level = unless_most(level, hops)
     levels = [level]
+
+    # add neighbors, from the last product to the first
     for hop in reversed(range(hops)):
         if level is not None and not (precomputed and hop == 0):
             neighbours = on_all_ranks(columns[np.repeat(level[own], degrees)])
@@ -87,6 +90,8 @@ class ReceptiveField:
         own = slice(layout.rows.start, layout.rows.stop)
         n = int(layout.offsets[-1])
         put = strategy.comm.device.put
+
+        # a map for each product; the whole matrix if no rows are left out
         maps = []
         for hop, (rows_in, rows_out) in enumerate(pairwise(levels)):
             given = strategy.map_for_product(hop)
@@ -98,9 +103,12 @@ class ReceptiveField:
                 maps.append(given.restrict(*(np.ones(n, bool) if level is None else level
                                              for level in (rows_out, rows_in))))
 
+        # numbers of rows at each level, on this rank and in total
         numbers = [None if level is None else np.flatnonzero(level[own]) for level in levels]
         sizes = [layout.rows.num_rows if rows is None else rows.size for rows in numbers]
         totals = [n if level is None else int(np.count_nonzero(level)) for level in levels]
+
+        # group the products by layer
         bounds = layer_bounds(products)
         hops = [Hop(maps[first:last], sizes[first:last + 1],
                     put(self_rows(numbers[first], numbers[last])), totals[last] < totals[first])

@@ -58,16 +58,20 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
     total : function of an integer array, optional
         Sums it over ranks, where each gives the nonzeros of its own rows.
     """
+    # begin with the smallest cover
     if not total(np.array([rows.size])).any():
         return np.zeros(rows.size, bool)
     left, right, shape = _blocks(rows, cols, reader, owner)
     pushed = _cover(left, right, shape)
+
+    # each sum relieves one rank, and loads another
     giver = np.zeros(shape[0], np.int64)
     taker = np.zeros(shape[0], np.int64)
     giver[left] = reader
     taker[left] = owner
     k = loads.size
     turn = 0
+
     while True:
         # nonzeros of a sum whose column passes in any case count for the row's owner
         moved = np.bincount(left[pushed], minlength=shape[0])
@@ -76,11 +80,15 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
         excess = np.maximum(0, held - np.maximum(limit, loads))
         if not excess.any():
             return pushed
+
+        # price each sum by the rows that would pass in its place
         needed = np.bincount(right[~pushed], minlength=shape[1])  # by others of the same reader
         fresh = np.bincount(left[pushed], needed[right[pushed]] == 0, shape[0])
         price = (fresh - 1) / np.maximum(moved, 1)
         bins = 1 + 3 * np.log2(np.maximum(price, FINEST / 2) / FINEST)
         bins = np.clip(bins, 0, BINS - 1).astype(np.int64)
+
+        # take back sums that cost least, but load no giver beyond its limit
         offered = (excess[taker] > 0) & (moved > 0)
         back = _accepted(offered, bins, price, giver, taker, moved, excess, total, k)
         if turn < PATIENT_ROUNDS:

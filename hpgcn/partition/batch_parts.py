@@ -29,6 +29,8 @@ def parts_of(request, source, n, own, make):
         The other file has no parts, or is of another graph.
     """
     part, number = _found(request, source, n, own, make)
+
+    # a batch takes no more parts than there are
     if number < request.size:
         raise UsageError(f"batch: {request.size} parts of {number}, expected {number} at most")
     return part, number

@@ -123,6 +123,7 @@ def draw(indptr, columns, values, places, degrees, vertex, rows, count, key, lon
     in each row, are those of the entries held here, empty if rows are held whole. degrees: of whole
     rows. longest: the largest. Return row pointers, columns, and values times degree / count.
     """
+    # room for all entries
     most = np.int64(0)
     for k in range(rows.size):
         held = indptr[rows[k] + 1] - indptr[rows[k]]
@@ -132,14 +133,19 @@ def draw(indptr, columns, values, places, degrees, vertex, rows, count, key, lon
     scaled = np.empty(most, values.dtype)
     seen = np.full(longest + 1, -1, np.int64)
     at = np.int64(0)
+
     for k in range(rows.size):
         i = rows[k]
         first, last, degree = indptr[i], indptr[i + 1], degrees[i]
+
+        # a row that is taken whole
         if count < 0 or degree <= count:
             for e in range(first, last):
                 kept[at] = columns[e]
                 scaled[at] = values[e]
                 at += 1
+
+        # Floyd's algorithm over the whole row, of which this rank may hold a part
         elif last > first:
             factor = values.dtype.type(degree / count)
             own = fold(key, np.uint64(vertex[i]))
@@ -157,6 +163,7 @@ def draw(indptr, columns, values, places, degrees, vertex, rows, count, key, lon
                 kept[at] = columns[e]
                 scaled[at] = values[e] * factor
                 at += 1
+
         pointers[k + 1] = at
     return pointers, kept[:at], scaled[:at]
 

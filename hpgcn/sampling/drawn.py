@@ -57,10 +57,13 @@ class Drawn:
         self.nested = nested
         self.seeds, self.units = seeds, units
         m = self.m = held.num_own
+
+        # set the diagonal apart: it is never drawn
         self.diagonal = np.zeros(m, held.values.dtype)
         self.has_diagonal = np.zeros(m, bool)
         indptr, columns, values = cutting.part_diagonal(
             held.indptr, held.columns, held.values, self.diagonal, self.has_diagonal)
+
         # entries of a row in the order of ORIGINAL numbers, places counted over all ranks
         order = np.argsort(held.column_vertex, kind="stable")
         narrow = index_dtype(max(columns.size, order.size))  # SciPy widens no columns then
@@ -70,11 +73,14 @@ class Drawn:
         matrix.sort_indices()
         columns = order.astype(held.columns.dtype)[matrix.indices]
         self.held = replace(held, indptr=indptr, columns=columns, values=matrix.data)
+
+        # places and degrees in whole rows, also of rows that other ranks hold parts of
         self.pushes = bool(comm.max([held.push.ghosts.size])[0])
         self.places, self.degrees = np.empty(0, np.int64), np.diff(indptr)
         if self.pushes:
             self.places, self.degrees = self._places()
         self.longest = int(self.degrees.max(initial=0))
+
         # work arrays: new numbers of columns, which of them were seen, which rows are wanted
         self.place = np.empty(held.column_vertex.size, np.int32)
         self.seen = np.zeros(held.column_vertex.size, bool)

@@ -87,6 +87,7 @@ class Induced:
 
     def batch(self, epoch, batch):
         """Return a Batch of an epoch, counted from 0; nothing is sent."""
+        # the entries whose ends are both in the batch
         held, deal, m = self.held, self.deal(epoch), self.held.num_own
         rows, ghosts, targets, sent, returned = (
             places[offsets[batch]:offsets[batch + 1]] for offsets, places in deal[2:])
@@ -107,6 +108,7 @@ class Induced:
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
         targets = targets[filled]
 
+        # the map between the rows that are left
         plans = (plan_of(held.pull, ghosts, sent, self.place, rows.size),
                  plan_of(held.push, targets, returned, self.place, rows.size))
         shape = rows.size, rows.size

@@ -28,6 +28,7 @@ def describe(path, *, verify=False):
     """Say what any file of hpgcn holds, in aligned lines; `verify` compares every checksum."""
     reader = Reader(path, tuple(KINDS))
     try:
+        # what the file holds
         written = f"{reader.field('created_utc', str)} by {reader.field('creator', str)}"
         rows = [("file", f"{reader.path} ({size(os.path.getsize(path))})"),
                 ("kind", KINDS[reader.format])]
@@ -40,6 +41,8 @@ def describe(path, *, verify=False):
                 rows += _graph(stored, reader)
                 if verify:
                     check_whole(stored, _slabs(stored))
+
+        # where it comes from, and what it takes on disk
         reader.verify_attributes()
         rows.append(("written", written))
         source = reader.attributes().get("source_sha256")
@@ -50,6 +53,7 @@ def describe(path, *, verify=False):
                      "not all compared; --verify does"))
     finally:
         reader.close()
+
     return label_list(rows)
 
 
@@ -82,12 +86,15 @@ def size(nbytes):
 
 
 def _graph(stored, reader):
+    # facts about the edges
     header = stored.header
     n = header.num_nodes
     nnz = header.num_edges
     degree = np.diff(stored.pointers(0, n))
     own = reader.read("degree/loop") != 0
     isolated = _isolated(stored, reader, degree, own)
+
+    # what every graph has
     rows = [
         ("name", header.name),
         ("vertices", f"{n:,}"),
@@ -98,6 +105,8 @@ def _graph(stored, reader):
         ("features", _features(header, reader)),
         *_labels(stored, reader),
         ("split", _split(header, reader))]
+
+    # what some graphs have
     if "original_ids" in reader.entries:
         named = reader.entries["original_ids"].dtype.kind == "S"
         rows.append(("ids", "names; they are kept" if named else
@@ -106,6 +115,7 @@ def _graph(stored, reader):
         rows.append(("order", "rows are ordered for caches; the original numbers are kept"))
     if stored.offsets is not None:
         rows += [("partition", text) for text in _partition(stored, reader)]
+
     return rows
 
 

@@ -71,6 +71,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
     the open StoredGraph that it was read from: its SHA-256 becomes `source_sha256`, by default the
     graph's own. Options are as in `write_graph`.
     """
+    # refuse a partition that does not fit the graph
     _require_whole(graph)
     if graph.offsets is not None or not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
         raise DataError(f"{path}: the graph {graph.header.name} is already in the order of a "
@@ -83,6 +84,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         raise DataError(f"{path}: the partition has parts for {edge_part.size} edges, but the "
                         f"graph stores {graph.indices.size}")
 
+    # write the graph in the new order
     with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
         sha256 = graph.header.source_sha256
         if source is not None:
@@ -91,6 +93,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         ordered, features = _reordered(graph, partition.perm)
         _write(writer, ordered, features, sha256)
 
+        # write the partition, and who holds each nonzero
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
         fields |= {"k": partition.k, "nested": partition.nested}
         writer.attributes("partition", {**partition.statistics, **fields})
@@ -132,6 +135,7 @@ def _require_whole(graph):
 
 
 def _write(writer, graph, features, source_sha256):
+    # attributes that say what follows
     header = graph.header
     n = header.num_nodes
     writer.attributes("/", {
@@ -140,6 +144,8 @@ def _write(writer, graph, features, source_sha256):
         "num_features": header.num_features, "num_classes": header.num_classes,
         "num_splits": header.num_splits if header.num_splits > 1 else None,
         "base": header.base or None, "parallel_edges": int(header.parallel_edges) or None})
+
+    # the adjacency and the features
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
     if sp.issparse(features):
         indptr = features.indptr.astype(np.int64, copy=False)
@@ -147,12 +153,16 @@ def _write(writer, graph, features, source_sha256):
         write_csr(writer, "features", indptr, indices, features.data, header.num_features)
     elif features is not None:
         writer.dataset("features", features)
+
+    # labels and splits
     if graph.labels is not None:
         writer.dataset("labels", graph.labels)
     for split in range(header.num_splits):
         masks = graph.of_split(split).masks
         for key in SPLIT:
             writer.dataset(mask_name(key, split), masks[key].view(np.uint8))
+
+    # degrees and names
     for name in DEGREES:
         writer.dataset(f"degree/{name}", _as(getattr(graph, f"degree_{name}"), np.float64))
     if graph.original_ids is not None:

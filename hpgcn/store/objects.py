@@ -36,6 +36,7 @@ def check_superblock(path):
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from error
 
+    # refuse other files, and versions without checksums
     if not head:
         raise DataError(f"{path}: is empty (0 bytes), expected an HDF5 file")
     if head[:8] != SIGNATURE:
@@ -44,11 +45,14 @@ def check_superblock(path):
     if len(head) >= 9 and head[8] not in (2, 3):
         raise DataError(f"{path}: HDF5 superblock version {head[8]}, expected 2 or 3 (checksummed "
                         "headers)")
+
+    # refuse a file that was cut off
     whole = len(head) == SUPERBLOCK_BYTES
     end = int.from_bytes(head[28:36], "little")
     if not whole or end > status.st_size:
         expected = f" of {end}" if whole else ""
         raise DataError(f"{path}: is truncated: {status.st_size} bytes{expected}")
+
     if head[9:11] != b"\x08\x08" or head[12:20] != bytes(8):
         raise DataError(f"{path}: HDF5 superblock has unusual offsets, expected 8-byte ones from 0")
     return status
@@ -122,6 +126,7 @@ def inspect(item, file_size, *, textual=False):
 
     It holds numbers or, if `textual`, maybe text of a fixed length.
     """
+    # numbers or text, in the file itself
     kind = item.get_type()
     plist = item.get_create_plist()
     is_text = kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
@@ -134,17 +139,21 @@ def inspect(item, file_size, *, textual=False):
         raise DataError("is a virtual dataset, which is refused")
     if item.shape is None:
         raise DataError("has no shape (null dataspace), expected an array")
+
+    # only known filters, which cannot hide a huge array
     codes = [plist.get_filter(k)[0] for k in range(plist.get_nfilters())]
     if not set(codes) <= set(FILTERS) or len(set(codes)) != len(codes):
         known = ", ".join(f"{code} ({name})" for code, name in FILTERS.items())
         raise DataError(f"has filters {codes}, expected at most one of each of {known}")
 
+    # no more bytes than the file can hold
     stored = item.get_storage_size()
     claimed = kind.get_size() * math.prod(item.shape)
     ratio = GZIP_RATIO if h5py.h5z.FILTER_DEFLATE in codes else 1
     if stored > file_size or claimed > stored * ratio:
         raise DataError(f"claims {claimed} bytes in shape {item.shape}, but has {stored} of the "
                         f"file's {file_size}")
+
     chunk = 0
     if layout == h5py.h5d.CHUNKED:
         chunk = kind.get_size() * math.prod(plist.get_chunk())

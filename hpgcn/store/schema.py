@@ -25,6 +25,7 @@ def mask_name(key, split):
 
 
 def read_header(reader):
+    # sizes and names, which no checksum covers yet
     """Return the Header of an open file, once dtype and shape of every dataset are right."""
     n, num_edges, f, c = (reader.field(f"num_{name}", int)
                           for name in ("nodes", "edges", "features", "classes"))
@@ -33,11 +34,13 @@ def read_header(reader):
     base = reader.field("base", int) if "base" in reader.attributes() else 0
     directed = reader.field("directed", int) == 1
     reader.verify_attributes()
+
     most = max(most_classes(n), MAX_WIDTH)
     for kind, number, limit in (("features", f, MAX_WIDTH), ("classes", c, most)):
         if number > limit:
             raise reader.error(f"/: attribute num_{kind} is {number}, expected at most {limit}")
 
+    # datasets whose shapes follow from the sizes
     ones, nnz = expect_csr(reader, "adjacency", (n, n))
     if nnz != num_edges:
         raise reader.error(f"adjacency has {nnz} entries, but num_edges is {num_edges}")
@@ -46,15 +49,19 @@ def read_header(reader):
     num_splits = _expect_masks(reader, n)
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
+
+    # what some graphs have
     if "original_ids" in reader.entries:
         text = reader.entries["original_ids"].dtype
         kinds = [np.int64] if text.kind != "S" or text.itemsize > MAX_NAME else [text]
         reader.expect("original_ids", (n,), *kinds)
     if reader.format == GRAPH and ORDER in reader.entries:
         reader.expect(ORDER, (n,), np.int64)
+
     # a name that is safe to print, and as part of a file name
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
+
     parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1
     return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
                   sha256, base, parallel and not ones)

@@ -117,10 +117,13 @@ class StoredGraph(GraphSource):
         self._check_rows(start, stop)
         reader = self.reader
         header = self.header
+
+        # the header of one split, if one is asked for
         if split is not None:
             header.check_split(split, self.path)
             header = dataclasses.replace(header, num_splits=min(1, header.num_splits))
         splits = range(self.header.num_splits) if split is None else [split][:header.num_splits]
+
         row_arrays.reserve_rows(reader, self.header, start, stop, len(splits))
 
         # in this order: it decides which of several faults is named
@@ -133,6 +136,7 @@ class StoredGraph(GraphSource):
         ids = None
         if "original_ids" in reader.entries:
             ids = reader.read("original_ids", start, stop)
+
         return Graph(header, start, indptr, indices, data, features, labels, masks, *degrees,
                      vertex=vertex, original_ids=ids, offsets=self.offsets,
                      class_names=self.class_names)

@@ -35,9 +35,13 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
     place = _moved(path, overwrite, scratch) if scratch else replacing(path, overwrite, follow)
+
+    # an empty file, whose errors are those of writing
     with place as temporary:
         with writing(path):
             sink = _Sink(temporary, "r+")
+
+        # the block writes; then checksums are added and compared
         try:
             with h5py.File(sink, "w", libver=LIBVER) as file:
                 writer = Writer(file, sink, path, compress)

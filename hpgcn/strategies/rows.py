@@ -194,6 +194,7 @@ def multiply(comm, product, H, mask, out, float32_sums=None):
     clock = comm.clock
     ops = kernels.backend(H)
     what = product_name(clock)
+
     if out is None:
         out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
     total = out

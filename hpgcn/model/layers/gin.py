@@ -58,12 +58,15 @@ class GraphIsomorphism(Layer):
         return self.times_W(inner, "W_b", out), partial(self._backward, H, kept, inner, bits)
 
     def _backward(self, H, kept, inner, bits, G, below, gradient):
+        # the second linear layer and its input
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_b", inner, whole)
         dU = self.times_W_transposed(whole, "W_b", "own", mask=bits)
         with self.clock("dense"):
             db = gradient.arrays[self.name_of("b_a")]
             db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
+
+        # the sum of a vertex and its neighbors
         if self.spmm_first:
             whole = self.gathered(dU, self.inner)
             dS = self.times_W_transposed(whole, "W_a", "odd", self.scale)
@@ -71,6 +74,7 @@ class GraphIsomorphism(Layer):
         else:
             self._epsilon_gradient(gradient, dU, kept)
 
+        # the first linear layer, whichever side the product with A is on
         if self.stores_AX:
             self.weight_gradient(gradient, "W_a", kept, whole)
             if not self.number:

@@ -22,6 +22,7 @@ from hpgcn.runtime.machine import die_with_parent
 
 def main(folder, parent):
     """Run the engine that FOLDER asks for; return the exit code."""
+    # the memory limit of the parent holds for the engine alone
     die_with_parent(parent)
     tempfile.tempdir = str(folder)  # whatever an engine leaves goes with the folder
     settings = json.loads((folder / "settings.json").read_text())
@@ -34,10 +35,13 @@ def main(folder, parent):
         soft = size if hard == resource.RLIM_INFINITY else min(size, hard)
         with contextlib.suppress(OSError, ValueError):  # a system without address-space limits
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+        # run the engine, and write what it found
         arrays = {path.stem: np.load(path) for path in folder.glob("*.npy")}
         part, volume = engine.run(arrays, settings)
         (folder / "volume.json").write_text(json.dumps(volume))
         np.save(folder / "part.npy", part)
+
     except BaseException as error:  # whatever it is, the parent tells it
         failure = {"kind": type(error).__name__, "message": str(error)}
         with contextlib.suppress(OSError, ValueError):  # there may be no memory left to tell it

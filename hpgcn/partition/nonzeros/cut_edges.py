@@ -62,6 +62,7 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
         raise UsageError(f"{graph.header.name}: the parts of {n} vertices, {k} at most each, need "
                          f"{needed} bytes, but only {memory} may be used; take fewer parts")
 
+    # deal each edge once, by its arc above the diagonal
     both = _both_arcs(graph)
     rows = np.repeat(np.arange(n, dtype=both.indices.dtype), np.diff(both.indptr))
     above = rows < both.indices
@@ -71,6 +72,7 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
     part = (deal or libra)(u, v, n, k, seed)
     owner = _deal_vertices(_held(u, v, part, n, words), k)
 
+    # give both arcs the part of the edge, and loops that of their vertex
     arc_part = np.empty(both.nnz, np.int32)
     arc_part[above] = part
     # the arcs below the diagonal, row by row, are those above it column by column

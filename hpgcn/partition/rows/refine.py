@@ -262,6 +262,8 @@ def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched
     last_cost = 0.0  # of those in which v is the last pin of its part
     last = 0  # their number
     alone = False  # whether v is the last pin of its part in its own net
+
+    # count what v shares with each part
     for t in range(s.indptr[v], s.indptr[v + 1]):
         net = s.indices[t]
         cost = 0.0 if net == v else 1 + steepness * _excess(s.sent[s.part[net]], target)
@@ -286,6 +288,7 @@ def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched
     for at in range(s.first[v], s.first[v] + s.lam[v]):
         shared_nets[s.touched[at]] += nets + 1
 
+    # compare the parts that have room
     best = p
     best_change = -1e-9
     for i in range(parts):
@@ -305,6 +308,7 @@ def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched
                     best = q
                     best_change = change
 
+    # leave the work arrays as they were
     for i in range(parts):
         shared_nets[touched_parts[i]] = 0
         shared_cost[touched_parts[i]] = 0.0

@@ -42,6 +42,7 @@ def compute_seconds(rates, footprint, slower, bandwidth):
 
 
 def product_seconds(rates, footprint, product):
+    # the work of each rank, and the width of its rows
     """Seconds that each rank computes for one product with A, (P,)."""
     spec = footprint.spec
     itemsize = spec.row_itemsize
@@ -50,12 +51,17 @@ def product_seconds(rates, footprint, product):
     width = -(-product.width // plan.traffic.slices)
     columns = width * itemsize / FLOAT
     distances = footprint.locality.distances(width * itemsize)
+
+    # the calls of kernels
     calls = 1 + operand.blocks
     if plan.num_ranks > 1:  # in tiles, while messages are under way
         calls = calls + np.minimum(TILES - 1, operand.multiplied // TILE_NONZEROS)
     seconds = calls * rates.call_s
+
     # each block of others' rows adds to the result again, where it has nonzeros
     passed = np.minimum(operand.results * operand.blocks, operand.results + operand.multiplied)
+
+    # the kernel of each rank, then the packing of what it sends
     sent, _ = plan.traffic.counts(product, itemsize)
     for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, passed)):
         if product.heads:

@@ -145,6 +145,8 @@ class Summa(Strategy):
         width = H.shape[1]
         L = self.shape[1]
         what = product_name(clock)
+
+        # partial sums of this layer of the grid
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
         total = out if L == 1 else self.workspace.take("partial", blocks.num_rows, width)
@@ -152,6 +154,7 @@ class Summa(Strategy):
         if not multiplied:
             total[:] = 0
 
+        # multiply a stage while the next one arrives
         sending = []
         arriving = self._start(blocks, H, 0)
         for turn, number in enumerate(self.mine):
@@ -176,6 +179,7 @@ class Summa(Strategy):
         if L == 1:
             return out
 
+        # add up over layers
         counts = np.diff(blocks.layout.offsets[self.row * L:(self.row + 1) * L + 1]) * width
         others = self.workspace.flat("others", (L - 1) * out.size)
         handle = self.along_layers.start_reduce_scatter(
@@ -192,10 +196,14 @@ class Summa(Strategy):
         if turn == len(self.mine):
             return stage
         number = self.mine[turn]
+
+        # which block, which rows, and who sends them
         cuts = blocks.cuts
         lo, hi = cuts.offsets[number:number + 2].tolist()
         column = int(cuts.column[number])
         row = int(cuts.row[number])
+
+        # the block and the rows: own ones as they are, others into buffers
         if column == self.column:
             stage.message = blocks.messages[number]
         else:
@@ -205,12 +213,15 @@ class Summa(Strategy):
             stage.rows = H[lo - first:hi - first]
         else:
             stage.rows = self.workspace.take(f"H {turn % 2}", hi - lo, H.shape[1])
+
+        # one broadcast along the row of ranks, one along the column
         for comm, array, root, name in ((self.along_row, stage.message, column, "A"),
                                         (self.along_column, stage.rows, row, "H")):
             if array.size:
                 handle = comm.start_bcast(array, root, "aggregation")
                 handles = stage.sent if root == comm.rank else stage.received
                 handles.append((handle, f"block {number} of {name}"))
+
         return stage
 
     def traffic(self):

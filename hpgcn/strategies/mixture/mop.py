@@ -236,22 +236,28 @@ class MixtureOfParallelism(Strategy):
         f = H.shape[1]
         m = int(rows.offsets[comm.rank + 1] - rows.offsets[comm.rank])
         what = product_name(comm.clock)
+
         if out is None:
             out = comm.device.empty((m, f), H.dtype)
         if comm.size == 1:
             with comm.clock("spmm"):
                 return self._alone(operand.block, H, mask, out, work)
 
+        # this rank gets all rows, but only its own columns
         self.reserve(f)
         cuts = split(f, comm.size)
         width = int(cuts[comm.rank + 1] - cuts[comm.rank])
         X, Z = (buffer[:batches.num_rows * width].reshape(batches.num_rows, width)
                 for buffer, batches in zip(self.buffers.columns, (columns, rows)))
         room = self.buffers.room
+
+        # messages, by batch of rows
         going = self._parcels(columns, slice((room - len(H)) * f, room * f), cuts)
         coming = self._parcels(rows, slice(m * f), cuts)
         self.buffers.packed.begin()
         bits = None if mask is None else self._exchange_bits(operand, mask, cuts, what)
+
+        # multiply each batch of rows once the rows that it reads have arrived
         there = self._send_rows(columns, going, H, X)
         back = []
         arrived = 0
@@ -268,10 +274,13 @@ class MixtureOfParallelism(Strategy):
                 with comm.clock("spmm"):
                     work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
                 under_way = [handle for handle in under_way if not handle.test()]
+
             # the rows of my columns go back to their owners
             back.append(comm.start_alltoall(
                 Z[begin:end], rows.counts[batch] * width, coming[1].parts[batch],
                 coming[1].sizes(batch), "aggregation"))
+
+        # put the columns of all ranks together again
         for batch, handle in enumerate(back):
             handle.wait(f"{what}, sums of batch {batch}")
             self._unpack(*coming, batch, out)
