@@ -211,9 +211,9 @@ class Strategy:
         return "it computes no attention" if any(heads) and not cls.supports_attention else ""
 
     def attention(self, heads):
-        """Return the distributed_attention.Attention of this map; all ranks call it together.
+        """Return the attention.Attention of this map; all ranks call it together.
 
-        heads : hpgcn.strategies.distributed_attention.Heads
+        heads : hpgcn.strategies.attention.Heads
         """
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
-from hpgcn.strategies.distributed_attention import Attention
+from hpgcn.strategies.attention import Attention
 
 PHASES = ("forward", "backward")
 

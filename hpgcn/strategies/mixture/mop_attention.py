@@ -15,7 +15,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import split
-from hpgcn.strategies.distributed_attention import SLOPE, Attention
+from hpgcn.strategies.attention import SLOPE, Attention
 
 
 class ColumnAttention(Attention):
