@@ -184,7 +184,11 @@ class RowAttention(Attention):
         packed = None
         if push.adds:
             packed = self.work.take("returned", self.rows_in, dx.shape[1] + dr.shape[1])
+
+        # send the rows that other ranks read
         pull.start(pulled, what)
+
+        # form gradients, those of other ranks' rows first
         for target, Z in push.partial_sums(packed, what):
             mine = Z is packed
             x, r = rows if mine else self.ghosts[target]
@@ -206,6 +210,8 @@ class RowAttention(Attention):
                 pack(to, Z)
             push.send(target)
         push.finish(packed, what)
+
+        # take the sums of all ranks apart
         if packed is not None:
             for each, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
                 each[:] = part
