@@ -99,6 +99,8 @@ def failed(error, verbose, ranked):
     number = signals.ended_by()
     if number:  # whatever the libraries on the way out made of it
         return interrupted(number)
+
+    # errors that hpgcn raises, and signals
     if isinstance(error, HpgcnError):
         return fail(error, verbose, ranked)
     if isinstance(error, KeyboardInterrupt):
@@ -107,9 +109,13 @@ def failed(error, verbose, ranked):
         return interrupted(error.number)
     if isinstance(error, MemoryError):
         return fail(InternalError(f"out of memory: {error}"), verbose, ranked)
+
+    # the reader of the output is gone, or the disk is full
     lost = isinstance(error, OSError) and streams.failure(sys.stdout, b"\n")
     if lost:
         return fail_to_print(lost)
+
+    # everything else is a fault of hpgcn
     if "mpi4py.MPI" in sys.modules:
         raise error  # the except hook names the rank and ends them all
     with suppress(OSError):

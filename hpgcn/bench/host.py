@@ -193,6 +193,7 @@ def caches(cpus, root=CPUS):
                 sharers.setdefault((int(level), kind, size, int(line)), set()).add(users)
             except (OSError, ValueError):  # not every system has all of these files
                 continue
+
     keys = ("level", "type", "size_bytes", "line_bytes")
     return [dict(zip(keys, cache), instances=len(users))
             for cache, users in sorted(sharers.items())]

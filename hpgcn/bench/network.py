@@ -21,13 +21,18 @@ def measure(comm, repeats):
     small = Exchange(comm, 1)
     large = Exchange(comm, LARGE // 4 // others)
     half = Exchange(comm, LARGE // 4 // others, one_way=True)
+
+    # small messages, then large ones in both directions and in one
     latency = slowest(comm, small.run, 20 * repeats) / others
     both = slowest(comm, large.run, repeats)
     one = slowest(comm, half.run, repeats)
+
+    # the share of a message that hides behind a computation
     work = np.ones(WORK, np.float32)
     alone = slowest(comm, lambda: compute(work), repeats)
     beside = slowest(comm, lambda: large.run(lambda: compute(work)), repeats)
     hidden = float(np.clip((alone + both - beside) / both, 0, 1))
+
     sent = 4 * (LARGE // 4 // others) * others
     return {"latency_s": latency, "bytes_per_s": sent / both, "one_way_bytes_per_s": sent / one,
             "hidden_share": hidden}

@@ -107,6 +107,8 @@ def entry_times(settings, host):
             calls = {name: partial(call, host.kernels, arrays)
                      for name, call in ENTRY_CALLS.items()}
             seconds[degree] = least(host, calls, settings, f"attention, {width} columns")
+
+        # what long rows take beyond short ones is the time of their entries
         for name, times in found.items():
             short, long = (seconds[degree][name] / n for degree in (SHORT, LONG))
             times[0, i] = max(long - short, 0) / (LONG - SHORT)
@@ -166,6 +168,7 @@ def dense_times(settings, host):
             calls["rows", other] = partial(host.kernels.matmul, x, w, np.ones_like(g))
             calls["sums", other] = partial(host.kernels.matmul, x.T, g, np.ones_like(w))
             counts[other] = rows * small * other
+
         seconds = least(host, calls, settings, f"dense products, {small} columns")
         for kind, times in found.items():
             times.append([seconds[kind, other] / counts[other] for other in DENSE_SIZES])

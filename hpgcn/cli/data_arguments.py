@@ -41,6 +41,8 @@ def edge_flags(add):
     add("--header", action=argparse.BooleanOptionalAction, default=None,
         help="the first line of text has the names of the columns, or is data; of tables where "
              "that is in doubt (default: by its words)")
+
+    # vertices
     add("--base", type=int, choices=[0, 1],
         help="id of the first vertex of an edge list (default: 0; 1 under KONECT's header)")
     add("--num-nodes", type=int, metavar="N",
@@ -55,6 +57,7 @@ def edge_flags(add):
 
 def table_flags(add):
     """Add the flags of files of features and labels, and of their ids."""
+    # features and labels
     add("--features", metavar="FILE",
         help="a table (text, Parquet, JSON) with a column of ids, joined by these; .npy, .npz, "
              ".json (lists of numbers), LibSVM; or the word identity (a column for each vertex) or "
@@ -64,6 +67,8 @@ def table_flags(add):
              "or 0/1 (n, t)")
     add("--ids", metavar="FILE[:COLUMN]",
         help="id of each row of files without ids: a text with an id a line, .npy, or a table")
+
+    # columns of these tables
     add("--id-column", metavar="NAME",
         help="column of ids in tables; none: rows are in the order of the vertices")
     add("--label-column", metavar="NAME",

@@ -31,9 +31,13 @@ def parser():
 
 def plan(command):
     add = command.add_argument
+
+    # the graph, and a run to calibrate by
     add("graph", nargs="?", help="graph, partitioned or not (.h5; default: that of --from)")
     add("--from", dest="from_run", metavar="RUN",
         help="a finished run: its settings, and seconds corrected by what it took")
+
+    # cases to compare
     add("-k", dest="ranks", metavar="K,K",
         help="numbers of ranks (default: powers of two up to 512; the parts of a partitioned file)")
     add("--widths", metavar="N,N",
@@ -42,12 +46,16 @@ def plan(command):
     add("--machine", metavar="FILE|NAME",
         help="rates: what `hpgcn bench machine --json` printed, a file of two devices "
              f"(docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
+
+    # limits and goals
     add("--memory", type=size, metavar="BYTES",
         help="memory that a rank may hold (default: any number)")
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks for such an epoch; 64ranks: fastest of so many; cheapest: least "
              "ranks times seconds")
     add("--sweep", metavar="WIDTHS[:LAYERS]", help="compare models, e.g. 64,256:2,3")
+
+    # settings of the model, and the output
     add_settings(command, COST_FIELDS)
     add("--json", action="store_true", help="print every number as one JSON object")
     add("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
@@ -62,10 +70,14 @@ def inspect(command):
 
 def train(command):
     add = command.add_argument
+
+    # settings of one run
     add("graph", help="graph, partitioned or not (.h5)")
     add("--config", metavar="RUN.toml", help="settings from a file; flags override them")
     names = [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"]
     add_settings(command, names)
+
+    # several runs, or several ranks in this process
     add("--seeds", metavar="SEEDS",
         help="such as 0..9 or 1,5,8: a run of each, in OUT/seed-N, and their mean; for --seed")
     add("--splits", metavar="SPLITS",
@@ -74,6 +86,8 @@ def train(command):
              "OUT/split-I/seed-N")
     integers(command, ("ranks", 1, "ranks in this process, which take turns, instead of mpiexec "
                        "-n: to learn, debug and count messages; no faster than one"))
+
+    # what is done in place of a new run
     add("--dry-run", action="store_true",
         help="train nothing: say what the run would send and hold")
     add("--json", action="store_true", help="print the summary as JSON")
@@ -83,22 +97,29 @@ def train(command):
     existing.add_argument("--resume", action="store_true",
                           help="go on in --out after its newest checkpoint, by its settings; flags "
                                "may change how and how long it runs, not what it computes")
+
     add("--no-verify", action="store_true", help="do not check CRCs of what is read")
     alone(command)
 
 
 def predict(command):
     add = command.add_argument
+
+    # the model, the graph and the output
     add("model", metavar="RUN", help="run directory, or its model.h5; with --from a state_dict "
                                      "that torch.save wrote (.pt)")
     add("graph", nargs="?", help="another graph (.h5); default: the one trained on")
     add("-o", "--out", metavar="FILE",
         help="default: RUN/predictions.h5; .csv, .tsv or .parquet: a row per vertex, id, label and "
              "probability; .npz: arrays")
+
+    # models of PyG
     add("--from", dest="library", choices=["pyg"],
         help="the model is PyG's: GCN, SAGE (mean), GIN, GAT or SGC")
     add("--activation", choices=["own", "relu", "elu", "gelu"], default="own",
         help="with --from: between layers (default: own, ELU of GAT and else ReLU)")
+
+    # where it runs
     add("--device", choices=["auto", "cpu", "cuda"], default="auto",
         help="where to compute, whatever the model was trained on (default: auto)")
     integers(command, ("threads", 0, "threads per rank; 0: cores / ranks on the node"))
@@ -126,6 +147,7 @@ def bench(command):
         help="machine: rates of memory, kernels and network, for `hpgcn plan --machine`; tune: "
              "prefetch distances of products on this CPU, kept for later runs")
     quiet = verbosity(argument_default=argparse.SUPPRESS)  # keep the flags given before WHAT
+
     for name, text in (
             ("machine", "Measure the rates of memory, kernels and network for `hpgcn plan`."),
             ("tune", "Measure and keep the best prefetch distances of products on this CPU.")):

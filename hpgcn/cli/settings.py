@@ -61,10 +61,14 @@ def add_settings(command, names):
             continue
         flag = "--" + entry.name.replace("_", "-")
         text = entry.metadata["help"]
+
+        # a flag and its opposite
         if entry.type == "bool":
             text += f" (default: {'on' if entry.default else 'off'})"
             command.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
             continue
+
+        # words or numbers
         if entry.default != "":
             text += f" (default: {entry.default})"
         choices = entry.metadata["choices"]

@@ -27,6 +27,8 @@ class CollectiveErrors:
                 raise
             traceback.print_exc()
             error = InternalError(f"{type(caught).__name__}: {' '.join(str(caught).split())}")
+
+        # the error of the lowest rank is raised on all of them
         if self.max([error is not None])[0]:
             answers = self.allgather(None if error is None else (type(error), str(error)))
             errors = [(rank, *answer) for rank, answer in enumerate(answers) if answer is not None]

@@ -257,12 +257,15 @@ class MpiComm(SerialComm):
             letters = np.ascontiguousarray(array).view(np.int32).reshape(len(array), width)
             letters = self.gather_rows(letters)
             return None if letters is None else letters.view(array.dtype)[:, 0]
+
+        # only rank 0 receives
         to_root = np.zeros(self.size, np.int64)  # elements, as MPI counts
         to_root[0] = array.size
         received = np.zeros(self.size, np.int64)
         rows = self.allgather(len(array))
         if self.rank == 0:
             received[:] = np.array(rows) * math.prod(array.shape[1:])
+
         stacked = np.empty((sum(rows) if self.rank == 0 else 0, *array.shape[1:]), array.dtype)
         pending = self.start_alltoall(np.ascontiguousarray(array), to_root, stacked, received, None)
         pending.wait("the rows of all ranks")

@@ -157,6 +157,8 @@ class GpuStager:
             for block in messages.blocks:
                 block.wait()
             self.down.wait_event(messages.queued)
+
+            # receive at once; copy what is sent to the host first
             sends = [copy for copy in messages.copies if copy.way & SEND]
             for copy in messages.copies:
                 if not copy.way & SEND:
@@ -166,6 +168,7 @@ class GpuStager:
                 self.device.copy(host, gpu, size, self.down)
                 ready.update(dict.fromkeys(parts, self.device.event(self.down)))
             self.waiting.extend((ready[copy[1:4]], comm, copy.start) for copy in sends)
+
         self.advance()
 
     def advance(self):

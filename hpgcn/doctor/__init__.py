@@ -48,11 +48,15 @@ def examine():
     arguments = {"libraries": ["libraries"], "hdf5": ["hdf5"], "mpi": ["mpi"], "gpu": ["gpu"],
                  "mtkahypar": ["mtkahypar"], "metis": ["metis"], "kahypar": ["kahypar"],
                  "folder": ["files", os.getcwd()], "scratch": ["files", ""]}
+
+    # training runs while the probes do
     with asking(start_pool(max(2, usable_cores()))[0]) as pool:
         train = partial(pool.submit, answer, SELFTEST_SECONDS, "selftest")
         alone = train()
         pair = train(launcher=[launcher, "-n", "2"]) if launcher else None
         answers = {name: pool.submit(probe, name, words) for name, words in arguments.items()}
+
+        # report in a fixed order
         findings = [Finding("hpgcn", "ok", f"{__version__}, {Path(__file__).parents[1]}"), python()]
         for name, asked in answers.items():
             findings.append(asked.result())
@@ -61,6 +65,7 @@ def examine():
                 findings.append(describe_launcher(launcher))
             elif name == "gpu":
                 findings += [cores(), memory()]
+
         return findings + judge(alone.result(), pair.result() if pair and has_mpi else None)
 
 
@@ -184,6 +189,7 @@ def ask(command, seconds):
             start_new_session=True)
     except OSError as error:
         return 1, "", f"{command[0]}: {error.strerror}"
+
     _children.add(child)
     try:
         out, err = child.communicate(timeout=seconds)
@@ -192,6 +198,8 @@ def ask(command, seconds):
         end(child)
     finally:
         _children.discard(child)
+
+    # it was ended: take what it has printed
     try:
         return None, *child.communicate(timeout=ENDING_SECONDS)
     except subprocess.TimeoutExpired:

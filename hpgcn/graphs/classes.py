@@ -134,10 +134,13 @@ def _number_classes(number_of, counts, notes):
     if present == [-1, 1]:
         notes.append("labels -1 and 1 are two classes")
         return {text: int(number > 0) for text, number in number_of.items()}, ("-1", "1")
+
     unlabeled = sum(counts[text] for text, number in number_of.items() if number < 0)
     if unlabeled:
         notes.append(f"{unlabeled} label{'s' * (unlabeled > 1)} -1 "
                      f"{'are' if unlabeled > 1 else 'is'} unlabeled")
+
+    # number anew if there are large gaps
     present = [number for number in present if number >= 0]
     count = present[-1] + 1 if present else 0
     if _has_large_gaps(present):
@@ -145,6 +148,7 @@ def _number_classes(number_of, counts, notes):
         class_of = {number: k for k, number in enumerate(present)} | {-1: -1}
         names = tuple(map(str, present))
         return {text: class_of[number] for text, number in number_of.items()}, names
+
     if count > 2 * len(present):
         notes.append(f"{count} classes, 0..{count - 1}, but {len(present)} of them have vertices")
     return number_of, None

@@ -48,6 +48,8 @@ def refuse(total, source):
     """
     if not doubtful(total):
         return
+
+    # name the entry at fault, if the matrix fits into memory
     where = source.where
     n = source.header.num_nodes
     asymmetric = nonzero(total[:4])
@@ -56,6 +58,7 @@ def refuse(total, source):
         indptr, indices, data = source.adjacency_rows(0, n)
     except DataError:
         indptr = None
+
     if indptr is not None:
         values = np.ones(indices.size, np.float32) if data is None else data
         matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
@@ -63,6 +66,7 @@ def refuse(total, source):
             _refuse_asymmetry(matrix, where)
         else:
             _refuse_column(matrix, source.degrees()["column"], where)
+
     if asymmetric:
         raise DataError(f"{where}: /: attribute directed is 0, but the adjacency is not symmetric")
     raise DataError(f"{where}: degree/column is not what the columns of the adjacency sum to")

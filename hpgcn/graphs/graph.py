@@ -365,14 +365,18 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
     for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
         if not isinstance(text, str):
             raise UsageError(f"{field} is of type {type(text).__name__}, expected str")
+
     n = indptr.size - 1
     weights = np.ones(indices.size, np.float32) if data is None else data
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
+
+    # check what belongs to the vertices, and describe the whole
     arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
     degree_row, degree_column = row_and_column_sums(indptr, indices, data)
     header = Header(name=name, num_nodes=n, num_edges=indices.size,
                     directed=not is_symmetric(matrix), all_ones=data is None,
                     source_sha256=source_sha256, parallel_edges=parallel_edges, **fields)
+
     return Graph(header, 0, indptr, indices, data, degree_row=degree_row,
                  degree_column=degree_column, degree_loop=matrix.diagonal().astype(np.float64),
                  vertex=np.arange(n, dtype=np.int64), original_ids=original_ids, **arrays)

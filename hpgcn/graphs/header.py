@@ -62,6 +62,7 @@ class Header:
         of_split = {key: f"{count / max(1, self.num_splits):,.0f}"
                     for key, count in (counts or {}).items()}
         features = f"{self.num_features:,}{', sparse' * self.sparse_features}"
+
         return html_list(f"graph {self.name}", [
             ("vertices", f"{n:,}"),
             ("rows held", held),

@@ -68,6 +68,8 @@ def warn_of_labels(labels, num_classes, name):
             warn(f"{name}: labels {labels.shape} are one-hot, but trained as multi-label, each "
                  "column on its own: for classes give y.argmax(1) as labels, -1 where unknown")
         return
+
+    # one label per vertex: -1 may be meant as a class, and gaps may be an error
     present = np.unique(labels)
     if present.tolist() == [-1, 1]:
         warn(f"{name}: labels are -1 and 1, and -1 is unlabeled: for two classes give "

@@ -51,12 +51,15 @@ class NormalizedAdjacency:
             return []
         first = intervals[0][0]
         last = intervals[-1][1]
+
+        # read each interval of rows once, and divide it by columns
         parts = [[] for _ in intervals]
         for start, stop in pairwise(row_bounds):
             whole = self.block(start, stop, first, last)
             for part, (lo, hi) in zip(parts, intervals):
                 part.append(whole if (lo, hi) == (first, last) else whole[:, lo - first:hi - first])
             del whole
+
         blocks = []
         while parts:
             part = parts.pop(0)
@@ -66,11 +69,15 @@ class NormalizedAdjacency:
     def block(self, start, stop, first=0, last=None):
         """Rows [start, stop), columns [first, last), these renumbered from 0; csr_array, sorted."""
         last = self.num_rows if last is None else last
+
+        # room for all entries, loops included
         pointers = self.source.pointers(start, stop)
         most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops
         indices = np.empty(most, index_dtype(last - first))  # unwritten pages cost nothing
         data = np.empty(most, self.dtype)
         indptr = np.zeros(stop - start + 1, index_dtype(most))
+
+        # normalize a chunk of rows at a time
         row = start
         while row < stop:
             enough = pointers[row - start] + CHUNK
@@ -83,6 +90,8 @@ class NormalizedAdjacency:
             data[held:held + columns.size] = values
             del columns, values  # before the next ones are made
             row = end
+
+        # give back the room that was not needed
         for array in (indices, data):
             array.resize(int(indptr[-1]), refcheck=False)
         return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))

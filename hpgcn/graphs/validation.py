@@ -93,6 +93,7 @@ def check_sparse(A, where):
         check_csr_arrays(A.indptr, A.indices, shape, where)
         if A.data.shape[0] != A.indices.size:
             raise DataError(f"{where} data: {A.data.shape[0]} values, expected {A.indices.size}")
+
     elif A.format == "coo":
         for axis, numbers in enumerate(A.coords):
             if numbers.shape != A.data.shape:
@@ -121,6 +122,8 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
     if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
         raise DataError(f"{where} has dtype {edges.dtype} and shape {edges.shape}, "
                         "expected integers (2, e)")
+
+    # weights, all 1 unless some are given
     num_edges = edges.shape[1]
     weights = np.ones(num_edges, np.uint8)
     if edge_weight is not None:
@@ -130,10 +133,13 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
                             f"{weights.shape}, expected numbers ({num_edges},)")
         weights = weights.reshape(-1).astype(np.float64)
         check_finite(weights, f"{name}: edge_weight")
+
+    # vertices, as many as the largest number says unless their count is given
     if num_nodes is None:
         num_nodes = min(int(edges.max()) + 1, np.iinfo(np.int64).max) if edges.size else 0
     elif not isinstance(num_nodes, (int, np.integer)) or num_nodes < 0:
         raise DataError(f"{name}: num_nodes is {num_nodes!r}, expected an integer from 0")
+
     for row, numbers in enumerate(edges):
         check_range(numbers, num_nodes, f"{where} row {row}")
     source, target = edges.astype(np.int64, copy=False)
@@ -244,10 +250,13 @@ def check_ids(ids, n, name):
     if ids.shape != (n,) or ids.dtype.kind not in "iuU":
         raise DataError(f"{where} have dtype {ids.dtype} and shape {ids.shape}, expected integers "
                         f"or text ({n},)")
+
     if ids.dtype.kind != "U":
         if ids.dtype == np.uint64:
             check_range(ids, 1 << 63, where)
         return ids.astype(np.int64, copy=False)
+
+    # names must fit into a file
     try:
         encoded = np.char.encode(ids, "utf-8")
     except UnicodeEncodeError as error:
@@ -256,6 +265,7 @@ def check_ids(ids, n, name):
         sizes = np.char.str_len(encoded)
         k = int(sizes.argmax())
         raise DataError(f"{where}: name {k} has {sizes[k]} bytes, at most {MAX_NAME} are kept")
+
     return ids
 
 

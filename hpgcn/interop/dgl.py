@@ -89,10 +89,14 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     dgl = require("dgl", "dgl", "hpgcn.to_dgl")
     graph = check_source(graph).in_original_order()
     source, target, weights = edges(graph)
+
+    # the edges and their weights
     g = dgl.graph((torch.from_numpy(source), torch.from_numpy(target)),
                   num_nodes=graph.header.num_nodes)
     if weights is not None:
         g.edata["weight"] = torch.from_numpy(weights)
+
+    # arrays of the vertices, if the graph has them
     X = graph.features
     if X is not None:
         g.ndata["feat"] = torch.tensor(X.toarray() if sp.issparse(X) else X)
@@ -102,4 +106,5 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
         g.ndata[f"{key}_mask"] = torch.tensor(mask)
     if graph.original_ids is not None and graph.original_ids.dtype.kind != "U":
         g.ndata["original_ids"] = torch.tensor(graph.original_ids)
+
     return g

@@ -205,6 +205,8 @@ def _labels(G, key, name):
     known = [value for value in values if value is not None]
     if not known:
         raise DataError(f"{name}: no node has an attribute {key}")
+
+    # text names classes
     if all(isinstance(value, str) for value in known):
         classes = parse_classes([value or "" for value in values], f"{name}: attribute {key}",
                                 lambda row: f"node {nodes[row]!r}")
@@ -212,9 +214,12 @@ def _labels(G, key, name):
             if not note.endswith("have vertices"):  # which all labels are looked at for
                 warn(f"{name}: attribute {key}: {note}")
         return classes.numbers, classes.names
+
+    # numbers are classes; lists of numbers are multi-label
     class_names = G.graph.get("class_names") if key == LABEL else None
     if np.ndim(known[0]):
         return _attribute(G, key, name), class_names
+
     for node, value in G.nodes(data=key):
         if value is not None and not isinstance(value, (numbers.Real, np.bool_)):
             raise DataError(f"{name}: node {node!r}: attribute {key} is {value!r}, expected a "

@@ -92,13 +92,18 @@ def weights_of(arrays, options, num_edges, num_nodes):
     name = options["name"]
     asked = options.get("edge_weight")
     is_array = "edge_weight" in options and not isinstance(asked, str)
+
+    # choose by name and shape
     arrays = {key: to_array(value) for key, value in arrays.items()}
     shapes = {key: shape for key, array in arrays.items()
               if (shape := _shape(array)) or plain(key) in ("edgeweight", "weight")}
     chosen, left = choose_array(shapes, num_edges, num_nodes, False if is_array else asked, name,
                                 'edge_weight="{}"'.format)
+
     if not is_array:
         options["edge_weight"] = None if chosen is None else arrays[chosen]
+
+    # name the tensors that are not read
     for note in () if is_array else left.values():
         warn(f"{name}: {note}")
     if others := [key for key in shapes if key != chosen and key not in left]:

@@ -97,8 +97,10 @@ class Loss(BatchLoss):
             right = self._right(logits, moments[0])
             found = [(self._spread(logits, moments, key), right[self.rows[key]].sum())
                      for key in SPLIT]
+
         numbers = self.columns.device.numbers([number for pair in found for number in pair])
         sums = self.comm.sum(numbers)
+
         count = self.count
         result = {f"{key}_acc": float(sums[2 * i + 1] / count[key]) if count[key] else None
                   for i, key in enumerate(SPLIT)}

@@ -36,7 +36,10 @@ def roc_auc(loss, logits):
     width = loss.num_classes if loss.several else 1
     areas = np.zeros((2, len(SPLIT), width))  # and which there are
     scores, truth = loss.ranking(logits)
+
     mine = columns.of(width) if loss.several else slice(0, 1)
+
+    # rank 0 of each column gathers all rows
     for number, key in enumerate(SPLIT):
         rows = columns.device.get(loss.rows[key])
         score, true = (columns.column.gather_rows(each[rows]) for each in (scores, truth))
@@ -46,6 +49,7 @@ def roc_auc(loss, logits):
             area = _area(score[:, i], true[:, i])
             if area is not None:
                 areas[:, number, label] = area, 1
+
     areas, there = loss.comm.sum(areas.ravel()).reshape(areas.shape)
     return {key: float(area.sum() / known.sum()) if known.any() else None
             for key, area, known in zip(SPLIT, areas, there)}

@@ -32,13 +32,16 @@ class Model:
         self.workspace = workspace
         self.columns = columns
         self.clock = columns.comm.clock
+
         put = columns.device.put
         self.field = field
         self.vertex = [vertex if rows is None else vertex[put(rows)] for rows in field.rows]
+
         self.layers = []
         self.norms = []
         self._maps = []  # layers and their second linear maps, in order
         self._place = "even"
+
         groups = self._groups()
         first = spec.linear_first
         if spec.jump == "none":
@@ -55,6 +58,7 @@ class Model:
         groups = []
         before = None  # the activation that the next layer's backward applies
         factor = scale(self.spec.first_dropout)
+
         for block, hop in zip(blocks, self.field.hops):
             given = (self.spec, self.parameters, hop, self.columns, self.workspace)
             layer = block.kind(block.number, *given, factor,
@@ -64,6 +68,7 @@ class Model:
             groups.append(self._stages(block, layer, given, before, fused))
             before = groups[-1][-1] if fused else None
             factor = scale(block.dropout) if fused else 1.0
+
         self._place_backwards()
         return groups
 

@@ -41,6 +41,8 @@ class Block:
     def shapes(self):
         """Shapes of its parameters by name, as the model has them."""
         found = dict(self.own)
+
+        # matrices and biases that stand for the layer's own, or follow it
         if self.parts:
             bias = {name: shape for name, shape in found.items() if len(shape) == 1}
             found = {f"W_{number}": (width, self.fan_out)
@@ -50,9 +52,12 @@ class Block:
                       FeedForward.last_bias: (self.fan_out,)}
         if self.residual == "matrix":
             found["W_res"] = (self.fan_in, self.fan_out)
+
+        # parameters and moments of the norm
         if self.norm != "none":
             names = ("gain", "shift", *MOMENTS) if self.norm == "batch" else ("gain", "shift")
             found |= dict.fromkeys(names, (self.norm_width,))
+
         return {indexed(name, self.number): shape for name, shape in found.items()}
 
 
@@ -61,20 +66,24 @@ def blocks_of(spec):
     kinds = layer_kinds(spec)
     found = []
     for number, (kind, (fan_in, fan_out)) in enumerate(zip(kinds, spec.layers)):
+        # which parts a layer has depends on its place
         with_A = kind.products_of(spec) > 0
         hidden = number + 1 < len(kinds) and not kinds[number + 1].after_mlp
         normed = hidden and (with_A or kinds[-1].after_mlp)
         if spec.ffn and number + 1 == len(kinds):
             normed = True
         residual = ""
+
         if with_A and spec.residual:
             residual = "same" if fan_in == fan_out else "matrix"
         parts = ()
         if spec.jump == "cat" and number + 1 == len(kinds):
             parts = spec.widths[spec.linear_first + 1:-1]
+
         found.append(Block(
             number, kind, fan_in, fan_out, ffn=spec.ffn and with_A,
             norm=spec.norm if normed else "none", norm_first=spec.ffn, residual=residual,
             activation=spec.activation if hidden else "", dropout=spec.dropout if hidden else 0.0,
             parts=parts, own=kind.shapes(spec, number)))
+
     return found

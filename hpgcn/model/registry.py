@@ -59,6 +59,8 @@ def _check_halves(config, name):
 def _check_stack(config, name):
     """Refuse settings that the model takes no part in, or of a stack that cannot be."""
     layer = MODELS[name]
+
+    # settings that this model does not read
     refused = {} if layer.uses_attention else dict.fromkeys(HEADS, "has no heads")
     refused |= dict.fromkeys(() if layer.default_hops else ("hops",), "takes none")
     refused |= dict.fromkeys(STACK if layer.after_mlp else ("restart",), "takes none")
@@ -66,6 +68,8 @@ def _check_stack(config, name):
         value = getattr(config, field)
         if value != getattr(Config, field):
             raise UsageError(f"{field} = {value}: model {name} {reason}")
+
+    # settings that need others
     for field, others in (("ffn", ("input_layer", "output_layer")), ("jump", ("output_layer",))):
         value = getattr(config, field)
         for other in others:
@@ -141,6 +145,7 @@ def spec_of(config, architecture, widths, **others):
     layer = MODELS[architecture]
     own = config.activation == "own"
     first = len(widths) - 2 if layer.after_mlp else int(config.input_layer)
+
     spec = ModelSpec(
         architecture, widths, config.number_dtype, halved=config.dtype != config.number_dtype,
         linear_first=first,
@@ -151,10 +156,12 @@ def spec_of(config, architecture, widths, **others):
         norm_adj=config.norm_adj, first_dropout=config.first_dropout, dropout=config.dropout,
         heads=config.heads, output_heads=config.output_heads,
         attention_dropout=config.attention_dropout, seed=config.seed, **others)
+
     between = set(spec.widths[first + 1:-1])
     if spec.jump == "max" and len(between) > 1:
         raise UsageError(f"jump = max: expected layers of one width, "
                          f"not of {', '.join(map(str, sorted(between)))}")
+
     return spec
 
 

@@ -103,6 +103,8 @@ class Activation:
         mine = layer.columns.of(self.bias.size)
         options = {"first": mine.start, "vertex": self.vertex}
         slope = None
+
+        # a training step draws, and keeps what the backward reads
         if given.keep:
             options |= {**self.drawn, "epoch": given.step, "p": self.p}
             if self.kind == "relu" or self.p:
@@ -111,12 +113,14 @@ class Activation:
                 options["mask"] = self.mask
             if self.kind == "gelu":
                 slope = options["slopes"] = layer.take(f"slope{self.name}", *Z.shape)
+
         ops = kernels.backend(Z)
         with layer.clock("dense"):
             if self.kind in ("", "relu"):
                 ops.activate(Z, self.bias[mine], relu=self.kind == "relu", **options)
             else:
                 ops.activate_smooth(Z, self.bias[mine], kind=self.kind, **options)
+
         return Z, partial(self._backward, Z, slope)
 
     def _backward(self, Z, slope, G, gradient):

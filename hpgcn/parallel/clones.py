@@ -146,20 +146,26 @@ class DelayedSum:
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add
+
+        # add what arrived since the last round
         if rounds:
             for rank, rows in up.received(what):
                 with self.comm.clock("comm"):
                     scatter_add(rows, up.returned[rank], Z)
         up.fill(Z, up=True)  # once the last message has left, before anything is added to clones
+
         if rounds > 1:
             others = down.wait_all(what)
             with self.comm.clock("comm"):
                 scatter_add(others, down.clones, Z)
+
+        # start the next round
         if rounds:
             totals = down.fill(Z, up=False)
             totals -= up.channel.incoming
             down.launch()
         up.launch()
+
         self.step += 1
 
     def settle(self):
@@ -186,11 +192,14 @@ def with_clones(array, plan, comm):
     """
     if sp.issparse(array):
         return _sparse_with_clones(array, plan, comm)
+
     m, clones = len(array), plan.ghosts.size
     out = np.empty((m + clones, *array.shape[1:]), array.dtype)
     out[:m] = array
     columns = out.reshape(m + clones, math.prod(array.shape[1:]))
     step = max(1, SLICE_BYTES // array.itemsize)
+
+    # send a slice of columns at a time, as words of 8 bytes
     for first in range(0, columns.shape[1], step):
         part = np.ascontiguousarray(columns[:m, first:first + step]).view(np.uint8)
         words = np.zeros((m, -(-part.shape[1] // 8)), np.int64)  # only integers are sent like this
@@ -198,6 +207,7 @@ def with_clones(array, plan, comm):
         found = _sent([words[rows].ravel() for rows in _by_rank(plan)], comm)
         found = found.reshape(clones, words.shape[1]).view(np.uint8)[:, :part.shape[1]]
         columns[m:, first:first + step] = np.ascontiguousarray(found).view(array.dtype)
+
     return out
 
 

@@ -183,8 +183,11 @@ class Exchange:
         others, pieces, limit = [], {}, collectives.MAX_MESSAGE_BYTES
         if self.stager is not None:
             limit = self.stager.most("message", limit)
+
         flat = buffer.reshape(-1)
         step = max(1, limit // buffer.dtype.itemsize)
+
+        # a message for each rank, in pieces that MPI can count
         for other in np.flatnonzero(np.diff(cuts) * buffer.shape[1]).tolist():
             first, last = (cuts[other:other + 2] * buffer.shape[1]).tolist()
             begins = range(first, last, step)
@@ -200,6 +203,7 @@ class Exchange:
                     requests.copies.append(StagedCopy(request.Start, device, host, size, way))
                 requests.append(request)
                 others.append(other)
+
         return others, pieces
 
     def close(self):

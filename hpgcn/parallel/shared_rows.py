@@ -85,15 +85,20 @@ class Columns:
         if self.row.size == 1:
             self.comm.allreduce(gradient.flat, "weights")
             return
+
+        # divide each array among the ranks that share rows
         arrays = [*gradient.weights, *gradient.biases]
         cuts = [split(array.shape[0], self.row.size) for array in arrays]
         blocks = [[array[cut[j]:cut[j + 1]] for array, cut in zip(arrays, cuts)]
                   for j in range(self.row.size)]
+
+        # sum the own blocks over the column, then collect those of the row
         own = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
         self.column.allreduce(own, "weights")
         sizes = [sum(block.size for block in part) for part in blocks]
         every = self.device.empty(sum(sizes), own.dtype)
         self.row.start_allgather(own, every, sizes, "weights").wait("gradients of weights")
+
         first = 0
         for part in blocks:
             for block in part:

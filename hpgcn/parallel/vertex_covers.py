@@ -160,12 +160,15 @@ def _trimmed(left, right, shape, pushed):
 @jit()
 def _reach(indptr, indices, free, sum_of, reached, pulled):
     """Mark what alternating paths from unmatched sums reach: not summed, their columns pass."""
+    # begin at the free columns
     stack = np.empty(reached.size, np.int64)
     top = 0
     for u in free:
         reached[u] = True
         stack[top] = u
         top += 1
+
+    # follow matched pairs
     while top:
         top -= 1
         u = stack[top]

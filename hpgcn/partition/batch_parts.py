@@ -38,12 +38,16 @@ def parts_of(request, source, n, own, make):
 
 def _found(request, source, n, own, make):
     asked, example = request.parts, f"parts:{request.size}"
+
+    # the parts of the graph that is trained on
     if not asked:
         if own is None:
             raise UsageError(f"{source}: no parts to make batches of; give their number, "
                              f"{setting('batch', f'{example}:100')}, or a partitioned file of the "
                              "graph in its place")
         return own
+
+    # parts that are made for the batches
     if asked.isdigit():
         number = int(asked)
         if number > n:
@@ -53,6 +57,8 @@ def _found(request, source, n, own, make):
                              f"{setting('batch', example)}, or those of another file, "
                              f"{example}:FILE")
         return make(number), number
+
+    # parts of another file
     with store.load(asked) as other:
         made = other.vertex_partition
         if made is None:

@@ -90,12 +90,14 @@ def count(rows, part, k, holder=None, train=None):
 
     holder: (nnz,) of all entries of the pattern; train: (n,) bool.
     """
+    # rows pulled and sums pushed, by part
     holder = part[entry_rows(rows)] if holder is None else holder
     in_columns, in_rows = touched(rows, part, k, holder)
     pulled, pushed = (HaloPlanSizes.of(each, part) for each in (in_columns, in_rows))
     sent = pulled.sent + pushed.received  # whoever holds entries of a row sends the sum
     messages = pulled.destinations + pushed.sources
     volume = int(sent.sum())
+
     n = part.size
     counted = {
         "volume": volume, "volume_max": int(sent.max()), "volume_avg": volume / k,
@@ -106,6 +108,7 @@ def count(rows, part, k, holder=None, train=None):
         "imbalance_nnz": imbalance(np.bincount(holder, minlength=k)),
         "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
     }
+
     if train is not None:
         counted["imbalance_train"] = imbalance(np.bincount(part[train], minlength=k))
     return counted

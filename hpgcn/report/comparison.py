@@ -76,14 +76,18 @@ def _lines(axis, rows, value, text, choice):
     for row in rows:
         if row["ranks"] > 1:
             lines.setdefault(_label(row), []).append(row)
+
+    # each line begins at one rank
     for number, (label, line) in enumerate(lines.items()):
         points = [(row["ranks"], value(row)) for row in [*alone, *line] if value(row)]
         style = {**figures.line_style(number), "marker": MARKERS[number % len(MARKERS)]}
         ranks, values = np.array(points).reshape(-1, 2).T
         axis.plot(ranks, values, label=label, markersize=4.5, linewidth=1.4, **style)
+
     if choice and value(choice):
         axis.plot(choice["ranks"], value(choice), "o", markersize=13, markerfacecolor="none",
                   markeredgecolor="black", markeredgewidth=1.6, label="choice", zorder=5)
+
     axis.set(xscale="log", yscale="log", xlabel="ranks", ylabel=text)
     rank_axis(axis, sorted({row["ranks"] for row in rows}))
     figures.plain_ticks(axis.yaxis)

@@ -174,16 +174,20 @@ def comparison(runs):
     runs = [run for run in runs if run.median("epoch_s") is not None]
     if len(runs) < 2:
         return None
+
     names = [f"{truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)" for run in runs]
     whole = np.array([run.median("epoch_s") for run in runs])
     scale, unit = unit_of(whole.max())
     drawing, axis = _rows(names, 1.3 + 0.38 * len(runs))
+
+    # stack kinds of work
     left = np.zeros(len(runs))
     for kind in WORK:
         part = np.array([run.median(f"{kind}_s") or 0.0 for run in runs]) * scale
         axis.barh(range(len(runs)), part, left=left, height=0.62, color=COLORS[kind],
                   label=LABELS[kind])
         left += part
+
     axis.plot(whole * scale, range(len(runs)), "d", color="black", markersize=6, label="whole step")
     axis.set(title="Median time of a training step", xlabel=f"{unit}, maximum over ranks")
     drawing.legend(loc="outside right center")
@@ -204,15 +208,18 @@ def matrix(run):
     sent = run.traffic
     if sent is None or not sent.any():
         return None
+
     pictures = {"Sent": sent}
     if run.sums is not None:
         pictures = {"Rows sent": sent - run.sums, "Partial sums sent": run.sums}
         pictures = {title: part for title, part in pictures.items() if part.any()}
+
     side = min(7.0 if len(pictures) == 1 else 5.0, 3.0 + 0.38 * len(sent))
     drawing = figure(len(pictures) * side + 1.6, side)
     axes = drawing.subplots(1, len(pictures), squeeze=False)[0]
     largest = max(part.max() for part in pictures.values())
     factor, unit = next(pair for pair in BYTES if largest >= pair[0])
+
     for axis, (title, part) in zip(axes, pictures.items()):
         picture = _bytes(axis, part, largest, factor)
         axis.set(title=f"{title} in one training step", xlabel="to rank", ylabel="from rank")

@@ -72,6 +72,7 @@ def write(runs, path):
             names = _text(", ".join(run.name for run in runs))
             page = PAGE.format(names=names, css=CSS, body="\n".join(filter(None, body)))
             content = page.encode("utf-8", "replace")
+
     atomic_write(path, content, overwrite=True)
 
 
@@ -94,8 +95,11 @@ def _section(run):
     yield f"<h2>{_text(run.name)}</h2>"
     facts = [f"<dt>{name}</dt><dd>{_text(value)}</dd>" for name, value in _facts(run) if value]
     yield f"<dl>{''.join(facts)}</dl>"
+
     for note in run.notes:
         yield f'<p class="note">{_text(note)}</p>'
+
+    # times and traffic of a step
     yield _picture(
         figures.seconds(run), f"time of each training step of {run.name}",
         "Each kind of work is the maximum over ranks, so that the stack may reach past the step's "
@@ -104,6 +108,8 @@ def _section(run):
         figures.matrix(run), f"communication matrix of {run.name}",
         "Payload from rank to rank: rows of others that a product reads, and partial sums of rows "
         "that another one owns. Sums of gradients (allreduce) are not in it. Empty: none.")
+
+    # the timeline, if one was recorded
     if (run.path / "trace.json").exists():
         trace, notes = read_trace(run.path / "trace.json")
         caption = "The whole trace opens in ui.perfetto.dev."
@@ -111,6 +117,7 @@ def _section(run):
         if isinstance(accuracy, list) and accuracy and {*map(type, accuracy)} <= {int, float}:
             caption = f"Ranks are aligned to within {max(accuracy):.3g} µs. {caption}"
         yield _picture(figures.timeline(trace), f"timeline of {run.name}", caption)
+
     if run.settings:
         lines = "\n".join(f"{key} = {value}" for key, value in run.settings.items())
         yield f"<details><summary>Settings</summary><pre>{_text(lines)}</pre></details>"

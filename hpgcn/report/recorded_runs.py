@@ -180,12 +180,14 @@ def _metrics(path, notes):
                 raise
             notes.append(f"metrics.jsonl: line {number} is half-written and left out")
             break
+
         row = {**dict.fromkeys(FIELDS), **row}
         check_fields(row, FIELDS, where)
         if rows and row["epoch"] <= rows[-1][0]:
             raise DataError(f"{where}: epoch {row['epoch']} after epoch {rows[-1][0]:g}, expected "
                             "increasing epochs")
         rows.append([row[name] for name in FIELDS])
+
     columns = np.array(rows, np.float64).reshape(-1, len(FIELDS)).T  # None becomes NaN
     return dict(zip(FIELDS, np.where(np.isfinite(columns), columns, np.nan)))
 
@@ -221,11 +223,13 @@ def read_trace(path):
     The events are rank, epoch (events,) int64; name (events,) str; begin, end (events,) float64,
     seconds; those without an epoch are left out. DataError for anything else.
     """
+    # keep spans that belong to an epoch
     trace = read_json(path, MAX_TRACE)
     try:
         rows = [(event["pid"], event["args"]["epoch"], event["ts"], event["dur"], event["name"])
                 for event in trace["traceEvents"]
                 if event["ph"] == "X" and "epoch" in event.get("args", ())]
+
         numbers = np.array([row[:4] for row in rows], np.float64).reshape(-1, 4)
         names = [row[4] for row in rows]
         if not (np.abs(numbers) <= MOST_EVENT).all() or {*map(type, names)} - {str}:
@@ -235,6 +239,7 @@ def read_trace(path):
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: not a trace of `hpgcn train --trace`: {type(error).__name__}: "
                         f"{error}") from error
+
     rank, epoch = numbers[:, :2].astype(np.int64).T
     begin, duration = numbers[:, 2:].T / 1e6
     return {"rank": rank, "epoch": epoch, "name": np.array(names, str), "begin": begin,

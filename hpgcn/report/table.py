@@ -25,12 +25,14 @@ def cells(run):
     if run.best is not None:
         epoch, val_acc, test_acc = (
             run.metrics[name][run.best] for name in ("epoch", "val_acc", "test_acc"))
+
     graph = run.get("graph") or "-"
     if not run.summary:  # the settings have a path
         graph = str(graph).rsplit("/", 1)[-1]
     widths = "-"
     if {"layers", "hidden"} <= run.settings.keys():
         widths = f"{run.settings['layers']} x {run.settings['hidden']}"
+
     peak = np.nanmax(run.metrics["peak_rss_bytes"], initial=0)
     return [
         run.name, printable(graph), printable(run.get("model") or "-"), printable(widths),

@@ -67,6 +67,8 @@ def replacing(path, overwrite=False, follow=True):
         except OSError as error:
             raise _uncreatable(path, error) from error
         yield temporary
+
+        # make the contents durable before the name
         with writing(path):
             synchronise(temporary)
         refuse_existing(path, overwrite, follow)  # another process may have been faster

@@ -144,12 +144,14 @@ def choose(name, comm):
     """
     if name == "cpu":
         return HOST
+
     gpu = None
     missing = None
     try:
         gpu = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
     except MissingError as error:
         missing = error
+
     if name == "auto":
         return HOST if comm.max([missing is not None])[0] else gpu
     with comm.collective_errors():

@@ -83,10 +83,12 @@ def point(phase):
     now = STATE.get()
     if now.fault is None or now.done or now.ignored:
         return False
+
     kind, *place = now.fault
     if place != [now.rank, now.epoch, phase]:
         return False
     _change(done=True)
+
     if kind == "raise":
         raise RuntimeError(f"a fault on purpose ({os.environ[VARIABLE]})")
     if kind == "full":

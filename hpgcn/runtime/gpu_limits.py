@@ -38,8 +38,11 @@ def check_memory(comm, need):
     if comm.device.exhausted == ():
         return
     comm.barrier()  # what others have put there is there
+
     gpu = comm.device
     found = comm.allgather((gpu.place, gpu.number, int(need()), *gpu.memory()))
+
+    # add up what ranks on the same GPU need
     for place, number, _, free, total in found:
         ranks = [rank for rank, (other, *_) in enumerate(found) if other == place]
         needed = sum(found[rank][2] for rank in ranks)

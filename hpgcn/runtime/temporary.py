@@ -47,8 +47,10 @@ def _held(folder, make):
     process = os.getpid()
     _, begin = _state_of(process)
     path = folder / f".hpgcn-{MACHINE}-{process}-{begin}-{secrets.token_hex(8)}.tmp"
+
     handle = None
     _sweep(folder)
+
     with signals.ending():
         try:
             handle = make(path)

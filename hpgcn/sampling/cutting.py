@@ -15,12 +15,14 @@ def by_batch(number, batches):
 
     number: (m,) batch of each place; those below 0 are left out.
     """
+    # count, then place
     offsets = np.zeros(batches + 1, np.int64)
     for i in range(number.size):
         if number[i] >= 0:
             offsets[number[i] + 1] += 1
     for b in range(batches):
         offsets[b + 1] += offsets[b]
+
     order = np.empty(offsets[batches], np.int64)
     at = offsets[:-1].copy()
     for i in range(number.size):
@@ -52,6 +54,7 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
     Entries between vertices of two units are multiplied by `factor`. Return row pointers, columns
     as they were numbered, and values.
     """
+    # room for all entries of these rows
     most = np.int64(0)
     for k in range(rows.size):
         most += indptr[rows[k] + 1] - indptr[rows[k]]
@@ -59,6 +62,8 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
     kept = np.empty(most, columns.dtype)
     scaled = np.empty(most, values.dtype)
     at = np.int64(0)
+
+    # keep entries whose columns are in the batch
     for k in range(rows.size):
         i = rows[k]
         for e in range(indptr[i], indptr[i + 1]):
@@ -82,6 +87,7 @@ def part_diagonal(indptr, columns, values, diagonal, present):
     kept = np.empty(columns.size, columns.dtype)
     others = np.empty(columns.size, values.dtype)
     at = np.int64(0)
+
     for i in range(indptr.size - 1):
         for e in range(indptr[i], indptr[i + 1]):
             if columns[e] == i and i < diagonal.size:
@@ -193,6 +199,7 @@ def distinct(numbers, seen):
 @jit()
 def with_diagonal(pointers, columns, values, rows, diagonal, present):
     """Put the diagonal entry of each row that has one before its others, by place in `rows`."""
+    # room for the diagonal, too
     extra = np.int64(0)
     for k in range(rows.size):
         extra += present[rows[k]]
@@ -200,6 +207,7 @@ def with_diagonal(pointers, columns, values, rows, diagonal, present):
     kept = np.empty(columns.size + extra, columns.dtype)
     scaled = np.empty(columns.size + extra, values.dtype)
     at = np.int64(0)
+
     for k in range(pointers.size - 1):
         if k < rows.size and present[rows[k]]:
             kept[at] = rows[k]
@@ -241,6 +249,7 @@ def take_block(pointers, columns, values, cursor, first, low, high):
     cursor: (r,) of rows from `first` on, moved on; columns are numbered from `low`. Return row
     pointers, columns and values.
     """
+    # find where each row ends
     indptr = np.zeros(cursor.size + 1, np.int64)
     for k in range(cursor.size):
         e = cursor[k]
@@ -248,6 +257,8 @@ def take_block(pointers, columns, values, cursor, first, low, high):
         while e < last and columns[e] < high:
             e += 1
         indptr[k + 1] = indptr[k] + e - cursor[k]
+
+    # copy
     indices = np.empty(indptr[-1], np.int32)
     data = np.empty(indptr[-1], values.dtype)
     at = 0

@@ -116,6 +116,8 @@ class Drawn:
         """Return a Batch of an epoch, counted from 0; all ranks call this together."""
         counters = self.comm.counters
         before, _ = counters.total(counters.phase)
+
+        # draw from the last product to the first: each draw says which rows are read
         offsets, places = self._deal(epoch)
         rows = self.seeds[places[offsets[batch]:offsets[batch + 1]]]
         levels, steps = [rows], []
@@ -123,9 +125,11 @@ class Drawn:
             steps.insert(0, self._draw(rows, product, epoch))
             rows = steps[0].needed
             levels.insert(0, rows)
+
         if not self.nested:
             levels = [rows] * len(levels)
         maps = [self._map(step, *ends) for step, ends in zip(steps, pairwise(levels))]
+
         totals = self.comm.sum([each.size for each in levels])
         request_bytes = counters.total(counters.phase)[0] - before
         return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch),
@@ -178,6 +182,8 @@ class Drawn:
         rows that it sends.
         """
         plans = (self.held.pull, ghosts), (self.held.push, targets)
+
+        # for each rank its ghosts and targets, behind their number
         asked = []
         for other in range(self.comm.size):
             parts = []
@@ -187,6 +193,8 @@ class Drawn:
                 parts.append(part - begin)
             count = [parts[0].size] * self.pushes
             asked.append(np.concatenate([np.array(count, np.int64), *parts]))
+
+        # take the answers apart
         found = self.comm.alltoallv(asked)
         sent, returned = [], []
         for other, part in enumerate(found):
@@ -200,19 +208,24 @@ class Drawn:
         """Return the map of a Draw between own rows of two levels."""
         held, m = self.held, self.m
         cut = cutting.with_diagonal(*draw.cut, draw.rows, self.diagonal, self.has_diagonal)
+
         pointers, columns, values = cut
         if rows_out.size > draw.rows.size:  # the others get no entries
             counts = np.zeros(rows_out.size + draw.targets.size, np.int64)
             counts[np.searchsorted(rows_out, draw.rows)] = np.diff(pointers)[:draw.rows.size]
             counts[rows_out.size:] = np.diff(pointers)[draw.rows.size:]
             pointers = run_offsets(counts)
+
+        # number the columns that are left
         self.place[rows_in] = np.arange(rows_in.size)
         self.place[m + draw.ghosts] = rows_in.size + np.arange(draw.ghosts.size)
         cutting.renumber(columns, self.place)
         cutting.sort_rows(pointers, columns, values)
+
         pull = plan_of(held.pull, draw.ghosts, draw.sent, self.place, rows_in.size)
         self.place[rows_out] = np.arange(rows_out.size)
         push = plan_of(held.push, draw.targets, draw.returned, self.place, rows_out.size)
+
         shape = rows_out.size, rows_in.size
         blocks = held.blocks((pointers, columns, values), shape, pull, push)
         return held.strategy.submap(blocks, (pull, push), shape, symmetric=False)

@@ -26,7 +26,9 @@ def of_induced(maker, comm):
     """Return the Expected of each product of a hpgcn.sampling.Induced, a list."""
     sampler = maker.sampler
     plans = maker.held.pull, maker.held.push
+
     rows, some = [], []
+
     for plan, (pointers, witnesses) in zip(plans, maker.lists):
         place = np.repeat(np.arange(plan.send_rows.size), np.diff(pointers))
         unit, theirs = maker.units[1][plan.send_rows], maker.unit[witnesses]
@@ -71,10 +73,13 @@ def of_drawn(maker, comm):
     """Return the Expected of each product of a hpgcn.sampling.Drawn, a list: a mean field."""
     held, sampler, m = maker.held, maker.sampler, maker.m
     pull, push = held.pull, held.push
+
     rows = np.repeat(np.arange(held.indptr.size - 1), np.diff(held.indptr))
     counts = np.diff(held.indptr[m:])
     needed = np.zeros(m)
     needed[maker.seeds] = 1 / sampler.batches
+
+    # from the last product to the first
     found = []
     for fan_out in reversed(sampler.fan_outs):
         everywhere = np.concatenate([needed, to_holders(push, needed, comm)])
@@ -86,10 +91,13 @@ def of_drawn(maker, comm):
         some = [any_of(source, chance, comm.size)
                 for source, chance in zip(sources, (read[m:], sums))]
         found.insert(0, _summed(comm, [read[m:].sum(), sums.sum()], some))
+
+        # rows that are read are needed in the product before
         with np.errstate(divide="ignore"):
             kept = np.log1p(-needed) + np.log1p(-read[:m])
             np.add.at(kept, pull.send_rows, np.log1p(-from_holders(pull, read[m:], comm)))
         needed = -np.expm1(kept)
+
     return found
 
 

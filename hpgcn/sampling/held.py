@@ -74,12 +74,15 @@ class Held:
         device = self.strategy.comm.device
         pointers, columns, values = cut
         found = {}
+
         for target, sources in self.strategy.product.blocks.items():
             first, last = _run(target, shape[0], push)
             if target != LOCAL and first == last:
                 continue
             cursor = pointers[first:last].copy()
             row = found[target] = {}
+
+            # cut from the left to the right: cursors move on
             for source in sorted(sources, key=lambda each: (each != LOCAL, each)):
                 low, high = _run(source, shape[1], pull)
                 if source != LOCAL and low == high:

@@ -72,12 +72,17 @@ class Induced:
             known = self.sampler.batch_of(self.unit, epoch).astype(np.int32)
             number = known[self.local]
             m, g, t = held.num_own, held.pull.ghosts.size, held.push.ghosts.size
+
+            # rows, ghosts and rows of other ranks, by batch
             runs = [cutting.by_batch(number[first:last], batches)
                     for first, last in ((0, m), (m, m + g), (m + g, m + g + t))]
+
+            # what is sent: rows whose readers are in the same batch
             for plan, (pointers, witnesses) in zip((held.pull, held.push), self.lists):
                 decided = np.empty(plan.send_rows.size, np.int32)
                 cutting.agreeing(pointers, known[witnesses], number[plan.send_rows], decided)
                 runs.append(cutting.by_batch(decided, batches))
+
             totals = self.sampler.sizes()
             if self.weights is not None:
                 every = self.sampler.batch_of(np.arange(self.weights.size), epoch)

@@ -35,12 +35,15 @@ def fold(key, word):
 @jit()
 def _places(numbers, n, key, out):
     """Fill `out` with where the network of a key takes numbers below n."""
+    # the least power of two that holds n, in two halves
     bits = 2
     while (np.int64(1) << bits) < n:
         bits += 1
     half = np.uint64(bits // 2)
     low_mask = (np.uint64(1) << half) - np.uint64(1)
     high_mask = (np.uint64(1) << (np.uint64(bits) - half)) - np.uint64(1)
+
+    # walk until the value is below n
     for i in range(numbers.size):
         x = np.uint64(numbers[i])
         while True:

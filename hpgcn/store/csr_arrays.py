@@ -22,6 +22,7 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
     if ones:
         values = np.broadcast_to(np.uint8(1), indices.shape)
     arrays = {"pointers_to_1": indptr, "indices_1": indices, "values": values}
+
     shape = [int(indptr.shape[0]) - 1, int(num_columns)]
     description = {
         "version": VERSION, "format": "CSR", "shape": shape,
@@ -30,6 +31,7 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
     writer.attributes(group, {
         "binsparse": json.dumps({"binsparse": description}), "encoding-type": "csr_matrix",
         "encoding-version": VERSION, "shape": shape, "all_ones": ones})
+
     for name, array in arrays.items():
         writer.dataset(f"{group}/{name}", array)
     for alias, name in LINKS.items():

@@ -151,6 +151,7 @@ def _labels(stored, reader):
         return [("labels", "none")]
     labels = reader.read("labels")
     counts = _counts(labels, c, reader.path)
+
     if labels.ndim == 2:
         text = f"{c:,} labels per vertex (multi-label), each set {_spread(counts)} times"
     else:
@@ -159,6 +160,7 @@ def _labels(stored, reader):
             shown = f"of {', '.join(f'{count:,}' for count in counts)}"
         unknown = np.count_nonzero(labels < 0)
         text = f"{c:,} classes {shown} vertices" + (f", {unknown:,} unknown" if unknown else "")
+
     return [("labels", text), *describe_runs.classes(stored.class_names or (), counts)]
 
 

@@ -47,10 +47,12 @@ def settings(config):
     usual = Config(**{name: getattr(config, name) for name in SAID})
     others = [f"{name} = {value!r}" for name, value in vars(config).items()
               if value != getattr(usual, name)]
+
     kind = config.model
     if config.aggregator != Config.aggregator:
         kind += f"-{config.aggregator}"
     decayed = "the first layer" if config.decay_layers == "first" else "all layers"
+
     return [
         ("model", f"{kind}, layers {config.layers:,}, hidden {config.hidden:,}, "
                   f"dropout {config.dropout:g}"),

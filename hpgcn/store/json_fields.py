@@ -72,6 +72,7 @@ def parse_json(text, where):
         raise DataError(f"{where}: not JSON that hpgcn writes: nested too deeply") from None
     except ValueError as error:
         raise DataError(f"{where}: {error}") from error
+
     if not isinstance(values, dict):
         raise DataError(f"{where}: {type(values).__name__}, expected one JSON object")
     return values

@@ -101,6 +101,7 @@ def _check_predictions(path, arrays, class_names):
     logits = arrays["logits"]
     label = arrays["label"]
     n = logits.shape[0] if logits.ndim else None
+
     for name, array in arrays.items():
         if name not in ARRAYS:
             expected = ", ".join((*ARRAYS, CLASS_NAMES))
@@ -112,6 +113,7 @@ def _check_predictions(path, arrays, class_names):
             number = "floating point" if kinds == "f" else "integer"
             raise DataError(f"{path}: {name} has dtype {array.dtype} and shape {shape}, expected "
                             f"{number} ({n}{', any' * (dimensions - 1)})")
+
     if label.ndim == 2 and (label.shape != logits.shape or not np.isin(label, (0, 1)).all()):
         raise DataError(f"{path}: label has shape {label.shape}, expected 0 or 1 in "
                         f"{logits.shape}, or class ids ({n})")
@@ -144,6 +146,7 @@ def _read(path, file_format, fields=()):
         for name in fields:
             reader.field(name, fields[name])
         reader.verify_attributes()
+
         reader.reserve(sum(entry.nbytes for entry in reader.distinct().values()), "the file")
         attributes = {name: value for name, value in reader.attributes().items()
                       if name not in WRITTEN}

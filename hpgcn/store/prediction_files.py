@@ -100,12 +100,14 @@ def _blocks(path, arrays):
     c = arrays["logits"].shape[1]
     names = arrays.get("class_names", np.arange(c)).tolist()
     column = _several if label.ndim == 2 else _one
+
     if label.ndim == 2:
         names = list(map(str, names))
         for name in names:
             if SEPARATOR in name:
                 raise DataError(f"{path}: class {name!r} has the {SEPARATOR} that stands between "
                                 "labels: -o FILE.npz and FILE.h5 hold them apart")
+
     for start in range(0, len(label), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
         logits = arrays["logits"][rows].astype(np.float64)

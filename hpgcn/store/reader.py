@@ -42,6 +42,7 @@ class Reader:
         self.verify = verify
         self.memory = memory_budget() if memory is None else memory
         self.opened = check_superblock(self.path)
+
         with self._refusing("the file"):
             self.file = h5py.File(self.path, "r", driver="sec2", locking=False)
         try:
@@ -216,17 +217,21 @@ class Reader:
         checksums = self._checksums.get(name)
         if checksums is None:
             raise self.error(f"{name} has no checksums in /{manifest.GROUP}")
+
+        # the manifest must describe the dataset as it is
         described = self.attributes(CHECKSUMS + name)
         dtype = described.get("dtype")
         shape = described.get("shape")
         if dtype != entry.dtype.str or shape != list(entry.shape):
             raise self.error(f"{name} has dtype {entry.dtype.str} and shape {entry.shape}, but "
                              f"/manifest says {dtype} and {shape}")
+
         blocks = manifest.num_blocks(entry.nbytes)
         if checksums.shape != (blocks,) or checksums.dtype != np.uint32:
             raise self.error(f"{name}: its checksums in /{manifest.GROUP} are "
                              f"{checksums.dtype.name} {checksums.shape}, expected uint32 "
                              f"({blocks},)")
+
         self.reserve(checksums.nbytes, f"the checksums of {name}")
         self._checked[name] = self._read(CHECKSUMS + name, checksums, 0, checksums.rows)
         return self._checked[name]
@@ -236,6 +241,7 @@ class Reader:
         stored = root.get("format")
         version = root.get("format_version")
         complete = root.get(manifest.COMPLETE)
+
         if stored is None:
             raise self.error("not an hpgcn file: it has no attribute format")
         if stored not in formats:
@@ -254,6 +260,8 @@ class Reader:
             seen = {address(root)}
         pending = [("", root)]
         objects = 0
+
+        # visit each object once, and count them: a crafted file may have cycles
         while pending:
             parent, group = pending.pop()
             with self._refusing(parent or "/"):
@@ -261,6 +269,7 @@ class Reader:
             objects += len(names)
             if objects > MAX_OBJECTS or parent.count("/") > MAX_DEPTH:
                 raise self.error(f"more than {MAX_OBJECTS} objects or {MAX_DEPTH} levels of groups")
+
             for name in names:
                 path = f"{parent}/{name}"
                 with self._refusing(path):
@@ -278,6 +287,7 @@ class Reader:
         if not isinstance(link, h5py.HardLink):
             kind = REFUSED_LINKS.get(type(link), "an unknown link")
             raise DataError(f"is {kind}, which is refused")
+
         item = h5py.h5o.open(group, name.encode("utf-8", "surrogateescape"))
         if isinstance(item, h5py.h5d.DatasetID):
             self._raw[path] = raw_attributes(h5py.Dataset(item))
@@ -308,6 +318,7 @@ class Reader:
         except RAISED_BY_H5PY as error:
             if hasattr(self, "file") and not self.file:
                 raise UsageError(f"{self.path}: was closed; hpgcn.load opens it again") from error
+
             reason = printable(" ".join(str(error).split())[:200])
             damaged = data or "checksum" in reason or getattr(error, "errno", None)
             if damaged and getattr(self, "file", None):

@@ -125,13 +125,17 @@ class StoredPartition:
                       if name not in ("k", "nested", *fields)}
         if self.merge > 1:
             statistics = {}  # they count the parts of the file
+
         n = self.header.num_nodes
         perm, iperm, part = self._arrays(0, n)
         owner = np.repeat(np.arange(self.k), np.diff(self.offsets))
+
+        # refuse a permutation that contradicts its inverse or the offsets
         refuse_where(self.reader, iperm[perm] != np.arange(n), 0, "partition/perm",
                      "is not undone by iperm")
         refuse_where(self.reader, part[perm] != owner, 0, "partition/perm",
                      "is a vertex of another part than the offsets say")
+
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
                          nested=self.nested)
 

@@ -42,6 +42,8 @@ class StoredGraph(GraphSource):
         self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
         self.path = reader.path
         self.format = reader.format  # "hpgcn-graph" or "hpgcn-partitioned-graph"
+
+        # refuse a file whose parts contradict each other
         try:
             self.header = schema.read_header(reader)
             self.ordered = self.format == GRAPH and ORDER in reader.entries
@@ -56,6 +58,7 @@ class StoredGraph(GraphSource):
         except BaseException:
             reader.close()
             raise
+
         order = StoredOrder(reader, self.header) if self.ordered else OriginalOrder()
         self._order = self._parts or order
 

@@ -80,11 +80,15 @@ class Attention:
         K, width = heads.count, x.shape[1]
         matmul = kernels.backend(x).matmul
         spread_a, spread_b = (self._spread(each, x) for each in (a, b))
+
+        # what a training step keeps
         state = [heads.array("attended", self.rows_out, width, keep),
                  heads.array("lse", self.rows_out, K, keep), None, None]
         if keep:
             state[2:] = (heads.array("above", self.rows_out, width),
                          heads.array("share", self.rows_out, K))
+
+        # scores of rows, then the product
         with self.clock("dense"):
             r = matmul(x, spread_b, heads.array("r", self.rows_in, K, keep))
             own = self._own(x)

@@ -103,16 +103,23 @@ class DelayedPlan(Plan):
         layout = self.arrangement.layout
         owner = layout.row_blocks
         k = layout.size
+
+        # pairs of a vertex and a rank that has a clone of it
         pairs = np.unique(np.concatenate([
             (lines * k + pattern.holders)[owner[lines] != pattern.holders]
             for lines in (pattern.rows, pattern.indices.astype(np.int64))]))
         vertex, rank = pairs // k, pairs % k
+
+        # clones are exchanged in turns
         _, turn = np.unique(vertex, return_inverse=True)
         count = self.delay or 1
         bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
                 for chosen in (turn % count == number for number in range(count))]
+
         self.clones = np.bincount(rank, minlength=k)
         self.sent = np.bincount(owner[vertex], minlength=k)
+
+        # own rows first, then clones
         copies = np.concatenate([np.arange(owner.size), vertex])
         holder = np.concatenate([owner, rank])
         self.vertices = copies[np.lexsort((copies, owner[copies] != holder, holder))]
@@ -197,16 +204,20 @@ class DelayedVertexCut(RowStrategy):
     def build(cls, adjacency, arrangement, comm, *, width=0):
         rows = arrangement.layout.rows
         i, j, values = held_nonzeros(adjacency, arrangement, comm, VertexCut.holders)
+
+        # own rows first, then clones
         ghosts = np.union1d(needs(i, rows), needs(j, rows))
         places = local_numbers(i, ghosts, rows), local_numbers(j, ghosts, rows)
         copies = rows.num_rows + ghosts.size
         matrix = sp.csr_array((values, places), shape=(copies, copies))
         del i, j, values, places
+
         product = RowProduct({LOCAL: {LOCAL: Csr.of(matrix, comm.device)}}, OwnRows(), OwnRows(),
                              copies)
         layout = BlockLayout(run_offsets(comm.allgather(copies)), 1, comm.rank)
         strategy = cls(arrangement, layout, comm, product, halo_plan(rows, ghosts, comm),
                        adjacency.dtype, symmetric=adjacency.symmetric)
+
         strategy.reserve(width)
         return strategy
 

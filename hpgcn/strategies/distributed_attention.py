@@ -36,12 +36,15 @@ class RowAttention(Attention):
         self.blocks = strategy.product.blocks
         ends = strategy.product.pull, strategy.product.push
         self.pull, self.push = (end.message_transfer for end in ends)
+
         self.constant = None  # rows of others by source, maybe none, where they never change
         self.work = Workspace(strategy.dtype, self.device)  # of what is formed for others
         self.ghosts = {}  # (x, r) by source, of the last step
         self.returns = strategy.returns_gradients  # those for others' rows: these are kept
         self.numbers = {}  # ORIGINAL ones of rows of x, by source
         self.others = {}  # of rows of out, by target; by source of the backward
+
+        # vertex numbers key the draws of dropout
         if heads.p:
             self.numbers = self._numbers(self.pull, heads.vertex_in)
             pull = self.push if self.returns else strategy.back.pull
@@ -93,6 +96,7 @@ class RowAttention(Attention):
         far = {target: part.copy() for target, part in self._received_rows(self.push, l, what)}
         if self.constant is None:
             self.pull.start(rows[0], what)
+
         if self.push.adds:  # 1. for others first, with what has arrived by then
             width = sum(each.shape[1] for each in state if each is not None)
             for target, buffer in self.push.send_buffers(width):
@@ -104,8 +108,11 @@ class RowAttention(Attention):
                              drawn)
                 pack(part, buffer)
                 self.push.send(target)
+
+        # own rows, as rows of other ranks arrive
         blocks = self._rows(LOCAL, rows, spread, W, what, keep=state[2] is not None)
         self._attend(LOCAL, blocks, rows, l, state, self.heads.vertex_out, drawn)
+
         if self.push.adds:  # 2. what returns, in the order of ranks
             for numbers, sums in self.push.received_sums(what):
                 with self.clock("comm"):
@@ -131,15 +138,18 @@ class RowAttention(Attention):
         """Yield (source, x, r): own rows, others' as they come."""
         wanted = self.blocks[target]
         mine = target == LOCAL
+
         if self.constant is not None:
             received = self._constant(wanted, rows[0], W)
         else:
             received = received_rows_of(self.pull, wanted, rows[0], mine, what)
+
         keep = keep and self.returns
         for source, x in received:
             if x is rows[0]:
                 yield source, *rows
                 continue
+
             if source not in self.ghosts:
                 with self.clock("dense"):
                     if keep and self.constant is None:

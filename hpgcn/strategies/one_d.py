@@ -174,17 +174,21 @@ class StagedStrategy(RowStrategy):
     @classmethod
     def build(cls, adjacency, arrangement, comm, *, width=0):
         layout = arrangement.layout
+
         workspace = Workspace(adjacency.row_dtype, comm.device)
         stages = Stages(arrangement, comm, workspace, adjacency.dtype,
                         reduces=not adjacency.symmetric)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)
+
+        # read blocks, and let each go once it is copied
         with comm.collective_errors():
             matrices = adjacency.blocks(bounds.tolist(), stages.intervals)
         blocks = {}
         for stage in range(len(matrices)):
             blocks[stage] = Csr.of(matrices.pop(0), comm.device)
+
         product = stages.product(blocks, layout, layout)
         strategy = cls(layout, layout, comm, product, stages=stages, symmetric=adjacency.symmetric,
                        row_dtype=adjacency.row_dtype)
@@ -222,6 +226,7 @@ class Stages:
         group, replica = divmod(comm.rank, replicas)
         big = arrangement.layout.offsets[::replicas].tolist()
         first, last = split(groups, replicas)[replica:replica + 2].tolist()
+
         self.arrangement = arrangement
         self.workspace = workspace
         self.sums = sums
@@ -230,6 +235,7 @@ class Stages:
         self.first = first  # group whose rows are broadcast in the first stage of this rank
         self.rows = big[group], big[group + 1]  # of A that this rank holds: its big block
         self.intervals = list(pairwise(big[first:last + 1]))  # columns of A of each of its stages
+
         self.row = comm.group(range(group * replicas, (group + 1) * replicas))
         self.column = comm.group(range(replica, comm.size, replicas))
 

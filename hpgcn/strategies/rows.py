@@ -86,13 +86,16 @@ class RowStrategy(Strategy):
         self.product = product
         self.symmetric = symmetric
         self.parent = parent
+
         self.row_dtype = parent.row_dtype if parent else row_dtype
         self.float32_sums = parent.float32_sums if parent else Workspace(np.float32, comm.device)
         self.cached_ghost_rows = None  # of others, which never change: of `RowAttention`
+
         if not symmetric:
             self.back = product.transposed(layout_in.rows.num_rows)
         else:
             self.back = reverse or product
+
         entries = sum(block.indices.size for block in product.all_blocks())
         check_nonzeros(comm, comm.device, entries)
 

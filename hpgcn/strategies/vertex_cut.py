@@ -97,6 +97,7 @@ class VertexCut(NonzeroStrategy):
         with comm.collective_errors():
             given = source.edge_part(layout.start, layout.stop)
             slab = adjacency.slab or source.slab(layout.start, layout.stop)
+
         holder = np.full(rows.size, comm.rank)
         if given is not None:
             stored = layout.start + np.repeat(np.arange(layout.num_rows), np.diff(slab.indptr))
@@ -105,6 +106,7 @@ class VertexCut(NonzeroStrategy):
             log.warning("%s does not say who holds each nonzero: each stays with its row; "
                         "`hpgcn partition --method cover` makes a file that does",
                         source.where)
+
         return holder
 
     @staticmethod

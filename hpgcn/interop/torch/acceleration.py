@@ -88,13 +88,16 @@ def _refusal(function, args, kwargs):
     """Return (why a product is left to torch, or "", its `reduce`)."""
     if function in ADDED:
         return "a sum with a product", ""
+
     names = set(kwargs)
     reduce = ""
     if function is torch.sparse.mm:
         reduce = args[2] if len(args) == 3 else kwargs.get("reduce", "")
         names -= {"reduce"}
+
     if names or not 2 <= len(args) <= 3:
         return f"arguments {', '.join(sorted(names)) or 'missing'}", reduce
+
     A, x = args[:2]
     if not (isinstance(A, torch.Tensor) and isinstance(x, torch.Tensor)):
         return "not two tensors", reduce
@@ -105,18 +108,23 @@ def _refusal(function, args, kwargs):
 
 
 def _refused_tensors(A, x, reduce):
+    # the sparse matrix
     if A.layout is torch.strided:
         return "the sparse matrix is on the right"
     if A.layout not in LAYOUTS or A.dim() != 2:
         return f"A is {str(A.layout).removeprefix('torch.')}, not sparse_csr"
+
     if x.layout is not torch.strided:
         return "both are sparse"
+
+    # both together
     if A.dtype is not x.dtype or x.dtype not in WIDE:
         return f"A is {A.dtype}, x {x.dtype}".replace("torch.", "")
     if A.device != x.device or A.device.type not in ("cpu", "cuda"):
         return f"A is on {A.device}, x on {x.device}"
     if x.dim() not in (1, 2) or A.shape[1] != x.shape[0]:
         return "shapes do not fit"
+
     flipped = A.layout is torch.sparse_csc
     if flipped and A.requires_grad:
         return "the gradient of a sparse_csc"

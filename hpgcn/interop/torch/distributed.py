@@ -63,10 +63,13 @@ class Propagation(torch.nn.Module):
         self.seed = seed
         self._drawn = 0
         self._agreed = set()
+
+        # rows that ranks share are divided among them
         self._shares = RowRedistribution(self.product.strategy.layout, self.product.comm)
         own = self._shares.own
         self._vertex = np.ascontiguousarray(self.product.rows[own])
         self.rows = torch.from_numpy(self._vertex.copy())
+
         self.header = self.product.header
         self.features = as_tensor(self.product.features, own)
         self.labels = as_tensor(self.product.labels, own)
@@ -175,6 +178,8 @@ class Propagation(torch.nn.Module):
 
     def _multiply(self, H, transposed):
         product = self.product
+
+        # refuse other shapes and types
         if H.ndim != 2 or H.shape[0] != len(self.rows):
             raise UsageError(f"H has shape {tuple(H.shape)}, expected ({len(self.rows)}, f): a row "
                              "for each that this rank owns")
@@ -182,6 +187,8 @@ class Propagation(torch.nn.Module):
         if given != product.dtype.name:
             raise UsageError(f"H is of {given}, the product of {product.dtype.name}: "
                              f"Propagation(..., dtype={given!r})")
+
+        # through the host, unless both are on a GPU
         device = product.comm.device
         multiply = product.backward if transposed else product.forward
         here = H.is_cuda and device.name == "cuda"  # else by way of the host

@@ -110,6 +110,7 @@ class Export:
         """Return the lines that make the model, and load it from a file."""
         inputs = "x, edge_index" + ", edge_weight=None" * self.weighted
         *before, last = self.said
+
         return "\n".join([
             "import torch",
             f"from torch_geometric.nn import {', '.join(sorted(self.used))}",
@@ -153,16 +154,22 @@ class Export:
             self.said.append("before = x")
         if block.norm != "none" and block.norm_first:
             self._norm(block, own)
+
+        # the layer, and the second linear map
         self._layer(block, own)
         if block.ffn:
             self._activate(block)
             self._dropout(block.dropout)
             self._linear(own["W_ffn"], own["b_ffn"])
             self._dropout(block.dropout)
+
+        # the way around it
         if block.residual == "matrix":
             self._linear(own["W_res"], None, "before")
         if block.residual:
             self.said.append("x = x + before")
+
+        # what follows
         if block.norm != "none" and not block.norm_first:
             self._norm(block, own)
         if not block.ffn:

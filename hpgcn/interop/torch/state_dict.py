@@ -97,6 +97,8 @@ def modules_of(tensors):
 def _module(path, keys, tensors):
     if "lin_src.weight" in keys and "att_src" in keys:  # as it was called before PyG 2.6
         keys = {own.replace("lin_src.", "lin."): key for own, key in keys.items()}
+
+    # tell the layer by the names of its tensors
     names = keys.keys()
     kind = ""
     if any(name.startswith("nn.") for name in names):
@@ -111,6 +113,7 @@ def _module(path, keys, tensors):
         kind = "linear" if tensors[keys["weight"]].ndim == 2 else "norm"
     elif "running_mean" in names:
         kind = "norm"
+
     return Module(path, kind, keys)
 
 

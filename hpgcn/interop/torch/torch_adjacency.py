@@ -129,9 +129,12 @@ def check(indptr, indices, values, shape):
         if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
             raise UsageError(f"{name} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}, "
                              "expected one axis of torch.int32 or torch.int64")
+
     if indptr.device != indices.device:
         raise UsageError(f"indptr is on {indptr.device}, indices on {indices.device}")
     check_values(values, indices)
+
+    # row pointers, then columns
     if len(shape) != 2 or min(shape) < 0 or indptr.numel() != shape[0] + 1:
         raise UsageError(f"indptr has {indptr.numel()} numbers, expected one more than the rows of "
                          f"shape {shape}")

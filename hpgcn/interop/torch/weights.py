@@ -162,14 +162,19 @@ class Reader:
         gain = taken.vector("weight", b.size, default=1)
         shift = taken.vector("bias", b.size, default=0)
         taken.done("num_batches_tracked")
+
+        # scale the columns of the last matrix
         factor = gain.astype(np.float64) / np.sqrt(variance.astype(np.float64) + EPSILON)
         vectors = {"a_self", "a_neighbour"} & arrays.keys()
         found = {key: array * factor if key[0] == "W" and key != "W_a" else array
                  for key, array in arrays.items()}
+
+        # attention reads the scaled columns: its vectors are scaled back
         if vectors and not factor.all():
             raise DataError(f"{self.name}: {norm.path} multiplies a column by 0")
         for key in vectors:
             found[key] = arrays[key] / factor.reshape(arrays[key].shape)
+
         found[last] = (b - mean) * factor + shift
         return {key: np.ascontiguousarray(array, b.dtype) for key, array in found.items()}
 
@@ -209,6 +214,8 @@ class Reader:
         b_a, b_b = (taken.vector(f"nn.{place}.bias", W.shape[1], default=0)
                     for place, W in enumerate((W_a, W_b)))
         eps = taken.vector("eps", 1, default=0)
+
+        # fold the norm between the two maps into the first
         norm = {key.removeprefix("nn.norm0."): at for key, at in taken.module.keys.items()
                 if key.startswith("nn.norm0.")}
         taken.done(*(f"nn.norm0.{key}" for key in norm))
@@ -216,11 +223,14 @@ class Reader:
             inner = self.folded({"W": W_a, "b": b_a},
                                 Module(f"{taken.module.path}.nn", "norm", norm))
             W_a, b_a = inner["W"], inner["b"]
+
+        # fill up with zeros to the width that the next layer has
         wanted = W_b.shape[1] if self.layers == 1 or not last else W_a.shape[0]
         more = wanted - b_a.size
         if more < 0:
             raise DataError(f"{self.name}: {taken.module.path}.nn has {b_a.size} inner units, "
                             f"expected at most {wanted}")
+
         return {"W_a": np.pad(W_a, ((0, 0), (0, more))), "W_b": np.pad(W_b, ((0, more), (0, 0))),
                 "b_a": np.pad(b_a, (0, more)), "b_b": b_b, "eps": eps}
 
@@ -228,6 +238,7 @@ class Reader:
         """The Config of a model of these layers."""
         word = next(each for each, layer in MODELS.items() if layer is kind)
         model, _, aggregator = word.partition("-")
+
         settings = {"model": model, "layers": len(found), "activation": activation}
         if aggregator:
             settings["aggregator"] = aggregator
@@ -235,6 +246,8 @@ class Reader:
             settings["dtype"] = "float64"
         if kind.any_norm:
             settings["norm_adj"] = "in"
+
+        # heads and widths
         if kind.uses_attention:
             *others, last = (len(arrays["a_self"]) for arrays in found)
             if len({*others}) > 1:
@@ -242,6 +255,7 @@ class Reader:
                                 "expected as many in all but the last")
             settings |= {"heads": (others or [last])[0], "output_heads": last}
             settings["hidden"] = settings["heads"]  # widths are those of the arrays
+
         return Config(**settings)
 
 

@@ -60,6 +60,8 @@ class GraphAttention(Layer):
     def forward(self, H, out, *, keep=False, epoch=0):
         x = self.times_W(H, "W", self.take(f"x{self.number}" if keep else "odd", self.rows_in,
                                            self.inner))
+
+        # attend, then lay heads side by side or take their mean
         vectors = self.parameter("a_self"), self.parameter("a_neighbour")
         W = self.parameter("W") if self.keeps_rows else None
         attended, backward = self.attention.forward(x, *vectors, W=W, epoch=epoch)
@@ -72,6 +74,7 @@ class GraphAttention(Layer):
                 out *= 1 / self.count
             else:
                 out[:] = attended
+
         return out, partial(self._backward, H, backward)
 
     def _backward(self, H, attention_backward, G, below, gradient):
@@ -82,9 +85,11 @@ class GraphAttention(Layer):
                     share[:, h * self.fan_out:(h + 1) * self.fan_out] = G
                 share *= 1 / self.count
                 G = share
+
         dx, da, db = attention_backward(G)
         for name, found in (("a_self", da), ("a_neighbour", db)):
             gradient.arrays[self.name_of(name)][:] = found
+
         self.weight_gradient(gradient, "W", H, dx)
         if not self.number:
             return None

@@ -48,10 +48,12 @@ class GraphIsomorphism(Layer):
         else:
             kept = self.times_W(H, "W_a", self.kept("T", self.rows_in, self.width_inner, keep))
             self._with_self(self.A.forward(kept, out=inner), kept, inner)
+
         bits = None
         if keep:
             width = -(-self.width_inner // 8)
             bits = self.take(f"bits{self.number}", self.rows_out, width, np.uint8)
+
         with self.clock("dense"):
             b = self.parameter("b_a")[self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)

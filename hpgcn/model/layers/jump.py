@@ -53,6 +53,8 @@ class Jump:
     def _backward(self, backwards, outputs, backward, G, gradient):
         whole = self.start(backward, G, gradient)
         G = None
+
+        # from the last layer on; each adds what the next one passes down
         for number in reversed(range(len(backwards))):
             rows = self.rows[number]
             part = self._part(outputs[number], rows)
@@ -65,6 +67,7 @@ class Jump:
                 else:
                     kernels.backend(G).scatter_add(own, rows, G)
             G = backwards[number](G, gradient)
+
         return G
 
 

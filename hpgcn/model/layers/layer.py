@@ -99,13 +99,19 @@ class Layer:
         self.number = number
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
+
+        # where its arrays come from
         self.parameter_arrays = parameters.arrays
         self.columns = columns
         self.take = workspace.take
+
+        # the matrix, and rows before and after it
         self.A = hop.maps[0] if hop.maps else None
         self.hop = hop
         self.rows_in = hop.rows[0]
         self.rows_out = hop.rows[-1]
+
+        # widths here, and the cheaper order of the two products
         self.inner = self.inner_width(spec, number)
         self.width_in, self.width_inner, self.width_out = map(
             columns.width, (self.fan_in, self.inner, self.fan_out))
@@ -114,6 +120,7 @@ class Layer:
         self.spmm_first = (self.precomputed
                            or spmm_first(self.fan_in, self.inner, sparse, hop.narrows))
         self.stores_AX = self.spmm_first and not (spec.drop_AX and number)
+
         self.clock = columns.comm.clock
         self.bias = self.last_bias and self.name_of(self.last_bias)
         self._self_part = None

@@ -49,10 +49,12 @@ class Norm:
                 bias = self.arrays[self.layer.bias][self.mine]
                 ops.activate(Z, bias, first=self.mine.start, relu=False)
                 shift = np.zeros_like(gain)
+
             mean, variance = self.moments(ops, Z, given.keep)
             inv_std = 1 / np.sqrt(variance + EPSILON)
             normal = self.take(f"normal{self.number}", *Z.shape) if given.keep else None
             self.normalise(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
+
         moments = (mean, variance) if self.keeps_moments else None
         return out, partial(self._backward, normal, moments, inv_std, gain)
 

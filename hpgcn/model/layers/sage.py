@@ -30,6 +30,8 @@ class SageMean(Layer):
         own = self.self_rows(H, "part")
         own = self.times_W(own, "W_self",
                            self.take("own", self.rows_out, self.width_out, out.dtype))
+
+        # the neighbors, on whichever side of W is cheaper
         T = AX
         if self.spmm_first:
             if T is None:
@@ -39,6 +41,7 @@ class SageMean(Layer):
         else:
             Y = self.times_W(H, "W_neighbour", self.take("odd", self.rows_in, self.width_out))
             Z = self.A.forward(Y, out=out)
+
         with self.clock("dense"):
             kernels.backend(Z).add(own, Z)
         return Z, partial(self._backward, H, T)
@@ -46,15 +49,19 @@ class SageMean(Layer):
     def _backward(self, H, T, G, below, gradient):
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_self", self.self_rows(H, "part"), whole)
+
         own = None
         if self.number:
             own = self.times_W_transposed(whole, "W_self", "own", self.scale)
+
+        # the neighbors
         if not self.stores_AX:
             dY = self.A.backward(G, out=self.take("odd", self.rows_in, G.shape[1]))
             whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
         if not self.number:
             return None
+
         if self.stores_AX:
             dT = self.times_W_transposed(whole, "W_neighbour", "odd", self.scale)
             G = self.A.backward(dT, out=self.take("even", self.rows_in, dT.shape[1]))

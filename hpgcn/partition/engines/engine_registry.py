@@ -57,14 +57,17 @@ def kahypar(arrays, settings):
         file.write(kahypar_ini(k))
         file.flush()
         context.loadINIconfiguration(file.name)
+
     context.setK(k)
     context.setEpsilon(settings["epsilon"])
     context.setSeed(settings["seed"])
     context.suppressOutput(True)
+
     weights = arrays["weights"]
     offsets = arrays["offsets"]
     graph = library.Hypergraph(weights.size, offsets.size - 1, offsets, arrays["pins"], k,
                                net_costs(arrays), weights)
+
     library.partition(graph, context)
     part = np.fromiter(map(graph.blockID, range(weights.size)), np.int64, weights.size)
     return part, library.connectivityMinusOne(graph)

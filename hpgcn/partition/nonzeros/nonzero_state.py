@@ -106,6 +106,7 @@ def pins_of(s, net, p):
 
 @jit()
 def _put(s, link, net, p):
+    # find or make the place of the part in the net's list
     if touches(s, net, p):
         at = place(s, net, p)
     else:
@@ -115,6 +116,8 @@ def _put(s, link, net, p):
         s.places[at, HEAD] = -1
         s.nets[net, LAM] += 1
         s.held[net, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
+
+    # put the link at its head
     then = s.places[at, HEAD]
     if then >= 0:
         s.links[then, BEFORE] = link
@@ -129,6 +132,8 @@ def _put(s, link, net, p):
 def _take(s, link, net, p):
     then = s.links[link, AFTER]
     previous = s.links[link, BEFORE]
+
+    # take the link out of its list
     at = s.nets[net, 0] + s.links[link, AT]
     if previous >= 0:
         s.links[previous, AFTER] = then
@@ -136,6 +141,8 @@ def _take(s, link, net, p):
         s.places[at, HEAD] = then
     if then >= 0:
         s.links[then, BEFORE] = previous
+
+    # a part without units leaves the net's list; the last place moves to its own
     s.places[at, PINS] -= 1
     if s.places[at, PINS] == 0:
         s.held[net, p >> 6] ^= np.uint64(1) << np.uint64(p & 63)

@@ -112,6 +112,7 @@ class Nets:
         self.paired = paired
         self.rows, self.columns = entry_rows(rows), rows.indices
         self.off = np.flatnonzero(self.rows != self.columns)
+
         i, j = self.rows[self.off], self.columns[self.off]
         if paired:
             keys = np.minimum(i, j).astype(np.int64) * n + np.maximum(i, j)
@@ -120,6 +121,7 @@ class Nets:
         else:
             self.first = self.unit = np.arange(self.off.size)
             weight = np.ones(self.off.size, np.int64)
+
         vertices = np.arange(n)
         ends = [np.concatenate([j[self.first], vertices]),
                 np.concatenate([i[self.first] + (0 if paired else n), n + vertices])]
@@ -172,14 +174,18 @@ def _anneal(state, seed, cool, work):
 
     Units alone move where there is time for it: at few turns they would take most, and gain little.
     """
+    # how long, and how hot
     turns = int(np.clip(work // len(state.places), FEWEST, MOST))
     everyone = turns >= SLOW
     hot = cool * min(1, turns / SLOW)
     capacity = state.capacity.copy()
+
     mean = state.load.mean()
     tight = np.array([max(mean + SLACK * (capacity[0] - mean), np.ceil(mean)), capacity[1]],
                      np.int64)
     price = PRICE
+
+    # cool down; go on while a part is too large
     for turn in range(turns + LAST + PATIENCE):
         over = state.load.max() > capacity[0] or state.rows.max() > capacity[1]
         if turn >= turns + LAST and not over:
@@ -191,6 +197,7 @@ def _anneal(state, seed, cool, work):
         if over or everyone:
             limit = tight[0] if over else capacity[0]
             anneal_pass(state, seed, turn, COOLER * temperature, price, limit, everyone)
+
         price = price * DEARER if over else PRICE
 
 

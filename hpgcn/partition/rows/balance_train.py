@@ -61,6 +61,8 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
 def _nets(rows, part, holder, k):
     """Count the pins of every net: columns where rows are whole, else columns and rows."""
     n = part.size
+
+    # lines are columns, or rows and columns if nonzeros have holders of their own
     number = entry_rows(rows)
     if holder is None:
         indptr, indices = rows.indptr.astype(np.int64), rows.indices
@@ -69,14 +71,18 @@ def _nets(rows, part, holder, k):
         indptr = 2 * np.arange(n + 1)
         indices = np.stack([np.arange(n), np.arange(n, 2 * n)], axis=1).ravel()
         lines, parts, total = np.concatenate([rows.indices, n + number]), np.tile(holder, 2), 2 * n
+
+    # count the pins of each part in each net
     keys, pins = np.unique(lines.astype(np.int64) * k + parts, return_counts=True)
     lam = np.bincount(keys // k, minlength=total).astype(np.int32)
     size = np.bincount(indices, minlength=total)
+
     first = run_offsets(np.minimum(lam + size, k) + 1)  # a move adds a part before it takes one
     place = np.repeat(first[:-1] - run_offsets(lam)[:-1], lam) + np.arange(keys.size)
     nets = Nets(indptr, indices, first, *np.zeros((2, first[-1]), np.int32), lam)
     nets.touched[place] = keys % k
     nets.pins[place] = pins
+
     return nets
 
 

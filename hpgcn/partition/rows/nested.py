@@ -89,15 +89,20 @@ def _matched(shared):
     first, second = np.triu_indices(m, 1)
     free = np.ones(m, bool)
     pairs = []
+
+    # greedy pairs, the closest first
     for at in np.argsort(-shared[first, second], kind="stable"):
         a, b = first[at], second[at]
         if free[a] and free[b]:
             free[[a, b]] = False
             pairs.append((a, b))
+
+    # exchange partners while that helps
     pairs = np.array(pairs)
     for _ in range(ROUNDS):
         if not _exchange(pairs, shared):
             break
+
     return pairs
 
 

@@ -222,9 +222,13 @@ def _send(s, source, target, change):
 def _move(s, v, q):
     """Move a vertex to part q."""
     p = s.part[v]
+
+    # its own row is sent by the new part
     for at in range(s.first[v], s.first[v] + s.lam[v]):
         if s.touched[at] != p:
             _send(s, p, s.touched[at], -1)
+
+    # the rows that it reads
     for t in range(s.indptr[v], s.indptr[v + 1]):
         net = s.indices[t]
         added = add_pin(net, q, s.first, s.touched, s.pins, s.lam)
@@ -234,9 +238,11 @@ def _move(s, v, q):
                 _send(s, s.part[net], q, 1)
             if taken:
                 _send(s, s.part[net], p, -1)
+
     for at in range(s.first[v], s.first[v] + s.lam[v]):
         if s.touched[at] != q:
             _send(s, q, s.touched[at], 1)
+
     s.load[p] -= s.weight[v]
     s.load[q] += s.weight[v]
     s.part[v] = q
@@ -323,6 +329,7 @@ def _sweep(s, order, cap, target, steepness, limit, max_messages):
     shared_nets = np.zeros(k, np.int64)
     touched_parts = np.empty(k, np.int32)
     moved = 0
+
     for v in order:
         p = s.part[v]
         q, change = _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets,
@@ -335,4 +342,5 @@ def _sweep(s, order, cap, target, steepness, limit, max_messages):
                 _move(s, v, p)
             else:
                 moved += 1
+
     return moved

@@ -68,15 +68,19 @@ def difference(survey, rows, choice, choose, options):
     first = partitions_first(survey, rows, methods)
     if first:
         return first
+
+    # compare strategies on the parts that a run would have
     parts = rows if survey.part_counts else [
         entry for entry in rows if entry["parts"] in (METHOD, "stored")]
     same = [entry for entry in parts if entry["ranks"] == ranks]
     if ranks == 1 or BY_ROWS.name not in {entry["strategy"] for entry in same}:
         return []
+
     if options.machine != Machine():
         return [f"`hpgcn train` on {ranks} ranks takes {RULE}, by seconds of the machine that is "
                 f"assumed without --machine and --from; --strategy {choice['strategy']} takes the "
                 "choice"]
+
     taken = choose(fitting(sparing(same), same))["strategy"]
     if taken == choice["strategy"]:
         return []

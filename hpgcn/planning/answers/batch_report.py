@@ -83,6 +83,7 @@ def row(survey, candidate, request):
     batches = batches_of(reading, survey, strategy, candidate.shape, offsets, request)
     mean = batches.expected()
     steps = batches.sampler.batches
+
     found = {
         "strategy": strategy.title(survey.config), "parts": candidate.parts,
         "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
@@ -90,6 +91,8 @@ def row(survey, candidate, request):
                  "messages": mean.summary(mean.messages, steps)},
         "epoch": {"bytes": mean.summary(mean.bytes), "messages": mean.summary(mean.messages)},
         "replayed": None, "interval": None}
+
+    # what a counted epoch sends, if batches are known without a graph on every rank
     if isinstance(batches, Induced):
         counted = batches.replay(REPLAYED)
         found["replayed"] = {
@@ -98,6 +101,7 @@ def row(survey, candidate, request):
                 for name, counts in (("bytes", counted.bytes), ("messages", counted.messages))}}
         total, off = float(mean.epoch(mean.bytes).sum()), batches.deviation(RISK)
         found["interval"] = {"chance": 1 - RISK, "bytes": [max(0.0, total - off), total + off]}
+
     return found
 
 
@@ -134,15 +138,20 @@ def sampler_of(survey, reading, request, seed):
     training vertices.
     """
     kind = SAMPLERS[request.name]
+
+    # samplers that draw neighbors deal training vertices
     if not kind.induced:
         if reading.labelled is None or not reading.labelled.any():
             raise DataError(f"{survey.name}: no training vertices")
         fan_outs = request.drawn(sum(products_of(survey.spec)))
         seeds = int(np.count_nonzero(reading.labelled))
         return kind(seeds, request.size, seed, fan_outs), None
+
+    # others deal vertices, or parts of them
     n = survey.header.num_nodes
     if not kind.samples_parts:
         return kind(n, request.size, seed), reading.vertex
+
     own = None
     if survey.offsets is not None:
         own = _by_vertex(survey.reading.vertex, survey.offsets)

@@ -85,6 +85,8 @@ def candidates(survey, ranks=None, methods=None):
 def grid_shapes(config, ranks):
     """The grid of each (strategy, number of ranks); None where the one asked for does not fit."""
     shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
+
+    # a grid is of one strategy and one number of ranks
     if config.grid:
         axes = grid_axes(config.grid, setting("grid", config.grid))
         product = int(np.prod(axes, dtype=object))
@@ -95,6 +97,8 @@ def grid_shapes(config, ranks):
             raise UsageError(f"{setting('grid', config.grid)} holds {product} ranks, "
                              f"expected one of {', '.join(map(str, ranks))}")
         shapes[name, product] = axes
+
+    # a replication fits its multiples
     if config.replication:
         fits = [k for k in ranks if k % config.replication == 0]
         if not fits:
@@ -105,6 +109,7 @@ def grid_shapes(config, ranks):
             if "replication" in each.options:
                 shapes.update(((name, k), each.choose_shape(alone, k) if k in fits else None)
                               for k in ranks)
+
     return shapes
 
 

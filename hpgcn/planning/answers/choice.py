@@ -47,6 +47,8 @@ def _choose(source, config, ranks):
     survey = Survey(source, config)
     memory = size(config.memory) if config.memory else None
     options = Options((ranks,), memory=memory, config=config)
+
+    # count every candidate that can train
     rows = []
     whole = parse(config.batch) is None
     known = {}  # on parts
@@ -57,12 +59,16 @@ def _choose(source, config, ranks):
         rows.append(row(each, footprint, options))
         if STRATEGIES[each.strategy].requires_partition:
             known[each] = footprint
+
     allowed = sparing(rows)
+
+    # mix strategies, if the settings ask for it
     if config.strategy == AUTO_PER_LAYER:
         found = of_layers(survey, known, options.machine, (BY_ROWS, BY_HOLDERS))
         if found:
             allowed.append(row(*found, options))
             rows.append(allowed[-1])
+
     allowed = fitting(allowed, rows)
     choice = choose(allowed)
     text = choice["text"] + passed_over(rows, allowed[choice["index"]])

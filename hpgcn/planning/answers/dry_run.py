@@ -102,14 +102,18 @@ def table(report):
         ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, "
                               f"communication {seconds['communication']:.3g}) on the machine that "
                               "`hpgcn plan` assumes")]
+
     if report["lean"]:
         lines.append(("T = A H",
                       "not kept, it does not fit: its backward takes the wider product"))
+
+    # memory of all ranks, by kind
     text = [label_list(lines, width=19), ""]
     text += [_memory("MB of memory", report["memory"], "peak", (*PARTS, "setup", "peak"))]
     if report["gpu_memory"]:
         names = (*ON_GPU[:-1], "total", "staging")
         text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]
+
     return "\n".join(text)
 
 

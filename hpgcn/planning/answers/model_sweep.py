@@ -100,6 +100,8 @@ def table(found):
              f"{len(found['models'])} models on each number of ranks", *found["notes"]]
     cases = [("layers", "hidden", "ranks", "strategy", "parts", "grid", "s/epoch",
               "communication", "MB sent", "max MB", "GB/rank")]
+
+    # the best case of each model on each number of ranks
     marks = {}
     for model in found["models"]:
         choice = model["choice"]
@@ -112,6 +114,7 @@ def table(found):
                 f"{_epoch(row):.3g}", f"{row['seconds']['communication']:.3g}",
                 f"{row['bytes']['total'] / 1e6:,.2f}", f"{row['bytes']['max'] / 1e6:,.2f}",
                 f"{row['memory']['max_bytes'] / 1e9:.3g}" + ("" if row["fits"] else " !")))
+
     if not all(row["fits"] for model in found["models"] for row in best_of(model)):
         lines.append("! more than --memory")
     return "\n".join([*lines, "", aligned(cases, left=(3, 4), marks=marks, keys=3)])

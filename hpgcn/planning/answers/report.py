@@ -66,6 +66,8 @@ def compare(survey, options, progress=False):
     if ranks is None and options.goal and not survey.part_counts:
         ranks = options.goal.numbers(survey.header.num_nodes)
     listed = candidates(survey, ranks, options.methods)
+
+    # count what is on the same parts together, so that a mixture can reuse it
     rows = {}
     layered = []
     with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
@@ -80,6 +82,7 @@ def compare(survey, options, progress=False):
             found = known and of_layers(survey, known, options.machine)
             if found:
                 layered.append(row(*found, options))
+
     rows = [*(rows[each] for each in listed), *layered]
     return sorted(rows, key=lambda entry: entry["ranks"])  # of as many ranks in this order
 
@@ -108,6 +111,7 @@ def row(candidate, footprint, options):
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
     strategy = variant(strategy_by_name(candidate.strategy), options.config)
+
     return {
         "strategy": strategy.title(options.config),
         "parts": candidate.parts, "ranks": candidate.ranks,
@@ -129,9 +133,13 @@ def choose(rows):
     fastest = min(_epoch(entry) for entry in good)
     best = min((entry for entry in good if _epoch(entry) <= ENOUGH * fastest),
                key=lambda entry: (entry["ranks"], _epoch(entry)))
+
+    # say what it costs
     text = f"{_named(best)}: {_epoch(best):.3g} s per epoch"
     if best["bytes"]["total"]:
         text += f", of which {best['seconds']['communication']:.2g} s communication"
+
+    # compare it with another strategy, or with more ranks
     others = [entry for entry in rows
               if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
     if others and best["bytes"]["total"]:
@@ -142,6 +150,7 @@ def choose(rows):
     elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
         other = min((entry for entry in good if entry["ranks"] > 1), key=_epoch)
         text += f"; {_named(other)} would take {_epoch(other):.3g} s"
+
     taken = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
     return {"index": rows.index(best), **taken, "text": text}
 
@@ -269,11 +278,14 @@ def _named(entry, ranks=True):
 def _refuse(survey, rows, options):
     """Say which power of two is the least of ranks that would do, on parts that need no engine."""
     tried = sorted({entry["ranks"] for entry in rows})
+
     memory = options.memory
     least = min(entry["memory"]["max_bytes"] for entry in rows)
     most = min(survey.header.num_nodes, MAX_RANKS)
     said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
             f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
+
+    # try more ranks, which hold less each
     needy = next(each for each in STRATEGIES.values() if each.requires_partition)
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:
@@ -285,5 +297,6 @@ def _refuse(survey, rows, options):
                                   f"{need:,} bytes)")
             least = min(least, need)
         ranks *= 2
+
     raise ConfigError(f"{said}; no power of two up to {most} would do: the least found is "
                       f"{least:,} bytes")

@@ -184,14 +184,17 @@ class Induced(Batches):
         if sampler.samples_parts:  # all rows of a part that some other part reads go together
             groups = [pairs.by_unit(self.unit, k) for pairs in self.pairs]
             units = np.arange(sampler.units)
+
         readers = [[pairs.readers(unit, sampler.units) for pairs in each]
                    for each, unit in ((self.pairs, self.unit), (groups, units))]
         sizes, repeats = sizes_of(sampler.units, sampler.batches)
+
         found = []
         for size in sizes.tolist():
             rows, some = ([chance(others, sampler.units, size, own) for others, own in each]
                           for each in readers)
             found.append(self._count(expected(self.pairs, rows, groups, some, k)))
+
         return self.counts_of(repeats, _stacked(found))
 
     def deviation(self, risk=0.05):
@@ -248,6 +251,7 @@ class DrawnNeighbours(Batches):
         degrees = self._entries[-1]
         pulled, pushed = self.pairs
         found = []
+
         for hop, p, chosen in self.needed():
             held = np.bincount(pushed.place, minlength=pushed.size)
             sums = p[pushed.line] * some_drawn(degrees[pushed.line], held,
@@ -256,6 +260,7 @@ class DrawnNeighbours(Batches):
             products = [each for each in self.products if each.layer == hop]
             sizes = expected(self.pairs, chances, self.pairs, chances, self.plan.num_ranks)
             found.append(count_products(self.plan.traffic, sizes, products, self.itemsize, False))
+
         total = {phase: [sum(each[phase][place] for each in found)[None] for place in (0, 1)]
                  for phase in PHASES}
         return self.counts_of(np.array([self.sampler.batches]), total)

@@ -78,6 +78,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
                     self.device.kernels.work.kernels["take", 1, index.size] += 1
             elif index >= self.shape[axis]:
                 raise IndexError(index)
+
         return self._like((*shape, *self.shape[len(key):]))
 
     def __setitem__(self, key, value):

@@ -116,6 +116,7 @@ def _checked(value, shape, where):
         if not isinstance(value, list) or len(value) != count:
             raise DataError(f"{where}: expected a list of {count}")
         return [_checked(each, one, f"{where}[{i}]") for i, each in enumerate(value)]
+
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             raise DataError(f"{where}: expected an object")
@@ -125,6 +126,7 @@ def _checked(value, shape, where):
                 raise DataError(f"{where}.{name} is missing")
         return {name: _checked(value[name], shape.get(name, shape.get(None)), f"{where}.{name}")
                 for name in names}
+
     kind = Field(int, 1, 1 << 60) if shape is int else Field(float, 0, 1e30)
     if not kind.takes(value):
         raise DataError(f"{where} is {value!r:.40}, expected {kind}")

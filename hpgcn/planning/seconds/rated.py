@@ -27,8 +27,12 @@ def compute_seconds(rates, footprint, slower, bandwidth):
     spec = footprint.spec
     update = number_seconds(rates, "adam", num_parameters(spec) * spec.itemsize / FLOAT)
     seconds = np.full(footprint.rows.size, update)
+
+    # products with A
     for product in footprint.products:
         seconds += product_seconds(rates, footprint, product)
+
+    # the dense part
     slower = 1 if spec.itemsize == FLOAT else slower
     for rank, step in enumerate(footprint.rank_steps):
         seconds[rank] += step.work.calls * rates.call_s
@@ -38,6 +42,7 @@ def compute_seconds(rates, footprint, slower, bandwidth):
             else:
                 one = kernel_seconds(rates, name, size, spec.itemsize, bandwidth)
             seconds[rank] += count * one
+
     return seconds
 
 

@@ -66,18 +66,24 @@ def streamed_seconds(machine, footprint):
     itemsize = spec.itemsize
     flops = (machine.gemm_float32_flops_per_s if itemsize == 4
              else machine.gemm_float64_flops_per_s)
+
     seconds = np.zeros(footprint.rows.size)
     moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
     calls = np.zeros(footprint.rows.size)
+
+    # products with A
     for product in footprint.products:
         of_product, calls_of_product = _multiplied(footprint, product)
         moved += of_product
         calls += calls_of_product
+
+    # the dense part
     for rank, step in enumerate(footprint.rank_steps):
         moved[rank] += step.work.moved
         calls[rank] += step.work.calls
         seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
                             for work, size in step.work.dense)
+
     return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 

@@ -41,6 +41,8 @@ class Blocks:
         self.dtype = dtype
         self.columns = index_dtype(int(layout_in.offsets[-1]))
         self.device = comm.device
+
+        # pack the blocks of this rank
         self.messages = dict.fromkeys(own, self.device.empty(0, np.uint8))
         self.arrays = {}  # Csr by stage: those of this rank, and of others what a GPU knows again
         nonzeros = np.zeros(((layout.offsets.size - 1) // cuts.pieces, cuts.row.size))
@@ -48,6 +50,8 @@ class Blocks:
             block = Csr.of(matrix)
             nonzeros[row, stage] = block.data.size
             self.messages[stage] = self.device.put(self.pack(block))
+
+        # all ranks learn how large each block is
         self.nonzeros = comm.sum(nonzeros.ravel()).reshape(nonzeros.shape).astype(np.int64)
         self.entries = self.nonzeros[row].tolist()
         check_nonzeros(comm, comm.device, sum(self.entries[stage] for stage in own))

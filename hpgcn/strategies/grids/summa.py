@@ -65,11 +65,14 @@ class Summa(Strategy):
         self.parent = parent
         self.layout = A.layout
         self.layout_in = A.layout_in
+
         self.shape = R, L, C = cube_of(arrangement.shape)
         layout = arrangement.layout
         self.row, self.piece = divmod(layout.block, L)
         self.column = layout.column
         self.mine = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # stages of this layer
+
+        # parts of a matrix use the buffers and groups of the whole
         if parent:
             self.workspace, self.groups = parent.workspace, parent.groups
         else:
@@ -78,6 +81,7 @@ class Summa(Strategy):
                 comm.group(layout.row_ranks.tolist()),
                 comm.group(((np.arange(R) * L + self.piece) * C + self.column).tolist()),
                 comm.group(((self.row * L + np.arange(L)) * C + self.column).tolist()))
+
         self.along_row, self.along_column, self.along_layers = self.groups
 
     @classmethod
@@ -95,10 +99,12 @@ class Summa(Strategy):
                 f"{cls.name}: {layout.offsets.size - 1} row blocks x {layout.columns} column "
                 f"blocks given, expected {rows} x {columns} on the grid "
                 f"{'x'.join(map(str, arrangement.shape))}")
+
         cuts = stages(layout.offsets, *cube_of(arrangement.shape))
         A = A_transposed = Blocks.read(adjacency, layout, cuts, comm)
         if not adjacency.symmetric:
             A_transposed = Blocks.read(adjacency, layout, cuts, comm, transposed=True)
+
         strategy = cls(arrangement, comm, A, A_transposed, symmetric=adjacency.symmetric)
         strategy.reserve(width)
         return strategy
@@ -109,12 +115,15 @@ class Summa(Strategy):
         cuts = self.A.cuts
         heights = np.diff(cuts.offsets)
         L = self.shape[1]
+
+        # two buffers of each kind: one is multiplied, the other arrives
         for parity, turn in enumerate((self.mine[::2], self.mine[1::2])):
             sizes = [blocks.sizes[stage] for blocks in (self.A, self.A_transposed)
                      for stage in turn if cuts.column[stage] != self.column]
             tall = [heights[stage] for stage in turn if cuts.row[stage] != self.row]
             self.workspace.flat(f"A {parity}", max(sizes, default=0), np.uint8)
             self.workspace.flat(f"H {parity}", int(max(tall, default=0)) * width)
+
         if L > 1:
             self.workspace.flat("partial", self.A.num_rows * width)
             rows = self.arrangement.layout.rows.num_rows

@@ -98,15 +98,19 @@ class SummaPlan(Plan):
         # A rank keeps the blocks that it sends, one for each stage of its layer.
         R, L, C = self.traffic.shape
         blocks = self.traffic.directions[pattern is not self.pattern]
+
         cuts = blocks.cuts
         rows = self.traffic.pieces(layout).reshape(R, L, 1)
         big = rows.sum(1, keepdims=True)
+
         holder = (cuts.piece * C + cuts.column)[:, None] == np.arange(L * C)
         entries = (blocks.nonzeros @ holder).reshape(R, L, C)
         full = ((blocks.nonzeros > 0).astype(np.int64) @ holder).reshape(R, L, C)
+
         results = big + rows * (L > 1)
         count = holder.sum(0).reshape(1, L, C).sum(2, keepdims=True)
         pointers = full * (big + 1)
+
         return Operand.of((R, L, C), entries, pointers, multiplied=entries.sum(2, keepdims=True),
                           results=results, blocks=count,
                           copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
@@ -116,9 +120,12 @@ class SummaPlan(Plan):
         R, L, C = self.traffic.shape
         rows = self.traffic.pieces(self.layout)[..., None]
         big = rows.sum(1)[:, 0]
+
         cuts = self.traffic.directions[0].cuts
         heights = np.diff(cuts.offsets)
         tall, entries, pointers = (np.zeros((R, L, C), np.int64) for _ in range(3))
+
+        # the largest block of each buffer, on each rank
         for piece in range(L):
             mine = np.flatnonzero(cuts.piece == piece)
             for turn in (mine[::2], mine[1::2]):
@@ -130,6 +137,7 @@ class SummaPlan(Plan):
                                    for blocks in dict.fromkeys(self.traffic.directions)], axis=0)
                     entries[:, piece, j] += most
                     pointers[:, piece, j] += np.where(most > 0, big + 1, 0)
+
         if L > 1:
             tall += big.reshape(R, 1, 1) + (L - 1) * rows
         part = -(-width // C)

@@ -177,14 +177,18 @@ class MixtureOfParallelism(Strategy):
             matrix = adjacency.block(0, adjacency.num_rows)
         check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()
+
+        # batches of rows, if they are worth it
         stages = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
         batches = RowBatches.of(layout.offsets, stages)
         if stages > 1:
             place = batches.places(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
+
         operand = operand_back = Operand.of(home, matrix, batches, batches)
         if not adjacency.symmetric:
             operand_back = Operand.of(home, matrix.T.tocsr(), batches, batches)
+
         buffers = MopBuffers(layout, comm, home, adjacency.dtype, stages > 1)
         strategy = cls(layout, layout, comm, (operand, operand_back), buffers,
                        symmetric=adjacency.symmetric, asked=asked)
@@ -347,14 +351,18 @@ class MixtureOfParallelism(Strategy):
         mask = self.buffers.packed.fetch(mask)
         n = batches.num_rows
         m = len(mask)
+
         mine = int(sizes[self.comm.rank])
         outgoing = self.buffers.packed_bits[:m * sizes.sum()]
         incoming = self.buffers.bits[0, :n * mine].reshape(n, mine)
+
+        # cut the bits of each rank's columns out
         with self.comm.clock("comm"):
             for block, (lo, hi) in zip(pieces(outgoing, m * sizes), pairwise(cuts.tolist())):
                 column_bits(mask, lo, hi, block.reshape(m, -(-(hi - lo) // 8)))
         self.comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * mine,
                                  "aggregation").wait(f"{what}, masks")
+
         if self.stages == 1:
             return incoming
         with self.comm.clock("comm"):

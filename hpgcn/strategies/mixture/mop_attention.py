@@ -28,13 +28,16 @@ class ColumnAttention(Attention):
         cuts = split(heads.count, comm.size).tolist()
         self.mine = slice(*cuts[comm.rank:comm.rank + 2])
         self.count = self.mine.stop - self.mine.start
+
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
         self.work = strategy.buffers.attended
         self.columns = replace(heads, take=self.work.take)
+
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
         self.neighbour, self.vertex = map(strategy.home.put, vertex)
+
         places = np.argsort(vertex[0])  # where the rows that it computes are among those it reads
         found = places[np.searchsorted(vertex[0], vertex[1], sorter=places)]
         self.own = strategy.home.put(found)

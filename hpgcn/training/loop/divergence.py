@@ -20,6 +20,8 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
                       for output in model.outputs()])
     names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
                       for each in (gradient, parameters))
+
+    # name the first place that went wrong
     if wrong.any():
         layer = int(np.flatnonzero(wrong)[0])
         where = (f"layer {layer} forward has {int(wrong[layer]):,} values that are not finite, "
@@ -32,6 +34,7 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
         where = f"the update leaves {', '.join(updated)} with values that are not finite"
     else:
         where = "all layers are finite"
+
     return _error(f"epoch {epoch}: the training loss is {loss}; {where}", lr)
 
 

@@ -25,17 +25,21 @@ def make_views(shard, parameters, workspace, targets):
     features = shard.release_features()
     whole = None
     views = []
+
+    # views that compute all rows share one copy of the features
     for field in (shard.train, shard.evaluated):
         if field.rows[0] is not None:
             read = features.take(field.rows[0], device)
         else:
             read = whole = whole or features.take(None, device)
+
         model = Model(shard.spec, parameters, field, columns, workspace, shard.key)
         masks = {key: field.take(-1, mask) for key, mask in shard.masks.items()}
         masked = MaskedRows.of(masks, columns)
         loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns, targets)
         model.prepare(read, shard.width)
         views.append(StepView(model, loss, read))
+
     return views
 
 

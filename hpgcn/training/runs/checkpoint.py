@@ -183,6 +183,7 @@ class Checkpoints:
                 raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started "
                                   f"with {was!r}; go on {way}, or train anew with another "
                                   f"{setting('out')}")
+
         if not self._same_data(state):
             found = self.digests()["source_sha256"]
             expected = state.provenance["source_sha256"]

@@ -57,6 +57,7 @@ def predict(source: GraphSource | str | os.PathLike[str],
         has them; class_names (c,) text where the model has them, or else the graph: then
         class_names[label] are the names of (n,) labels. None on the other ranks.
     """
+    # a Config checks the name of the device
     return in_process(_predict, comm, ranks, source, run, Config(device=device).device)
 
 
@@ -136,8 +137,11 @@ def _infer(placed, comm, spec, parameters):
         columns = shard.columns
         model = Model(spec, parameters.on(device), shard.evaluated, columns,
                       Workspace(spec.row_dtype, device), shard.key)
+
         set_activity("computing the logits")
         logits, embedded = model.infer(shard.release_features().take(None, device), embed=True)
+
+        # gather rows from one rank of each row block
         arrays = {"vertex": shard.vertex}
         if embedded:
             width = spec.widths[-2]
@@ -147,5 +151,6 @@ def _infer(placed, comm, spec, parameters):
         arrays["logits"] = device.get(columns.gathered(logits, spec.widths[-1]))
         if shard.original_ids is not None:
             arrays["original_ids"] = shard.original_ids
+
         own = slice(None if columns.layout.column == 0 else 0)  # the others hold the same rows
         return {name: comm.gather_rows(array[own]) for name, array in arrays.items()}

@@ -58,6 +58,7 @@ def summary_pairs(get, epochs):
     """Labels and values of a summary for people; `get` of a name gives None where there is none."""
     sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
     seconds = get("epoch_s_median")
+
     return [
         ("graph", get("graph")),
         ("model", get("model")),

@@ -29,6 +29,8 @@ def load_resume_state(checkpoints, config, comm):
     it is to do, or is finished, is to do more, and has no checkpoint.
     """
     saved = summary = None
+
+    # read the checkpoint or the result on rank 0
     with comm.collective_errors():
         if comm.rank == 0:
             saved = checkpoints.load()
@@ -39,10 +41,12 @@ def load_resume_state(checkpoints, config, comm):
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {saved.epoch}, "
                                       f"expected more {setting('epochs')} than {config.epochs}")
             summary = _finished_result(config, saved)
+
     common = saved  # arrays of single ranks stay on rank 0 until their ranks are known
     if saved is not None:
         arrays = {name: array for name, array in saved.arrays.items() if name != "lasting"}
         common = replace(saved, arrays=arrays)
+
     common, summary = comm.bcast((common, summary))
     return saved or common, summary
 
@@ -60,6 +64,7 @@ def _finished_result(config, saved):
             raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
                               f"checkpoint to go on from: train anew with another "
                               f"{setting('out')}, or {setting('overwrite', True)}")
+
     elif saved is None:
         log.info("%s: no checkpoint, starting at epoch 1", out)
     return None
@@ -114,11 +119,14 @@ def _restore_persistent_arrays(trainer, lasting):
     arrays = shard.settle()
     mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
     size = int(comm.sum([mine.size])[0])
+
     with comm.collective_errors():
         found = 0 if lasting is None else lasting.size
         if comm.rank == 0 and found != size:
             raise DataError(f"{trainer.config.out}: the checkpoint holds {found} numbers of "
                             f"earlier steps, expected {size}")
+
+    # each rank takes its part, in the order of arrays
     if size:
         comm.scatter_rows(lasting, mine)
     first = 0
@@ -126,4 +134,5 @@ def _restore_persistent_arrays(trainer, lasting):
         part = mine[first:first + array.size].reshape(array.shape)
         array[...] = comm.device.put(part)
         first += array.size
+
     shard.go_on(trainer.state.steps)

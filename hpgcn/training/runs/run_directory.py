@@ -96,6 +96,7 @@ class RunDirectory:
         self.path = Path(config.out)
         self.history = []  # lines of metrics.jsonl that were kept, that of `after` the last
         refuse_existing_run(self.path, overwrite or after is not None)
+
         try:
             with ExitStack() as held:
                 new = not self.path.exists()
@@ -129,14 +130,18 @@ class RunDirectory:
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         held.callback(os.close, folder)
         self._lock(folder)
+
+        # check all files before the first one is removed
         for name in FILES:
             store.refuse_existing(self.path / name, **OURS)
         for name in (*FILES, "checkpoints") if after is None else ("summary.json",):
             remove(self.path / name)
+
         self._write("config.toml", self.config.to_toml())
         if after is not None:
             self._cut(after)
         self._write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self.history))
+
         file = open(self.path / "metrics.jsonl", "a", opener=_unfollowed)  # noqa: SIM115
         self.metrics = held.enter_context(file)
 

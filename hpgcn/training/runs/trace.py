@@ -79,6 +79,7 @@ def clock_offset(comm):
     Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter then.
     """
     offset = np.zeros(2)
+
     for other in range(1, comm.size):
         if comm.rank == 0:
             rounds = []
@@ -88,14 +89,18 @@ def clock_offset(comm):
                 there = float(_transfer(comm, "Irecv", np.zeros(1), other)[0])
                 end = time.perf_counter()
                 rounds.append(((end - begin) / 2, there - (begin + end) / 2))
+
+            # the shortest round trip bounds the error
             accuracy, distance = min(rounds)
             distance = 0.0 if abs(distance) <= accuracy else distance
             _transfer(comm, "Isend", np.array([distance, accuracy]), other)
+
         elif comm.rank == other:
             for _ in range(ROUNDS):
                 _transfer(comm, "Irecv", np.zeros(1), 0)
                 _transfer(comm, "Isend", np.array([time.perf_counter()]), 0)
             _transfer(comm, "Irecv", offset, 0)
+
     return time.perf_counter(), *offset.tolist()
 
 

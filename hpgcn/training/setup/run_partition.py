@@ -120,6 +120,7 @@ def _writable(folders):
 
     What was made is removed if the block raises.
     """
+    # try to write a file in each folder
     for folder in folders:
         made = []
         try:
@@ -127,17 +128,20 @@ def _writable(folders):
                 if not each.is_dir():
                     each.mkdir(parents=True)
                     made.insert(0, each)
+
             with temporary_file(folder):
                 pass
         except OSError:
             _remove_empty(made)
             continue
+
         try:
             yield folder
         except BaseException:
             _remove_empty(made)
             raise
         return
+
     yield None
 
 

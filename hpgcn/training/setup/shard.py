@@ -116,8 +116,11 @@ class GraphShard(CollectiveClose):
         self._features = None
         if self.spec.sparse_features:
             return Features(Csr.of(X))
+
         if not self.spec.precomputed:
             return Features(X)
+
+        # form A X once, a slice of columns at a time
         device = self.comm.device
         strategy = self.strategy.map_for_product(0)
         AX = np.empty_like(X)
@@ -125,6 +128,7 @@ class GraphShard(CollectiveClose):
         for first, last in pairwise(split(AX.shape[1], slices).tolist()):
             part = device.put(np.ascontiguousarray(X[:, first:last]))
             AX[:, first:last] = device.get(strategy.forward(part))
+
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
@@ -170,14 +174,17 @@ def warn_of_degrees(slab, matrix, comm, counted):
     """
     if matrix.norm == "none":
         return
+
     added = (slab.degree_loop == 0) & matrix.self_loops
     wrong = slab.degree_row + added <= 0
     if matrix.norm == "sym":
         wrong |= slab.degree_column + added <= 0
     wrong &= counted
+
     cancelled = wrong & ((np.diff(slab.indptr) > 0) | matrix.self_loops)
     found = comm.sum([np.count_nonzero(wrong), np.count_nonzero(cancelled)])
     count, by_weights = found.astype(int).tolist()
+
     if count and comm.rank == 0:
         weights = f", {by_weights} by weights that cancel or are negative" if by_weights else ""
         log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: the factor of their "
