@@ -6,7 +6,7 @@
 The graphs are taken by their numbers alone (vertices, edges, widths of the papers' tables): their
 entries are spread evenly over all blocks of A. So nothing is read or generated, and graphs of any
 size are asked for; what the pattern would change (balance, locality) is not seen. docs/
-mixed-devices.md has the tables that this prints beside what the papers claim.
+benchmarks.md compares these tables with the claims of the papers.
 """
 from dataclasses import replace
 
