@@ -332,12 +332,16 @@ def _report(header, raw, counts, isolated, reads):
         f"{counts.duplicates} duplicates {merged}, {counts.loops} self loops, "
         f"{isolated} isolated vertices",
         f"row {row} aggregates {column}"]
+
+    # what was changed
     if counts.asymmetric > 0:
         notes.append(f"{counts.asymmetric} edges added to make it symmetric")
     if counts.zeros:
         notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
     if counts.lost:
         notes.append(f"{counts.lost} {LOST}")
+
+    # what the vertices are called
     if raw.bipartite:
         notes.append("ids of the first column are numbered first, then those of the second")
     elif ids is not None and ids.dtype.kind == "U":
@@ -345,4 +349,5 @@ def _report(header, raw, counts, isolated, reads):
     elif ids is not None:
         notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing "
                      "order")
+
     return notes

@@ -24,21 +24,27 @@ def parse_split(text):
     """
     if text in ("file", "planetoid"):
         return (text,)
+
+    # so many vertices of each class
     if match := EACH.fullmatch("per-class:20/30" if text == "per-class" else text):
         counts = tuple(int(count) for count in match.groups()[:2])
         if not counts[0]:
             raise UsageError(f"split {text!r}: expected more than 0 of each class to train")
         return "per-class", counts, _seed(text, match[3])
+
+    # shares of all vertices, or a file
     match = RANDOM.fullmatch("random:60/20/20" if text == "random" else text)
     if not match and (FILE.search(text) or _exists(text) or _exists(text.rpartition(":")[0])):
         return "table", text
     if not match:
         raise UsageError(f"split {text!r}: expected file, planetoid, random:60/20/20[:SEED], "
                          "per-class:20/30[:SEED], or a file of a split: FILE or FILE:COLUMN")
+
     percent = tuple(float(share) for share in match.groups()[:3])
     if not percent[0] or sum(percent) > 100 + 1e-9:
         raise UsageError(f"split {text!r}: expected percentages of at most 100 together, and more "
                          "than 0 to train")
+
     return "random", percent, _seed(text, match[4])
 
 

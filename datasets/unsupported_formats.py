@@ -184,18 +184,23 @@ def identify(source, by_name=True):
     body = head[COMMENTS.match(head).end():]
     suffix = source.suffix
     named = [known for known in (*TEXTS, *BINARIES) if suffix in known.suffixes.split()]
+
+    # by its first bytes
     begun = [known for known in BINARIES if known.start and re.match(known.start, head)]
     begun += [known for known in TEXTS if known.start and re.match(known.start, body)]
     if begun:
         return next((known for known in begun if known in named), begun[0])
+
     if head[:2] == b"PK":
         return _in_zip(source, suffix)
     if not head or head[:4] == b"PAR1" or suffix in (".npz", ".parquet"):
         return None  # empty or broken: the reader says so
+
     if _is_binary(head, body):
         if source.path.with_suffix(".properties").is_file():
             return BVGRAPH
         return next((known for known in named if known in BINARIES), UNKNOWN)
+
     return _named(source, head, body, suffix, named) if by_name else None
 
 
@@ -247,19 +252,25 @@ def _has_metis_shape(head, cut):
     lines = [line for line in head.split(b"\n") if line[:1] != b"%"]
     if lines and (cut or not lines[-1]):
         lines.pop()
+
+    # each line has whole numbers, the first one two to four
     rows = [line.split() for line in lines]
     if not rows or not 2 <= len(rows[0]) <= 4:
         return False
     if not all(word.isdigit() for row in rows for word in row):
         return False
+
+    # a line for each vertex, with neighbors in range
     n, m, *weights = map(int, rows[0])
     pairs = [(u, int(word)) for u, row in enumerate(rows[1:], 1) for word in row]
     ragged = len({len(row) for row in rows[1:]}) > 1
+
     if n == 0 or (pairs and max(pairs)[0] > n):
         return False
     if not weights and any(not 1 <= v <= n or u == v for u, v in pairs):
         return False
     if cut or weights:
         return ragged and (cut or len(rows) == n + 1)
+
     undirected = set(pairs) == {(v, u) for u, v in pairs}
     return len(rows) == n + 1 and len(pairs) == 2 * m and undirected

@@ -354,16 +354,20 @@ def _check_pairs(given, lengths):
         if last > classes:
             raise ValueError(f"target is of {classes} classes, the block ends at class {last}")
         _check_range("labels at rows", given["labels"][given["rows"]], classes)
+
     keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbour"))
     for leading, name in keys:
         if leading in given and given.get("p") and given.get(name) is None:
             raise ValueError(f"{name} is None: with p > 0 it keys the draw")
+
     width, heads = lengths.get("f", 0), lengths.get("h", 1)
     if heads == 0 or width % heads:
         raise ValueError(f"{width} columns are not those of {heads} heads")
+
     pulled = given.get("pulled")
     if pulled is not None and pulled.shape[1] != width + 3 * heads:
         raise ValueError(f"pulled has {pulled.shape[1]} columns, expected {width} + 3 x {heads}")
+
     _check_attention(given)
     if given.get("decayed", 0) > getattr(given.get("w"), "size", 0):
         raise ValueError(f"decayed is {given['decayed']}, of {given['w'].size} numbers")

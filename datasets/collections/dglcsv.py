@@ -77,6 +77,7 @@ def _tables(file):
         if not name or "/" in name or "\0" in name:
             raise DataError(f"{file}: {key} without file_name, the name of a file beside it")
         tables[key] = name
+
     separator = found.get("separator", ",")
     if len(separator) != 1:
         raise DataError(f"{file}: separator is {truncate(separator, 40)!r}, expected one character")
@@ -149,6 +150,7 @@ def _columns(file, separator, memory):
                 column.append(text.strip())
             size += sum(map(len, row)) + CELL_BYTES * len(row)
             need(size, memory, file)
+
     if len(set(names)) < len(names):
         raise DataError(f"{file}: line 1: {truncate(', '.join(names))}, expected different names")
     return names, dict(zip(names, columns))

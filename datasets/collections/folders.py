@@ -34,6 +34,7 @@ def first_file(folder, fmt="auto"):
         found = set_of(path) if fmt == "auto" else fmt
         if found in SETS and SETS[found].belongs(path):
             first.setdefault((found, SETS[found].graph_name(path)), path)
+
     if len(first) == 1:
         return next(iter(first.values()))
     if not first:

@@ -44,13 +44,18 @@ def read(source, memory):
     name = graph_name(source.path)
     edges, table = open_all(folder / file for file in (EDGES, NODES))
     source.files = [edges, table]
+
+    # vertices with their features and labels
     ids, lists, labels, lines = _vertices(table, memory)
     nodes = Nodes(ids, table)
     order = nodes.order
     features, note = _features(lists, lines, name, table, memory)
     classes = parse_classes(labels, f"{table}: label", lambda k: f"line {lines[k]}")
+
+    # splits and edges
     masks = _masks(folder, name, len(ids), source, memory)
     sources, targets = _edges(edges, nodes, memory)
+
     return Raw(len(ids), targets, sources, features=features[order],
                labels=classes.numbers[order], class_names=classes.names, masks=masks,
                original_ids=nodes.original_ids, reads=TARGET_FIRST, notes=[note, *classes.notes])
@@ -156,6 +161,8 @@ def _masks(folder, name, n, source, memory):
         if names:
             raise DataError(f"{folder}: splits of {truncate(', '.join(names))}, expected one set's")
         return None
+
+    # each file is a split
     need(3 * n * len(found), memory, f"{folder}: {len(found)} splits")
     columns = {key: [] for key in SPLIT}
     for _, _, path in found:
@@ -168,5 +175,6 @@ def _masks(folder, name, n, source, memory):
                 raise DataError(f"{path} {key}_mask: shape {mask.shape}, expected ({n},) of 0 and "
                                 "1")
             columns[key].append(mask.astype(bool))
+
     return {key: np.stack(masks, axis=1) if len(masks) > 1 else masks[0]
             for key, masks in columns.items()}

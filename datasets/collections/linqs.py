@@ -95,11 +95,14 @@ def _cites(file, nodes, memory):
         if not missing:
             edges.append([nodes.number[name] for name in names])
         need(200 * (len(edges) + len(unknown)), memory, file)
+
+    # name the lines that were left out
     notes = []
     if left_out:
         names = truncate(", ".join(sorted(unknown)[:3])) + ", ..." * (len(unknown) > 3)
         notes.append(f"{counted(left_out, 'line')} of {file.path.name} left out: "
                      f"{counted(len(unknown), 'paper')} not in {nodes.where.path.name} ({names})")
+
     return *np.array(edges, np.int64).reshape(-1, 2).T, notes
 
 

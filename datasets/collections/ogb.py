@@ -91,19 +91,24 @@ def _from_archives(raw, source, memory):
     archive = Archive(_file(source, raw / ARCHIVES[0]), memory)
     archive.require("edge_index", "num_nodes_list")
     where = f"{archive.source} num_nodes_list"
+
     n = _one_number(archive.read("num_nodes_list").ravel(), where)
     need(64 * n, memory, f"{where}: {n} vertices")
     columns, rows = read_edge_index(archive, n)
+
     features = archive.first("node_feat")
     labels = archive.first("node_label")
     notes = archive.notes
     if unread := [key for key in archive.unread if key != "num_edges_list"]:
         notes.append(f"not read: {listed(unread)}")
+
+    # labels may lie in an archive of their own
     if labels is None and (raw / ARCHIVES[1]).exists():
         archive = Archive(_file(source, raw / ARCHIVES[1]), memory)
         archive.require("node_label")
         labels = archive.read("node_label")
         notes += archive.notes
+
     return Raw(n, rows, columns, features=features, labels=_labels(labels), reads=TARGET_FIRST,
                notes=notes)
 
@@ -163,6 +168,7 @@ def _numbers(file, n, memory):
                 table = np.empty((n, width), np.float32)
             table[first:first + len(lines)] = _block(lines, width, first, file)
             first += len(lines)
+
         if stream.readline(LINE_LIMIT).strip():
             raise DataError(f"{file}: more than {n} lines, expected one for each vertex")
     return table

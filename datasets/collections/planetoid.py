@@ -114,17 +114,20 @@ def _features(file, memory):
 
 def _classes(file, rows, memory):
     """Return the class of each row of a one-hot matrix; -1 where a row is empty."""
+    # refuse other shapes and types
     matrix = _matrix(file, memory)
     shape = (0,) if matrix is None else matrix.shape
     need(9 * math.prod(shape), memory, f"{file}: labels of shape {shape}")
     if len(shape) != 2 or shape[0] != rows:
         raise DataError(f"{file}: labels have shape {shape}, expected ({rows}, classes)")
     matrix = matrix.toarray() if sp.issparse(matrix) else matrix
+
     counts = np.count_nonzero(matrix, axis=1)
     wrong = np.flatnonzero(counts > 1)
     if wrong.size:
         raise DataError(f"{file}: row {wrong[0]} has {counts[wrong[0]]} classes, expected one at "
                         "most")
+
     if not shape[1]:
         return np.full(rows, -1, np.int64)
     return np.where(counts > 0, np.argmax(matrix != 0, axis=1), -1)
@@ -149,22 +152,26 @@ def _test_index(file, first, count, memory):
 def _edges(graph, n, file, memory):
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
         raise DataError(f"{file}: expected a dict of lists of neighbours")
+
     counts = [len(row) for row in graph.values()]
     size = EDGE_BYTES * sum(counts)  # a pickle may name one list many times
     need(size, memory, f"{file}: {sum(counts)} edges")
     numbers = list(chain(graph, chain.from_iterable(graph.values())))
     if not all(type(number) is int for number in numbers):
         raise DataError(f"{file}: expected vertex numbers, all of them integers")
+
     try:
         numbers = np.array(numbers, np.int64)
     except OverflowError as error:
         raise DataError(f"{file}: a vertex number does not fit 64 bits") from error
+
     rows = np.repeat(numbers[:len(graph)], counts)
     outside = np.flatnonzero((numbers < 0) | (numbers >= n))
     if outside.size:
         k = outside[0]
         neighbour = f"{rows[k - len(graph)]} has the neighbour " if k >= len(graph) else ""
         raise DataError(f"{file}: vertex {neighbour}{numbers[k]}, expected 0..{n - 1}")
+
     return rows, numbers[len(graph):]
 
 

@@ -41,11 +41,14 @@ class Comments:
         if konect := KONECT.fullmatch(text):
             self.konect = konect[1].decode().lower(), konect[2].decode().lower()
             return
+
         self.undirected |= UNDIRECTED.match(text) is not None
         if counted := COUNTED.match(text):
             self.counted = int(counted[1])
         elif self.konect and (sizes := KONECT_SIZES.fullmatch(text)):
             self.counted = int(sizes[1]) + (int(sizes[2]) if self.bipartite else 0)
+
+        # a comment may name the columns
         title = text.lstrip(b"#% \t").decode("utf-8", "replace")
         words = re.split(r"[\s,;]+", title, maxsplit=MOST_WORDS)
         if len(words) <= MOST_WORDS and columns.is_header(words):

@@ -200,19 +200,24 @@ def _is_header(fields, rows, layout, where):
         return True
     if _has_numbers(rows, len(fields)):
         return True
+
     rows = [row for row in rows if len(row) == len(fields)]
     ends = range(len(fields))
     if layout.columns is not None:
         words = check_flag(layout.columns)
         ends = [k for k, word in enumerate(words[:len(fields)]) if word not in ("-", "w")]
+
+    # names that occur again below are names of vertices
     known = columns.is_header(fields)
     above = {fields[k] for k in ends}
     below = {row[k] for row in rows for k in ends}
     again = bool(above & below)
     if known:  # user1,user2 above user3,user4
         again |= any("#" in shape for shape in set(map(_shape, above)) & set(map(_shape, below)))
+
     if known != again:
         return known
+
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
     words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
     edge = words if len(fields) > 2 else ""

@@ -44,10 +44,13 @@ class Ids:
         """Take ids, (k,) int64, not negative."""
         top = int(ids.max(initial=-1))
         self.largest = max(self.largest, top)
+
         if self.present.size <= top and self.present.size < self.limit:
             grown = np.zeros(min(self.limit, max(top + 1, 2 * self.present.size)), bool)
             grown[:self.present.size] = self.present
             self.present = grown
+
+        # ids beyond the table wait until they are merged
         if top >= self.present.size:
             small = ids < self.present.size
             self.pending.append(ids[~small])
@@ -55,6 +58,7 @@ class Ids:
             ids = ids[small]
             if self.waiting > max(MERGE, min(self.others.size, self.limit)):
                 self._merge()  # costs as much as all merges before it
+
         self.present[ids] = True
 
     def _merge(self):
@@ -76,13 +80,16 @@ class Ids:
         if self.present.any():
             first = int(np.argmax(self.present))
         ids = np.concatenate([np.flatnonzero(self.present), self.others])
+
         if from_one and not compact and first and self.largest == counted:
             in_edge = _marked(ids - 1, self._checked(counted))
             return Numbering(counted, np.arange(1, counted + 1), distinct, first, in_edge)
+
         kept = ids_are_kept(self.largest, distinct, counted, compact=compact)
         count = self.largest + 1 if kept else distinct
         if kept and not compact and counted is not None:
             count = max(count, counted)
+
         in_edge = _marked(ids if kept else slice(None), self._checked(count))
         return Numbering(count, None if kept else ids, distinct, first, in_edge)
 

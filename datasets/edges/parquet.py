@@ -70,10 +70,13 @@ def _columns(schema, layout, source):
     else:
         textual = [k for k, kind in enumerate(kinds) if not kind.startswith(NUMBERS)]
         named = columns.from_header(schema.names, source, textual=textual, layout=layout)
+
     chosen = []
     ends = [kinds[named.roles.index(role)] for role in (U, V)]
     textual = all(kind.startswith(TEXT) for kind in ends)
     ids = ("text", TEXT) if textual else ("integers", NUMBERS)
+
+    # ends and weights must have the right types, in one column each
     for role, (wanted, allowed) in ((U, ids), (V, ids), (W, ("numbers", (*NUMBERS, "bool")))):
         if role not in named.roles:
             continue
@@ -85,23 +88,27 @@ def _columns(schema, layout, source):
             raise DataError(f"{source}: {schema.names.count(name)} columns are called "
                             f"{truncate(name)}, expected one")
         chosen.append(name)
+
     return named, chosen, textual
 
 
 def _parts(file, chosen, limits, source, names):
     row = 0
+
     batches = file.iter_batches(BATCH, columns=chosen)
     while True:
         with refusing(source):
             batch = next(batches, None)
         if batch is None:
             return
+
         w = [_values(batch.column(name), name, row, None, source) for name in chosen[2:]]
         ends = [(batch.column(name), name) for name in chosen[:2]]
         if names is None:
             u, v = (_values(column, name, row, limits, source) for column, name in ends)
         else:
             u, v = _numbers(ends, names, row, source)
+
         yield u, v, w[0] if w else None
         row += batch.num_rows
 
@@ -131,6 +138,7 @@ def _values(column, name, row, limits, source):
     """Return a column from row `row` on: int64 ids within `limits`, or (None) float64 weights."""
     _refuse_empty(column, name, row, source)
     values = column.to_numpy(zero_copy_only=False)
+
     if limits is None:
         values = values.astype(np.float64)
         wrong = ~np.isfinite(values)
@@ -143,10 +151,12 @@ def _values(column, name, row, limits, source):
             odd = (values != np.floor(values)) | (np.abs(values) >= EXACT)
             expected = "an integer" if odd.any() else expected
             wrong = odd if odd.any() else wrong
+
     if wrong.any():
         k = np.argmax(wrong)
         raise DataError(f"{source}: row {row + k}: {truncate(name)} is {values[k]}, expected "
                         f"{expected}")
+
     return values if limits is None else values.astype(np.int64)
 
 

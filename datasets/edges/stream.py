@@ -47,6 +47,8 @@ class Stream:
         """Yield (rows, columns, weights); ids begin at 0."""
         third = _ThirdColumn() if self.columns.guessed else None
         empty = True
+
+        # count from 0, and give each edge the directions that it has
         for u, v, w in self.parts:
             empty = empty and not u.size
             if third is not None:
@@ -57,11 +59,14 @@ class Stream:
             if self.undirected and w is not None and w.min(initial=0) < 0:
                 raise DataError(f"{self.where}: says it is undirected, and has a negative weight: "
                                 "max(A, A^T), which is taken then, would lose it")
+
             if self.sides:
                 v = v + SIDE
             if self.listed_once or self.sides:
                 u, v, w = _both_directions(u, v, w)
+
             yield (u, v, w) if self.columns.reads == ROW_FIRST else (v, u, w)
+
         if empty:
             raise DataError(f"{self.where}: no edges, expected two ids each")
         if third is not None:

@@ -137,6 +137,7 @@ class Table:
         self.pending = b""
         raw = getattr(self.stream, "fileobj", self.stream)  # of gzip the file: its length is known
         total = getattr(self.where, "size", None)
+
         with bar(total=total, desc=str(self.where), unit="B", unit_scale=True, leave=False) as done:
             while block := self.stream.read(BLOCK):
                 if self.line == 0 and not rest:
@@ -149,6 +150,7 @@ class Table:
                 if len(rest) > LINE_LIMIT:
                     raise self._too_long(self.line + 1)
                 done.update(raw.tell() - done.n)
+
         if rest:
             yield rest if rest.endswith(b"\n") else rest + b"\n"
 
@@ -208,14 +210,18 @@ class Table:
         if width > LONGEST_NUMBER:
             longest = line[np.argmax(end - start)]
             raise DataError(f"{self.where}: line {longest}: a number of {width} characters")
+
+        # cut all numbers out of the text at once
         at = start[:, None] + np.arange(width)
         letters = np.where(at < end[:, None], text[np.minimum(at, text.size - 1)], 0)
         strings = letters.astype(np.uint8).view(f"S{width}")[:, 0]
         values = strings.astype(np.float64)
+
         wrong = np.flatnonzero(~np.isfinite(values))
         if wrong.size:
             raise DataError(f"{self.where}: line {line[wrong[0]]}: weight "
                             f"{strings[wrong[0]].decode()} is too large for a number")
+
         return values
 
 

@@ -83,6 +83,7 @@ def named_parts(table, roles, delimiter, names, header=None):
                 table.marked += text[:1] in MARKS
                 _take(split_line(text, delimiter), roles, names, columns,
                       f"{table.where}: line {table.line}")
+
         names.check()
         u, v = (np.array(column, np.int64) for column in columns[:2])
         yield u, v, np.array(columns[2], np.float64) if W in roles else None

@@ -30,6 +30,8 @@ class _Classes:
         values = np.flatnonzero(counts)
         values = values[values > 0]
         number = np.empty(values.size, np.int64)
+
+        # a class ends where its degrees are WIDTH times as large as the first
         last = -1
         end = 0.0
         for k, value in enumerate(values):
@@ -37,10 +39,12 @@ class _Classes:
                 last += 1
                 end = max(value + 1, WIDTH * value)
             number[k] = last
+
         of_value = np.full(counts.size, -1)
         of_value[values] = number
         size = np.bincount(number, counts[values], minlength=last + 1)
         mean = np.bincount(number, counts[values] * values, minlength=last + 1) / size
+
         return cls(of_value, size, mean)
 
 
@@ -145,6 +149,8 @@ def _linked(size, excess, mates, stubs=None):
     stubs = excess.copy() if stubs is None else stubs
     others = size - np.diag(np.minimum(1, size))
     link = np.zeros_like(others)
+
+    # match stubs, and scale them until each class has the edges that it wants
     for _ in range(LINK_ROUNDS):
         total = size @ stubs - 1  # one is matched with each of the others
         if total <= 0:
@@ -153,9 +159,11 @@ def _linked(size, excess, mates, stubs=None):
         link = -np.expm1(np.minimum.outer(stubs, stubs) * np.log1p(-share))
         expected = np.einsum("gh,gh->g", others, link)
         wanted = excess + np.minimum(mates, size) * np.diagonal(link)
+
         change = np.divide(wanted, expected, out=np.ones_like(wanted), where=expected > 0)
         before = stubs
         stubs = np.minimum(stubs * change, MOST_STUBS * excess)
         if np.all(np.abs(stubs - before) <= LINKED * before):
             break
+
     return stubs, link

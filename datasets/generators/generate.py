@@ -155,11 +155,13 @@ def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, d
     if kind not in KINDS:
         raise UsageError(f"generate {kind!r}: expected {', '.join(KINDS)}")
     _check_range("seed", seed, 0, 2**63 - 1)
+
     if kind == BTER:
         if degrees is None:
             raise UsageError("generate: bter needs degrees")
         _refuse_vertices(degrees.num_nodes, room)
         return Bter(degrees, seed)
+
     if degrees is not None:
         raise UsageError(f"generate: {kind} takes no degrees, bter does")
     _check_range("scale", scale, 1, 40)
@@ -167,6 +169,7 @@ def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, d
     if kind == "sbm" and not classes:
         raise UsageError("generate: sbm needs classes")
     _refuse_vertices(1 << scale, room)
+
     return drawing.RmatDraws(kind, scale, edge_factor, classes, seed)
 
 

@@ -39,16 +39,20 @@ def _lines(text, source):
     rows = [row for row in rows if row]
     first = next((k for k, row in enumerate(rows) if row[0][0] not in MARKS), len(rows))
     above, rows = rows[:first], rows[first:]
+
     if not rows:
         raise DataError(f"{source}: no vertices, expected lines of a vertex and its neighbours")
+
     plain = [row for row in rows if row[0][0] not in MARKS]
     count = len(rows) - len(plain)
     numbers = all(WHOLE.fullmatch(word) for row in plain for word in row)
     read = "they are skipped as comments" if numbers else "they are read as vertices"
+
     notes = [f"{count} lines below the first edge begin with # or %: {read}"] * bool(count)
     count = 0 if numbers else sum(len(row[0]) > 1 for row in above)
     notes += [f"{count} lines above the first edge begin with # or %: they are skipped as "
               "comments"] * bool(count)
+
     return plain if numbers else rows, notes
 
 

@@ -71,11 +71,14 @@ def _graph(name, matrix, features, labels, source, memory):
             raise DataError(f"{where} has shape {matrix.shape}, expected a square matrix")
         need(64 * (n + matrix.nnz), memory, f"{source}: {n} vertices and {matrix.nnz} entries")
         return Raw(n, *matrix.coords, matrix.data)
+
+    # an array of edges, whose vertices other arrays may count
     n = next((max(array.shape) if array is labels else array.shape[0]
               for array in (features, labels) if array is not None), None)
     edges = matrix.toarray() if sp.issparse(matrix) else matrix
     if edges.dtype.kind == "f" and np.array_equal(edges, np.floor(edges)):
         edges = edges.astype(np.int64)
+
     sources, targets, _, n = check_edges(edges, None, n, where)
     need(64 * n, memory, f"{source}: {n} vertices")
     return Raw(n, targets, sources, reads=TARGET_FIRST)
@@ -114,10 +117,13 @@ def _take_labels(raw, values, where, memory, *, one):
     if not one or values.shape not in ((raw.num_nodes, 1), (1, raw.num_nodes)):
         raw.labels = values
         return
+
     classes = parse_classes([f"{value:.17g}" for value in values.ravel().tolist()], where,
                             "vertex {}".format)
     raw.labels, raw.class_names = classes.numbers, classes.names
     raw.notes += classes.notes
+
+    # classes that begin at 1 keep their numbers as names
     count = int(raw.labels.max(initial=0))
     if np.array_equal(np.unique(raw.labels[raw.labels >= 0]), np.arange(1, count + 1)) and count:
         raw.labels = np.where(raw.labels > 0, raw.labels - 1, -1)
@@ -130,6 +136,8 @@ def _take_facts(raw, facts, where):
     n = raw.num_nodes
     if sp.issparse(facts) or facts.dtype.kind not in "fiu" or facts.shape != (n, 7):
         raise DataError(f"{where} has shape {np.shape(facts)}, expected numbers ({n}, 7)")
+
+    # the label
     gender = facts[:, GENDER]
     wrong = ~np.isin(gender, (0, 1, 2))
     if wrong.any():
@@ -137,6 +145,8 @@ def _take_facts(raw, facts, where):
         raise DataError(f"{where}: gender of vertex {k} is {gender[k]}, expected 1, 2, or 0 for "
                         "unknown")
     raw.labels = gender.astype(np.int64) - 1
+
+    # a column of 0 and 1 for each value of another fact
     columns = [np.unique(facts[:, k], return_inverse=True) for k in range(7) if k != GENDER]
     blocks = [sp.csr_array((np.ones(n, np.float32), place.ravel(), np.arange(n + 1)),
                            shape=(n, values.size)) for values, place in columns]

@@ -39,11 +39,13 @@ class Elements:
             raise BrokenError("ends within an element")
         kind, size = np.frombuffer(head, f"{self.order}u4").tolist()
         start = self.at + 8
+
         if kind >> 16:  # a small one, within its tag
             kind, size = kind & 0xFFFF, kind >> 16
             start = self.at + 4
             if size > 4:
                 raise BrokenError(f"a small element of {size} bytes")
+
         stop = start + size
         if stop > len(self.data):
             raise BrokenError(f"an element of {size} bytes in {len(self.data) - start}")
@@ -97,6 +99,7 @@ class Matrix:
                 self.kind == SPARSE or self.kind in NUMERIC):
             kind = "complex numbers" if self.complex else f"class {self.kind}"
             raise DataError(f"{where}: {kind} of shape {self.shape}, expected a matrix of numbers")
+
         rows, columns = self.shape
         if self.kind == SPARSE:
             indices, indptr, data = (self.elements.numbers() for _ in range(3))
@@ -107,6 +110,7 @@ class Matrix:
                 raise BrokenError(f"{nnz} entries, {min(indices.size, data.size)} there")
             return sparse_matrix(data[:nnz], indices[:nnz], indptr, self.shape, where,
                                  transposed=True)
+
         data = self.elements.numbers()
         if data.size != rows * columns:
             raise BrokenError(f"{data.size} numbers in shape {self.shape}")
@@ -118,10 +122,13 @@ def variables(source, memory):
     with source.open() as stream:
         data = stream.read(memory + 1)
     need(len(data), memory, source)
+
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:
         raise DataError(f"{source}: no header of MATLAB 5 to 7: of a file of MATLAB 4 "
                         "scipy.io.savemat('graph.mat', scipy.io.loadmat(FILE)) writes one")
+
+    # matrices by name; some are compressed, within the memory that is left
     found = {}
     elements = Elements(data, order)
     elements.at = HEADER
@@ -137,6 +144,7 @@ def variables(source, memory):
                 found[matrix.name] = matrix
     except (BrokenError, zlib.error) as error:
         raise DataError(f"{source}: broken MATLAB data ({truncate(error)})") from error
+
     return found
 
 

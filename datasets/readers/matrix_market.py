@@ -80,14 +80,17 @@ def _banner(line, source):
     """Return whether values are integers (None: there are none), and the sign of the images."""
     where = f"{source}: line 1"
     banner = [word.decode("latin1") for word in words(line.lower())]
+
     if banner[:1] != ["%%matrixmarket"]:
         raise DataError(f"{where}: no %%MatrixMarket banner")
     if len(banner) != 5 or banner[1] != "matrix":
         raise DataError(f"{where}: banner {' '.join(banner)[:80]!r}, expected '%%MatrixMarket "
                         "matrix coordinate FIELD SYMMETRY'")
+
     for word, known in zip(banner[2:], (("coordinate",), FIELDS, SYMMETRIES)):
         if word not in known:
             raise DataError(f"{where}: {word[:40]!r} in the banner, expected {' or '.join(known)}")
+
     field, symmetry = banner[3:]
     if field == "pattern" and symmetry == "skew-symmetric":
         raise DataError(f"{where}: a skew-symmetric matrix needs values, not pattern")

@@ -19,10 +19,12 @@ def read(source, memory):
         n, m, skipped, weighted = _header(table, hint)
         where = f"{source}: line {table.line}"
         need(64 * n + ENTRY_BYTES * 2 * m, memory, f"{where}: {n} vertices and {m} edges")
+
         if n > source.text_room or 4 * m > source.text_room:
             raise DataError(f"{where}: {n} vertices and {m} edges declared, more than a file of "
                             f"{source.size} bytes can hold{hint}")
         rows, columns, values = _lists(table, n, m, skipped, weighted, hint)
+
     _check(rows, columns, values, n, m, source)
     notes = ["read as METIS: a line a vertex; --format snap reads lines of edges `u v`"]
     if skipped:
@@ -36,9 +38,11 @@ def _header(table, hint):
     words = [] if line is None else line.split()
     where = f"{table.where}: line {table.line}"
     numbers = all(word.isdigit() and len(word) <= DIGITS for word in words)
+
     if not 2 <= len(words) <= 4 or not numbers:
         raise DataError(f"{where}: expected the numbers of vertices and edges, maybe a format and "
                         f"a number of weights{hint}")
+
     n, m = int(words[0]), int(words[1])
     fmt = words[2].decode().zfill(3) if len(words) > 2 else "000"
     count = int(words[3]) if len(words) > 3 else int(fmt[1] == "1")
@@ -46,6 +50,7 @@ def _header(table, hint):
         raise DataError(f"{where}: format {fmt} with {count} weights of a vertex, expected up to "
                         "three digits 0 or 1: whether there are sizes, weights of vertices, and of "
                         f"edges{hint}")
+
     return n, m, int(fmt[0] == "1") + count, fmt[2] == "1"
 
 

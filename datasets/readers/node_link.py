@@ -111,6 +111,7 @@ def _adjacency(lists, nodes, where):
         reason = f"node {absent} has no id" if absent is not None else (
             f"{len(lists)} lists of neighbours for {len(nodes)} nodes")
         raise DataError(f"{where}: {reason}, expected a list for each node with an id")
+
     links = []
     for k, (node, entries) in enumerate(zip(nodes, lists)):
         for entry in entries if isinstance(entries, list) else [entries]:
@@ -120,6 +121,7 @@ def _adjacency(lists, nodes, where):
             attributes = {key: entry[key] for key in entry if key not in ("id", "key")}
             links.append((node["id"], _hashable(entry["id"], f"{where}: adjacency[{k}] id"),
                           attributes))
+
     return links
 
 

@@ -131,23 +131,27 @@ def _edge_weights(archive, num_edges, num_nodes, asked):
 def _from_edges(archive, key, features, labels):
     n = next((array.shape[0] for array in (features, labels)
               if array is not None and array.shape), None)
+
     if "num_nodes" in archive:
         counts = archive.read("num_nodes").ravel()
         if counts.size != 1 or counts.dtype.kind not in "iu" or int(counts[0]) < 0:
             raise DataError(f"{archive.source} num_nodes: {counts[:4].tolist()}, expected one "
                             "number of vertices")
         n = int(counts[0])
+
     columns, rows = read_edge_index(archive, n, key)
     if n is None:
         numbering, rows, columns = compact_ids(rows, columns)
         return Raw(numbering.num_nodes, rows, columns, original_ids=numbering.original_ids,
                    in_edge=numbering.in_edge, reads=TARGET_FIRST)
+
     need(64 * n, archive.memory, f"{archive.source} num_nodes: {n} vertices")
     return Raw(n, rows, columns, reads=TARGET_FIRST)
 
 
 def _masks(archive, n):
     masks = {}
+
     for key in SPLIT:
         if name := next((f"{key}_{word}" for word in ("mask", "masks")
                          if f"{key}_{word}" in archive), None):
@@ -160,6 +164,7 @@ def _masks(archive, n):
                                 "expected vertex numbers")
             check_range(numbers, n, where)
             masks[key] = np.isin(np.arange(n), numbers)
+
     return masks or None
 
 

@@ -85,6 +85,8 @@ class Archive:
         self.left = memory
         self.notes = []  # what was cast or copied
         self.members = {}
+
+        # list the members; names must be distinct
         with source.open() as stream, refused(source), zipfile.ZipFile(stream) as archive:
             infos = archive.infolist()
             for info in infos:
@@ -93,12 +95,16 @@ class Archive:
                     raise DataError(f"{source}: two members are called {truncate(name)!r}, "
                                     "expected one of each name")
                 self.members[name] = info
+
+            # the end of the archive says how many there are
             stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
             stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
             if stated not in (len(infos), 0xFFFF):  # 0xFFFF: too many for this field
                 raise DataError(f"{source}: broken data ({len(infos)} members, {stated} stated)")
+
             for info in infos:  # a damaged name must not pass for an array that is not there
                 archive.open(info).close()
+
         self.keys = list(self.members)
         self.unread = list(self.members)  # names of members that were not read so far
 
@@ -203,21 +209,25 @@ class Archive:
         """Return the matrix that scipy.sparse.save_npz wrote, as scipy.sparse.csr_array."""
         where = str(self.source)
         layout = "csr"
+
         if "format" in self:
             with refused(f"{where} format"):
                 layout = self.read("format", "SU").astype(str).item()
         if layout not in SPARSE:
             raise DataError(f"{where} format: {layout[:40]!r}, expected csr, csc or coo")
+
         self.require(*SPARSE[layout])
         shape = self.read_shape("shape")
         data, first, second = (self.read(key) for key in SPARSE[layout])
         if layout != "coo":
             return sparse_matrix(data, first, second, shape, where, transposed=layout == "csc")
+
         for key, numbers, stop in (("row", first, shape[0]), ("col", second, shape[1])):
             if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.shape != data.shape:
                 raise DataError(f"{where} {key}: dtype {numbers.dtype} and shape {numbers.shape}, "
                                 f"expected integers {data.shape}")
             check_range(numbers, stop, f"{where} {key}")
+
         need(64 * shape[0], self.memory, f"{where} shape: {shape[0]} rows")
         return sp.csr_array((data, (_signed(first), _signed(second))), shape=shape)
 

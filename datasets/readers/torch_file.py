@@ -60,12 +60,15 @@ def read(source, memory, weights=None):
 
 def _edges(arrays, others, weights, source, memory):
     """Return rows, columns, weights or None, the number of vertices, and notes."""
+    # the number of vertices
     n = arrays.get("num_nodes")
     if isinstance(n, np.ndarray):
         n = int(n.ravel()[0]) if n.size == 1 and n.dtype.kind in "iu" else -1
     for key in ("x", "y"):
         if n is None and key in arrays and np.shape(arrays[key]):
             n = arrays[key].shape[0]
+
+    # weights, and what else is left out
     shapes = {key: tuple(value.shape) for key, value in others.items()}
     edges = arrays["edge_index"]
     name, left = choose_array(shapes, edges.shape[-1] if edges.ndim else 0, n, weights, str(source),
@@ -75,6 +78,7 @@ def _edges(arrays, others, weights, source, memory):
         notes.append(f"not read: {listed(unread)}")
     if name is not None:
         notes.append(f"weights read from {name} (--unweighted sets them to 1)")
+
     values = None if name is None else others[name]
     columns, rows, values, n = check_edges(edges, values, n, str(source))
     need(64 * n, memory, f"{source}: {n} vertices")

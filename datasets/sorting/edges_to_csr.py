@@ -95,9 +95,11 @@ def _drop_zeros(raw, unweighted, where, notes):
     """Leave out entries of weight 0, which are no edges, and values that are then all 1."""
     if raw.values is None:
         return
+
     if raw.values.dtype.kind not in "fiub":
         raise DataError(f"{where}: weights have dtype {raw.values.dtype}, expected numbers")
     check_finite(raw.values, f"{where}: weight")
+
     kept = ~stored_as_zero(raw.values)
     zeros = kept.size - int(np.count_nonzero(kept))
     if zeros:
@@ -105,6 +107,7 @@ def _drop_zeros(raw, unweighted, where, notes):
         raw.columns = raw.columns[kept]
         raw.values = raw.values[kept]
         notes.append(describe_zeros(zeros))
+
     if unweighted or np.all(raw.values == 1):
         raw.values = None
     elif lost := count_rounded(raw.values):

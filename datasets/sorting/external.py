@@ -229,10 +229,14 @@ class _SortedKeys:
         """Yield (first row, row after the last, keys, weights, whether these rows end here)."""
         n = self.entries.numbering.num_nodes
         first = 0
+
+        # rows that fit into memory together
         while first < self.sizes.size:
             ends = np.cumsum(self.sizes[first:])
             fitting = int(np.searchsorted(ends, self.capacity, side="right"))
             stop = first + max(1, min(fitting, self.capacity >> self.shift))
+
+            # the columns of rows that do not fit are divided
             low = np.uint64(0)
             high = np.uint64(0)
             while high < TOP:
@@ -241,6 +245,7 @@ class _SortedKeys:
                 yield first << self.shift, min(n, stop << self.shift), keys, weights, last
                 if not last:
                     low = high + sort_kernels.ONE
+
             first = stop
 
     def _window(self, first, stop, low):
@@ -250,10 +255,12 @@ class _SortedKeys:
         bits = entries.key_bits
         high = TOP
         at = 0
+
         size = min(self.capacity, int(self.sizes[first:stop].sum()))
         keys = np.empty(size, np.uint64)
         weights = np.empty(size if entries.weighted else 0)
         numbers = np.empty(size if entries.strict else 0, np.int64)
+
         for piece in self.runs.pieces(first, stop, self.shift, max(1, self.capacity // 4),
                                       weighted=entries.weighted, numbered=entries.strict):
             if at + piece[0].size > size:
@@ -262,6 +269,7 @@ class _SortedKeys:
                 high = (keys[at // 2] & ~sort_kernels.ONE) - sort_kernels.ONE
                 at = int(np.searchsorted(keys[:at], high, side="right"))
             at = sort_kernels.join(*piece, row, bits, low, high, keys, weights, numbers, at)
+
         at = self._merge(keys[:at], weights[:at], numbers[:at], row)
         return keys[:at], weights[:at], high
 
@@ -270,11 +278,14 @@ class _SortedKeys:
         if not weights.size and not numbers.size:
             keys.sort()
             return sort_kernels.unique(keys)
+
         merged = np.empty_like(keys)
         sums = np.empty_like(weights)
         entries = self.entries
         end, again = sort_kernels.combine(keys, weights, numbers, np.argsort(keys), merged, sums,
                                           entries.last_loops, entries.key_bits, row)
+
+        # remember the first entry that is there twice
         if again >= 0 and (self.repeated is None or again < self.repeated[0]):
             originals = (keys & sort_kernels.ONE) == 0
             key = int(keys[np.argmax((numbers == again) & originals)])
@@ -282,10 +293,12 @@ class _SortedKeys:
             ends = np.array([(key >> bits) + int(row), (key & ((1 << bits) - 1)) >> 1])
             ids = self.entries.numbering.original_ids
             self.repeated = (again, *(ends if ids is None else ids[ends]))
+
         keys[:end] = merged[:end]
         numbers[:end] = -1  # known: these come first from now on
         if weights.size:
             weights[:end] = sums[:end]
+
         return end
 
 
@@ -298,6 +311,7 @@ class _Rows:
         self.tally = np.zeros(8, np.int64)
         self.tally[[sort_kernels.INFINITE, sort_kernels.OVERFLOW]] = -1
         self.refused = np.zeros(2)
+
         self.indptr = scratch.new_array(np.int64)
         self.indptr.append(np.zeros(1, np.int64))
         self.indices = scratch.new_array(index_dtype(n))
@@ -306,6 +320,7 @@ class _Rows:
         self.degree_loop = scratch.new_array(np.float64)
         self.degree_column = np.zeros(n)
         self.touched = np.zeros(n, bool)
+
         self.hash_keys = np.frombuffer(os.urandom(16), np.uint64).copy()
         self.fingerprint = np.zeros(2, np.uint64)
         self.open = None  # counts, row sums and loops of rows that are not finished
@@ -316,6 +331,8 @@ class _Rows:
             count = stop - start
             self.open = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)
             self.before = int(self.tally[sort_kernels.STORED])
+
+        # rows that continue from the last window
         counts, degree_row, degree_loop = self.open
         columns = np.empty(keys.size, self.indices.dtype)
         values = np.empty(0 if self.values is None else keys.size, np.float32)
@@ -323,6 +340,7 @@ class _Rows:
             keys, weights, self.entries.key_bits, start, self.entries.mirror, self.refused, columns,
             values, counts, degree_row, degree_loop, self.degree_column, self.touched, self.tally,
             self.hash_keys, self.fingerprint)
+
         self.indices.append(columns[:end])
         if self.values is not None:
             self.values.append(values[:end])
@@ -334,17 +352,20 @@ class _Rows:
 
     def adjacency(self, duplicates):
         tally = self.tally
+
         as_float32 = np.copysign(np.inf, self.refused[1])
         for k, name, weight in ((sort_kernels.INFINITE, "weight", self.refused[0]),
                                 (sort_kernels.OVERFLOW, "weight (as float32)", as_float32)):
             if tally[k] >= 0:
                 raise DataError(f"{self.entries.where}: {name} at {tally[k]} is {weight}, expected "
                                 "a finite number")
+
         merged, zeros, stored, valued, loops = map(int, tally[:sort_kernels.DIAGONAL + 1])
         mirror = self.entries.mirror
         lost = int(tally[sort_kernels.LOST])
         added = stored - (merged - zeros - lost) if mirror else 0
         counts = Counts(duplicates, zeros, loops, added, lost=lost)
+
         return Adjacency(
             self.indptr, self.indices, self.values if valued else None, self.degree_row,
             self.degree_column, self.degree_loop,

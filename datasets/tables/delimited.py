@@ -97,10 +97,13 @@ class _Rows:
                 text = line.decode()
             except UnicodeDecodeError as error:
                 raise not_utf8(f"{self.table.where}: line {self.table.line}", error) from error
+
+            # comments above the table
             marked = not self.started and line.lstrip(BLANKS)[:1] in (b"#", b"%")
             if marked and CELL.match(text)[0].strip() not in self.names:
                 self.comments.append(text)
                 continue
+
             self.started = self.started or bool(text.strip())
             if self.started:
                 self.size += len(line) + 1

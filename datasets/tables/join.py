@@ -185,6 +185,7 @@ def _leave_out(vertices, entries, files, places):
     at = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
     if at is None or not vertices.is_open or files[at].keys is None:
         return False
+
     missing = missing_vertices(places[at], raw.num_nodes)
     listed_there = np.zeros(raw.num_nodes, bool)
     for rows, place in zip(files, places):
@@ -192,10 +193,12 @@ def _leave_out(vertices, entries, files, places):
             listed_there[place] = True
     if not missing.any() or (missing & (raw.in_edge | listed_there)).any():
         return False
+
     image = np.where(missing, -1, np.cumsum(~missing) - 1)
     ids = np.arange(raw.num_nodes) + raw.base if raw.original_ids is None else raw.original_ids
     raw.notes.append(f"{files[at].where}: {counted(np.count_nonzero(missing), 'number')} below the "
                      "largest id left out, in no edge and without features")
+
     raw.first = 0
     raw.gap_notes = []
     vertices.move(entries, image, int(np.count_nonzero(~missing)), ids[~missing])

@@ -58,10 +58,12 @@ def _of_object(pairs, where, is_known):
     names = [name for name, _ in pairs]
     values = [value for _, value in pairs]
     _refuse_repeated(names, where)
+
     if {"columns", "data"} <= set(names) and set(names) <= {"columns", "data", "index", "schema"}:
         return _of_split(dict(pairs), where)
     if all(isinstance(value, SCALARS) for value in values):
         return _of_columns({"id": names, "value": values}, where)
+
     if all(isinstance(value, Pairs) for value in values) and values:
         inner = [name for name, _ in values[0]]
         by_id = all(map(WHOLE.fullmatch, names)) and not all(map(WHOLE.fullmatch, inner))
@@ -69,9 +71,11 @@ def _of_object(pairs, where, is_known):
             return _of_records([{"id": name, **dict(value)} for name, value in pairs], where)
         columns = {name: [cell for _, cell in value] for name, value in pairs}
         return _of_columns({"": inner, **columns}, where)
+
     lists = [value for value in values if isinstance(value, list)]
     if len(lists) == len(values) and any(map(is_known, names)):
         return _of_columns(dict(pairs), where)
+
     return None
 
 

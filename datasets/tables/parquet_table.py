@@ -13,6 +13,7 @@ def read_parquet(source, memory):
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     with refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
+
     with file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
@@ -20,11 +21,14 @@ def read_parquet(source, memory):
         names = file.schema_arrow.names
         with refusing(source):
             table = file.read()
+
     need(FACTOR * table.nbytes, memory, source)
     columns = [_column(name, table.column(k), source) for k, name in enumerate(names)]
+
     index = "__index_level_0__"  # as pandas writes an index without a name
     for column in columns:
         column.name = "" if column.name == index else column.name
+
     return DataTable(str(source), columns, table.num_rows)
 
 
@@ -33,6 +37,7 @@ def _column(name, cells, source):
     with refusing(source):
         cells = cells.combine_chunks()
         types = __import__("pyarrow").types
+
         if types.is_dictionary(kind):
             cells = cells.dictionary_decode()
             kind = cells.type
@@ -40,10 +45,13 @@ def _column(name, cells, source):
             matrix = _matrix(cells)
             if matrix is not None:
                 return NumberColumn(name, matrix)
+
         if types.is_floating(kind) or (
                 not cells.null_count and (types.is_integer(kind) or types.is_boolean(kind))):
             return NumberColumn(name, cells.to_numpy(zero_copy_only=False))
+
         texts = ["" if cell is None else _text(cell) for cell in cells.to_pylist()]
+
     if any("\0" in text for text in texts):
         raise DataError(f"{source}: column {truncate(name, 40)}: a NUL character, expected text")
     return TextColumn(name, texts)

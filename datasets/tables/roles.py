@@ -41,6 +41,8 @@ def settle_header(table, vertices, header, count=None, asked=()):
     if table.names_known:
         return
     found = _is_header(table, vertices)
+
+    # names that the user gives may be in the first line
     if found is None and asked:
         cells = {cell.strip().lower() for cell in table.first}
         if any(name.lower() in cells for name in asked):
@@ -49,10 +51,13 @@ def settle_header(table, vertices, header, count=None, asked=()):
             found = False
     if found is None and header is not None:
         found = header
+
+    # without any hint, guess
     if found is None:
         found = _guess_header(table, vertices, count)
         way = "a header (--no-header: as a row)" if found else "a row (--header: as names)"
         table.notes.append(f"{table.where}: line {table.first_line} is read as {way}")
+
     table.name_columns(found)
     if found and not all(map(NUMBER.fullmatch, table.first)):
         table.refuse_header_again()
@@ -264,6 +269,7 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
 
 def find_split(table, ids):
     """Return the index of the column of a split, or a dict of three masks' by part."""
+    # masks, a column for each part
     masks = {}
     for k, column in enumerate(table.columns):
         name = plain(column.name)
@@ -272,12 +278,15 @@ def find_split(table, ids):
             masks[PARTS.get(word, word)] = k
     if "train" in masks:
         return masks
+
+    # or one column of words
     worded = [k for k, column in enumerate(table.columns) if k != ids and is_split(column.head())]
     named = [k for k in worded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
     found = worded if len(worded) == 1 else named
     if len(found) != 1:
         raise DataError(f"{table.where}: columns {table.listed()}: which has the words train, val "
                         f"and test? --split {table.where}:COLUMN says so")
+
     return found[0]
 
 

@@ -40,6 +40,8 @@ def _from_table(table, column, vertices, options):
     ids = roles.find_ids(table, vertices, options.id_column, taken)
     split = roles.find_split(table, ids) if split is None else split
     masks = np.zeros((table.num_rows, len(SPLIT)), bool)
+
+    # a mask for each part, or a column of words
     if isinstance(split, dict):
         for part, k in split.items():
             masks[:, SPLIT.index(part)] = table.flags(k)
@@ -56,6 +58,7 @@ def _from_table(table, column, vertices, options):
             elif word not in UNLABELED:
                 raise DataError(f"{table.where}: {table.place(row)}: column {name} is "
                                 f"{truncate(text, 40)!r}, expected train, val, test or nothing")
+
     rows = VertexRows("split", table.where, masks, place=table.place,
                       notes=[*table.notes, f"{table.where}: split read from column {name}"])
     return table_files.with_ids(rows, table, ids, vertices)
@@ -88,6 +91,8 @@ def _from_ids(columns, source, vertices):
         found = keys_of(column, vertices, f"{source}: {part}", "entry {}".format)
         keys.append(found)
         parts.append(np.full(len(found), SPLIT.index(part)))
+
+    # an id may be in several parts
     parts = np.concatenate(parts)
     keys = [key for each in keys for key in each] if vertices.named else np.concatenate(keys)
     distinct = {}
@@ -95,6 +100,7 @@ def _from_ids(columns, source, vertices):
         keys if vertices.named else keys.tolist())], np.int64)
     masks = np.zeros((len(distinct), len(SPLIT)), bool)
     masks[places, parts] = True
+
     unique = list(distinct)
     return VertexRows("split", str(source), masks,
                       unique if vertices.named else np.array(unique, np.int64),

@@ -126,6 +126,7 @@ def _multi_label(rows, found, vertices, options):
     """Return the VertexRows of {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or of lists of these."""
     pairs = found if isinstance(found, Pairs) else list(enumerate(found))
     made = rows(np.empty(0))
+
     if any(isinstance(label, str) for _, labels in pairs if isinstance(labels, list)
            for label in labels):
         made.values, made.class_names = multi_hot(pairs, made.where, options.memory)
@@ -133,10 +134,12 @@ def _multi_label(rows, found, vertices, options):
                           f"{listed(made.class_names)}")
     else:
         made.values = _zeros_and_ones(pairs, made.where)
+
     if isinstance(found, Pairs):
         ids = TextColumn("id", [name for name, _ in pairs])
         made.keys = keys_of(ids, vertices, made.where, made.place)
         made.order = "the ids in it"
+
     return made
 
 
@@ -153,10 +156,12 @@ def _zeros_and_ones(pairs, where):
 
 def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
     classes = parse_classes(texts, where, place, hint)
+
     if len(texts) and classes.numbers.max() < 0:
         raise DataError(f"{where}: no row of {len(texts)} has a label")
     made = rows(classes.numbers, place=place, notes=[*notes])
     made.notes += [f"{made.where}: {note}" for note in classes.notes]
+
     if classes.names is not None:
         count = counted(len(classes.names), "class", "classes")
         labeled = np.count_nonzero(classes.numbers >= 0)
@@ -164,6 +169,7 @@ def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
             made.notes.append(f"{made.where}: {count} of {labeled} labels: are these names of "
                               "vertices? --label-column NAME names another column")
         made.notes.append(f"{made.where}: {count}: {listed(classes.names)}")
+
     made.class_names = classes.names
     return made
 
@@ -213,6 +219,7 @@ def _matrix(table, chosen, memory):
     """Return columns as float32, (rows, f); DataError: a cell without a finite number."""
     if not chosen:
         raise DataError(f"{table.where}: columns {table.listed()}: no column of features")
+
     parts = []
     for k in chosen:
         numbers = table.number_column(k, "; --feature-columns NAME,NAME,... names the columns to "
@@ -225,13 +232,16 @@ def _matrix(table, chosen, memory):
             raise DataError(f"{table.where}: {table.place(row)}: column "
                             f"{table.title(k)} is {text}, expected a finite "
                             "number for each vertex")
+
         with np.errstate(over="ignore"):
             parts.append(numbers.astype(np.float32).reshape(table.num_rows, -1))
+
     return np.concatenate(parts, axis=1)
 
 
 def read_ids(source, column, vertices, options):
     """Return the VertexRows of a file of ids, the order of rows of files without ids (--ids)."""
+    # an array, or a column of a table
     if is_array(source):
         array, notes = numpy_files.read_array(source, options.memory, "iuSU")
         if array.ndim != 1:
@@ -252,6 +262,7 @@ def read_ids(source, column, vertices, options):
             raise DataError(f"{source}: columns {table.listed()}: which has the ids? --ids "
                             f"{source}:COLUMN says so")
         ids, place, notes = table.columns[k], table.place, table.notes
+
     keys = keys_of(ids, vertices, str(source), place)
     return VertexRows("ids", str(source), np.empty(len(keys)), keys, place, notes=notes)
 
@@ -297,6 +308,7 @@ def read_table(source, vertices, options, of_ids=False):
         table = read_delimited(source, options.memory, names, of_names=of_ids)
         roles.settle_header(table, vertices, options.header, None if of_ids else options.count,
                             options.asked)
+
     if table is not None and not table.num_rows:
         raise DataError(f"{source}: no rows, expected a table")
     return table, found

@@ -147,10 +147,12 @@ class VertexIds:
         if self.named:
             names = list(dict.fromkeys(keys))
             return same, raw.num_nodes + len(names), np.concatenate([raw.original_ids, names])
+
         new = np.unique(keys)
         if raw.original_ids is not None:
             ids = np.union1d(raw.original_ids, new)
             return np.searchsorted(ids, raw.original_ids), ids.size, ids
+
         stop = int(new[-1]) - raw.base + 1
         if stop <= 2 * (raw.num_nodes + new.size) + 1024:
             return same, stop, None

@@ -140,14 +140,17 @@ def by_vertex(rows, places, n, fill=None):
     known = places >= 0
     row_of[places[known]] = np.flatnonzero(known)
     missing = row_of < 0
+
     if not missing.any():
         if np.array_equal(row_of, np.arange(rows.num_rows)):
             return rows.values
         values = rows.values.tocsr() if sp.issparse(rows.values) else rows.values
         return values[row_of]
+
     if sp.issparse(rows.values):
         blank = sp.csr_array((1, rows.values.shape[1]), dtype=rows.values.dtype)
         return sp.vstack([rows.values, blank], format="csr")[np.where(missing, -1, row_of)]
+
     result = np.full((n, *rows.values.shape[1:]), fill, rows.values.dtype)
     result[~missing] = rows.values[row_of[~missing]]
     return result

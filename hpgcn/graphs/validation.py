@@ -93,7 +93,6 @@ def check_sparse(A, where):
         check_csr_arrays(A.indptr, A.indices, shape, where)
         if A.data.shape[0] != A.indices.size:
             raise DataError(f"{where} data: {A.data.shape[0]} values, expected {A.indices.size}")
-
     elif A.format == "coo":
         for axis, numbers in enumerate(A.coords):
             if numbers.shape != A.data.shape:

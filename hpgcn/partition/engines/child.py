@@ -41,7 +41,6 @@ def main(folder, parent):
         part, volume = engine.run(arrays, settings)
         (folder / "volume.json").write_text(json.dumps(volume))
         np.save(folder / "part.npy", part)
-
     except BaseException as error:  # whatever it is, the parent tells it
         failure = {"kind": type(error).__name__, "message": str(error)}
         with contextlib.suppress(OSError, ValueError):  # there may be no memory left to tell it

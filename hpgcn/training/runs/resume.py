@@ -64,7 +64,6 @@ def _finished_result(config, saved):
             raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
                               f"checkpoint to go on from: train anew with another "
                               f"{setting('out')}, or {setting('overwrite', True)}")
-
     elif saved is None:
         log.info("%s: no checkpoint, starting at epoch 1", out)
     return None

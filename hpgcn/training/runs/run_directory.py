@@ -64,7 +64,6 @@ def refuse_existing_run(path, overwrite):
         if (len(os.fsencode(longest)) >= os.pathconf(anchor, "PC_PATH_MAX")
                 or longest_name > os.pathconf(anchor, "PC_NAME_MAX")):
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-
     except OutputError:
         raise
     except (OSError, ValueError) as error:

@@ -94,7 +94,6 @@ def clock_offset(comm):
             accuracy, distance = min(rounds)
             distance = 0.0 if abs(distance) <= accuracy else distance
             _transfer(comm, "Isend", np.array([distance, accuracy]), other)
-
         elif comm.rank == other:
             for _ in range(ROUNDS):
                 _transfer(comm, "Irecv", np.zeros(1), 0)
