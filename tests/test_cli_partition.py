@@ -35,11 +35,13 @@ def test_table_json_and_file_agree(graph, tmp_path):
     assert f"{told['volume']}" in succeed("inspect", tmp_path / "b.h5").replace(",", "")
 
 
+@pytest.mark.long
 def test_without_refinement_the_volume_is_the_engines(graph, tmp_path):
     told = found(graph, "-k", 6, "--no-refine", "-o", tmp_path / "a.h5")
     assert told["volume"] == told["engine_volume"]
 
 
+@pytest.mark.long
 def test_compare(graph, tmp_path):
     given = (graph, "-k", 4, "--compare")
     told = found(*given, "hypergraph,graph,block,random", cwd=tmp_path)

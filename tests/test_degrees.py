@@ -45,6 +45,7 @@ CASES = [  # graph, settings, and what the warning says, if there is one
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source, settings, words", CASES)
 def test_one_warning_of_the_users_own_graph(caplog, source, settings, words):
     train(source, Config(epochs=1, **settings))

@@ -174,6 +174,7 @@ PROBES = {"works": ("", ""),
                          r"exit code 1 \(ImportError: libcuda\)")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROBES)
 def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch):
     pytest.importorskip("mpi4py")

@@ -169,6 +169,7 @@ def calls():
                             *(each.detach() for each in given), 0.2, 0.5, 1, False)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["spmm", *(
     pytest.param(name, marks=pytest.mark.long)
     for name in ("dot", "max", "attend", "mean", "ones", "min of ones", "attend, forward"))])
@@ -177,6 +178,7 @@ def test_operators_keep_the_rules_of_torch(name):
     assert set(torch.library.opcheck(operator, tuple(arguments)).values()) == {"SUCCESS"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["eager", "aot_eager",
                                      pytest.param("inductor", marks=pytest.mark.release)])
 def test_whole_graphs_compile(backend):

@@ -231,6 +231,7 @@ def test_models_that_pyg_lacks_are_refused(settings, said):
         export_pyg(trained(settings)[1])
 
 
+@pytest.mark.long
 def test_by_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     graph, _ = trained({}, tmp_path)

@@ -146,6 +146,7 @@ def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
     assert not tests, tests
 
 
+@pytest.mark.long
 def test_import_is_light():
     """One process takes one step after the other, and prints what each has loaded."""
     top = "print(*(name for name in sys.modules if '.' not in name or name == 'scipy.stats'))"

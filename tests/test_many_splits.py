@@ -150,6 +150,7 @@ def test_refused_in_python():
         hpgcn.train(many(), Config(split_index=10, epochs=1))
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_its_split_alone(folder, tmp_path):
     run = tmp_path / "run"
     given = "train", folder / "many.h5", "--out", run, "--hidden", 8, "-q"

@@ -396,6 +396,7 @@ def test_buffers_are_made_once(model, input_dropout):
     assert all(np.array_equal(*pair) for pair in zip(kept, features))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("model", SETTINGS)

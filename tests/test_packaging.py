@@ -124,6 +124,7 @@ def beside_a_clone(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "printed"), [
     (["-c", "import hpgcn; print(hpgcn.train and hpgcn.__path__[0])"], hpgcn.__path__[0]),
     (["-c", "from hpgcn.kernels import cpu; print(cpu.__path__[0])"], cpu.__path__[0]),
@@ -133,6 +134,7 @@ def test_beside_a_clone_python_finds_what_is_installed(beside_a_clone, words, pr
     assert python(*words, cwd=beside_a_clone).stdout.strip() == printed
 
 
+@pytest.mark.long
 def test_in_a_clone_python_finds_the_source_with_nothing_installed(beside_a_clone):
     clone = beside_a_clone / "hpgcn"
     code = (f"import sys; sys.path.append({sysconfig.get_path('purelib')!r}); import hpgcn; "

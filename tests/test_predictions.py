@@ -45,6 +45,7 @@ def rows(path):
         return list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
 
 
+@pytest.mark.long
 def test_every_kind_of_file(folder):
     truth = [NAMES[k // 4] for k in range(12)]
     found = hpgcn.predict(folder / "g.h5", folder / "run")
@@ -127,6 +128,7 @@ def edges(ids, separator):
     return "".join(f"{ids[u]}{separator}{ids[v]}\n" for u, v in ends)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, ids, flags", [
     ("g.csv", [f"v{k}" for k in range(12)], ()), ("g.txt", range(1, 13), ("--base", 1)),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (

@@ -112,6 +112,7 @@ def test_a_run_that_goes_on(tmp_path):
     assert f"run: {run.notes[0]}" in report.table([run])
 
 
+@pytest.mark.long
 def test_no_evaluation_and_no_epoch(tmp_path):
     nothing = {"train_acc": None, "val_acc": None, "test_acc": None, "val_loss": None}
     runs = report.read_runs([make(tmp_path / "a", lines(nothing)),
@@ -190,6 +191,7 @@ def test_what_is_no_run(tmp_path):
             report.read_runs([tmp_path / path])
 
 
+@pytest.mark.long
 def test_the_page_stands_alone_and_escapes_what_it_is_given(tmp_path):
     evil = "<script>alert('&')<"
     path = make(tmp_path / evil, summary={**SUMMARY, "graph": evil, "strategy": '"><img src=x>'},
@@ -210,6 +212,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(tmp_path):
     assert "aligned to within 1.5 µs" in page.text and "75.00" in page.text
 
 
+@pytest.mark.long
 def test_the_page_says_when_and_where_a_run_took_place(tmp_path):
     known = {"started_utc": "2026-03-04T05:06:07+00:00", "hosts": ["node1", "node<2>"],
              "device": "cpu", "setup_s": 1.2345, "versions": {"python": "3.12", "hpgcn": "0.1.0"}}
@@ -291,6 +294,7 @@ def test_what_the_pictures_show(tmp_path):
         np.testing.assert_allclose(boxes[label][:, :, 0], [interval] * 2, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epochs", [1, 249, 1003])
 def test_times_of_few_and_many_epochs(tmp_path, epochs):
     run, = report.read_runs([make(tmp_path / "run", lines(*[{}] * epochs))])
@@ -324,6 +328,7 @@ def test_output_is_refused_before_any_work(tmp_path, monkeypatch):
     assert "cora" in report.table(report.read_runs([make(tmp_path / "run")]))  # needs none
 
 
+@pytest.mark.long
 def test_the_command(tmp_path):
     for name in "ab":
         make(tmp_path / name)

@@ -58,6 +58,7 @@ def test_predict_names_what_it_takes(wrong):
         hpgcn.predict(make(), wrong)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer, epochs, eval_every", [
     (True, 3, 1), (True, 3, 2), (True, 3, 0), (np.True_, 3, 1), (False, 7, 1), (1, 7, 1),
     ("stop", 7, 0)], ids=repr)

@@ -68,6 +68,7 @@ def splits(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_each_split_with_one_seed(splits, tmp_path):
     """As published: a run a split; each is that of a file with this split alone."""
     said = json.loads(train(splits, tmp_path / "all", "--splits", "all", "--seed", 4, "--json"))
@@ -85,6 +86,7 @@ def test_each_split_with_one_seed(splits, tmp_path):
     assert said["test_acc"]["std"] == pytest.approx(np.std(scores, ddof=1))
 
 
+@pytest.mark.long
 def test_every_seed_on_every_split(splits, tmp_path):
     out = tmp_path / "runs"
     lines = train(splits, out, "--splits", "0,2", "--seeds", "5..6").splitlines()

@@ -31,6 +31,7 @@ def settings(kind, stack, **changes):
                      **KINDS[kind], **STACKS[stack], **changes})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, stack", CASES)
 @pytest.mark.parametrize("directed, sparse", [(False, False), (True, True)])
 def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
@@ -51,6 +52,7 @@ def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
         np.testing.assert_allclose(found[name], array, atol=10 * bounds[1], err_msg=name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, stack", CASES)
 def test_rows_that_nobody_reads_change_nothing(kind, stack):
     graph = make(n=500, degree=1.5, train=6, directed=True)

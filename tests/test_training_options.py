@@ -38,6 +38,7 @@ def losses(history, key="loss"):
     return [metrics[key] for metrics in history]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 def test_twenty_epochs_equal_the_oracle(settings, changes):
     graph, config = make(weighted=True), settings(dropout=0.4, **changes)
@@ -103,6 +104,7 @@ def of_torch(graph, config, initial):
     return np.array(found).T
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 @pytest.mark.parametrize("several", [False, True])
 def test_twenty_epochs_equal_pytorch(settings, changes, several):

@@ -161,6 +161,7 @@ def test_what_is_no_order_is_refused(tmp_path, damage, message):
         hpgcn.train(path, Config(epochs=1))
 
 
+@pytest.mark.long
 def test_a_run_is_the_same_but_for_rounding(tmp_path):
     graph = make(n=400, c=3)
     store.write_graph(tmp_path / "plain.h5", graph)

@@ -115,6 +115,7 @@ def test_star_stays_simple():
     assert np.mean(degree == 1) > 0.9 and degree.max() > 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threads, chunk", [(1, 1 << 18), (4, 1000), (3, 7)])
 @pytest.mark.parametrize("bter_like", [True, False])
 def test_same_bits_on_disk_by_blocks_and_threads(tmp_path, monkeypatch, threads, chunk, bter_like):
@@ -189,6 +190,7 @@ def test_triangles_of_dense(A, dtype):
     assert np.array_equal(2 * counted, np.diagonal(A @ A @ A))
 
 
+@pytest.mark.long
 def test_triangles_by_many_threads():
     graph = generate.generate("rmat", scale=13, features=0, classes=0)
     triangles = Triangles(graph.indptr, graph.indices)

@@ -46,6 +46,7 @@ def test_what_belongs_to_the_vertices_goes_along(tmp_path):
         assert stored.read().original_ids.tolist() == [0, 4, 6]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["karate", "digits"])
 def test_a_connected_graph_stays_as_it_is(name):
     graph, notes = read(name, largest_component=True)

@@ -121,6 +121,7 @@ def raised(*columns, factor=1, by=1):
     return lines(*([factor * each + by for each in ids] for ids in columns[:2]), *columns[2:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, content, options", [
     ("g.csv", b"source,target\n" + lines(U, V, separator=","), {}),
     ("g.csv", b'"u";"v";"w"\n' + lines(U, V, W, separator=" ; "), {}),
@@ -180,6 +181,7 @@ def test_strict_names_the_first_repeated_entry(tmp_path):
     assert "the first at entry 300: 20000 -> 10000 (--strict)" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compress", ["none", "gzip"])
 def test_features_labels_split_and_compression(tmp_path, compress):
     options = {"features": tmp_path / "x.npy", "labels": tmp_path / "y.npy",

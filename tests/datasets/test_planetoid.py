@@ -115,6 +115,7 @@ GRAPH = pickle.dumps(defaultdict(list, {0: [1], 1: [0]}), protocol=2)
 MATRIX = pickle.dumps(np.eye(2), protocol=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part, data", [
     *(("graph", GRAPH[:k]) for k in range(0, len(GRAPH), 2)),
     *(("ally", MATRIX[:k]) for k in range(0, len(MATRIX), 3)),

@@ -175,6 +175,7 @@ def mutated(content, rng):
     return bytes(content[:rng.integers(len(content))]) if rng.random() < 0.2 else bytes(content)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["g.npz", "g.mtx", "g.txt", "g.csv", "g.txt.gz", "g.parquet"])
 def test_mutations_are_read_or_refused_in_one_line(tmp_path, name):
     path = tmp_path / name

@@ -355,6 +355,7 @@ def test_rows_in_any_order(tmp_path, data):
     assert graph.features[:, 0].tolist() == [k + .5 for k in range(n)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind, name, text", [
     ("labels", "y.csv", "id,label\n3,1\n1,0\n0,1\n2,0\n"),
     ("labels", "y.json", '[{"id": 3, "label": 1}, {"id": 1, "label": 0}]'),

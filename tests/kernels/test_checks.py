@@ -106,6 +106,7 @@ def handed_on(name, given):
     return held
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_any_array_in_any_place(name):
     """It is refused, or reaches the kernel with its numbers, as compiled code can read them."""

@@ -47,6 +47,7 @@ def compiled(nvrtc, text, *options):
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("arch, warps", [(75, False), (75, True), (80, True), (90, True)])
 @pytest.mark.parametrize("source", SOURCES)

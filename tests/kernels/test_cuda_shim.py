@@ -24,9 +24,14 @@ on_device = pytest.mark.usefixtures("device")
 alone = pytest.mark.parametrize("device", ["warps"], indirect=True)
 
 
+# families of the full tier alone: training on the fake GPU runs their kernels in the quick one
+LATER = tuple(f"of_{family}" for family in ("bits16", "aggregate", "attend", "attend_edges", "loss",
+                                            "norm"))
+
+
 def as_twin(name, test):
-    """Run a test of the CPU kernels on devices: those of 16 bits take libraries of their own."""
-    if name.endswith("of_bits16"):
+    """Run a test of the CPU kernels on devices; many families only in the full tier."""
+    if name.endswith(LATER):
         test = pytest.mark.long(test)
     return on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
 

@@ -24,6 +24,7 @@ def save(folder, number, start):
     cache.save(number, f"code {number}")
 
 
+@pytest.mark.long
 def test_no_process_takes_the_number_of_another(tmp_path):
     context = multiprocessing.get_context("fork")
     for turn in range(2):

@@ -171,6 +171,7 @@ def test_no_engine_where_none_is_needed(monkeypatch):
         assert result.epsilon == 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", [7, 199])
 def test_a_vertex_too_heavy_for_any_balance(choice, k):
     result = make_partition(edges(200, [(0, j) for j in range(1, 200)]), k, **choice)

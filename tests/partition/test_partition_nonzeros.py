@@ -156,6 +156,7 @@ def test_small_and_empty_graphs(method, k):
         assert {key: made.statistics[key] for key in expected} == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [2, 7, 40])
 def test_refinement_is_never_worse(kind, k):

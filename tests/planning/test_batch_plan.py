@@ -228,6 +228,7 @@ def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
         np.testing.assert_allclose(counts[:, 0], sums, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("name", takers())
 def test_drawn_neighbours_are_near_their_estimate(name, directed):

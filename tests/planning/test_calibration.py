@@ -24,6 +24,7 @@ def plan(*args):
     return json.loads(succeed("plan", *args, "-k", "1,2", "--json"))
 
 
+@pytest.mark.long
 def test_a_run_corrects_all_seconds(trained):
     run = trained / "run"
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -70,6 +71,7 @@ def test_runs_that_tell_nothing_are_refused(trained, tmp_path):
     assert "its steps are of batches (vertices:20)" in said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", [
     "1d", *(pytest.param(name, marks=pytest.mark.long) for name in ("p2p", "mop+p2p"))])
 def test_a_run_on_two_ranks_corrects_communication_too(trained, tmp_path, strategy):

@@ -91,6 +91,7 @@ def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
         assert report["rows_per_level"][-1] == 6
 
 
+@pytest.mark.long
 def test_parts_are_kept_for_the_run(few, tmp_path, caplog):
     pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     report = dry_run(few, "--ranks", 2)

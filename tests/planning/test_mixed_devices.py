@@ -119,6 +119,7 @@ def test_a_step_is_between_the_slower_device_and_the_sum(graph, ranks):
         np.testing.assert_allclose(alone, updating + aggregating)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", [
     "aggregate__adders", "aggregate__clock_hz", "aggregate__memory_bytes_per_s",
     "aggregate__cache_bytes", "update__gemm_float32_flops_per_s", "update__memory_bytes_per_s"])
@@ -196,6 +197,7 @@ def test_shipped_machines_are_those_of_help():
         assert "Not in the paper" in json.loads(path.read_text())["source"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MACHINES)
 def test_plans_of_shipped_machines(graph, name):
     asked = "-k", "1,4", "--json"

@@ -169,6 +169,7 @@ def test_defaults(made, tmp_path):
         name for name, strategy in STRATEGIES.items() if not strategy.accepts_partition}
 
 
+@pytest.mark.long
 def test_settings_of_a_run(made):
     def grids(name, **settings):
         report = forecast(made, Options.parse("2,4,6", **settings))
@@ -253,6 +254,7 @@ def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
     assert "no power of two up to 203 would do" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix, magic", [
     ("PNG", b"\x89PNG"), *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("svg", b"<?xml"), ("pdf", b"%P")))])
@@ -267,6 +269,7 @@ def test_picture(made, tmp_path, suffix, magic):
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("these_alone")
 def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
@@ -298,6 +301,7 @@ def test_picture_of_an_unknown_kind():
         check_picture("plan.gif")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks, settings, parts, said", [
     ((4, 8), {}, 2, "p2p, cover, vertex-cut and 1d keep to the 2 parts of this file and are left "
                     "out for 4 and 8 ranks: `hpgcn partition -k 4`"),

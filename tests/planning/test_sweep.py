@@ -23,6 +23,7 @@ def made(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_each_model_is_as_planned_alone(made, monkeypatch):
     parts = []
 
@@ -68,6 +69,7 @@ def test_memory(made):
     assert f"at least {needs[0]:,} are needed by every model" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks, panels, along", [((1, 2, 4), 2, "ranks"),
                                                   ((2,), 1, "hidden width")])
 def test_picture(made, ranks, panels, along):
@@ -103,6 +105,7 @@ def test_refused_words(text):
         Sweep.parse(text)
 
 
+@pytest.mark.long
 def test_command(made, tmp_path):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     asked = "plan", made, "-k", "1,2", "--sweep", "8,16"

@@ -78,6 +78,7 @@ def test_every_strategy_and_model_equals_the_oracle_and_one_rank(comm, strategy,
     assert_same_curves(history, alone(graph, config)[0], BOUNDS[config.dtype][0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [2, 5], indirect=True)  # the file is read, as any other
 @pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items()
                                       if each.accepts_partition])

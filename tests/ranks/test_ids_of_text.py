@@ -12,6 +12,7 @@ from hpgcn.config import Config
 from hpgcn.partition import Partition
 
 
+@pytest.mark.long
 @on_ranks(1, 3)
 @pytest.mark.parametrize("strategy, options", [
     ("p2p", {}), ("mop", {}), ("2d", {}), ("vertex-cut", {}), ("vertex-cut", {"delay": "2"})])

@@ -9,6 +9,7 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.strategies import STRATEGIES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [3, 4], indirect=True)
 @pytest.mark.parametrize("metric, several", [
     ("macro-f1", False), ("roc-auc", False), ("macro-f1", True), ("roc-auc", True)])

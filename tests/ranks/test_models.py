@@ -12,6 +12,7 @@ from hpgcn.config import Config
 pytestmark = pytest.mark.usefixtures("poisoned")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("norm", ["in", "row", "none"])
 @served(["gcn"], ["p2p", "1d", "2d", "mop"], [3, 4])
 def test_another_norm(comm, strategy, model, norm):

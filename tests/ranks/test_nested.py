@@ -28,6 +28,7 @@ def nested_file(comm, path, graph, nested=True):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [2, 3], indirect=True)
 @pytest.mark.parametrize("strategy", ["p2p", *(
     pytest.param(name, marks=pytest.mark.long) for name in ("cover", "vertex-cut", "1d"))])

@@ -132,6 +132,7 @@ def test_its_buffers_are_made_once(comm):
     test_strategies.test_buffers_grow_and_are_made_once(comm, (Everybody.name, (comm.size,), 0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [1, 3, 4], indirect=True)
 @pytest.mark.parametrize("directed, sparse", [(True, False), (False, True)])
 @pytest.mark.parametrize("changed", CASES, ids=str)

@@ -15,6 +15,7 @@ CASES = {  # of `make`, settings
     "one training vertex": ({"train": 1}, {"layers": 2, "hidden": 16})}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 @served()
 def test_the_loss_curve_is_that_of_all_rows_on_one_rank(comm, strategy, model, case):
@@ -45,6 +46,7 @@ def test_fewer_rows_and_fewer_bytes(comm, strategy, model):
     assert sent[0] < sent[1] or comm.size == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [2, 5], indirect=True)
 @pytest.mark.parametrize("strategy", ["p2p", "vertex-cut", "2d", "mop"])
 @pytest.mark.parametrize("model", ["gcn", "sage-mean", "gin"])

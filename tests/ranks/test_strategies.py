@@ -249,6 +249,7 @@ def test_a_path_by_hand(comm, case, directed):
     whole.close()
 
 
+@pytest.mark.long
 @some_cases
 def test_a_graph_in_a_file(comm, case, tmp_path):
     graph = make(67, directed=True, weighted=True)
@@ -303,6 +304,7 @@ def test_buffers_grow_and_are_made_once(comm, case):
         made.close()
 
 
+@pytest.mark.long
 @some_cases
 @pytest.mark.parametrize("directed", [False, True])
 def test_messages_in_pieces_and_products_in_tiles_change_no_bit(comm, case, directed, monkeypatch):

@@ -136,6 +136,7 @@ def read_once(path):
     return read(path, "auto")[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("comm", [1, 4], indirect=True)
 @pytest.mark.parametrize("dtype, bound", [("float32", 1e-5), ("float64", 1e-12)])
 @pytest.mark.parametrize("stages", [0, 7])

@@ -22,6 +22,7 @@ def config_of(comm, strategy, **changes):
                      "dropout": 0.4, "dtype": "float64", "seed": 3, "lr": 0.01, **changes})
 
 
+@pytest.mark.long
 @on_ranks(1, 2, 5)
 @pytest.mark.parametrize("changes", [
     {**TARGETS, **UPDATE}, {**TARGETS, **DESCENT}, {"class_weight": "balanced"},

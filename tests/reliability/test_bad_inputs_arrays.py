@@ -214,6 +214,7 @@ VECTORS = {
     "20-lines-binary": (gzip.compress(LINES), r"line 1 is ")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content, message", VECTORS.values(), ids=VECTORS)
 def test_part_vector_is_refused(karate, content, message):
     path = Path("p.txt" if "line" in message else "p.npy")
@@ -221,6 +222,7 @@ def test_part_vector_is_refused(karate, content, message):
     refused(65, message, "partition", karate / "karate.h5", "-k", 3, "--parts", path, "-o", "o.h5")
 
 
+@pytest.mark.long
 def test_part_vectors_that_are_read(karate):
     make = "partition", karate / "karate.h5", "-o", "out.h5", "-k"
     for content in (LINES, LINES.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + LINES,

@@ -25,6 +25,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case, command", [
     pytest.param(case, command, id=f"{case}-{command[0]}")
     for table, commands in ((STRUCTURE, ALL), (ENTRIES, READ))
@@ -86,6 +87,7 @@ CONTRADICTIONS = {  # row: graph, damage, what the line says
     "28-ones": ("directed", change("adjacency/values", 9, 2), r"adjacency/values\[9\] is 2, but")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [*READ, INSPECT], ids=lambda command: command[0])
 @pytest.mark.parametrize("case", CONTRADICTIONS)
 def test_contradictions_are_refused(folder, case, command):
@@ -107,6 +109,7 @@ PARTITIONS = {
                 r"partition/offsets\[1\] is 59, expected offsets that")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [
     *ALL, (*TRAIN, "--strategy", "2d"), (*TRAIN, "--no-verify"), (*TRAIN, "--dry-run"),
     ("predict", "RUN", "g.h5", "-o", "p.h5")], ids=" ".join)

@@ -136,6 +136,7 @@ def karate(tmp_path_factory):
     return folder / "g.h5"
 
 
+@pytest.mark.long
 def test_17_a_rank_without_vertices_trains(karate):
     """From the command line; tests/ranks has every strategy with ranks without rows."""
     alone, _ = trained(karate, "--dropout", 0)

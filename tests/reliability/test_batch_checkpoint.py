@@ -20,6 +20,7 @@ def graph():
     return make()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("changes", [
     {}, {"schedule": "cosine", "warmup": 2, "norm": "batch", "patience": 4, "lr": 0.05}], ids=str)

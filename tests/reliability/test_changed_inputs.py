@@ -108,6 +108,7 @@ def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
             stored.slab(0, 120)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES[::2], ids=lambda change: change.__name__)
 def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, change):
     """What was trained on goes on; what took its name meanwhile is refused."""

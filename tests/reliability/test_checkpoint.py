@@ -142,6 +142,7 @@ SPOILT = {
     "empty": lambda folder: [path.unlink() for path in folder.iterdir()]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_spoilt_checkpoint_falls_back_to_the_one_before(graph, out, two, caplog, how):
     SPOILT[how](out / "checkpoints/step-00000012")
@@ -161,6 +162,7 @@ def test_no_checkpoint_that_can_be_read_is_one_clear_error(graph, out):
     assert json.loads((out / "summary.json").read_text())["epochs"] == 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tail", [b'{"epoch": 13, "loss": 0.2}\n{"epo', b"\xff\xfe", b"[1]\n", b""])
 def test_metrics_are_cut_back_to_the_checkpoint(graph, out, two, tail):
     with (out / "metrics.jsonl").open("ab") as file:
@@ -195,6 +197,7 @@ def test_other_data_is_refused(graph, two, other):
         hpgcn.train(make(n=120, f=9, **other), settings(two / "run", epochs=16), resume=two / "run")
 
 
+@pytest.mark.long
 def test_a_file_and_its_partitions_are_the_same_data(graph, tmp_path):
     store.write_graph(tmp_path / "g.h5", graph)
     store.write_partitioned(tmp_path / "g.p1.h5", graph, make_partition(graph, 1, method="random"),
@@ -211,6 +214,7 @@ def test_a_file_and_its_partitions_are_the_same_data(graph, tmp_path):
         np.testing.assert_allclose(read_run(out)[0][name], array, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phase", ["begin", "write", "written", "manifest", "fsync", "rename"])
 def test_a_full_disk_leaves_the_checkpoint_before(graph, tmp_path, fault, phase):
     out = tmp_path / "run"

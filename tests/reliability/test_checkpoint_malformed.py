@@ -96,6 +96,7 @@ def rehash(folder, change):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change, words", REHASHED)
 def test_a_state_that_cannot_be_gone_on_from_is_passed_over(graph, out, caplog, change, words):
     rehash(out / "checkpoints/step-00000012", change)
@@ -135,6 +136,7 @@ LINES = [  # line 3 of metrics.jsonl, and what the warning says
     (DEEP, "line 3: not JSON that hpgcn writes"), ('{"epoch": 3, ', "line 3: not JSON")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change, words", LINES, ids=[words for _, words in LINES])
 def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, caplog, change, words):
     text = (out / "metrics.jsonl").read_text().splitlines()

@@ -39,6 +39,7 @@ def test_a_name_that_is_too_long(folder, name):
         assert len(line) < 700 or len(name) < 400, "a long word is cut"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["é" * 300, "x" * 5000, "../../x", "a\n\x1b[31mb"], ids=len)
 def test_a_graph_of_any_name_trains_in_a_directory_of_its_own(folder, name):
     graph = store.load("g.h5").read()
@@ -50,6 +51,7 @@ def test_a_graph_of_any_name_trains_in_a_directory_of_its_own(folder, name):
     assert len(made.name.encode()) < 120 and len(lines(made)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ODD.values(), ids=ODD)
 def test_names_of_odd_letters_are_printed_escaped(folder, name):
     path = f"{name}.h5"

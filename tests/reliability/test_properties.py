@@ -58,6 +58,7 @@ def dense(indptr, indices, data, n):
     return matrix
 
 
+@pytest.mark.long
 @quick
 @given(triple=triples(), index=st.sampled_from([np.int32, np.int64]))
 def test_csr_triples(folder, triple, index):
@@ -123,6 +124,7 @@ def edge_lists(draw):
     return mark + end.join(lines) + draw(st.sampled_from(["", end])), weighted
 
 
+@pytest.mark.long
 @quick
 @given(edges=edge_lists(), name=st.sampled_from(["g.txt", "g.csv"]))
 def test_edge_lists(folder, edges, name):

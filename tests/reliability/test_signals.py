@@ -71,6 +71,7 @@ def leftovers(*folders):
             if path.name.startswith((".", "new", "hpgcn"))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name, number", [
     ("read in pieces", signal.SIGTERM), *(pytest.param(*case, marks=pytest.mark.long) for case in (
         *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL)),
@@ -90,6 +91,7 @@ def test_every_command_ends_in_order(folder, tmp_path, name, number):
     assert leftovers(folder, tmp_path) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [
     signal.SIGINT, *(pytest.param(number, marks=pytest.mark.long)
                      for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))])

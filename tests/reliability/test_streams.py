@@ -45,6 +45,7 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
         assert (tmp_path / "new" / "summary.json").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("redirected, code, args", [
     ("2>/dev/full", 66, ("inspect", "none.h5")),
     ("<&- >&- 2>&-", 74, ("convert", "karate", "b.h5")),
@@ -63,6 +64,7 @@ def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
         succeed("inspect", path, "--verify")
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_is_no_error(trained):
     ours, theirs = os.pipe()
     os.close(ours)

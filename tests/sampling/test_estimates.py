@@ -52,6 +52,7 @@ def deviations(expected, found, steps):
     return (epochs.mean(0) - expected)[moving] / error[moving]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch, settings", [
     ("vertices:20", {"layers": 1}), ("neighbours:2,3:10", {"layers": 2, "activation": "elu"}),
     *(pytest.param("neighbours:2:10", settings, marks=pytest.mark.long)
@@ -75,6 +76,7 @@ def test_without_the_factor_they_are_not(monkeypatch):
     assert np.abs(deviations(*estimates(graph, config))).max() > 3 * SIGMAS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [
     "neighbours:2:10", pytest.param("vertices:15", marks=pytest.mark.long)])
 def test_a_product_is_unbiased_row_by_row(batch):

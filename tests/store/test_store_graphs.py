@@ -91,6 +91,7 @@ def test_slabs_equal_slices_of_the_whole(tmp_path, features, compress):
                 stored.slab(*rows)
 
 
+@pytest.mark.long
 @packed
 def test_slabs_of_datasets_of_many_blocks(tmp_path, compress):
     """Rows of 1,452 bytes do not divide a mebibyte: slabs are widened to blocks and cut back."""
@@ -156,6 +157,7 @@ def test_partitioned_is_permuted(tmp_path, features, weighted, compress):
             assert_same(stored.slab(*rows), permuted.slab(*rows))
 
 
+@pytest.mark.long
 @packed
 @pytest.mark.parametrize("kind", ["dense weighted", "bare", "no edges", "one vertex with a loop"])
 def test_vertex_cut_round_trip(tmp_path, kind, compress):

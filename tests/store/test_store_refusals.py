@@ -29,6 +29,7 @@ def test_refused_when_opened(graph_file, case):
         store.load(graph_file)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage, message", ENTRIES.values(), ids=ENTRIES)
 def test_refused_when_read_although_its_checksums_match(graph_file, damage, message):
     edit(graph_file, damage, stamp=False)
@@ -102,6 +103,7 @@ def test_predictions_without_labels_are_described(tmp_path):
         store.describe(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage, message", PARTITION.values(), ids=PARTITION)
 def test_bad_partitions(parts_file, damage, message):
     edit(parts_file, damage)
@@ -114,6 +116,7 @@ def own_owner(file):
     file["partition/owner"] = file["partition/part"][()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage, message", [
     (change("partition/edge_part", 359, 3), r"partition/edge_part\[359\] is outside 0\.\.2"),
     (change("partition/edge_part", 0, -1), r"partition/edge_part\[0\] is outside 0\.\.2"),
