@@ -22,15 +22,22 @@ def settings_of(name):
 SETTINGS = {name: settings_of(name) for name in MODELS}
 
 RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
+RARE = (5, 7)  # of these: outside the contract, only before a release
+
 
 WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_attention else given
         for name, given in SETTINGS.items()}  # heads that two and four ranks can share
 
 
-def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS):
-    """Run a test of `comm`, `strategy` and `model` with all of WIDE that a strategy computes."""
-    cases = [(P, strategy, model) for P in ranks for strategy in strategies for model in models
-             if not STRATEGIES[strategy].unsupported_reason([4 * MODELS[model].uses_attention], P)]
+def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
+    """Run a test of `comm`, `strategy` and `model` with all of WIDE that a strategy computes.
+
+    Numbers of ranks in `rare` are left to --product.
+    """
+    cases = [
+        pytest.param(P, strategy, model, marks=[pytest.mark.release] * (P in rare))
+        for P in ranks for strategy in strategies for model in models
+        if not STRATEGIES[strategy].unsupported_reason([4 * MODELS[model].uses_attention], P)]
     return pytest.mark.parametrize("comm, strategy, model", cases, indirect=["comm"])
 
 

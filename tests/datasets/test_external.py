@@ -105,9 +105,11 @@ OPTIONS = {
     "none": {}, "symmetrize": {"symmetrize": True}, "strict": {"strict": True},
     "reverse, unweighted": {"reverse": True, "unweighted": True},
     "all": {"symmetrize": True, "strict": True, "reverse": True}}
+ALONE = ("symmetrize", "strict")  # within "all", too
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", [
+    pytest.param(name, marks=[pytest.mark.release] * (name in ALONE)) for name in OPTIONS])
 @pytest.mark.parametrize("trap", TRAPS)
 def test_same_bits(tmp_path, trap, options):
     rooms = (400, 20_000) if "strict" not in options else (400,)

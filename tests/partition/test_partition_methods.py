@@ -117,7 +117,7 @@ def test_models_literal():
     assert adjacent.tolist() == [1, 3, 0, 2, 3, 1, 0, 1]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_real_graph(enron):
     pytest.importorskip("mtkahypar")
     one, two = (make_partition(enron, 4, epsilon=0.03, threads=threads) for threads in (1, 2))

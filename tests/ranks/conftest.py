@@ -1,11 +1,18 @@
 """Tests on ranks of this process: a test that takes `comm` is called on each of them, in turns."""
 import pytest
 from poison import poisoned  # noqa: F401 (a fixture)
-from training import RANKS
+from training import RANKS, RARE
 
 from hpgcn.comm import as_comm, run_on_ranks
 
 QUICK = (1, 3, 4)  # numbers of ranks that are no long tests: one, an odd one, and a square
+
+
+def tier_of(P):
+    """Return the marks of tests on P ranks."""
+    if P in RARE:
+        return [pytest.mark.release]
+    return [] if P in QUICK else [pytest.mark.long]
 
 
 class Ranks(int):
@@ -13,7 +20,7 @@ class Ranks(int):
 
 
 @pytest.fixture(params=[
-    pytest.param(P, marks=[pytest.mark.long] * (P not in QUICK), id=f"{P} ranks") for P in RANKS])
+    pytest.param(P, marks=tier_of(P), id=f"{P} ranks") for P in RANKS])
 def comm(request):
     """Become the communicator of each rank when the test is called; see `pytest_pyfunc_call`."""
     return Ranks(request.param)

@@ -68,7 +68,7 @@ def graph_of(labels=0, **kind):
 
 
 @pytest.mark.parametrize("case", CASES)
-@served()
+@served(rare=())
 def test_every_strategy_and_model_equals_the_oracle_and_one_rank(comm, strategy, model, case):
     owners, kind, changes = CASES[case]
     graph = graph_of(**kind)

@@ -5,7 +5,7 @@ from graphs import make, scattered
 from held import check_held, footprint_of
 from once import once
 from stacks import KINDS, STACKS
-from training import RANKS, assert_same_curves, loss_and_gradient, metrics_of, on_ranks, start
+from training import RANKS, RARE, assert_same_curves, loss_and_gradient, metrics_of, on_ranks, start
 
 import hpgcn
 from hpgcn.config import Config
@@ -25,7 +25,8 @@ def settings(kind, stack, **changes):
 
 def served(strategies, ranks=RANKS):
     """Run a test with all stacks on these ranks, where a strategy computes attention of 4 heads."""
-    cases = [(P, strategy, *case) for P in ranks for strategy in strategies for case in CASES
+    cases = [pytest.param(P, strategy, *case, marks=[pytest.mark.release] * (P in RARE))
+             for P in ranks for strategy in strategies for case in CASES
              if not STRATEGIES[strategy].unsupported_reason([4 * (case[0] == "gat")], P)]
     return pytest.mark.parametrize("comm, strategy, kind, stack", cases, indirect=["comm"])
 
@@ -59,7 +60,7 @@ def test_equals_one_rank_and_the_prediction(comm, strategy, kind, stack, directe
 
 @pytest.mark.long
 @pytest.mark.parametrize("train", [None, 8])
-@served(["p2p", "2d", "mop"], ranks=(2, 5))
+@served(["p2p", "2d", "mop"], ranks=(2, 3, 5))
 def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
     graph = scattered(make(n=400, degree=1.5, train=train), comm)
     config = settings(kind, stack, strategy=strategy, layers=2)

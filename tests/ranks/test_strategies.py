@@ -14,7 +14,7 @@ import oracle
 import pytest
 import scipy.sparse as sp
 from graphs import make, row_blocks
-from training import RANKS
+from training import RANKS, RARE
 
 from hpgcn.comm import collectives
 from hpgcn.config import Config
@@ -66,7 +66,8 @@ def case_of(*values, label):
     """A case of pytest; all but one grid of each strategy are long."""
     P, case = values[:2]
     short = QUICK.get(case[0], 4) == P and is_default(P, case)
-    return pytest.param(*values, marks=[] if short else [pytest.mark.long], id=label)
+    later = pytest.mark.release if P in RARE else pytest.mark.long
+    return pytest.param(*values, marks=[] if short else [later], id=label)
 
 
 # each grid in two tests: on two of the graphs, with half of the restrictions each
