@@ -11,7 +11,8 @@ from cases import DTYPES, long
 from hpgcn.kernels import cpu, pack_mask, reference, unpack_mask
 from hpgcn.kernels.cpu import trusted
 from hpgcn.kernels.cpu.emit.emitter import vector_bytes
-from hpgcn.kernels.cpu.emit.row_product import HELD, TOGETHER
+from hpgcn.kernels.cpu.emit.row_emitter import TOGETHER
+from hpgcn.kernels.cpu.emit.row_product import HELD
 
 module = importlib.import_module("hpgcn.kernels.cpu.spmm")  # the package has the function so named
 

@@ -16,7 +16,8 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I8, I16, I32, I64
-from hpgcn.kernels.cpu.emit.row_product import RowEmitter, RowShape
+from hpgcn.kernels.cpu.emit.row_emitter import RowEmitter
+from hpgcn.kernels.cpu.emit.row_product import RowShape
 
 SIDE = 16  # rows of a tile, and its columns of 32 bits
 DEEP = 32  # numbers of 16 bits in a row of one

@@ -4,8 +4,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from hpgcn.kernels.cpu.emit.emitter import I32, I64, splat, vector_bytes
-from hpgcn.kernels.cpu.emit.row_product import FIRST, SECOND, RowEmitter, RowShape
+from hpgcn.kernels.cpu.emit.emitter import FIRST, I32, I64, SECOND, splat, vector_bytes
+from hpgcn.kernels.cpu.emit.row_emitter import RowEmitter
+from hpgcn.kernels.cpu.emit.row_product import RowShape
 
 
 @intrinsic(prefer_literal=True)

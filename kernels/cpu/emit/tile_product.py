@@ -9,7 +9,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I16, I32, I64, Bfloat, splat, vector_bytes
-from hpgcn.kernels.cpu.emit.row_product import RowEmitter, RowShape
+from hpgcn.kernels.cpu.emit.row_emitter import RowEmitter
+from hpgcn.kernels.cpu.emit.row_product import RowShape
 
 ROWS = 6  # of a tile
 REGISTERS = {64: 4, 32: 2, 16: 2}  # vectors of a row of a tile, by their bytes
