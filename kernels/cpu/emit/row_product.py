@@ -88,6 +88,150 @@ def max_width(itemsize):
     return ROW_BYTES // itemsize
 
 
+class ProductEmitter(RowEmitter):
+    """Emits the code of `row_product`: where a row ends, its sums, and its result.
+
+    `pointers` are those to indices, data and col_scale, the last two may be None; `numbers` are
+    the other arguments but for scale and shape, by name.
+    """
+
+    def __init__(self, builder, real, itemsize, shape, pointers, numbers):
+        super().__init__(builder, real, itemsize, shape, numbers["width"])
+        self.indices, self.data, self.col_scale = pointers
+        self.start, self.stop, self.ldx, self.factor, self.resume, self.accumulate = (
+            numbers[name] for name in ("start", "stop", "ldx", "scale", "resume", "accumulate"))
+        self.mask, self.num_bytes = numbers["mask"], numbers["num_bytes"]
+
+        # rows of x may be read from where a vector of memory begins
+        x = numbers["x"]
+        self.skipped = builder.and_(x, I64(vector_bytes() - 1 if shape.shifted else 0))
+        self.begin, self.x = (
+            builder.inttoptr(at, (I16 if shape.narrow_x else real).as_pointer())
+            for at in (builder.sub(x, self.skipped), x))
+        self.out = builder.inttoptr(
+            numbers["out"], (I16 if shape.narrow_out else real).as_pointer())
+
+        # the last rows of all prefetch what they read anyway: nothing past indices may be read
+        near, far = numbers["near"], numbers["far"]
+        last = builder.add(self.stop, far if shape.far else near)
+        inside = builder.icmp_signed("<=", last, numbers["last"])
+        self.near, self.far = (builder.select(inside, ahead, I64(0)) for ahead in (near, far))
+
+    def skip_masked(self):
+        """Let a row end where it starts if its mask keeps nothing: no sum need be taken."""
+        builder = self.builder
+        self.bits = builder.inttoptr(self.mask, BYTES)
+        self.masked = builder.icmp_unsigned("!=", self.mask, I64(0))
+        end = cgutils.alloca_once_value(builder, self.stop)
+        with builder.if_then(self.masked):
+            some = I1(0)
+            for piece in self.pieces:
+                word = self.keep_of(self.bits, piece, self.num_bytes)
+                some = builder.or_(some, builder.icmp_unsigned("!=", word, word.type(0)))
+            with builder.if_then(builder.not_(some), likely=False):
+                # a branch, not a choice: what follows need not wait for the mask
+                builder.store(self.start, end)
+        self.stop = builder.load(end)
+
+    def sum_rows(self):
+        """Sum rows of x; return the slots of each set of accumulators, a list of lists."""
+        builder, shape = self.builder, self.shape
+        self.read = [Piece(v * shape.lanes, shape.lanes, False) for v in range(shape.shifted)]
+        self.read = self.read or self.pieces
+
+        # begin at 0, or at what an earlier block of x has left
+        sums = [[cgutils.alloca_once(builder, self.vector_of(piece)) for piece in self.read]
+                for _ in range(shape.sets)]
+        for slots in sums:
+            for slot, piece in zip(slots, self.read):
+                builder.store(self.zeros(piece), slot)
+        if shape.sets == 1 and not shape.shifted:
+            with builder.if_then(self.resume):
+                for slot, piece in zip(sums[0], self.pieces):
+                    builder.store(self.load(self.out, piece, shape.narrow_out), slot)
+
+        # one set takes all nonzeros
+        if shape.sets == 1:
+            self.for_nonzeros(self.start, self.stop, len(self.read), HELD, self.ask,
+                              lambda k, some: self.add(k, sums[0][some], self.read[some]))
+            return sums
+
+        # several sets take turns, and the first one takes the rest
+        stride = I64(shape.sets)
+        whole = builder.sdiv(builder.sub(self.stop, self.start), stride)
+        middle = builder.add(self.start, builder.mul(whole, stride))
+        with cgutils.for_range_slice(builder, self.start, middle, stride, intp=I64) as (first, _):
+            for u in range(shape.sets):
+                k = builder.add(first, I64(u))
+                self.ask(k)
+                self.add(k, sums[u], self.read)
+        with cgutils.for_range_slice(builder, middle, self.stop, I64(1), intp=I64) as (k, _):
+            self.ask(k)
+            self.add(k, sums[0], self.read)
+        return sums
+
+    def column(self, k):
+        """Return the column of nonzero k."""
+        index = self.builder.load(self.builder.gep(self.indices, [k]))
+        return self.builder.sext(index, I64) if index.type.width < 64 else index
+
+    def row(self, first, j):
+        """Return a pointer to row j of x, whose row 0 is at `first`."""
+        offset = (self.builder.shl if self.shape.power else self.builder.mul)(j, self.ldx)
+        return self.builder.gep(first, [offset])
+
+    def ask(self, k):
+        """Prefetch the rows of x that later nonzeros read."""
+        for lines, ahead, cache in ((self.shape.far, self.far, SECOND),
+                                    (self.shape.near, self.near, FIRST)):
+            if lines:
+                later = self.column(self.builder.add(k, ahead))
+                self.prefetch(self.row(self.x, later), lines, cache)
+
+    def add(self, k, slots, pieces):
+        """Add the row of x that nonzero k reads, times its value, to some accumulators."""
+        builder = self.builder
+        j = self.column(k)
+        weight = None if self.data is None else builder.load(builder.gep(self.data, [k]))
+        if self.col_scale is not None:
+            of_column = builder.load(builder.gep(self.col_scale, [j]))
+            weight = of_column if weight is None else builder.fmul(weight, of_column)
+
+        source = self.row(self.begin, j)
+        for slot, piece in zip(slots, pieces):
+            total = builder.load(slot)
+            part = self.load(source, piece, self.shape.narrow_x)
+            if weight is None:
+                total = builder.fadd(total, part)
+            else:
+                total = self.fma(splat(builder, weight, piece.lanes), part, total, piece)
+            builder.store(total, slot)
+
+    def store_result(self, sums):
+        """Write the row: the sum of all sets, scaled, accumulated and masked."""
+        builder, narrow = self.builder, self.shape.narrow_out
+        if self.shape.shifted:
+            sums = [self.moved(sums[0], self.skipped)]
+        results = sums[0]
+        for v, piece in enumerate(self.pieces):
+            total = functools.reduce(builder.fadd, (builder.load(slots[v]) for slots in sums))
+            total = builder.fmul(total, splat(builder, self.factor, piece.lanes))
+            builder.store(total, results[v])
+
+        with builder.if_then(self.accumulate):
+            for slot, piece in zip(results, self.pieces):
+                before = self.load(self.out, piece, narrow)
+                builder.store(builder.fadd(builder.load(slot), before), slot)
+        with builder.if_then(self.masked):
+            for slot, piece in zip(results, self.pieces):
+                keep = self.keep_of(self.bits, piece, self.num_bytes)
+                keep = builder.bitcast(keep, ir.VectorType(I1, piece.lanes))
+                kept = builder.select(keep, builder.load(slot), self.zeros(piece))
+                builder.store(kept, slot)
+        for slot, piece in zip(results, self.pieces):
+            self.store(builder.load(slot), self.out, piece, narrow)
+
+
 @intrinsic
 def row_product(typingctx, indices, data, col_scale, start, stop, near, far, last, x, ldx, out,
                 width, scale, resume, accumulate, mask, num_bytes, shape):
@@ -104,115 +248,16 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
         indices, data, col_scale, start, stop, near, far, last, x, ldx, out, width, scale,
         resume, accumulate, mask, num_bytes, shape)
     made_for = RowShape(*(part.count for part in shape))
-    sets = made_for.sets
+    names = ("start", "stop", "near", "far", "last", "x", "ldx", "out", "width", "scale", "resume",
+             "accumulate", "mask", "num_bytes")
 
     def codegen(context, builder, signature, args):
-        real = context.get_value_type(scale)
-        columns, values, scales = (
-            None if isinstance(kind, types.NoneType) else value
-            for kind, value in zip(signature.args[:3], args))
-        start, stop, near, far, last, x, ldx, out, width = args[3:12]
-        factor, resume, accumulate, mask, num_bytes = args[12:17]
-        emit = RowEmitter(builder, real, scale.bitwidth // 8, made_for, width)
-        pieces = emit.pieces
-        skipped = builder.and_(x, I64(vector_bytes() - 1 if made_for.shifted else 0))
-        begin, x = (builder.inttoptr(at, (I16 if made_for.narrow_x else real).as_pointer())
-                    for at in (builder.sub(x, skipped), x))
-        out = builder.inttoptr(out, (I16 if made_for.narrow_out else real).as_pointer())
-        # the last rows of all prefetch what they read anyway: nothing past indices may be read
-        furthest = far if made_for.far else near
-        inside = builder.icmp_signed("<=", builder.add(stop, furthest), last)
-        near, far = (builder.select(inside, ahead, I64(0)) for ahead in (near, far))
-
-        bits = builder.inttoptr(mask, BYTES)
-        masked = builder.icmp_unsigned("!=", mask, I64(0))
-        end = cgutils.alloca_once_value(builder, stop)
-        with builder.if_then(masked):  # of a row of which nothing is kept no sum need be taken
-            some = I1(0)
-            for piece in pieces:
-                word = emit.keep_of(bits, piece, num_bytes)
-                some = builder.or_(some, builder.icmp_unsigned("!=", word, word.type(0)))
-            with builder.if_then(builder.not_(some), likely=False):
-                # a branch, not a choice: what follows need not wait for the mask
-                builder.store(start, end)
-        stop = builder.load(end)
-        read = [Piece(v * made_for.lanes, made_for.lanes, False) for v in range(made_for.shifted)]
-        read = read or pieces
-        sums = [[cgutils.alloca_once(builder, emit.vector_of(piece)) for piece in read]
-                for _ in range(sets)]
-        for slots in sums:
-            for slot, piece in zip(slots, read):
-                builder.store(emit.zeros(piece), slot)
-        if sets == 1 and not made_for.shifted:
-            with builder.if_then(resume):
-                for slot, piece in zip(sums[0], pieces):
-                    builder.store(emit.load(out, piece, made_for.narrow_out), slot)
-
-        def column(k):
-            index = builder.load(builder.gep(columns, [k]))
-            return builder.sext(index, I64) if index.type.width < 64 else index
-
-        def row(first, j):
-            offset = builder.shl(j, ldx) if made_for.power else builder.mul(j, ldx)
-            return builder.gep(first, [offset])
-
-        def ask(k):
-            if made_for.far:
-                emit.prefetch(row(x, column(builder.add(k, far))), made_for.far, SECOND)
-            if made_for.near:
-                emit.prefetch(row(x, column(builder.add(k, near))), made_for.near, FIRST)
-
-        def add(k, slots, pieces):
-            j = column(k)
-            weight = None if values is None else builder.load(builder.gep(values, [k]))
-            if scales is not None:
-                of_column = builder.load(builder.gep(scales, [j]))
-                weight = of_column if weight is None else builder.fmul(weight, of_column)
-            source = row(begin, j)
-            for slot, piece in zip(slots, pieces):
-                total = builder.load(slot)
-                part = emit.load(source, piece, made_for.narrow_x)
-                if weight is None:
-                    total = builder.fadd(total, part)
-                else:
-                    total = emit.fma(splat(builder, weight, piece.lanes), part, total, piece)
-                builder.store(total, slot)
-
-        def ask_and_add(k, u):
-            ask(k)
-            add(k, sums[u], read)
-
-        if sets == 1:
-            emit.for_nonzeros(start, stop, len(read), HELD, ask,
-                              lambda k, some: add(k, sums[0][some], read[some]))
-        else:
-            stride = I64(sets)
-            whole = builder.sdiv(builder.sub(stop, start), stride)
-            middle = builder.add(start, builder.mul(whole, stride))
-            with cgutils.for_range_slice(builder, start, middle, stride, intp=I64) as (k, _):
-                for u in range(sets):
-                    ask_and_add(builder.add(k, I64(u)), u)
-            with cgutils.for_range_slice(builder, middle, stop, I64(1), intp=I64) as (k, _):
-                ask_and_add(k, 0)
-
-        if made_for.shifted:
-            sums = [emit.moved(sums[0], skipped)]
-        for v, piece in enumerate(pieces):
-            total = functools.reduce(builder.fadd, (builder.load(slots[v]) for slots in sums))
-            total = builder.fmul(total, splat(builder, factor, piece.lanes))
-            builder.store(total, sums[0][v])
-        with builder.if_then(accumulate):
-            for slot, piece in zip(sums[0], pieces):
-                before = emit.load(out, piece, made_for.narrow_out)
-                builder.store(builder.fadd(builder.load(slot), before), slot)
-        with builder.if_then(masked):
-            for slot, piece in zip(sums[0], pieces):
-                keep = emit.keep_of(bits, piece, num_bytes)
-                keep = builder.bitcast(keep, ir.VectorType(I1, piece.lanes))
-                kept = builder.select(keep, builder.load(slot), emit.zeros(piece))
-                builder.store(kept, slot)
-        for slot, piece in zip(sums[0], pieces):
-            emit.store(builder.load(slot), out, piece, made_for.narrow_out)
+        pointers = [None if isinstance(kind, types.NoneType) else value
+                    for kind, value in zip(signature.args[:3], args)]
+        emit = ProductEmitter(builder, context.get_value_type(scale), scale.bitwidth // 8,
+                              made_for, pointers, dict(zip(names, args[3:17])))
+        emit.skip_masked()
+        emit.store_result(emit.sum_rows())
         return context.get_dummy_value()
 
     return signature, codegen
