@@ -189,12 +189,12 @@ def _ends_lines_by_returns(head):
 
 def _as_lines(stream):
     """Return a buffered stream with line feeds for the carriage returns of another."""
-    lines = io.BufferedReader(_Lines(stream), 1 << 20)
+    lines = io.BufferedReader(_LineFeeds(stream), 1 << 20)
     lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
     return lines
 
 
-class _Lines(io.RawIOBase):
+class _LineFeeds(io.RawIOBase):
     def __init__(self, stream):
         super().__init__()
         self.stream = stream

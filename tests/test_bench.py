@@ -64,7 +64,7 @@ def test_the_cpu_that_code_is_compiled_for_is_named(monkeypatch):
 def test_each_call_is_made_once_and_then_in_turns():
     seen = []
     calls = {name: lambda name=name: seen.append(name) for name in "ab"}
-    timings = timing.in_turns(host.Host(), calls, 2, "test")
+    timings = timing.in_turns(host.BenchHost(), calls, 2, "test")
     assert seen == [*"abab", *"ab"]
     assert all(0 < row["time_ms"] <= row["median_ms"] for row in timings.values())
 
@@ -112,4 +112,4 @@ def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
     assert "invalid choice: 'spmm'" in capsys.readouterr().err
     message = r"x needs 1\d{18} bytes of memory, the limit is \d+; use --scale-down"
     with pytest.raises(UsageError, match=message):
-        host.Host().need(10**18, "x")
+        host.BenchHost().need(10**18, "x")

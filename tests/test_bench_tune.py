@@ -149,7 +149,7 @@ def seconds(host, call):
 
 def test_the_fastest_is_kept(monkeypatch):
     monkeypatch.setattr(tuning, "default", lambda: tuning.AMD)
-    monkeypatch.setattr(host.Host, "seconds", seconds)
+    monkeypatch.setattr(host.BenchHost, "seconds", seconds)
     monkeypatch.setattr(tune, "run", lambda candidate, product: None)
     bench.run("tune", bench.Settings(**QUICK))
     kept = tuning.measured()
@@ -159,7 +159,7 @@ def test_the_fastest_is_kept(monkeypatch):
 
 
 def test_the_default_is_kept_where_nothing_is_faster(monkeypatch):
-    monkeypatch.setattr(host.Host, "seconds", lambda self, call: (
+    monkeypatch.setattr(host.BenchHost, "seconds", lambda self, call: (
         1.0 if call.args[0] == tuning.default() else 0.98,))
     monkeypatch.setattr(tune, "run", lambda candidate, product: None)
     report = bench.run("tune", bench.Settings(**QUICK))

@@ -214,8 +214,8 @@ def test_the_report_and_the_end_of_the_mode(monkeypatch):
 
 def test_one_transpose_of_a_matrix_that_lives(monkeypatch):
     made = []
-    transpose = torch_adjacency.Pattern.transpose
-    monkeypatch.setattr(torch_adjacency.Pattern, "transpose",
+    transpose = torch_adjacency.TensorPattern.transpose
+    monkeypatch.setattr(torch_adjacency.TensorPattern, "transpose",
                         lambda self: made.append(self.made is None) or transpose(self))
     A = csr(dtype=DOUBLE)
     x = normal(5, 4)

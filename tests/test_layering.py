@@ -137,6 +137,13 @@ def test_folders_are_small_and_files_have_names_of_their_own():
     assert not {name for name, count in names.items() if count > 1}
 
 
+def test_class_names_are_unique():
+    """Twins of kernels share their names, one in each folder."""
+    names = Counter(node.name for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))
+                    if isinstance(node, ast.ClassDef))
+    assert not {name for name, count in names.items() if count > 1}
+
+
 def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
     """Runs know a GraphSource; `hasattr(source, "path")` would be a test of its class."""
     tests = [f"{path}:{node.lineno}" for path in SOURCES

@@ -10,10 +10,10 @@ import pytest
 import hpgcn
 from hpgcn.report import Run
 from hpgcn.store import StoredGraph
-from hpgcn.training.runs.propagator import Propagation
+from hpgcn.training.runs.propagator import Propagator
 
 ROOT = Path(__file__).parents[1]
-OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagation": Propagation}
+OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagator": Propagator}
 if importlib.util.find_spec("torch"):
     import hpgcn.interop.torch as interop
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import hpgcn
 from hpgcn.store import StoredGraph
-from hpgcn.training.runs.propagator import Propagation
+from hpgcn.training.runs.propagator import Propagator
 
 
 def in_memory(A: sp.csr_array, X: np.ndarray, y: np.ndarray) -> None:
@@ -44,7 +44,7 @@ def from_files() -> None:
     assert_type(stored, StoredGraph)
     assert_type(stored.read(), hpgcn.Graph)
     with hpgcn.propagation(stored, norm="row") as A:
-        assert_type(A, Propagation)
+        assert_type(A, Propagator)
         assert_type(A.forward(np.ones((len(A.rows), 2), np.float32)), np.ndarray)
         assert_type(A.traffic.bytes, int)
     run = hpgcn.read_run("run")

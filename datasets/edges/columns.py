@@ -52,7 +52,7 @@ class UnclearError(Exception):
 
 
 @dataclass(frozen=True)
-class Columns:
+class EdgeColumns:
     """The roles of the columns of an edge list."""
 
     roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
@@ -70,9 +70,9 @@ class Columns:
 def from_position(count):
     """Return the columns of a list that names none: `u v` or `u v weight`."""
     if count < 3:
-        return Columns((U, V))
+        return EdgeColumns((U, V))
     note = "no header: the third column is read as weights; --columns u,v,- leaves it out"
-    return Columns((U, V, W), notes=(note,), guessed=True)
+    return EdgeColumns((U, V, W), notes=(note,), guessed=True)
 
 
 def third_column_error(where, kind, *, text=False):
@@ -116,7 +116,7 @@ def from_flag(text, names, where):
 
 def _columns(roles, names, directed, notes):
     ends = names[roles.index(U)], names[roles.index(V)]
-    return Columns(roles, ends, TARGET_FIRST if directed else ROW_FIRST, notes)
+    return EdgeColumns(roles, ends, TARGET_FIRST if directed else ROW_FIRST, notes)
 
 
 def check_flag(text):

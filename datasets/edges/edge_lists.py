@@ -24,7 +24,7 @@ from hpgcn.datasets.edges.first_line import (
 from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
 from hpgcn.datasets.edges.stream import SIDE, Stream
 from hpgcn.datasets.edges.text import Grammar, Table
-from hpgcn.datasets.edges.vertex_names import Names, named_parts
+from hpgcn.datasets.edges.vertex_names import VertexNames, named_parts
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
 from hpgcn.runtime.machine import memory_budget
@@ -69,8 +69,8 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
         if not comments.konect and has_names(first, named.roles):
             layout.refuse_for_names(source)
             notes += _comment_notes(comments, first)
-            names = Names(source, memory_budget() if memory is None else memory,
-                          apart=bipartite)
+            names = VertexNames(source, memory_budget() if memory is None else memory,
+                                apart=bipartite)
             parts = named_parts(table, roles, first.delimiter, names,
                                 line if first.header else None)
             yield Stream(str(source), parts, named, base_known=True, names=names, **options)
@@ -110,7 +110,7 @@ def _columns(first, comments, layout, where):
         if not 2 <= count <= len(KONECT_ROLES):
             raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "
                             "weight, time")
-        return columns.Columns(KONECT_ROLES[:count])
+        return columns.EdgeColumns(KONECT_ROLES[:count])
     if count in comments.headers:
         where = f"{where}: comment above it"
         return columns.from_header(comments.headers[count], where, comment=True, layout=layout)

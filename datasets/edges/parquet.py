@@ -7,7 +7,7 @@ from hpgcn.datasets.edges import columns
 from hpgcn.datasets.edges.edge_options import Layout
 from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.edges.stream import SIDE, Stream
-from hpgcn.datasets.edges.vertex_names import Names
+from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError, require
 from hpgcn.runtime.machine import memory_budget
@@ -50,7 +50,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
             need(size, memory, f"{source}: row group {group}")
 
         # the range of ids that is allowed
-        names = Names(source, memory, apart=layout.bipartite) if textual else None
+        names = VertexNames(source, memory, apart=layout.bipartite) if textual else None
         base = layout.base or 0
         high = SIDE - 1 if layout.bipartite else INT64_MAX
         if layout.num_nodes is not None:
@@ -63,7 +63,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
 
 def _columns(schema, layout, source):
-    """Return Columns, the names of those of ids and of weights, and whether ids are text."""
+    """Return EdgeColumns, the names of those of ids and of weights, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
     if layout.columns is not None:
         named = columns.from_flag(layout.columns, schema.names, source)

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpgcn.datasets.edges.columns import Columns, third_column_error
+from hpgcn.datasets.edges.columns import EdgeColumns, third_column_error
 from hpgcn.datasets.edges.ids import Numbering, compact_ids, ids_are_kept
 from hpgcn.datasets.edges.parse import U, V, W
 from hpgcn.datasets.edges.text import Table, join_parts
-from hpgcn.datasets.edges.vertex_names import Names
+from hpgcn.datasets.edges.vertex_names import VertexNames
 from hpgcn.datasets.raw_graph import ROW_FIRST, Raw
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
@@ -26,7 +26,7 @@ class Stream:
 
     where: str  # the file, for errors
     parts: Iterator
-    columns: Columns
+    columns: EdgeColumns
     num_nodes: int | None = None  # if the file says so: ids base..base + num_nodes - 1 are kept
     counted: int | None = None  # vertices that the file says it has, whatever their ids
     base: int = 0  # the id of vertex 0, where ids are kept
@@ -34,7 +34,7 @@ class Stream:
     undirected: bool = False  # the file says so of edges, each listed once or in both directions
     listed_once: bool = False  # edges have no direction, one is listed: `edges` gives both
     notes: list[str] = field(default_factory=list)  # what a user should know; `raw` adds to them
-    names: Names | None = None  # ids are numbers of these
+    names: VertexNames | None = None  # ids are numbers of these
     compact: bool = False  # ids that are in no edge are no vertices
     sides: tuple[str, str] | None = None  # the two kinds of ids, of the first end and the second
     table: Table | None = None  # text, whose lines that look like comments are counted

@@ -16,7 +16,7 @@ NAME_BYTES = 250  # of memory for each name, beside four times the longest as an
 MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N/A", "#N/A", "<NA>")
 
 
-class Names:
+class VertexNames:
     """Names met so far, each with its number; they may take `memory` bytes.
 
     The names of an edge's first end and those of its second are numbered `apart`, or together.

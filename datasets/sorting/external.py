@@ -62,8 +62,11 @@ class Entries:
         self.numbering = self.numbering._replace(num_nodes=num_nodes, original_ids=original_ids)
 
     def merge(self, scratch, memory):
-        """Sort entries, merge equal ones: an Adjacency. DataError if strict, or a sum overflows."""
-        rows = _Rows(self, scratch)
+        """Sort entries and merge equal ones; return a DiskAdjacency.
+
+        Raise a DataError if strict, or if a sum overflows.
+        """
+        rows = _FinishedRows(self, scratch)
         entry = 2 * (24 + 32 * self.weighted + 24 * self.strict)
         capacity = room(memory - 9 * self.numbering.num_nodes) // entry
         keys = _SortedKeys(self, max(8, min(capacity, max(RUN, len(self.runs) >> 8))))
@@ -88,7 +91,7 @@ class Entries:
 
 
 @dataclass
-class Adjacency:
+class DiskAdjacency:
     """A CSR on disk: DiskArrays indptr, indices, values (None if all are 1); the rest as Graph."""
 
     indptr: object
@@ -302,7 +305,7 @@ class _SortedKeys:
         return end
 
 
-class _Rows:
+class _FinishedRows:
     """Rows of the CSR as they are finished, one after the other."""
 
     def __init__(self, entries, scratch):
@@ -366,7 +369,7 @@ class _Rows:
         added = stored - (merged - zeros - lost) if mirror else 0
         counts = Counts(duplicates, zeros, loops, added, lost=lost)
 
-        return Adjacency(
+        return DiskAdjacency(
             self.indptr, self.indices, self.values if valued else None, self.degree_row,
             self.degree_column, self.degree_loop,
             directed=not mirror and bool(self.fingerprint.any()),

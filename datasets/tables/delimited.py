@@ -26,7 +26,7 @@ def read_delimited(source, memory, names=(), *, of_names=False):
     """
     with source.open() as stream:
         # the first lines say what separates cells
-        reader = _Rows(Table(stream, source), memory, names)
+        reader = _CellRows(Table(stream, source), memory, names)
         sample = list(islice(reader.lines(), SAMPLE))
         stated = STATED.fullmatch(sample[0][1].strip()) if sample else None
         sample = sample[stated is not None:]
@@ -78,7 +78,7 @@ def read_delimited(source, memory, names=(), *, of_names=False):
     return table
 
 
-class _Rows:
+class _CellRows:
     """Rows of cells of a text; `line` is that of the last row."""
 
     def __init__(self, table, memory, names):

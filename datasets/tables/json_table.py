@@ -15,23 +15,23 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 SCALARS = (str, int, float, bool, type(None))
 
 
-class Pairs(list):
+class JsonObject(list):
     """The members of an object in their order, as (name, value)."""
 
 
 def read_json(source, memory):
-    """Return what a JSON file holds; objects are Pairs, so that a repeated name is not lost.
+    """Return what a JSON file holds; objects are JsonObject, so that a repeated name is not lost.
 
     Lines of one value each, as in .jsonl, are a list.
     """
     text = whole_text(source, memory, TEXT_FACTOR).decode()
     try:
-        return json.loads(text, object_pairs_hook=Pairs)
+        return json.loads(text, object_pairs_hook=JsonObject)
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.splitlines() if line.strip()]
         if isinstance(error, ValueError) and len(lines) > 1 and lines[0].rstrip()[-1:] in "}]":
             try:
-                return [json.loads(line, object_pairs_hook=Pairs) for line in lines]
+                return [json.loads(line, object_pairs_hook=JsonObject) for line in lines]
             except (ValueError, RecursionError):
                 pass
         reason = truncate(error) or "nested too deep"
@@ -43,11 +43,11 @@ def json_table(found, where, is_known):
 
     `is_known` says whether a name is that of a column rather than an id.
     """
-    if isinstance(found, Pairs):
+    if isinstance(found, JsonObject):
         return _of_object(found, where, is_known)
     if not isinstance(found, list) or not found:
         raise DataError(f"{where}: expected an object or a list of objects")
-    if all(isinstance(record, Pairs) for record in found):
+    if all(isinstance(record, JsonObject) for record in found):
         return _of_records([dict(record) for record in found], where)
     if all(isinstance(value, SCALARS) for value in found):
         return DataTable(where, [_column("value", found, where)], len(found))
@@ -64,7 +64,7 @@ def _of_object(pairs, where, is_known):
     if all(isinstance(value, SCALARS) for value in values):
         return _of_columns({"id": names, "value": values}, where)
 
-    if all(isinstance(value, Pairs) for value in values) and values:
+    if all(isinstance(value, JsonObject) for value in values) and values:
         inner = [name for name, _ in values[0]]
         by_id = all(map(WHOLE.fullmatch, names)) and not all(map(WHOLE.fullmatch, inner))
         if by_id or (any(map(is_known, inner)) and not any(map(is_known, names))):
@@ -130,8 +130,8 @@ def feature_lists(found, where, memory):
     length with fractions in them are the features.
     """
     # fractions make the lists rows of features
-    pairs = found if isinstance(found, Pairs) else list(enumerate(found))
-    ids = [row for row, _ in pairs] if isinstance(found, Pairs) else None
+    pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
+    ids = [row for row, _ in pairs] if isinstance(found, JsonObject) else None
     if any(type(k) is float for _, numbers in pairs if isinstance(numbers, list) for k in numbers):
         values = _dense(pairs, where, memory)
         return ids, values, f"lists of {values.shape[1]} features"

@@ -6,7 +6,7 @@ from hpgcn.datasets.readers.npz import as_mask
 from hpgcn.datasets.source import truncate
 from hpgcn.datasets.tables import roles, table_files
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn
-from hpgcn.datasets.tables.json_table import Pairs, read_json
+from hpgcn.datasets.tables.json_table import JsonObject, read_json
 from hpgcn.datasets.tables.vertex_rows import VertexRows, keys_of
 from hpgcn.errors import DataError
 from hpgcn.graphs.classes import UNLABELED
@@ -66,7 +66,7 @@ def _from_table(table, column, vertices, options):
 
 def _lists(found):
     """Return the lists of ids by part, or None."""
-    if not isinstance(found, Pairs):
+    if not isinstance(found, JsonObject):
         return None
     lists = {roles.PARTS.get(name.lower().removesuffix("_idx").removesuffix("_mask")): value
              for name, value in found}

@@ -13,7 +13,7 @@ from hpgcn.datasets.tables import roles
 from hpgcn.datasets.tables.data_table import NumberColumn, TextColumn, counted
 from hpgcn.datasets.tables.delimited import read_delimited
 from hpgcn.datasets.tables.json_table import (
-    Pairs,
+    JsonObject,
     feature_lists,
     json_table,
     multi_hot,
@@ -124,7 +124,7 @@ def _of_columns(rows, table, labels, options):
 
 def _multi_label(rows, found, vertices, options):
     """Return the VertexRows of {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or of lists of these."""
-    pairs = found if isinstance(found, Pairs) else list(enumerate(found))
+    pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
     made = rows(np.empty(0))
 
     if any(isinstance(label, str) for _, labels in pairs if isinstance(labels, list)
@@ -135,7 +135,7 @@ def _multi_label(rows, found, vertices, options):
     else:
         made.values = _zeros_and_ones(pairs, made.where)
 
-    if isinstance(found, Pairs):
+    if isinstance(found, JsonObject):
         ids = TextColumn("id", [name for name, _ in pairs])
         made.keys = keys_of(ids, vertices, made.where, made.place)
         made.order = "the ids in it"

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hpgcn.bench import machine_rates, tune
-from hpgcn.bench.host import Host
+from hpgcn.bench.host import BenchHost
 from hpgcn.bench.tables import format_report
 from hpgcn.comm import SerialComm
 from hpgcn.errors import UsageError
@@ -33,14 +33,14 @@ class Settings(NamedTuple):
 def run(command, settings, comm=None):
     """Measure the rates of this machine ("machine") or tune products ("tune"); return a dict.
 
-    The dict has "bench" (the command), "settings", "machine" (`Host.describe`), and the results of
-    `measure` of the command's module. Keys of numbers end in their unit; shares and ratios have no
-    unit. `comm` is a hpgcn.comm communicator; all its ranks call this function.
+    The dict has "bench" (the command), "settings", "machine" (`BenchHost.describe`), and the
+    results of `measure` of the command's module. Keys of numbers end in their unit; shares and
+    ratios have no unit. `comm` is a hpgcn.comm communicator; all its ranks call this function.
 
     UsageError if a setting is out of range or the arrays exceed the memory.
     """
     check(command, settings, BOUNDS)
-    host = Host()
+    host = BenchHost()
     report = {"bench": command, "settings": settings._asdict(), "machine": host.describe()}
     return report | MEASURES[command](settings, host, comm or SerialComm())
 

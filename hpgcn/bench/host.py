@@ -26,7 +26,7 @@ GEMM_SIZE = 2048
 COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read or written
 
 
-class Host:
+class BenchHost:
     """The processors that this process may use.
 
     `comm` is a communicator whose ranks begin each timed call together; None if this rank measures

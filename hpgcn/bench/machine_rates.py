@@ -11,7 +11,7 @@ def measure(settings, host, comm):
 
     All ranks of `comm` call this function. The dict has
 
-    limits : rates of memory and of dense products, as of `Host`.
+    limits : rates of memory and of dense products, as of `BenchHost`.
     rates : a list of the dicts of `rates.measure`. On one rank it has one entry. On several ranks
         the first entry is of rank 0 with the cores of all ranks of its node, while the other ranks
         sleep; the second entry is of all ranks at once.

@@ -18,9 +18,9 @@ def measure(comm, repeats):
     compute. Medians, of the slowest rank.
     """
     others = comm.size - 1
-    small = Exchange(comm, 1)
-    large = Exchange(comm, LARGE // 4 // others)
-    half = Exchange(comm, LARGE // 4 // others, one_way=True)
+    small = TimedExchange(comm, 1)
+    large = TimedExchange(comm, LARGE // 4 // others)
+    half = TimedExchange(comm, LARGE // 4 // others, one_way=True)
 
     # small messages, then large ones in both directions and in one
     latency = slowest(comm, small.run, 20 * repeats) / others
@@ -38,7 +38,7 @@ def measure(comm, repeats):
             "hidden_share": hidden}
 
 
-class Exchange:
+class TimedExchange:
     """An exchange of `count` float32 between every two ranks; `one_way`: even ones alone send."""
 
     def __init__(self, comm, count, one_way=False):

@@ -79,10 +79,10 @@ def add_settings(command, names):
         kind = {"int": int, "float": float, "str": str}[entry.type]
         added = command.add_argument(flag, type=kind, choices=choices, help=text,
                                      metavar=None if choices else metavar)
-        added.names = Names(entry.name)
+        added.names = RegistryNames(entry.name)
 
 
-class Names:
+class RegistryNames:
     """The words that a setting takes, looked up when a help text is printed: imports are slow."""
 
     def __init__(self, setting):

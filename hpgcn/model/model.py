@@ -13,7 +13,7 @@ from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
 from hpgcn.model.model_parts import INNER_KEY, blocks_of
 from hpgcn.model.parameters import Parameters
-from hpgcn.model.stages import Activation, Map, Pass, Residual, chain
+from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual, chain
 
 
 class Model:
@@ -124,7 +124,7 @@ class Model:
         self._maps.append(layer)
         taken = self._place
         self._place = "even" if layer.hop.maps or taken == "spare" else "spare"
-        return Map(layer, kept, self._place, before, **which)
+        return LayerStage(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
         """Let linear layers write gradients where those that they read do not lie."""
@@ -141,7 +141,8 @@ class Model:
         is X, an empty one.
         """
         embedded = [] if embed else None
-        logits, _ = chain(self.stages, features.X, Pass(AX=features.AX, embedded=embedded))
+        context = ForwardContext(AX=features.AX, embedded=embedded)
+        logits, _ = chain(self.stages, features.X, context)
         return logits, embedded
 
     def forward(self, features, step):
@@ -157,7 +158,7 @@ class Model:
                 first = self.columns.of(self.spec.widths[0]).start
                 H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed,
                                      epoch=step, layer=0, p=p, first=first)
-        logits, backward = chain(self.stages, H, Pass(step, keep=True, AX=features.AX))
+        logits, backward = chain(self.stages, H, ForwardContext(step, keep=True, AX=features.AX))
         return logits, partial(self._backward, backward)
 
     def prepare(self, features, width):

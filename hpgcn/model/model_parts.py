@@ -13,7 +13,7 @@ INNER_KEY = 1024  # what keys the dropout within the block of layer 0: more than
 
 
 @dataclass(frozen=True)
-class Block:
+class LayerBlock:
     """One layer, and what is put around it."""
 
     number: int
@@ -62,7 +62,7 @@ class Block:
 
 
 def blocks_of(spec):
-    """The layers of a model, list of Block."""
+    """The layers of a model, list of LayerBlock."""
     kinds = layer_kinds(spec)
     found = []
     for number, (kind, (fan_in, fan_out)) in enumerate(zip(kinds, spec.layers)):
@@ -80,7 +80,7 @@ def blocks_of(spec):
         if spec.jump == "cat" and number + 1 == len(kinds):
             parts = spec.widths[spec.linear_first + 1:-1]
 
-        found.append(Block(
+        found.append(LayerBlock(
             number, kind, fan_in, fan_out, ffn=spec.ffn and with_A,
             norm=spec.norm if normed else "none", norm_first=spec.ffn, residual=residual,
             activation=spec.activation if hidden else "", dropout=spec.dropout if hidden else 0.0,

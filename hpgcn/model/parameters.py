@@ -117,7 +117,7 @@ def parameter_shapes(spec):
     """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.
 
     They are those that each layer says, with its number, and those of what is around it; see
-    `hpgcn.model.model_parts.Block.shapes`.
+    `hpgcn.model.model_parts.LayerBlock.shapes`.
     """
     shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
     matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}

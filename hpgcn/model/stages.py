@@ -1,8 +1,8 @@
 """The stages of a model: each forward returns its backward; `chain` puts several together.
 
-A stage has `forward(H, given)`, which returns its result (m', f'_j) of H (m, f_j) and
+A stage has `forward(H, context)`, which returns its result (m', f'_j) of H (m, f_j) and
 backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this rank's
-partial sums, and returns the gradient of H, None for features. `given` is a Pass.
+partial sums, and returns the gradient of H, None for features. `context` is a ForwardContext.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from hpgcn import kernels
 
 
-class Pass(NamedTuple):
+class ForwardContext(NamedTuple):
     """What a forward through all stages is told."""
 
     step: int = 0  # from 1: it keys dropout
@@ -23,11 +23,11 @@ class Pass(NamedTuple):
     embedded: list | None = None  # takes copies of what the last layer reads
 
 
-def chain(stages, H, given):
+def chain(stages, H, context):
     """Apply stages one after another; return the result and the backward of all."""
     backwards = []
     for stage in stages:
-        H, backward = stage.forward(H, given)
+        H, backward = stage.forward(H, context)
         backwards.append(backward)
     return H, partial(_backward_of_all, backwards)
 
@@ -38,7 +38,7 @@ def _backward_of_all(backwards, G, gradient):
     return G
 
 
-class Map:
+class LayerStage:
     """A Layer, but for its last bias, whose gradient it takes.
 
     `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
@@ -56,17 +56,17 @@ class Map:
         self.dtype = dtype
         self.learns_bias = bool(layer.bias) and not centred
 
-    def forward(self, H, given):
+    def forward(self, H, context):
         layer = self.layer
-        if self.last and given.embedded is not None:
-            given.embedded.append(H.copy())
+        if self.last and context.embedded is not None:
+            context.embedded.append(H.copy())
         layer.clock.detail = f"layer {layer.number} forward"
-        out = layer.take(self.kept if given.keep else self.place, layer.rows_out, layer.width_out,
+        out = layer.take(self.kept if context.keep else self.place, layer.rows_out, layer.width_out,
                          self.dtype)
-        options = {"AX": given.AX} if layer.precomputed else {}
+        options = {"AX": context.AX} if layer.precomputed else {}
         if layer.uses_attention:
-            options["epoch"] = given.step
-        Z, backward = layer.forward(H, out, keep=given.keep, **options)
+            options["epoch"] = context.step
+        Z, backward = layer.forward(H, out, keep=context.keep, **options)
         return Z, partial(self._backward, backward)
 
     def _backward(self, backward, G, gradient):
@@ -98,15 +98,15 @@ class Activation:
         self.fused = fused
         self.mask = None
 
-    def forward(self, Z, given):
+    def forward(self, Z, context):
         layer = self.layer
         mine = layer.columns.of(self.bias.size)
         options = {"first": mine.start, "vertex": self.vertex}
         slope = None
 
         # a training step draws, and keeps what the backward reads
-        if given.keep:
-            options |= {**self.drawn, "epoch": given.step, "p": self.p}
+        if context.keep:
+            options |= {**self.drawn, "epoch": context.step, "p": self.p}
             if self.kind == "relu" or self.p:
                 self.mask = layer.take(f"mask{self.name}", Z.shape[0], -(-Z.shape[1] // 8),
                                        np.uint8)
@@ -149,17 +149,17 @@ class Residual:
         self.layer = layer
         self.matrix = matrix
 
-    def forward(self, H, given):
+    def forward(self, H, context):
         layer = self.layer
         take = partial(layer.take, "residual", layer.rows_out, layer.width_out)
         if self.matrix:
             added = layer.times_W(layer.self_rows(H, "part"), "W_res", take())
         else:
             added = layer.self_rows(H, "residual")
-            if added is H and not given.keep:  # what F puts out may lie where H does
+            if added is H and not context.keep:  # what F puts out may lie where H does
                 added = take()
                 added[...] = H
-        Z, backward = chain(self.stages, H, given)
+        Z, backward = chain(self.stages, H, context)
         with layer.clock("dense"):
             Z += added
         return Z, partial(self._backward, H, backward)

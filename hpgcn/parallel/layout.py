@@ -104,7 +104,7 @@ class BlockLayout:
 
 
 @dataclass(frozen=True, eq=False)
-class Stages:
+class BroadcastStages:
     """The S broadcasts of a 2d or 3d product: intervals of the columns of A, of the rows of H.
 
     Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing. H's
@@ -123,7 +123,9 @@ class Stages:
 
 
 def stages(offsets, rows, pieces, columns):
-    """Cut the columns of A where its C column blocks meet the R row blocks of H; Stages, in order.
+    """Cut the columns of A where its C column blocks meet the R row blocks of H.
+
+    Return BroadcastStages, in order.
 
     Layer l multiplies the columns of A that are piece l of a big block: R runs of columns. Its C
     column blocks take R / C runs each, cutting a run evenly where that is no whole number. Hence R
@@ -138,7 +140,8 @@ def stages(offsets, rows, pieces, columns):
     row, column, part = (np.repeat(each, pieces) for each in (row, column, ticks % unit))
     start = offsets[block] + (offsets[block + 1] - offsets[block]) * part // unit
     order = np.lexsort((part, block))
-    return Stages(np.append(start[order], offsets[-1]), row[order], column[order], piece[order])
+    return BroadcastStages(np.append(start[order], offsets[-1]), row[order], column[order],
+                           piece[order])
 
 
 def compressed_offsets(offsets, keep):

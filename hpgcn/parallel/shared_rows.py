@@ -16,7 +16,7 @@ from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
 
 
-class Columns:
+class SharedRows:
     """The dense step where C ranks share my rows, each with its own columns; local with C = 1.
 
     T and H are distributed by `layout`, W and b are on every rank. Names: f columns in, f' out;

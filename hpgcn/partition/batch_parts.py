@@ -10,7 +10,7 @@ def parts_of(request, source, n, own, make):
 
     Parameters
     ----------
-    request : hpgcn.sampling.Request
+    request : hpgcn.sampling.BatchRequest
     source : str
         What the graph that is trained on is called.
     n : int

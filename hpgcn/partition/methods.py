@@ -26,7 +26,7 @@ from hpgcn.partition.nonzeros.nonzero_methods import (
     medium_grain,
     vertex_cut,
 )
-from hpgcn.partition.partition_request import ROWS, Parts, Request
+from hpgcn.partition.partition_request import ROWS, PartitionRequest, Parts
 from hpgcn.partition.quality import COMPARED, count, touched, train_mask
 from hpgcn.partition.rows.nested import nested_numbers, nested_parts
 from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_holders
@@ -116,7 +116,7 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     engine = _choose(method, engine)
     if epsilon is None:
         epsilon = EPSILON_NONZEROS if method in NONZERO_METHODS else EPSILON
-    request = Request(
+    request = PartitionRequest(
         graph, _integer("k", k, 1), engine, _number("epsilon", epsilon),
         _integer("w0", w0, 0, 2**31 - 1), _integer("seed", seed, 0, MAX_SEED),
         _number("time_limit", time_limit, above=True),

@@ -15,7 +15,8 @@ ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have hold
 
 
 # what `make_partition` was asked for, checked
-Request = namedtuple("Request", "graph k engine epsilon w0 seed time_limit memory threads refine")
+PartitionRequest = namedtuple(
+    "PartitionRequest", "graph k engine epsilon w0 seed time_limit memory threads refine")
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ MOST = 1 << 31
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """A sampler by its name, and its numbers.
 
     Attributes
@@ -45,23 +45,23 @@ class Request:
 
 
 def parse(text):
-    """Return the Request of a setting `batch`, None of "full"; a UsageError if it is none."""
+    """Return the BatchRequest of a setting `batch`, None of "full"; a UsageError if it is none."""
     if text == FULL:
         return None
     name, *rest = text.split(":")
     if name == "vertices" and len(rest) == 1:
-        return Request(name, _number(text, rest[0]))
+        return BatchRequest(name, _number(text, rest[0]))
     if name == "parts" and rest:
         made = ":".join(rest[1:])  # a path may have colons
         if len(rest) > 1 and not made:
             raise _wrong(text)
         if re.fullmatch("[0-9]+", made):
             made = str(_number(text, made))
-        return Request(name, _number(text, rest[0]), made)
+        return BatchRequest(name, _number(text, rest[0]), made)
     if name == "neighbours" and len(rest) == 2:
         fan_outs = tuple(-1 if each == "-1" else _number(text, each)
                          for each in rest[0].split(","))
-        return Request(name, _number(text, rest[1]), fan_outs=fan_outs)
+        return BatchRequest(name, _number(text, rest[1]), fan_outs=fan_outs)
     raise _wrong(text)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hpgcn.sampling.expectation import any_of, drawn, expected_rows, some_drawn
-from hpgcn.sampling.held import from_holders, to_holders
+from hpgcn.sampling.local_matrix import from_holders, to_holders
 
 
 class Expected(NamedTuple):
@@ -23,7 +23,7 @@ class Expected(NamedTuple):
 
 
 def of_induced(maker, comm):
-    """Return the Expected of each product of a hpgcn.sampling.Induced, a list."""
+    """Return the Expected of each product of a hpgcn.sampling.InducedBatchBuilder, a list."""
     sampler = maker.sampler
     plans = maker.held.pull, maker.held.push
 
@@ -44,9 +44,10 @@ def of_induced(maker, comm):
 
 
 def changes(maker, comm):
-    """Return what each unit of an Induced may change by going to another batch: two (units,).
+    """Return what each unit may change by going to another batch: two (units,).
 
-    Rows that are pulled, and sums that are pushed, of a product; over all ranks.
+    maker: an InducedBatchBuilder. Rows that are pulled, and sums that are pushed, of a product;
+    over all ranks.
     """
     units = maker.sampler.units
     found = []
@@ -70,7 +71,7 @@ def _chances(place, theirs, unit, sampler):
 
 
 def of_drawn(maker, comm):
-    """Return the Expected of each product of a hpgcn.sampling.Drawn, a list: a mean field."""
+    """Return the Expected of each product of a NeighbourBatchBuilder, a list: a mean field."""
     held, sampler, m = maker.held, maker.sampler, maker.m
     pull, push = held.pull, held.push
 

@@ -12,7 +12,7 @@ from hpgcn.sampling.sampler import Sampler
 ALL = -1
 
 
-class Neighbours(Sampler):
+class NeighbourSampler(Sampler):
     """Each training vertex is a unit: its place among them by ORIGINAL number."""
 
     name = "neighbours"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from hpgcn.sampling.sampler import Sampler
 
 
-class Parts(Sampler):
+class PartSampler(Sampler):
     """Each part is a unit."""
 
     name = "parts"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hpgcn.sampling.sampler import Sampler
 
 
-class Vertices(Sampler):
+class VertexSampler(Sampler):
     """Each vertex is a unit, by its ORIGINAL number."""
 
     name = "vertices"

@@ -41,7 +41,7 @@ def _write_tsv(path, arrays, attributes, **options):
 def _write_text(path, arrays, delimiter, options):
     def write(file):
         text = io.TextIOWrapper(file, "utf-8", newline="")
-        rows = csv.writer(_Lines(text), delimiter=delimiter)
+        rows = csv.writer(_LineWriter(text), delimiter=delimiter)
         rows.writerow(COLUMNS)
         for block in _blocks(path, arrays):
             rows.writerows(zip(*block))
@@ -51,7 +51,7 @@ def _write_text(path, arrays, delimiter, options):
     atomic_write(path, write, **options)
 
 
-class _Lines:
+class _LineWriter:
     """Ends each row of csv with a line feed alone; a row quotes both kinds of line ends."""
 
     def __init__(self, text):

@@ -176,8 +176,8 @@ class StagedStrategy(RowStrategy):
         layout = arrangement.layout
 
         workspace = Workspace(adjacency.row_dtype, comm.device)
-        stages = Stages(arrangement, comm, workspace, adjacency.dtype,
-                        reduces=not adjacency.symmetric)
+        stages = RankStages(arrangement, comm, workspace, adjacency.dtype,
+                            reduces=not adjacency.symmetric)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
         bounds = start + split(stop - start, portions)
@@ -215,7 +215,7 @@ class StagedStrategy(RowStrategy):
             self.stages.close()
 
 
-class Stages:
+class RankStages:
     """Where a rank stands in a staged product.
 
     `sums`: the dtype of partial sums; `reduces`: they pass through the buffers of stages, too.

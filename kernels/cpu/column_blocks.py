@@ -16,7 +16,7 @@ APART = 80
 AHEAD = 4  # rows of A whose nonzeros of a block are asked for before they are used
 
 
-class Block(NamedTuple):
+class ColumnBlock(NamedTuple):
     """Columns and rows of x: the last ones may have fewer."""
 
     columns: int
@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 
 def block_of(m, n, nnz, width, x_bytes, itemsize):
-    """Return the Block that (n, width) x is read in, None: all at once.
+    """Return the ColumnBlock that (n, width) x is read in, None: all at once.
 
     As many rows as `Tuning.blocks` second caches hold. Blocks pay if x is larger, as far as a pass
     reads it, and the row of the result, which is read and written for each, takes so many nonzeros
@@ -41,7 +41,7 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
         columns = min(width, -(-width // count // 16) * 16)
         blocks = -(-n * columns * x_bytes // room)
         if blocks > 1 and nnz >= IN_BLOCK * m * blocks:
-            return Block(columns, -(-n // blocks))
+            return ColumnBlock(columns, -(-n // blocks))
     return None
 
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from benchmarks.checks import OURS, tolerated
 from benchmarks.process import alone
 from hpgcn import sampling
-from hpgcn.bench.host import Host
+from hpgcn.bench.host import BenchHost
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, HpgcnError, UsageError
@@ -109,7 +109,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
         "seconds": seconds}
     header = graph.header
     return {
-        "bench": "accuracy", "settings": settings, "machine": Host().describe(),
+        "bench": "accuracy", "settings": settings, "machine": BenchHost().describe(),
         "graph": {"name": header.name, "vertices": header.num_nodes, "entries": header.num_edges,
                   "features": header.num_features, "classes": header.num_classes,
                   "train": int(graph.masks["train"].sum())},

@@ -5,7 +5,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from hpgcn.bench.host import Host
+from hpgcn.bench.host import BenchHost
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.runtime.progress_bar import bar
@@ -56,7 +56,7 @@ def measure(path, config, seeds=(0,)):
     header = store.load(path).header
     return {
         "bench": "drift", "settings": dataclasses.asdict(config) | {"seed": list(seeds)},
-        "machine": Host().describe(),
+        "machine": BenchHost().describe(),
         "graph": {"name": header.name, "vertices": header.num_nodes, "entries": header.num_edges,
                   "features": header.num_features, "classes": header.num_classes},
         "rows": rows, "losses": compared(*curves.values()),

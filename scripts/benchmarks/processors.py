@@ -3,11 +3,11 @@
 import numpy as np
 
 from benchmarks import peers
-from hpgcn.bench.host import Host, copy_array
+from hpgcn.bench.host import BenchHost, copy_array
 from hpgcn.kernels.cpu.chunks import evenly
 
 
-class Processors(Host):
+class Processors(BenchHost):
     """The processors that this process may use; arrays are NumPy's."""
 
     xp = np

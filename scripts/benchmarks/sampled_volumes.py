@@ -14,7 +14,7 @@ from hpgcn.partition import make_partition
 from hpgcn.partition.rows.partition_model import entry_rows, pattern
 from hpgcn.partition.rows.stochastic import batch_size
 from hpgcn.planning.counts.pairs import Pairs
-from hpgcn.sampling import Vertices
+from hpgcn.sampling import VertexSampler
 from hpgcn.sampling.expectation import expected_rows
 
 REFERENCE = "stochastic"
@@ -40,7 +40,7 @@ def measure(settings, host, limits):
     n = graph.num_rows
     if max(settings.ranks) > n:
         raise DataError(f"{settings.graph}: {max(settings.ranks)} ranks for {n} vertices")
-    sampler = Vertices(n, batch_size(n), settings.seed)
+    sampler = VertexSampler(n, batch_size(n), settings.seed)
     rows = []
     for k in settings.ranks:
         for label, method, refine in CASES:

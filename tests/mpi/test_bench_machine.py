@@ -22,7 +22,7 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
         monkeypatch.setattr(rates, name, value)
     for name, value in {"CACHES": 0, "SMALLEST": 1 << 20, "GEMM_SIZE": 64}.items():
         monkeypatch.setattr(host, name, value)
-    report = machine_rates.measure(Settings(repeats=1), host.Host(), comm)
+    report = machine_rates.measure(Settings(repeats=1), host.BenchHost(), comm)
     counts = [1] if comm.size == 1 else [1, comm.size]
     assert ("network" in report) == (comm.size > 1)
     if comm.rank:
@@ -41,7 +41,7 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     assert told["machine"]["rates"] == counts
     for row in told["rows"]:
         assert 0 < row["seconds"]["compute"] < math.inf
-    about = host.Host().describe() | {"versions": {}}
+    about = host.BenchHost().describe() | {"versions": {}}
     text = format_report({"bench": "machine", "machine": about, **report})
     assert f"timed on {' and '.join(map(str, counts))} ranks" in text
     assert ("network latency" in text) == network

@@ -18,9 +18,9 @@ from hpgcn.planning.answers.batch_report import takers
 from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast, table
-from hpgcn.planning.counts.batch_traffic import DrawnNeighbours, Induced
+from hpgcn.planning.counts.batch_traffic import InducedTraffic, NeighbourTraffic
 from hpgcn.planning.counts.survey import Survey
-from hpgcn.sampling import Neighbours, Parts, Vertices, parse
+from hpgcn.sampling import NeighbourSampler, PartSampler, VertexSampler, parse
 from hpgcn.sampling import expectation as formulas
 from hpgcn.strategies import STRATEGIES
 
@@ -59,7 +59,7 @@ def case(name, directed, n=7, ranks=3, degree=3):
 def induced(name, directed, sampler, unit=None, **size):
     survey, given = case(name, directed, **size)
     unit = np.arange(survey.header.num_nodes) if unit is None else unit
-    return Induced(*given, sampler, unit=unit)
+    return InducedTraffic(*given, sampler, unit=unit)
 
 
 def loop(batches, epoch=1):
@@ -144,7 +144,8 @@ def test_expected_bytes_are_the_mean_over_all_epochs(name, directed, parts):
     assert sum(total[0].sum() for total in totals.values()) > 0
 
 
-@pytest.mark.parametrize("sampler", [Vertices(60, 13, 3), Parts(17, 4, 3)], ids=["v", "p"])
+@pytest.mark.parametrize("sampler", [VertexSampler(60, 13, 3), PartSampler(17, 4, 3)],
+                         ids=["v", "p"])
 @pytest.mark.parametrize("name, directed", KINDS)
 def test_replays_of_keyed_epochs(name, directed, sampler):
     unit = None
@@ -181,9 +182,9 @@ def test_messages_of_parts_that_are_the_ranks_own_are_exact(directed):
     owner = given[0].layout.row_blocks
     found = np.zeros(3)
     for dealt in ([0, 0, 1], [0, 1, 0], [1, 0, 0]):
-        counted = Induced(*given, Dealt(dealt), unit=owner).replay(1)
+        counted = InducedTraffic(*given, Dealt(dealt), unit=owner).replay(1)
         found += counted.epoch(counted.messages) / 3
-    mean = Induced(*given, Parts(3, 2, 0), unit=owner).expected()
+    mean = InducedTraffic(*given, PartSampler(3, 2, 0), unit=owner).expected()
     np.testing.assert_allclose(mean.epoch(mean.messages), found)
 
 
@@ -207,8 +208,8 @@ def test_the_busiest_unit_bounds_what_a_swap_changes():
 def drawn_neighbours(name, fan_outs, size, directed=True, **sizes):
     survey, given = case(name, directed, **sizes)
     seeds = survey.reading.labelled
-    sampler = Neighbours(int(seeds.sum()), size, 0, fan_outs[::-1])
-    return DrawnNeighbours(*given, sampler, seeds=seeds)
+    sampler = NeighbourSampler(int(seeds.sum()), size, 0, fan_outs[::-1])
+    return NeighbourTraffic(*given, sampler, seeds=seeds)
 
 
 @pytest.mark.parametrize("name", takers())

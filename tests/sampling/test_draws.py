@@ -3,7 +3,14 @@ import numpy as np
 import pytest
 
 from hpgcn.parallel.layout import split
-from hpgcn.sampling import SAMPLERS, Neighbours, Parts, Vertices, cutting, keyed_draws
+from hpgcn.sampling import (
+    SAMPLERS,
+    NeighbourSampler,
+    PartSampler,
+    VertexSampler,
+    keyed_draws,
+    submatrix_kernels,
+)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 64, 1000, 4096, 4097, 70_001])
@@ -46,8 +53,8 @@ def test_blocks_are_those_of_a_split(n, blocks):
     assert np.array_equal(found, np.repeat(np.arange(blocks), np.diff(split(n, blocks))))
 
 
-@pytest.mark.parametrize("make", [lambda: Vertices(103, 25, 4), lambda: Parts(10, 3, 4),
-                                  lambda: Neighbours(50, 16, 4, (2, 3))])
+@pytest.mark.parametrize("make", [lambda: VertexSampler(103, 25, 4), lambda: PartSampler(10, 3, 4),
+                                  lambda: NeighbourSampler(50, 16, 4, (2, 3))])
 def test_an_epoch_deals_each_unit_once(make):
     sampler = make()
     units = np.arange(sampler.units)
@@ -73,8 +80,8 @@ def rows_of_a_matrix(degrees, seed=0):
 def draw(matrix, degrees, count, seed, places=None, vertex=None):
     places = np.empty(0, np.int64) if places is None else places
     vertex = np.arange(degrees.size) if vertex is None else vertex
-    return cutting.draw(*matrix, places, degrees, vertex, np.arange(degrees.size), count,
-                        keyed_draws.key_of(seed), int(degrees.max()))
+    return submatrix_kernels.draw(*matrix, places, degrees, vertex, np.arange(degrees.size), count,
+                                  keyed_draws.key_of(seed), int(degrees.max()))
 
 
 def test_entries_are_drawn_uniformly_without_replacement():

@@ -9,16 +9,16 @@ from hpgcn import store, train
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.partition import Partition
-from hpgcn.sampling import Request, parse, smallest
+from hpgcn.sampling import BatchRequest, parse, smallest
 
 
 @pytest.mark.parametrize("text, expected", [
-    ("full", None), ("vertices:20000", Request("vertices", 20000)),
-    ("parts:8", Request("parts", 8)), ("parts:8:100", Request("parts", 8, "100")),
-    ("parts:8:0100", Request("parts", 8, "100")),
-    ("parts:2:a:b/c.h5", Request("parts", 2, "a:b/c.h5")),
-    ("neighbours:15,10,5:1024", Request("neighbours", 1024, fan_outs=(15, 10, 5))),
-    ("neighbours:-1:7", Request("neighbours", 7, fan_outs=(-1,)))])
+    ("full", None), ("vertices:20000", BatchRequest("vertices", 20000)),
+    ("parts:8", BatchRequest("parts", 8)), ("parts:8:100", BatchRequest("parts", 8, "100")),
+    ("parts:8:0100", BatchRequest("parts", 8, "100")),
+    ("parts:2:a:b/c.h5", BatchRequest("parts", 2, "a:b/c.h5")),
+    ("neighbours:15,10,5:1024", BatchRequest("neighbours", 1024, fan_outs=(15, 10, 5))),
+    ("neighbours:-1:7", BatchRequest("neighbours", 7, fan_outs=(-1,)))])
 def test_what_is_taken(text, expected):
     assert parse(text) == expected
 

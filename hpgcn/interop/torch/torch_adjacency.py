@@ -45,7 +45,7 @@ class Adjacency:
         m = indptr.numel() - 1
         shape = (m, m) if shape is None else tuple(map(int, shape))
         check(indptr, indices, values, shape)
-        self.pattern = Pattern(indptr.detach(), indices.detach(), shape)
+        self.pattern = TensorPattern(indptr.detach(), indices.detach(), shape)
         self.values = values
         self.values_t = None
         self.scale = None  # (m,): the matrix is diag(scale) times what is held
@@ -103,7 +103,7 @@ class Adjacency:
                 indices_t, values_t, order)
 
 
-class Pattern:
+class TensorPattern:
     """Where a matrix (m, n) has entries: what all matrices of the same pattern share."""
 
     def __init__(self, indptr, indices, shape):

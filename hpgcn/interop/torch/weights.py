@@ -129,7 +129,7 @@ def read_pyg(model, *, activation="own"):
                         "expected one after each, or after each but the last")
 
     # read each layer, and fold its norm into it
-    reader = Reader(tensors, name, len(layers))
+    reader = LayerReader(tensors, name, len(layers))
     found = [reader.read(layer, number) for number, layer in enumerate(layers)]
     for number, norm in enumerate(norms):
         found[number] = reader.folded(found[number], norm)
@@ -140,7 +140,7 @@ def read_pyg(model, *, activation="own"):
     return Trained(weights, config, name, kinds[0] not in UNWEIGHTED)
 
 
-class Reader:
+class LayerReader:
     """Layers of a state_dict as those here: arrays by the names that `Layer.shapes` gives."""
 
     def __init__(self, tensors, name, layers):
@@ -259,8 +259,8 @@ class Reader:
         return Config(**settings)
 
 
-READERS = {"GCNConv": Reader._one_matrix, "SGConv": Reader._one_matrix,
-           "SAGEConv": Reader._sage, "GATConv": Reader._gat, "GINConv": Reader._gin}
+READERS = {"GCNConv": LayerReader._one_matrix, "SGConv": LayerReader._one_matrix,
+           "SAGEConv": LayerReader._sage, "GATConv": LayerReader._gat, "GINConv": LayerReader._gin}
 
 
 class Taken:

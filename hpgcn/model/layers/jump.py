@@ -33,15 +33,15 @@ class Jump:
                 rows = here if rows is None else here[rows]
             self.rows.insert(0, rows)
 
-    def forward(self, H, given):
+    def forward(self, H, context):
         backwards = []
         outputs = []
         for number, (stages, rows) in enumerate(zip(self.groups, self.rows)):
-            H, backward = chain(stages, H, given)
+            H, backward = chain(stages, H, context)
             backwards.append(backward)
             outputs.append(H)
-            self.add(number, self._part(H, rows), given)
-        Z, backward = self.finish(given)
+            self.add(number, self._part(H, rows), context)
+        Z, backward = self.finish(context)
         return Z, partial(self._backward, backwards, outputs, backward)
 
     def _part(self, H, rows):
@@ -74,11 +74,11 @@ class Jump:
 class Concatenation(Jump):
     """[H_1, H_2, ...] W, as the sum of products with the rows of W that belong to each."""
 
-    def add(self, number, H, given):
+    def add(self, number, H, context):
         layer = self.layer
-        if layer.number and given.embedded is not None:
-            given.embedded.append(H.copy())
-        total = self._total(given)
+        if layer.number and context.embedded is not None:
+            context.embedded.append(H.copy())
+        total = self._total(context)
         if number == 0:
             layer.times_W(H, "W_0", total)
             return
@@ -86,13 +86,13 @@ class Concatenation(Jump):
         with self.clock("dense"):
             total += product
 
-    def _total(self, given):
-        name = self.behind[0].kept if given.keep else "jumped"
+    def _total(self, context):
+        name = self.behind[0].kept if context.keep else "jumped"
         return self.take(name, self.layer.rows_out, self.layer.width_out)
 
-    def finish(self, given):
+    def finish(self, context):
         _, *others = self.behind
-        return chain(others, self._total(given), given)
+        return chain(others, self._total(context), context)
 
     def start(self, backward, G, gradient):
         """All columns of the gradient of the sum, in an array that lasts."""
@@ -113,7 +113,7 @@ class Concatenation(Jump):
 class Maximum(Jump):
     """The largest of each element; of equals the first, which alone gets the gradient."""
 
-    def add(self, number, H, given):
+    def add(self, number, H, context):
         total, which = self._arrays()
         with self.clock("dense"):
             if number == 0:
@@ -130,8 +130,8 @@ class Maximum(Jump):
         shape = self.layer.rows_in, self.layer.width_in
         return self.take("jumped", *shape), self.take("which", *shape, np.int16)
 
-    def finish(self, given):
-        return chain(self.behind, self._arrays()[0], given)
+    def finish(self, context):
+        return chain(self.behind, self._arrays()[0], context)
 
     def start(self, backward, G, gradient):
         G = backward(G, gradient)

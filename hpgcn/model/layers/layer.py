@@ -61,7 +61,7 @@ class Layer:
     parameters : hpgcn.model.Parameters
     hop : hpgcn.parallel.receptive_field.Hop
         Rows and maps of this layer.
-    columns : hpgcn.parallel.shared_rows.Columns
+    columns : hpgcn.parallel.shared_rows.SharedRows
     workspace : hpgcn.parallel.workspace.Workspace
     scale : float
         What dropout has multiplied the layer's input by.

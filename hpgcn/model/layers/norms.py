@@ -37,22 +37,22 @@ class Norm:
     def name_of(self, name):
         return indexed(name, self.number)
 
-    def forward(self, Z, given):
+    def forward(self, Z, context):
         """Normalise Z (m, f_j)."""
         ops = kernels.backend(Z)
         gain, shift = (self.arrays[self.name_of(name)][self.mine] for name in ("gain", "shift"))
         with self.clock("dense"):
             out = Z
             if self.first:
-                out = self.take(f"N{self.number}" if given.keep else "normed", *Z.shape)
+                out = self.take(f"N{self.number}" if context.keep else "normed", *Z.shape)
             else:
                 bias = self.arrays[self.layer.bias][self.mine]
                 ops.activate(Z, bias, first=self.mine.start, relu=False)
                 shift = np.zeros_like(gain)
 
-            mean, variance = self.moments(ops, Z, given.keep)
+            mean, variance = self.moments(ops, Z, context.keep)
             inv_std = 1 / np.sqrt(variance + EPSILON)
-            normal = self.take(f"normal{self.number}", *Z.shape) if given.keep else None
+            normal = self.take(f"normal{self.number}", *Z.shape) if context.keep else None
             self.normalise(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
 
         moments = (mean, variance) if self.keeps_moments else None

@@ -8,7 +8,7 @@ from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.model import products_of
 from hpgcn.partition.batch_parts import parts_of
 from hpgcn.planning.answers.candidates import arranged, candidates, count
-from hpgcn.planning.counts.batch_traffic import DrawnNeighbours, Induced, falling
+from hpgcn.planning.counts.batch_traffic import InducedTraffic, NeighbourTraffic, falling
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
@@ -93,7 +93,7 @@ def row(survey, candidate, request):
         "replayed": None, "interval": None}
 
     # what a counted epoch sends, if batches are known without a graph on every rank
-    if isinstance(batches, Induced):
+    if isinstance(batches, InducedTraffic):
         counted = batches.replay(REPLAYED)
         found["replayed"] = {
             "epoch": REPLAYED, **{
@@ -114,7 +114,9 @@ def settings_of(config):
 
 
 def batches_of(reading, survey, strategy, shape, offsets, request):
-    """Return the Batches of a strategy on row blocks; as `hpgcn.planning.answers.candidates.count`.
+    """Return the BatchTraffic of a strategy on row blocks.
+
+    As `hpgcn.planning.answers.candidates.count`.
 
     The survey was made by `settings_of`.
     """
@@ -127,14 +129,14 @@ def batches_of(reading, survey, strategy, shape, offsets, request):
     given = (footprint.plan, footprint.prediction, footprint.steps.products(spec, levels),
              spec.row_itemsize, sampler)
     if sampler.induced:
-        return Induced(*given, unit=unit)
-    return DrawnNeighbours(*given, seeds=reading.labelled)
+        return InducedTraffic(*given, unit=unit)
+    return NeighbourTraffic(*given, seeds=reading.labelled)
 
 
 def sampler_of(survey, reading, request, seed):
     """Return the Sampler of a request, and the unit of each row of a Reading, (n,), or None.
 
-    Errors as `hpgcn.partition.batch_parts.parts_of`, and `Request.drawn`; a DataError without
+    Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.drawn`; a DataError without
     training vertices.
     """
     kind = SAMPLERS[request.name]

@@ -2,11 +2,12 @@
 
 Batches of vertices or parts multiply by the matrix that they induce: of the rows and sums of a full
 product go those that a nonzero of the batch reads or adds to. Which batch a vertex is in is keyed,
-so all batches of an epoch are known to whoever asks: `Induced.replay` counts what every rank sends
-in each. `Induced.expected` needs no epoch: rows are exact expectations (hpgcn.sampling.expectation,
-demirci-2022, section 4.3.3), messages an estimate. Of drawn neighbours all is an estimate, and a
-replay asks its caller what is drawn (`DrawnNeighbours`). Gradients of weights, and what ranks that
-share rows send, are those of a full step, once a batch. Pure: all ranks at once.
+so every rank knows all batches of an epoch: `InducedTraffic.replay` counts what every rank sends in
+each. `InducedTraffic.expected` needs no epoch: rows are exact expectations
+(hpgcn.sampling.expectation, demirci-2022, section 4.3.3), messages an estimate. Of drawn neighbours
+all is an estimate, and a replay asks its caller what is drawn (`NeighbourTraffic`). Gradients of
+weights, and what ranks that share rows send, are those of a full step, once a batch. Pure: all
+ranks at once.
 """
 from __future__ import annotations
 
@@ -102,7 +103,7 @@ def falling(hops):
                       np.ones((2, 1), np.int64))
 
 
-class Batches:
+class BatchTraffic:
     """The traffic of batches of a plan of all rows.
 
     Parameters
@@ -144,7 +145,7 @@ class Batches:
         return counts
 
 
-class Induced(Batches):
+class InducedTraffic(BatchTraffic):
     """Batches that train on the matrix that their vertices induce.
 
     unit: (n,) int64, the unit of each row of the plan: what the sampler deals.
@@ -215,7 +216,7 @@ class Induced(Batches):
                 for each in (row, row[::-1])]
 
 
-class DrawnNeighbours(Batches):
+class NeighbourTraffic(BatchTraffic):
     """Batches of rows to train on, and drawn neighbours: a mean field, in which all is estimated.
 
     Rows are needed, and entries drawn, as if all were independent of one another. Chances p of a

@@ -19,7 +19,7 @@ from hpgcn.model import (
 )
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
-from hpgcn.parallel.shared_rows import Columns
+from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.counts.shapes import ShapeComm, ShapeCsr, Shapes, Work
 from hpgcn.runtime.clock import Clock
@@ -146,7 +146,7 @@ def run_rank(spec, levels, rank, columns):
     column = rank % columns
     comm = ShapeComm(device, column, columns)
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
-    shared = Columns(layout, comm, spec.dtype)
+    shared = SharedRows(layout, comm, spec.dtype)
     shared.column = ShapeComm(device, 0, 2, comm.counters)  # of two: what it sums is noted
 
     workspace = Workspace(spec.row_dtype, device)

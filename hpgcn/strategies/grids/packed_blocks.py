@@ -16,9 +16,9 @@ POINTER_BYTES = 8
 class Blocks:
     """The blocks of a matrix that a rank of an R x L x C grid keeps, and the sizes of all others.
 
-    The matrix has rows as `layout` and columns as `layout_in`, cut by the Stages `cuts`. `blocks`:
-    pairs of a stage and a csr_array, those that this rank keeps; what is left out has no entries.
-    All ranks of `comm` make theirs together.
+    The matrix has rows as `layout` and columns as `layout_in`, cut by the BroadcastStages
+    `cuts`. `blocks`: pairs of a stage and a csr_array, those that this rank keeps; what is left out
+    has no entries. All ranks of `comm` make theirs together.
 
     Attributes
     ----------

@@ -9,7 +9,7 @@ import numpy as np
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.counts import reduce_scatter
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
-from hpgcn.parallel.layout import Stages as Cuts
+from hpgcn.parallel.layout import BroadcastStages as Cuts
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
 from hpgcn.strategies.plan import INDEX, POINTER, Operand, Plan, Traffic
 

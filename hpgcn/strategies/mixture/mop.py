@@ -44,7 +44,7 @@ from hpgcn.parallel.layout import split
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
-from hpgcn.strategies.mixture.mop_attention import ColumnAttention, Product
+from hpgcn.strategies.mixture.mop_attention import BatchProduct, ColumnAttention
 from hpgcn.strategies.mixture.mop_plan import MopPlan, MopTraffic
 from hpgcn.strategies.mixture.row_batches import (
     PackedBatches,
@@ -58,7 +58,7 @@ from hpgcn.strategies.strategy import Strategy, product_name
 
 
 @dataclass(frozen=True, eq=False)
-class Operand:
+class BatchedOperand:
     """A matrix (n_out, n_in) in the order of batches, as it is multiplied by."""
 
     block: Csr
@@ -77,7 +77,7 @@ class Operand:
         batches = [Csr(rows_of(block.indptr, first, last + 1), block.indices, block.data,
                        block.shape[1], device) for first, last in pairwise(rows.bounds.tolist())]
         order = device.put(rows.order) if rows.stages > 1 else None
-        return Operand(block, batches, order, rows, columns, needed)
+        return BatchedOperand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
         """Some rows and columns, (n,) bool in the distributed order, in that of other batches."""
@@ -86,7 +86,7 @@ class Operand:
         matrix = self.block.select(kept_rows, kept_columns)
         if self.rows.stages > 1:
             matrix = in_order(matrix, rows.places(row_numbers), columns.places(column_numbers))
-        return Operand.of(self.block.device, matrix, rows, columns)
+        return BatchedOperand.of(self.block.device, matrix, rows, columns)
 
 
 class MopBuffers:
@@ -185,9 +185,9 @@ class MixtureOfParallelism(Strategy):
             place = batches.places(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
 
-        operand = operand_back = Operand.of(home, matrix, batches, batches)
+        operand = operand_back = BatchedOperand.of(home, matrix, batches, batches)
         if not adjacency.symmetric:
-            operand_back = Operand.of(home, matrix.T.tocsr(), batches, batches)
+            operand_back = BatchedOperand.of(home, matrix.T.tocsr(), batches, batches)
 
         buffers = MopBuffers(layout, comm, home, adjacency.dtype, stages > 1)
         strategy = cls(layout, layout, comm, (operand, operand_back), buffers,
@@ -215,10 +215,10 @@ class MixtureOfParallelism(Strategy):
                           symmetric=self.symmetric, asked=self.asked, parent=self)
 
     def forward(self, H, *, mask=None, out=None):
-        return self.product(self.operand, H, out, Product(), mask)
+        return self.product(self.operand, H, out, BatchProduct(), mask)
 
     def backward(self, G, *, mask=None, out=None):
-        return self.product(self.operand_back, G, out, Product(), mask)
+        return self.product(self.operand_back, G, out, BatchProduct(), mask)
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):
@@ -231,7 +231,7 @@ class MixtureOfParallelism(Strategy):
         return ColumnAttention(self, heads)
 
     def product(self, operand, H, out, work, mask=None):
-        """Exchange rows of H for columns, do `work`, send rows back; see `Product`.
+        """Exchange rows of H for columns, do `work`, send rows back; see `BatchProduct`.
 
         `work` receives rows as they arrive, and tiles of rows of the result.
         """

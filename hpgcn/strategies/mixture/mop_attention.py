@@ -65,7 +65,8 @@ class ColumnAttention(Attention):
         home = self.strategy.home
         get = self.strategy.comm.device.get
         a, b = (home.put(get(each)[self.mine]) for each in (a, b))
-        columns = Columns(self, *(self._spread(each, x) for each in (a, b)), width, keep, epoch)
+        spread = (self._spread(each, x) for each in (a, b))
+        columns = AttentionColumns(self, *spread, width, keep, epoch)
         out = self.heads.array("attended", self.heads.vertex_out.size, x.shape[1], keep)
         out = self.strategy.product(self.strategy.operand, x, out, columns)
         return out, partial(self._backward, columns)
@@ -85,7 +86,7 @@ class ColumnAttention(Attention):
         return dx, *gradients
 
 
-class Columns:
+class AttentionColumns:
     """The own heads of all rows, in the order of batches: what the forward does with them."""
 
     def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
@@ -151,7 +152,7 @@ class Gradients:
         Z[part] += ops.matmul(self.dl[owner.back[part]], each.spread_a.T)
 
 
-class Product:
+class BatchProduct:
     """What a product with the matrix does with rows as they come."""
 
     def receive_rows(self, X, first, last):

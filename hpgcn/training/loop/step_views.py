@@ -43,7 +43,7 @@ class FullBatch:
         """Free nothing: a full batch holds no resource."""
 
 
-class Batches(FullBatch):
+class MiniBatches(FullBatch):
     """A step for each batch of a sampler.
 
     Parameters
@@ -127,7 +127,7 @@ class Batches(FullBatch):
 
 
 def make_batches(plan, view, shard, epochs):
-    """Return the FullBatch or Batches of a StepPlan; `view` is the StepView of all rows."""
+    """Return the FullBatch or MiniBatches of a StepPlan; `view` is the StepView of all rows."""
     if plan.builder is None:
         return FullBatch(view)
-    return Batches(plan, view, shard, epochs)
+    return MiniBatches(plan, view, shard, epochs)

@@ -33,7 +33,7 @@ class Sent(NamedTuple):
     messages: int
 
 
-class Propagation(CollectiveClose):
+class Propagator(CollectiveClose):
     """A-hat of a graph on distributed rows, made by `propagation`.
 
     It is closed by `close`, or at the end of a `with`.
@@ -134,7 +134,7 @@ class Propagation(CollectiveClose):
 
 def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None = None, *,
                 strategy: str = Config.strategy, norm: str = "sym", self_loops: bool = True,
-                device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagation:
+                device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagator:
     """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this.
 
     Parameters
@@ -157,7 +157,7 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
 
     Returns
     -------
-    Propagation
+    Propagator
 
     Raises
     ------
@@ -192,4 +192,4 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
                                     slab=slab)
     made = kind.build(adjacency, placed.arrangement, comm)
     comm.counters.phase = "propagation"
-    return Propagation(made, comm, slab, np.dtype(dtype))
+    return Propagator(made, comm, slab, np.dtype(dtype))

@@ -14,7 +14,7 @@ from hpgcn.model import MODELS, Features, norm_of, products_of, reads_X, support
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import split
 from hpgcn.parallel.receptive_field import ReceptiveField, find_levels
-from hpgcn.parallel.shared_rows import Columns
+from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.training.setup.placement import read_slab
@@ -45,7 +45,7 @@ class GraphShard(CollectiveClose):
             if not train:
                 which = f" of split {split}" * (source.header.num_splits > 1)
                 raise agreed(DataError(f"{slab.header.name}: the train mask{which} is empty"))
-        self.columns = Columns(layout, comm, spec.dtype)
+        self.columns = SharedRows(layout, comm, spec.dtype)
 
         # what multiplies by A
         layer = MODELS[spec.architecture]

@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, products_of
 from hpgcn.planning.counts.batch_traffic import expected_step, falling
 from hpgcn.planning.counts.traffic import Prediction
-from hpgcn.sampling import SAMPLERS, Drawn, Held, Induced, parse
+from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighbourBatchBuilder, parse
 from hpgcn.sampling.expectation import deviation, permutation_ranges
 from hpgcn.sampling.forecast import Expected, changes, of_drawn, of_induced
 from hpgcn.strategies import STRATEGIES
@@ -39,7 +39,7 @@ class StepPlan:
     full_step : hpgcn.planning.counts.traffic.Prediction
         What ranks send in a step of all training vertices.
     forecast : Forecast
-    builder : hpgcn.sampling.Induced or Drawn, or None
+    builder : hpgcn.sampling.InducedBatchBuilder or NeighbourBatchBuilder, or None
         Makes mini-batches; None: every step is of all training vertices.
     comm : hpgcn.comm.SerialComm or MpiComm
         The builder's, which may be the run's own.
@@ -50,7 +50,7 @@ class StepPlan:
     per_epoch: int
     full_step: Prediction
     forecast: Forecast
-    builder: Induced | Drawn | None = None
+    builder: InducedBatchBuilder | NeighbourBatchBuilder | None = None
     comm: SerialComm | MpiComm | None = None
     threaded: bool = False
 
@@ -81,7 +81,7 @@ def plan_steps(batch, source, shard, full_step, out=""):
         return StepPlan(1, full_step, total)
 
     # what makes the batches
-    local = Held.of(shard.strategy, shard.vertex, shard.comm)
+    local = LocalMatrix.of(shard.strategy, shard.vertex, shard.comm)
     if SAMPLERS[request.name].induced:
         builder = _induced_builder(request, source, shard, local, out)
         comm, threaded = shard.comm, shard.comm.device.in_tiles
@@ -102,7 +102,7 @@ def _induced_builder(request, source, shard, local, out):
         unit_of, weights = part.__getitem__, np.bincount(part, minlength=units)
     sampler = kind(units, request.size, shard.spec.seed)
     hops = sum(products_of(shard.spec))
-    return Induced(local, sampler, unit_of, weights, hops, shard.comm)
+    return InducedBatchBuilder(local, sampler, unit_of, weights, hops, shard.comm)
 
 
 def _neighbour_builder(request, shard, local):
@@ -119,7 +119,7 @@ def _neighbour_builder(request, shard, local):
     numbers = np.searchsorted(every, shard.vertex[seeds])
     other = comm.duplicate() if comm.threads else comm
     nested = MODELS[spec.architecture].supports_pruning
-    builder = Drawn(local, sampler, seeds, numbers, other, nested=nested)
+    builder = NeighbourBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
     if other is not comm:  # what was sent to set up belongs to the run, with and without a thread
         comm.counters.include(other.counters)
     return builder

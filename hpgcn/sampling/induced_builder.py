@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.sampling import cutting
+from hpgcn.sampling import submatrix_kernels
 from hpgcn.sampling.batch import Batch
-from hpgcn.sampling.held import lists_to_owners, plan_of
+from hpgcn.sampling.local_matrix import lists_to_owners, plan_of
 
 
 class Deal(NamedTuple):
-    """Who is in which batch of an epoch: each an (offsets, places) of `cutting.by_batch`."""
+    """The vertices of each batch of an epoch.
+
+    Tuples are (offsets, positions) of `submatrix_kernels.by_batch`.
+    """
 
     number: np.ndarray  # (m + g + t,) batch of own vertices, ghosts, and others' rows
     totals: np.ndarray  # vertices of each batch, over all ranks
@@ -26,12 +29,12 @@ class Deal(NamedTuple):
     returned: tuple  # rows whose sums come back
 
 
-class Induced:
+class InducedBatchBuilder:
     """Cuts the batches of a sampler whose `induced` is set out of what a rank holds.
 
     Parameters
     ----------
-    held : Held
+    held : LocalMatrix
     sampler : Sampler
     unit_of : callable
         The unit of the sampler that each of some ORIGINAL numbers, (k,), belongs to.
@@ -74,14 +77,15 @@ class Induced:
             m, g, t = held.num_own, held.pull.ghosts.size, held.push.ghosts.size
 
             # rows, ghosts and rows of other ranks, by batch
-            runs = [cutting.by_batch(number[first:last], batches)
+            runs = [submatrix_kernels.by_batch(number[first:last], batches)
                     for first, last in ((0, m), (m, m + g), (m + g, m + g + t))]
 
             # what is sent: rows whose readers are in the same batch
             for plan, (pointers, witnesses) in zip((held.pull, held.push), self.lists):
                 decided = np.empty(plan.send_rows.size, np.int32)
-                cutting.agreeing(pointers, known[witnesses], number[plan.send_rows], decided)
-                runs.append(cutting.by_batch(decided, batches))
+                submatrix_kernels.agreeing(pointers, known[witnesses], number[plan.send_rows],
+                                           decided)
+                runs.append(submatrix_kernels.by_batch(decided, batches))
 
             totals = self.sampler.sizes()
             if self.weights is not None:
@@ -98,7 +102,7 @@ class Induced:
             places[offsets[batch]:offsets[batch + 1]] for offsets, places in deal[2:])
         factor = held.values.dtype.type(self.sampler.factor(batch))
         lines = np.concatenate([rows, m + targets])
-        pointers, columns, values = cutting.induce(
+        pointers, columns, values = submatrix_kernels.induce(
             held.indptr, held.columns, held.values, lines, *self.units, deal.number, batch, factor)
 
         # others' columns that nothing reads are left out, and others' rows that hold nothing
@@ -108,7 +112,7 @@ class Induced:
         ghosts = ghosts[self.place[m + ghosts] > 0]
         self.place[rows] = np.arange(rows.size)
         self.place[m + ghosts] = rows.size + np.arange(ghosts.size)
-        cutting.renumber(columns, self.place)
+        submatrix_kernels.renumber(columns, self.place)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
         targets = targets[filled]

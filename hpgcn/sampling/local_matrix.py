@@ -16,11 +16,11 @@ from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.sampling import cutting
+from hpgcn.sampling import submatrix_kernels
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class LocalMatrix:
     """Nonzeros of this rank: rows own, then of others (m + t); columns own, then ghosts (m + g).
 
     Attributes
@@ -49,8 +49,9 @@ class Held:
         matrix = strategy.local_matrix()
         pull, push = strategy.plans
         ghosts, targets = (to_holders(plan, vertex, comm) for plan in (pull, push))
-        return Held(strategy, matrix.indptr, matrix.indices, matrix.data,
-                    np.concatenate([vertex, targets]), np.concatenate([vertex, ghosts]), pull, push)
+        return LocalMatrix(strategy, matrix.indptr, matrix.indices, matrix.data,
+                           np.concatenate([vertex, targets]), np.concatenate([vertex, ghosts]),
+                           pull, push)
 
     @property
     def num_own(self):
@@ -87,7 +88,8 @@ class Held:
                 low, high = _run(source, shape[1], pull)
                 if source != LOCAL and low == high:
                     continue
-                block = cutting.take_block(pointers, columns, values, cursor, first, low, high)
+                block = submatrix_kernels.take_block(pointers, columns, values, cursor, first,
+                                                     low, high)
                 row[source] = Csr(*map(device.put, block), high - low, device)
         return found
 

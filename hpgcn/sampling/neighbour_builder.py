@@ -16,13 +16,13 @@ import scipy.sparse as sp
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import inverse
-from hpgcn.sampling import cutting
+from hpgcn.sampling import submatrix_kernels
 from hpgcn.sampling.batch import Batch
-from hpgcn.sampling.held import lists_to_owners, plan_of, to_holders
 from hpgcn.sampling.keyed_draws import key_of
+from hpgcn.sampling.local_matrix import lists_to_owners, plan_of, to_holders
 
 
-class Draw(NamedTuple):
+class SampledHop(NamedTuple):
     """Entries drawn for a product with A, as a rank holds them; places as of HaloPlans."""
 
     rows: np.ndarray  # (r,) own, of the result
@@ -34,13 +34,13 @@ class Draw(NamedTuple):
     returned: np.ndarray  # rows whose sums come back
 
 
-class Drawn:
+class NeighbourBatchBuilder:
     """Makes the batches of a sampler that draws neighbours.
 
     Parameters
     ----------
-    held : Held
-    sampler : hpgcn.sampling.Neighbours
+    held : LocalMatrix
+    sampler : hpgcn.sampling.NeighbourSampler
     seeds : (s,) int64
         Own rows of training vertices.
     units : (s,) int64
@@ -61,7 +61,7 @@ class Drawn:
         # set the diagonal apart: it is never drawn
         self.diagonal = np.zeros(m, held.values.dtype)
         self.has_diagonal = np.zeros(m, bool)
-        indptr, columns, values = cutting.part_diagonal(
+        indptr, columns, values = submatrix_kernels.part_diagonal(
             held.indptr, held.columns, held.values, self.diagonal, self.has_diagonal)
 
         # entries of a row in the order of ORIGINAL numbers, places counted over all ranks
@@ -138,29 +138,29 @@ class Drawn:
     def _deal(self, epoch):
         if self.dealt[0] != epoch:
             number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
-            self.dealt = epoch, cutting.by_batch(number, self.sampler.batches)
+            self.dealt = epoch, submatrix_kernels.by_batch(number, self.sampler.batches)
         return self.dealt[1]
 
     def _draw(self, rows, product, epoch):
-        """Draw entries of some rows, (r,) own; all ranks call this together, a Draw each."""
+        """Draw entries of some rows, (r,) own; all ranks call this together, a SampledHop each."""
         held, m = self.held, self.m
         targets = self._targets(rows)
         key = key_of(self.sampler.seed, self.sampler.stream, epoch, product)
-        pointers, columns, values = cutting.draw(
+        pointers, columns, values = submatrix_kernels.draw(
             held.indptr, held.columns, held.values, self.places, self.degrees, held.row_vertex,
             np.concatenate([rows, m + targets]), self.sampler.fan_outs[product], key, self.longest)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
         targets = targets[filled]
 
-        read = np.sort(cutting.distinct(columns, self.seen))
+        read = np.sort(submatrix_kernels.distinct(columns, self.seen))
         own, ghosts = np.split(read, [np.searchsorted(read, m)])
         ghosts = ghosts - m
         sent, returned = self._ask(ghosts, targets)
         asked = held.pull.send_rows[sent]
-        needed = cutting.distinct(np.concatenate([rows, own, asked]), self.seen)
-        return Draw(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
-                    returned)
+        needed = submatrix_kernels.distinct(np.concatenate([rows, own, asked]), self.seen)
+        return SampledHop(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
+                          returned)
 
     def _targets(self, rows):
         """Tell who holds nonzeros of own rows; return the rows of others that are asked of here."""
@@ -205,11 +205,11 @@ class Drawn:
         return np.concatenate(sent), np.concatenate(returned)
 
     def _map(self, draw, rows_in, rows_out):
-        """Return the map of a Draw between own rows of two levels."""
+        """Return the map of a SampledHop between own rows of two levels."""
         held, m = self.held, self.m
-        cut = cutting.with_diagonal(*draw.cut, draw.rows, self.diagonal, self.has_diagonal)
+        pointers, columns, values = submatrix_kernels.with_diagonal(
+            *draw.cut, draw.rows, self.diagonal, self.has_diagonal)
 
-        pointers, columns, values = cut
         if rows_out.size > draw.rows.size:  # the others get no entries
             counts = np.zeros(rows_out.size + draw.targets.size, np.int64)
             counts[np.searchsorted(rows_out, draw.rows)] = np.diff(pointers)[:draw.rows.size]
@@ -219,8 +219,8 @@ class Drawn:
         # number the columns that are left
         self.place[rows_in] = np.arange(rows_in.size)
         self.place[m + draw.ghosts] = rows_in.size + np.arange(draw.ghosts.size)
-        cutting.renumber(columns, self.place)
-        cutting.sort_rows(pointers, columns, values)
+        submatrix_kernels.renumber(columns, self.place)
+        submatrix_kernels.sort_rows(pointers, columns, values)
 
         pull = plan_of(held.pull, draw.ghosts, draw.sent, self.place, rows_in.size)
         self.place[rows_out] = np.arange(rows_out.size)
