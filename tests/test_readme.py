@@ -3,7 +3,6 @@
 Commands that set up, install or start ranks of MPI are run word for word. Others are given to
 `hpgcn` in this process, ranks included, and trainings end after a few epochs.
 """
-import gc
 import gzip
 import os
 import re
@@ -168,7 +167,6 @@ def test_your_own_graph_then_python(work, run, monkeypatch):
     shutil.rmtree(work / "run")
     run("mpiexec -n 4 python script.py", work)
     monkeypatch.chdir(work)
-    gc.collect()  # graph files that commands of this process have left to the collector are closed
     exec(LAST, {})
 
 

@@ -70,9 +70,7 @@ def generate(args):
 @compiles
 def partition(args):
     """Decide which rank owns which vertex; write the graph in that order."""
-    from hpgcn import partition as parts
     from hpgcn import store
-    from hpgcn.graphs.validation import layer_widths
 
     # refuse an output that cannot be written before the work begins
     out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
@@ -85,8 +83,17 @@ def partition(args):
     elif args.out or args.parts:
         raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
 
+    with store.load(args.graph) as source:
+        _partition_graph(args, source, out, vector)
+
+
+def _partition_graph(args, source, out, vector):
+    """Partition an open graph; write a file of parts, or a `vector` of them."""
+    from hpgcn import partition as parts
+    from hpgcn import store
+    from hpgcn.graphs.validation import layer_widths
+
     # settings of the partition
-    source = store.load(args.graph)
     source.header.check_split(args.split_index, source.path)
     graph = source.read()
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
@@ -188,8 +195,6 @@ def train_on(comm, args, config, grid, threads):
     from hpgcn import store
     from hpgcn.comm import as_comm
     from hpgcn.runtime import faults
-    from hpgcn.training.runs import run, run_directory
-    from hpgcn.training.setup.run_plan import check_trainable
 
     # validate on all ranks together
     ranks = as_comm(comm, config.comm_timeout)
@@ -202,6 +207,17 @@ def train_on(comm, args, config, grid, threads):
             raise UsageError(f"--dry-run counts a step of all vertices: `hpgcn plan --batch "
                              f"{config.batch}` says what batches send")
         source = store.load(args.graph, verify=not args.no_verify)
+    with source:
+        _train_graph(ranks, args, config, grid, threads, source)
+
+
+def _train_graph(ranks, args, config, grid, threads, source):
+    """As `train_on`, on this rank of a graph that is open."""
+    from hpgcn.runtime import faults
+    from hpgcn.training.runs import run, run_directory
+    from hpgcn.training.setup.run_plan import check_trainable
+
+    with ranks.collective_errors():
         grid = grid.of(source.header)
         check_trainable(source.header, grid.last_split(config), source.path)
 
@@ -211,7 +227,8 @@ def train_on(comm, args, config, grid, threads):
         from hpgcn.training.setup.placement import assign_rows, same_everywhere
 
         same_everywhere(source, config, ranks)
-        report = dry_run.forecast(assign_rows(source, ranks, config), config, ranks)
+        with assign_rows(source, ranks, config) as placed:
+            report = dry_run.forecast(placed, config, ranks)
         if ranks.rank == 0:
             print_text(json.dumps(report) if args.json else dry_run.table(report))
         return
@@ -299,7 +316,8 @@ def predict(args):
         source = store.load(path)
 
     # predict, then write on rank 0
-    with compiling(not args.quiet, ranks.rank), progress_log(not args.quiet and ranks.rank == 0):
+    shown = not args.quiet
+    with source, compiling(shown, ranks.rank), progress_log(shown and ranks.rank == 0):
         found = apply(source, run, ranks, device=args.device)
     with ranks.collective_errors():
         if ranks.rank == 0:

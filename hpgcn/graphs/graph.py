@@ -330,6 +330,9 @@ class Graph(GraphSource):
     def check_order(self, total: np.ndarray) -> None:
         """Do nothing: the order of a graph in memory is right."""
 
+    def close(self) -> None:
+        """Do nothing: a graph in memory has no file."""
+
     def reserve(self, nbytes: int, what: str) -> None:
         """Do nothing: a graph in memory has no budget."""
 

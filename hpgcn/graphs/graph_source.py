@@ -152,6 +152,12 @@ class GraphSource(ABC):
     def merged(self, k: int) -> GraphSource:
         """Return the graph in k parts, k = 1 or among `merges`; rows keep their order."""
 
+    # The file
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file; what was read stays. A graph in memory has none."""
+
     # Checks of a file that nobody vouches for
 
     @abstractmethod

@@ -248,6 +248,7 @@ class StoredGraph(GraphSource):
         found = StoredGraph(self.path, **self._options,
                             merge=self._merge * (self.offsets.size - 1) // k)
         if found.checksum() != self.checksum():
+            found.close()
             raise changed(self.path)
         return found
 

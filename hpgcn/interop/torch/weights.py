@@ -23,7 +23,7 @@ from hpgcn.model.layers.norms import EPSILON
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
 from hpgcn.training.runs.inference import predict
-from hpgcn.training.setup.placement import as_source
+from hpgcn.training.setup.placement import opened
 
 if TYPE_CHECKING:
     import torch
@@ -73,18 +73,23 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
     # refuse weighted edges if the layers read no weights
     with comm.collective_errors():
         trained = read_pyg(model, activation=activation)
-        source = as_source(graph)
-        header = source.header
-        if header.parallel_edges and MODELS[find_model(trained.config)].uses_attention:
-            raise DataError(f"{header.name}: its edges are counted, but attention here reads each "
-                            f"once, other than that of {trained.name}: make the graph with "
-                            f"{setting('duplicates', 'merge')}")
-        if not (trained.weighted or header.all_ones or header.parallel_edges):
-            raise DataError(f"{header.name}: its edges have weights, which the layers of "
-                            f"{trained.name} do not read; make it of weights of 1: "
-                            "`hpgcn convert --unweighted`, or unweighted=True of "
-                            "Graph.from_scipy, hpgcn.from_pyg and the like")
-    return predict(source, trained, comm, device=device)
+    with opened(graph, comm) as source:
+        with comm.collective_errors():
+            _check_weights(source.header, trained)
+        return predict(source, trained, comm, device=device)
+
+
+def _check_weights(header, trained):
+    """Refuse (DataError) a graph with edges that the layers would read otherwise than PyG."""
+    if header.parallel_edges and MODELS[find_model(trained.config)].uses_attention:
+        raise DataError(f"{header.name}: its edges are counted, but attention here reads each "
+                        f"once, other than that of {trained.name}: make the graph with "
+                        f"{setting('duplicates', 'merge')}")
+    if not (trained.weighted or header.all_ones or header.parallel_edges):
+        raise DataError(f"{header.name}: its edges have weights, which the layers of "
+                        f"{trained.name} do not read; make it of weights of 1: "
+                        "`hpgcn convert --unweighted`, or unweighted=True of "
+                        "Graph.from_scipy, hpgcn.from_pyg and the like")
 
 
 def read_pyg(model, *, activation="own"):

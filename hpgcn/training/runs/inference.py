@@ -19,7 +19,7 @@ from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import find_strategy
 from hpgcn.training.runs.run_directory import read_run
-from hpgcn.training.setup.placement import as_source, assign_rows, in_one_part, same_everywhere
+from hpgcn.training.setup.placement import assign_rows, opened, same_everywhere
 from hpgcn.training.setup.shard import GraphShard
 
 if TYPE_CHECKING:
@@ -65,11 +65,13 @@ def _predict(comm, source, run, device):
     # choose the ranks and the device
     comm = as_comm(comm)
     comm.use(choose(device, comm))
+    with opened(source, comm, in_one_part=comm.size == 1) as graph:
+        return _predict_graph(comm, graph, run, device)
 
+
+def _predict_graph(comm, source, run, device):
+    """As `predict`, on this rank of a graph that is open."""
     with comm.collective_errors():
-        # open the graph and the run
-        source = as_source(source)
-        source = in_one_part(source) if comm.size == 1 else source
         weights, settings, attributes = read_run(run)
 
         # settings of the run, except those that depend on ranks and files
@@ -97,8 +99,7 @@ def _predict(comm, source, run, device):
     comm.assert_same(checksums, "model")
 
     # compute; rank 0 gathers the result
-    with translate_gpu_oom(comm):
-        placed = assign_rows(source, comm, config)
+    with translate_gpu_oom(comm), assign_rows(source, comm, config) as placed:
         found = _infer(placed, comm, spec, parameters)
     if comm.rank:
         return None

@@ -13,7 +13,7 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
 from hpgcn.runtime.device import choose
 from hpgcn.strategies import find_strategy
-from hpgcn.training.setup.placement import as_source, assign_rows, read_slab, same_everywhere
+from hpgcn.training.setup.placement import assign_rows, opened, read_slab, same_everywhere
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -179,17 +179,16 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     comm = as_comm(comm, config.comm_timeout)
     if reason := kind.unsupported_reason([0], comm.size):
         raise UsageError(f"strategy = {kind.name}: {reason}")
-    with comm.collective_errors():
-        source = as_source(graph)
-    same_everywhere(source, config, comm)
-    comm.use(choose(config.updates_on, comm))
-    comm.counters.phase = "setup"
+    with opened(graph, comm) as source:
+        same_everywhere(source, config, comm)
+        comm.use(choose(config.updates_on, comm))
+        comm.counters.phase = "setup"
 
-    # read the rows of this rank, and build what multiplies by A
-    placed = assign_rows(source, comm, config)
-    slab = read_slab(placed, comm, config.split_index)
-    adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops, dtype=dtype,
-                                    slab=slab)
-    made = kind.build(adjacency, placed.arrangement, comm)
+        # read the rows of this rank, and build what multiplies by A
+        with assign_rows(source, comm, config) as placed:
+            slab = read_slab(placed, comm, config.split_index)
+            adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops,
+                                            dtype=dtype, slab=slab)
+            made = kind.build(adjacency, placed.arrangement, comm)
     comm.counters.phase = "propagation"
     return Propagator(made, comm, slab, np.dtype(dtype))

@@ -21,7 +21,7 @@ from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
 from hpgcn.training.runs.resume import load_resume_state
 from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
-from hpgcn.training.setup.placement import as_source, same_everywhere
+from hpgcn.training.setup.placement import opened, same_everywhere
 from hpgcn.training.setup.run_plan import check_trainable
 from hpgcn.training.setup.step_plan import check_batch
 from hpgcn.training.setup.warmup import compiling
@@ -105,8 +105,12 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
-    with comm.collective_errors():
-        source = as_source(source)
+    with opened(source, comm) as graph, translate_gpu_oom(comm):
+        return _train_graph(graph, config, comm, progress, overwrite, resume, callbacks)
+
+
+def _train_graph(source, config, comm, progress, overwrite, resume, callbacks):
+    """As `train`, on this rank of a graph that is open."""
     same_everywhere(source, config, comm)
     comm.use(choose(config.updates_on, comm))
 
@@ -130,7 +134,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
 
     # set up, and train
     stoppable = signals.record_signal(signal.SIGUSR1) if config.out else nullcontext()
-    with stoppable, translate_gpu_oom(comm):
+    with stoppable:
         raise_if_stop_requested(saved.epoch + 1 if saved else 1, config.graph, config.out, comm)
         with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
             trainer = make_trainer(source, config, comm)

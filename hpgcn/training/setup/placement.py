@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -30,6 +31,28 @@ def as_source(source):
     return check_source(source, "hpgcn.Graph, hpgcn.load(path) or a path")
 
 
+@contextmanager
+def opened(source, comm, *, in_one_part=False):
+    """Give a graph for a block, as `as_source`; close a file that was opened here.
+
+    With `in_one_part` a partitioned graph is given as one of a single part, for one rank. All ranks
+    call this together; errors of `as_source` on all ranks.
+    """
+    with ExitStack() as files:
+        with comm.collective_errors():
+            found = _closing(files, source, as_source(source))
+            if in_one_part and found.offsets is not None:
+                found = _closing(files, found, found.merged(1))
+        yield found
+
+
+def _closing(files, given, found):
+    """Return a graph; an ExitStack closes it, if it was opened in place of the given one."""
+    if found is not given:
+        files.callback(found.close)
+    return found
+
+
 def same_everywhere(source, config, comm):
     """Refuse to go on unless all ranks were started with the same settings and the same graph.
 
@@ -44,12 +67,22 @@ def same_everywhere(source, config, comm):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Which rank owns which rows of a graph in a run, and which strategy computes A H."""
+    """Which rank owns which rows of a graph in a run, and which strategy computes A H.
+
+    A context manager: `source` is closed at the end, if it was opened in place of the given graph.
+    """
 
     source: GraphSource  # whose rows from layout.rows.start on are this rank's
     strategy: type[Strategy]
     arrangement: Arrangement
     choice: str = ""  # why a strategy was chosen that the settings do not name
+    files: ExitStack = field(default_factory=ExitStack)  # closes what was opened
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.files.close()
 
     @property
     def layout(self):
@@ -76,32 +109,37 @@ def assign_rows(source, comm, config):
     open_choice = config.strategy in CHOOSING and comm.size > 1
     choice = ""
 
-    # parts, stored or made
-    if strategy.requires_partition and source.offsets is None and comm.size > 1:
-        method = METHOD if open_choice else strategy.method
-        source = partitioned(source, comm, method, config.out)
-    _check_order(source, comm)
-    if strategy.accepts_partition and source.offsets is not None:
-        source = _in_parts(source, comm)
+    with ExitStack() as files:  # closed here only after an error
+        # parts, stored or made
+        if strategy.requires_partition and source.offsets is None and comm.size > 1:
+            method = METHOD if open_choice else strategy.method
+            source = _closing(files, source, partitioned(source, comm, method, config.out))
+        _check_order(source, comm)
+        if strategy.accepts_partition and source.offsets is not None:
+            source = _closing(files, source, _in_parts(source, comm))
 
-    # the strategy, if the settings leave it open
-    if open_choice:
-        strategy, choice = choose_strategy(source, config, comm)
-        shape = strategy.default_shape(comm.size)
+        # the strategy, if the settings leave it open
+        if open_choice:
+            strategy, choice = choose_strategy(source, config, comm)
+            shape = strategy.default_shape(comm.size)
 
-    # the rows of each rank
+        # the rows of each rank
+        offsets = _row_offsets(source, comm, strategy, shape)
+        layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
+        arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
+        return Placement(source, strategy, arrangement, choice, files.pop_all())
+
+
+def _row_offsets(source, comm, strategy, shape):
+    """Return the first row of each block of rows, and the end: parts, or cuts of all rows."""
     if strategy.accepts_partition and source.offsets is not None:
-        offsets = np.asarray(source.offsets, np.int64)
-    elif strategy.requires_partition:
-        offsets = np.array([0, source.header.num_nodes])
-    else:
-        with comm.collective_errors():
-            loops = np.cumsum(source.degrees()["loop"] == 0)
-            pointers = source.pointers(0, source.header.num_nodes)
-            offsets = strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
-    layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
-    arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
-    return Placement(source, strategy, arrangement, choice)
+        return np.asarray(source.offsets, np.int64)
+    if strategy.requires_partition:
+        return np.array([0, source.header.num_nodes])
+    with comm.collective_errors():
+        loops = np.cumsum(source.degrees()["loop"] == 0)
+        pointers = source.pointers(0, source.header.num_nodes)
+        return strategy.row_offsets(shape, pointers + np.concatenate([[0], loops]))
 
 
 def _in_parts(source, comm):
@@ -117,11 +155,6 @@ def _in_parts(source, comm):
     raise agreed(ConfigError(
         f"{source.where}: partition has {parts} parts but {comm.size} ranks "
         f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
-
-
-def in_one_part(source):
-    """Return a partitioned graph as one of a single part, for one rank; any other as it is."""
-    return source if source.offsets is None else source.merged(1)
 
 
 def _check_order(source, comm):

@@ -41,6 +41,7 @@ def partitioned(source, comm, method, out=""):
     with comm.collective_errors():
         found = source.reopen(path)
         if found.checksum() != checksum:
+            found.close()
             raise changed(path)
     return found
 

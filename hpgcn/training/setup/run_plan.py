@@ -82,16 +82,16 @@ def make_run_plan(source, config, comm):
 
     # which rank owns which rows, and which strategy multiplies by A
     set_activity("finding out who owns which rows")
-    placement = assign_rows(source, comm, config)
-    config = config.replace(strategy=placement.strategy.name)
+    with assign_rows(source, comm, config) as placement:
+        config = config.replace(strategy=placement.strategy.name)
 
-    # which products are recomputed instead of stored
-    spec = replace(spec, drop_AX=drops_AX(placement, config, comm))
+        # which products are recomputed instead of stored
+        spec = replace(spec, drop_AX=drops_AX(placement, config, comm))
 
-    # the rows of this rank, and the maps that multiply by A
-    full_batch = config.batch == FULL
-    shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
-                       full_batch=full_batch)
+        # the rows of this rank, and the maps that multiply by A
+        full_batch = config.batch == FULL
+        shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
+                           full_batch=full_batch)
     check_memory(comm, lambda: device_bytes(shard))
 
     # what a step is of, sends and stores

@@ -1,0 +1,114 @@
+"""Graph files that a function opens by path are closed when it returns or raises."""
+import gc
+
+import h5py
+import numpy as np
+import pytest
+from commands import succeed
+from graphs import make
+
+import hpgcn
+from hpgcn import store
+from hpgcn.errors import ConfigError, DataError
+from hpgcn.partition import make_partition
+
+CONFIG = hpgcn.Config(epochs=1, hidden=4)
+
+
+@pytest.fixture(autouse=True)
+def no_collector():
+    """Leave open what only the garbage collector would close."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The path of a graph without parts: on two ranks a file of two parts is made beside it."""
+    store.write_graph(tmp_path / "g.h5", make())
+    return tmp_path / "g.h5"
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """The path of a graph in four nested parts, which merge for two ranks or one."""
+    graph = make()
+    made = make_partition(graph, 4, method="block", nested=True)
+    store.write_partitioned(tmp_path / "parts.h5", graph, made)
+    return tmp_path / "parts.h5"
+
+
+def assert_closed(folder):
+    """Open all graphs of a folder for writing, as h5py allows for closed files only."""
+    for path in folder.glob("*.h5"):
+        with h5py.File(path, "r+"):
+            pass
+
+
+def test_train(path, parts):
+    hpgcn.train(path, CONFIG)
+    for each in (path, parts):
+        hpgcn.train(each, CONFIG.replace(strategy="p2p"), ranks=2)
+    assert_closed(path.parent)
+
+
+def test_predict(path, parts):
+    result = hpgcn.train(make(), CONFIG)
+    for each in (path, parts):
+        assert hpgcn.predict(each, result)
+        assert hpgcn.predict(each, result, ranks=2)
+    assert_closed(path.parent)
+
+
+def test_propagation(path, parts):
+    with hpgcn.propagation(path) as product:
+        assert_closed(path.parent)  # the product needs it no more
+        assert product.forward(np.ones((product.num_rows, 1), np.float32)).any()
+
+    def multiply(comm):
+        for each in (path, parts):
+            hpgcn.propagation(each, comm).close()
+
+    hpgcn.run_on_ranks(multiply, 2)
+    assert_closed(path.parent)
+
+
+def test_predict_pyg(path, parts):
+    pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
+    from hpgcn.interop.torch import export_pyg, predict_pyg
+
+    state, _ = export_pyg(hpgcn.train(make(), CONFIG))
+    for each in (path, parts):
+        assert predict_pyg(each, state)
+    assert_closed(path.parent)
+
+
+def test_commands(path):
+    run = path.parent / "run"
+    succeed("partition", path, "-k", 2)
+    succeed("train", path, "--epochs", 1, "--out", run)
+    succeed("predict", run)
+    succeed("train", path, "--dry-run", "--ranks", 2)
+    assert_closed(path.parent)
+
+
+def test_errors(path, parts):
+    other = hpgcn.train(make(f=5), CONFIG)
+    for each in (path, parts):
+        with pytest.raises(DataError):
+            hpgcn.predict(each, other)
+    with pytest.raises(ConfigError):
+        hpgcn.train(parts, CONFIG, ranks=3)
+    assert_closed(path.parent)
+
+
+def test_a_graph_given_open_stays_open(path, parts):
+    result = hpgcn.train(make(), CONFIG)
+    for each in (path, parts):
+        with hpgcn.load(each) as graph:
+            hpgcn.train(graph, CONFIG, ranks=2)
+            assert hpgcn.predict(graph, result)
+            assert graph.degrees()
+    assert_closed(path.parent)
