@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Run the tests: each value of each parameter once, and print what is left out.
-#   --full      long tests too, each pair of values once, on 2, 3 and 4 ranks of MPI: what .ci/run runs
+#   --full      long tests too, each pair of values once, also on 2 and 4 ranks of MPI (there without
+#               the long tests): what .ci/run runs
 #   --product   long tests and every combination of values, before a release
 #   --coverage  measure which lines run and print their share, of the tests that the other flags choose
 # Other arguments go to the serial pytest. A part that fails does not keep the next from running.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-tier=() measure=() rest=()
+tier=() sides=() measure=() rest=()
 for argument; do
     case $argument in
-        --full | --product) tier=("$argument") ;;
+        --full) tier=(--full --durations=25) ;;
+        --product) tier=(--product --durations=25) sides=(--product) ;;
         --coverage) measure=(-m coverage run) ;;
         *) rest+=("$argument") ;;
     esac
@@ -36,14 +38,14 @@ serial() {
 on_ranks() {  # number of ranks, arguments of pytest
     # more ranks than cores: MPICH's waiting ranks must give way to those that compute
     MPIR_CVAR_ENABLE_HEAVY_YIELD=1 .venv/bin/mpiexec -n "$1" \
-        "$python" "${measure[@]}" -m pytest -q "${tier[@]}" "${@:2}"
+        "$python" "${measure[@]}" -m pytest -q "${@:2}"
 }
 
 part serial serial
 if [ ${#tier[@]} -gt 0 ]; then
-    part "2 ranks" on_ranks 2 tests/mpi --ignore=tests/mpi/test_memory.py
-    part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py
-    part "4 ranks" on_ranks 4 tests/mpi
+    part "2 ranks" on_ranks 2 "${sides[@]}" tests/mpi --ignore=tests/mpi/test_memory.py
+    part "3 ranks" on_ranks 3 "${tier[@]}" tests/mpi --ignore=tests/mpi/test_memory.py
+    part "4 ranks" on_ranks 4 "${sides[@]}" tests/mpi
 else
     part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py
 fi
