@@ -21,7 +21,7 @@ from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.planning.seconds.mixed_devices import pipeline_seconds
 from hpgcn.planning.seconds.step_seconds import step_seconds
-from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies import STRATEGIES, RankGrid
 
 # vertices, edges, features, classes, and stages of Table 4 (mixgcn, tables 2 and 4)
 MIXGCN = {
@@ -103,7 +103,7 @@ def footprint(strategy, ranks, n, edges, widths):
     shape = kind.default_shape(ranks)
     layout = BlockLayout(split(n, ranks), 1, 0)
     options = {"stages": 1, "on_host": False} if strategy == "mop" else {}
-    plan = kind.Plan.of(EvenPattern(n, nnz), Arrangement(shape, layout, options))
+    plan = kind.Plan.of(EvenPattern(n, nnz), RankGrid(shape, layout, options))
     hops = sum(products_of(spec))
     sizes = LevelSizes.of([None] * (hops + 1), plan.layout)
     plans = [plan] * hops

@@ -29,7 +29,7 @@ def run_two_epochs(source, config, comm):
 def footprint_of(source, config, comm, survey):
     """The RankFootprint of a run on these ranks, from a Survey alone."""
     placed = assign_rows(source, comm, config)
-    return count(survey.reading, survey, placed.strategy, placed.arrangement.shape,
+    return count(survey.reading, survey, placed.strategy, placed.rank_grid.shape,
                  placed.layout.offsets)
 
 
@@ -67,8 +67,8 @@ def matrix_of(strategy):
             listed += [each.nonempty_rows for row in product.blocks.values()
                        for source, each in row.items() if source != LOCAL]
     if isinstance(strategy, DelayedVertexCut) and not strategy.parent:
-        clones = strategy.clones
-        listed += [clones.ghosts, clones.send_rows, strategy.sums[0].exchange.clones]
+        replicas = strategy.replicas
+        listed += [replicas.ghosts, replicas.send_rows, strategy.sums[0].exchange.replicas]
         for plan, numbers in strategy.bins:
             listed += [plan.ghosts, plan.send_rows, numbers]
     return [array for each in blocks for array in arrays_of(each)], listed

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.parallel.vertex_covers import balanced_cover, minimum_cover, trimmed_cover
-from hpgcn.strategies import STRATEGIES, Arrangement, Product
+from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 
 def entries(n, k, density, seed):
@@ -62,7 +62,7 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
     limit = int((1 + balance) * loads.sum() / k)
     pushed = balanced_cover(rows, columns, reader, owner, loads, limit)
     held = loads + np.bincount(owner[pushed], minlength=k) - np.bincount(reader[pushed],
-                                                                        minlength=k)
+                                                                         minlength=k)
     assert np.all(held <= np.maximum(limit, loads))
     everything = passed(rows, columns, reader, owner, np.zeros(rows.size, bool))
     fewest = passed(rows, columns, reader, owner, minimum_cover(rows, columns, reader, owner))
@@ -121,7 +121,7 @@ def test_no_message_is_longer_than_that_of_p2p(seed):
     fewer = 0
     for k, balance in ((2, 0), (3, 0.05), (8, 0.01), (8, 3)):
         layout = BlockLayout(np.arange(k + 1) * n // k, 1, 0)
-        whole = {name: STRATEGIES[name].Plan.of(pattern, Arrangement((k,), layout, options))
+        whole = {name: STRATEGIES[name].Plan.of(pattern, RankGrid((k,), layout, options))
                  for name, options in (("cover", {"balance": balance}), ("p2p", {}))}
         for rows in cuts:
             for backward in (False, True):

@@ -15,7 +15,7 @@ from hpgcn.parallel import halo_plan
 from hpgcn.parallel.layout import BlockLayout, RowPartition, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.partition import Partition
-from hpgcn.strategies import STRATEGIES, Arrangement, Product
+from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 
 def plans_of(k, *, directed=True, seed=0, empty=()):
@@ -71,7 +71,7 @@ def grids():
 
 def cube_of(strategy, shape):
     """(R, L, C): big row blocks, pieces of each, column blocks."""
-    rows, columns = strategy.blocks(shape)
+    rows, columns = strategy.block_grid(shape)
     return shape[0], rows // shape[0], columns
 
 
@@ -91,13 +91,13 @@ def test_a_simulation_of_all_ranks_sends_what_is_planned(name, shape, blocks, di
     n = 23
     A = matrix_of(n, directed=directed)
     pattern = Pattern(sp.csr_array(A), not directed)
-    rows, columns = strategy.blocks(shape)
+    rows, columns = strategy.block_grid(shape)
     offsets = strategy.row_offsets(shape, pattern.indptr)
     if blocks == "gaps":
         offsets = np.sort(np.resize([0, 0, 4, n, n], rows + 1))
         offsets[0], offsets[-1] = 0, n
     layout = BlockLayout(offsets, columns, 0)
-    planned = strategy.Plan.of(pattern, Arrangement(shape, layout, {"stages": 1, "on_host": False}))
+    planned = strategy.Plan.of(pattern, RankGrid(shape, layout, {"stages": 1, "on_host": False}))
     for width, masked, backward in ((5, False, False), (5, False, True), (9, True, False),
                                     (9, True, True)):
         simulated = SIMULATED[name](A, cube_of(strategy, shape), offsets)

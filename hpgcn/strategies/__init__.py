@@ -14,7 +14,7 @@ from hpgcn.strategies.mixture.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
 from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.per_layer import BETWEEN, keeps_rows, per_layer
-from hpgcn.strategies.plan import Arrangement, Operand, Plan, Product, Traffic
+from hpgcn.strategies.plan import Operand, Plan, Product, RankGrid, Traffic
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.strategy import Strategy, check_options
 from hpgcn.strategies.vertex_cut import VertexCut
@@ -63,6 +63,24 @@ def variant(strategy, config):
     return DelayedVertexCut if delayed else strategy
 
 
-__all__ = ["AUTO", "AUTO_PER_LAYER", "CHOOSING", "STRATEGIES", "Arrangement", "Operand", "Plan",
-           "Product", "RowPlan", "RowProduct", "RowStrategy", "RowTraffic", "Strategy", "Traffic",
-           "find_strategy", "keeps_rows", "per_layer", "strategy_by_name", "variant"]
+__all__ = [
+    "AUTO",
+    "AUTO_PER_LAYER",
+    "CHOOSING",
+    "STRATEGIES",
+    "Operand",
+    "Plan",
+    "Product",
+    "RankGrid",
+    "RowPlan",
+    "RowProduct",
+    "RowStrategy",
+    "RowTraffic",
+    "Strategy",
+    "Traffic",
+    "find_strategy",
+    "keeps_rows",
+    "per_layer",
+    "strategy_by_name",
+    "variant",
+]

@@ -49,26 +49,26 @@ class CoverPlan(NonzeroPlan):
     Traffic = CoverTraffic
 
     @staticmethod
-    def holders(pattern, arrangement):
-        owner = arrangement.layout.row_blocks
+    def holders(pattern, rank_grid):
+        owner = rank_grid.layout.row_blocks
         degrees = np.diff(pattern.indptr)
-        loads = np.bincount(owner, degrees, arrangement.layout.size).astype(np.int64)
-        limit = limit_of(loads, degrees.max(initial=0), arrangement.options["balance"])
+        loads = np.bincount(owner, degrees, rank_grid.layout.size).astype(np.int64)
+        limit = limit_of(loads, degrees.max(initial=0), rank_grid.options["balance"])
         rows, columns = pattern.rows, pattern.indices
         return covered(rows, columns, owner[rows], owner[columns], loads, limit)
 
     def make_restricted(self, pattern):
         # If A is symmetric, the backward is a product of other rows as well.
-        made = CoverPlan(self.trimmed(pattern), self.arrangement)
+        made = CoverPlan(self.trimmed(pattern), self.rank_grid)
         if made.traffic.reverse:
             flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
-            made.back = CoverPlan(self.trimmed(flipped), self.arrangement)
+            made.back = CoverPlan(self.trimmed(flipped), self.rank_grid)
             made.traffic.reverse = [made.back.traffic.right, made.back.traffic.left]
         return made
 
     def trimmed(self, pattern):
         """Return the pattern of fewer rows with its holders; sums that cost more are given up."""
-        owner = self.arrangement.layout.row_blocks
+        owner = self.rank_grid.layout.row_blocks
         rows, columns = pattern.rows, pattern.indices
         ends = owner[rows], owner[columns]
         return pattern.assign_holders(recovered(rows, columns, *ends, pattern.holders))
@@ -77,7 +77,7 @@ class CoverPlan(NonzeroPlan):
         # Nonzeros return to the owners of their rows and then go to their holders.
         return self.held_entries * (READ + HELD) + self.rows() * ROW
 
-    def blocks(self, transposed):
+    def block_operand(self, transposed):
         # The own block, one for each source and one for each target.
         pulled, pushed = self.traffic.right.own, self.traffic.left.own
         layout = self.layout
@@ -86,8 +86,9 @@ class CoverPlan(NonzeroPlan):
         rows = np.diff(layout.offsets)
         pointers = (1 + pulled.sources) * (rows + 1) + pushed.received + pushed.sources
         return Operand.of(
-            rows.shape, self.held_entries, pointers, listed=self.listed_rows(transposed, True),
-            results=rows + pushed.received, blocks=1 + pulled.sources + pushed.sources)
+            rows.shape, self.held_entries, pointers,
+            index_entries=self.listed_rows(transposed, True), results=rows + pushed.received,
+            blocks=1 + pulled.sources + pushed.sources)
 
 
 class Cover(NonzeroStrategy):
@@ -102,11 +103,11 @@ class Cover(NonzeroStrategy):
         return {"balance": config.balance}
 
     @staticmethod
-    def holders(adjacency, arrangement, comm, rows, columns):
-        layout = arrangement.layout.rows
+    def holders(adjacency, rank_grid, comm, rows, columns):
+        layout = rank_grid.layout.rows
         loads = np.array(comm.allgather(rows.size), np.int64)
         heaviest = comm.max([np.bincount(rows - layout.start).max(initial=0)])[0]
-        limit = limit_of(loads, int(heaviest), arrangement.options["balance"])
+        limit = limit_of(loads, int(heaviest), rank_grid.options["balance"])
         owner = owners_of(layout, columns)
 
         def total(array):

@@ -1,28 +1,29 @@
 """Vertex cut with delayed sums: strategy `vertex-cut` with `--delay r`, or none. Approximate.
 
 A rank has copies of all vertices whose row or column it holds a nonzero of, and computes all layers
-for them: its own rows first, the roots, then clones. With A_loc the nonzeros that ranks hold, on
+for them: its own rows first, then replicas. With A_loc the nonzeros that ranks hold, on
 the rows of all copies, and C the sum over the copies of a vertex, given to all of them,
 
     exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
     cd-r         the same with sums C' in which others' shares are old: of training steps
     0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
 
-Values of A are those of the whole matrix. The loss is of the roots alone; gradients of weights are
+Values of A are those of the whole matrix. The loss is of own rows alone; gradients of weights are
 sums over all copies, each of which has its share of the gradient: with an exact C the sums are the
 gradients of one rank. Dropout is keyed by the original vertex, and so alike on all copies.
 
 As Algorithm 4 of distgnn-2021 has it, one bin of r is sent in each step, and its sums are used r
-steps later by roots, 2r by clones, in that one step: split vertices of other bins have local sums
-alone. Two things are decided here. A clone replaces its sum by an old total in the paper; here it
-adds to its own share, which is never old, what the others gave. The paper says nothing of the
-backward, and its program sends none of it, but lets each clone have a loss of its own, so that a
-vertex counts as often as it was split. Here the loss is of roots alone, and gradients are summed up
-over copies by the same delays. To use what has arrived until it is replaced was tried: with delayed
-gradients runs diverge then, without them accuracy falls in the long run (docs/adr/0010).
+steps later by owners, 2r by replicas, in that one step: split vertices of other bins have local
+sums alone. Two things are decided here. A replica replaces its sum by an old total in the paper;
+here it adds to its own share, which is never old, what the others gave. The paper says nothing of
+the backward, and its program sends none of it, but lets each replica have a loss of its own, so
+that a vertex counts as often as it was split. Here the loss is of own rows alone, and gradients are
+summed up over copies by the same delays. To use what has arrived until it is replaced was tried:
+with delayed gradients runs diverge then, without them accuracy falls in the long run
+(docs/adr/0010).
 
-Rows that nobody reads are not left out. Memory: A on copies; X and activations of clones; for each
-product with A, and with A^T, two pairs of message buffers for all clones and roots.
+Rows that nobody reads are not left out. Memory: A on copies; X and activations of replicas; for
+each product with A, and with A^T, two pairs of message buffers for all replicas and owners.
 
 Source: distgnn-2021, section 5.3.
 """
@@ -36,10 +37,16 @@ import scipy.sparse as sp
 
 from hpgcn import kernels
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.clones import CloneExchange, DelayedSum, WholeSum, assign_bins, with_clones
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
 from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.replicas import (
+    DelayedSum,
+    ReplicaExchange,
+    WholeSum,
+    assign_bins,
+    with_replicas,
+)
 from hpgcn.parallel.transfers import LOCAL, OwnRows
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
@@ -90,36 +97,36 @@ class DelayedPlan(Plan):
     @property
     def delay(self):
         """Steps that sums are late, or None."""
-        return self.arrangement.options["delay"]
+        return self.rank_grid.options["delay"]
 
     @classmethod
-    def of(cls, pattern, arrangement):
+    def of(cls, pattern, rank_grid):
         # The holders are put into the pattern.
-        return cls(pattern.assign_holders(VertexCutPlan.holders(pattern, arrangement)), arrangement)
+        return cls(pattern.assign_holders(VertexCutPlan.holders(pattern, rank_grid)), rank_grid)
 
     def make_traffic(self, layouts):
-        # Find the clones and the owners of all copies.
+        # Find the replicas and the owners of all copies.
         pattern = self.pattern
-        layout = self.arrangement.layout
+        layout = self.rank_grid.layout
         owner = layout.row_blocks
         k = layout.size
 
-        # pairs of a vertex and a rank that has a clone of it
+        # pairs of a vertex and a rank that has a replica of it
         pairs = np.unique(np.concatenate([
             (lines * k + pattern.holders)[owner[lines] != pattern.holders]
             for lines in (pattern.rows, pattern.indices.astype(np.int64))]))
         vertex, rank = pairs // k, pairs % k
 
-        # clones are exchanged in turns
+        # replicas are exchanged in turns
         _, turn = np.unique(vertex, return_inverse=True)
         count = self.delay or 1
         bins = [HaloPlanSizes.of_pairs(owner[vertex[chosen]], rank[chosen], k)
                 for chosen in (turn % count == number for number in range(count))]
 
-        self.clones = np.bincount(rank, minlength=k)
+        self.replicas = np.bincount(rank, minlength=k)
         self.sent = np.bincount(owner[vertex], minlength=k)
 
-        # own rows first, then clones
+        # own rows first, then replicas
         copies = np.concatenate([np.arange(owner.size), vertex])
         holder = np.concatenate([owner, rank])
         self.vertices = copies[np.lexsort((copies, owner[copies] != holder, holder))]
@@ -129,27 +136,28 @@ class DelayedPlan(Plan):
     def operand(self, pattern, layout):
         # One block, of all copies.
         rows = np.diff(self.layout.offsets)
-        listed = (self.sent + 2 * self.clones) * (2 if self.delay else 1)  # of all, and of bins
+        plans = 2 if self.delay else 1  # of all replicas, and of bins
+        index_entries = (self.sent + 2 * self.replicas) * plans
         return Operand.of(rows.shape, np.bincount(pattern.holders, minlength=self.num_ranks),
-                          rows + 1, listed=listed, results=rows)
+                          rows + 1, index_entries=index_entries, results=rows)
 
     def adjoint(self, forward):
-        return dataclasses.replace(forward, listed=np.zeros_like(forward.listed))
+        return dataclasses.replace(forward, index_entries=np.zeros_like(forward.index_entries))
 
     def buffer_bytes(self, width, itemsize):
         # Buffers of exact sums, and of gradients with the sums added to them.
         totals = self.rows() * (self.delay is not None)
-        return (self.sent + self.clones + totals) * width * itemsize
+        return (self.sent + self.replicas + totals) * width * itemsize
 
     def persistent_bytes(self, product, itemsize):
         # Messages up and down, as they were sent and as they arrive.
         if not self.delay:
             return super().persistent_bytes(product, itemsize)
-        return 2 * (self.sent + self.clones) * product.width * itemsize
+        return 2 * (self.sent + self.replicas) * product.width * itemsize
 
     def read_peak_bytes(self, itemsize):
         # Own rows as they are read, nonzeros in transit, then one block.
-        read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
+        read = np.diff(self.pattern.indptr[self.rank_grid.layout.offsets])
         held, transposed = self.kept_bytes(itemsize)
         entry = READ + WEIGHT * self.pattern.weighted
         return (read * entry + self.operands[0].entries * HELD + held + transposed
@@ -161,14 +169,14 @@ class DelayedVertexCut(RowStrategy):
 
     Parameters
     ----------
-    arrangement : hpgcn.strategies.plan.Arrangement
+    rank_grid : hpgcn.strategies.plan.RankGrid
         Of rows that have one owner each.
     layout : hpgcn.parallel.layout.BlockLayout
         Of the rows of all copies.
     product : RowProduct
         Of the nonzeros that this rank holds, which nothing comes to and nothing leaves.
-    clones : hpgcn.parallel.halo_plan.HaloPlan
-        Of all clones.
+    replicas : hpgcn.parallel.halo_plan.HaloPlan
+        Of all replicas.
     """
 
     name = VertexCut.name
@@ -179,15 +187,15 @@ class DelayedVertexCut(RowStrategy):
     supports_pruning = False
     num_monitored_steps = MONITORED_STEPS
 
-    def __init__(self, arrangement, layout, comm, product, clones, dtype, *, symmetric):
+    def __init__(self, rank_grid, layout, comm, product, replicas, dtype, *, symmetric):
         super().__init__(layout, layout, comm, product, symmetric=symmetric)
-        self.arrangement = arrangement
-        self.clones = clones
-        self.delay = arrangement.options["delay"]
+        self.rank_grid = rank_grid
+        self.replicas = replicas
+        self.delay = rank_grid.options["delay"]
         self.num_monitored_steps = max(2 * (self.delay or 0), MONITORED_STEPS)
-        self.bins = assign_bins(clones, self.delay, comm) if self.delay else []
-        here = comm.device.put(np.arange(clones.layout.num_rows, product.num_rows))
-        whole = WholeSum(CloneExchange(clones, here, comm, dtype))
+        self.bins = assign_bins(replicas, self.delay, comm) if self.delay else []
+        here = comm.device.put(np.arange(replicas.layout.num_rows, product.num_rows))
+        whole = WholeSum(ReplicaExchange(replicas, here, comm, dtype))
         self.sums = [whole, whole]  # of products with A, and with A^T; empty: nothing is added up
         self.workspace = Workspace(dtype, comm.device)  # of totals that A^T multiplies
         self.trained = []  # maps of training steps
@@ -201,11 +209,11 @@ class DelayedVertexCut(RowStrategy):
         return {"delay": None if config.delay == "none" else int(config.delay)}
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
-        rows = arrangement.layout.rows
-        i, j, values = held_nonzeros(adjacency, arrangement, comm, VertexCut.holders)
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
+        rows = rank_grid.layout.rows
+        i, j, values = held_nonzeros(adjacency, rank_grid, comm, VertexCut.holders)
 
-        # own rows first, then clones
+        # own rows first, then replicas
         ghosts = np.union1d(needs(i, rows), needs(j, rows))
         places = local_numbers(i, ghosts, rows), local_numbers(j, ghosts, rows)
         copies = rows.num_rows + ghosts.size
@@ -215,18 +223,18 @@ class DelayedVertexCut(RowStrategy):
         product = RowProduct({LOCAL: {LOCAL: Csr.of(matrix, comm.device)}}, OwnRows(), OwnRows(),
                              copies)
         layout = BlockLayout(run_offsets(comm.allgather(copies)), 1, comm.rank)
-        strategy = cls(arrangement, layout, comm, product, halo_plan(rows, ghosts, comm),
+        strategy = cls(rank_grid, layout, comm, product, halo_plan(rows, ghosts, comm),
                        adjacency.dtype, symmetric=adjacency.symmetric)
 
         strategy.reserve(width)
         return strategy
 
-    def spread(self, slab):
-        # Only roots have masks.
-        arrays = {name: with_clones(array, self.clones, self.comm)
+    def replicate_slab(self, slab):
+        # Only own rows have masks.
+        arrays = {name: with_replicas(array, self.replicas, self.comm)
                   for name in ("features", "labels", "vertex", "original_ids")
                   if (array := getattr(slab, name)) is not None}
-        none = np.zeros(self.clones.ghosts.size, bool)
+        none = np.zeros(self.replicas.ghosts.size, bool)
         masks = slab.masks and {key: np.concatenate([mask, none])
                                 for key, mask in slab.masks.items()}
         return dataclasses.replace(slab, masks=masks, **arrays)
@@ -266,15 +274,15 @@ class DelayedVertexCut(RowStrategy):
             self.workspace.flat("totals", self.product.num_rows * width)
 
     def traffic(self):
-        plans = [plan for plan, _ in self.bins] or [self.clones]
+        plans = [plan for plan, _ in self.bins] or [self.replicas]
         table = self.comm.allgather([plan.sizes for plan in plans])
         bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
         return DelayedTraffic((self.layout, self.layout), self.delay, bins)
 
-    def settle(self):
-        return [array for each in self.sums for array in each.settle()]
+    def persistent_arrays(self):
+        return [array for each in self.sums for array in each.persistent_arrays()]
 
-    def go_on(self, steps):
+    def resume_at_step(self, steps):
         for each in self.sums:
             each.step = steps
 

@@ -63,22 +63,22 @@ class NonzeroPlan(RowPlan):
     back = None
 
     @classmethod
-    def of(cls, pattern, arrangement):
+    def of(cls, pattern, rank_grid):
         # The holders are put into the pattern.
-        return cls(pattern.assign_holders(cls.holders(pattern, arrangement)), arrangement)
+        return cls(pattern.assign_holders(cls.holders(pattern, rank_grid)), rank_grid)
 
     @staticmethod
-    def holders(pattern, arrangement):
+    def holders(pattern, rank_grid):
         """Return the rank that holds each entry of the pattern of all rows, (nnz,)."""
         raise NotImplementedError
 
-    def blocks(self, transposed):
+    def block_operand(self, transposed):
         """Return the Operand of what ranks hold, or of its transpose."""
         raise NotImplementedError
 
     def entries(self):
         """Return owner of the row, owner of the column, row, column and holder of each entry."""
-        owner = self.arrangement.layout.row_blocks
+        owner = self.rank_grid.layout.row_blocks
         rows = self.pattern.rows
         columns = self.pattern.indices.astype(np.int64)
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
@@ -113,8 +113,8 @@ class NonzeroPlan(RowPlan):
 
     def listed_rows(self, transposed, by_source):
         """Count the row numbers that are kept, (P,): the transpose uses the exchange's again."""
-        listed = self.added_rows(transposed, by_source)
-        return listed + (0 if transposed else self.all_buffer_rows)
+        index_entries = self.added_rows(transposed, by_source)
+        return index_entries + (0 if transposed else self.all_buffer_rows)
 
     @property
     def all_buffer_rows(self):
@@ -129,11 +129,11 @@ class NonzeroPlan(RowPlan):
     def operand(self, pattern, layout):
         # If A is symmetric, other rows take the transposed blocks, or those of `back`.
         if self.back and pattern is not self.pattern:
-            return self.back.blocks(transposed=False)
-        return self.blocks(transposed=pattern is not self.pattern)
+            return self.back.block_operand(transposed=False)
+        return self.block_operand(transposed=pattern is not self.pattern)
 
     def adjoint(self, forward):
-        return self.blocks(transposed=True)
+        return self.block_operand(transposed=True)
 
     returns = True
 
@@ -148,7 +148,7 @@ class NonzeroPlan(RowPlan):
         if others is not self.traffic.left:  # messages of one kind have a buffer of their own
             kept = kept + others.buffer_rows * self.traffic.columns(product) * itemsize
         if self.pattern.symmetric and (self.pattern.square or self.back):
-            kept = kept + self.blocks(transposed=True).nbytes(itemsize)
+            kept = kept + self.block_operand(transposed=True).nbytes(itemsize)
         return kept
 
     def buffer_bytes(self, width, itemsize):
@@ -157,7 +157,7 @@ class NonzeroPlan(RowPlan):
 
     def read_peak_bytes(self, itemsize):
         # Own rows as they are read, nonzeros in transit, then blocks.
-        read = np.diff(self.pattern.indptr[self.arrangement.layout.offsets])
+        read = np.diff(self.pattern.indptr[self.rank_grid.layout.offsets])
         held, _ = self.kept_bytes(itemsize)
         entry = READ + WEIGHT * self.pattern.weighted
         return read * entry + self.held_entries * HELD + held + self.rows() * ROW
@@ -176,9 +176,9 @@ class NonzeroStrategy(RowStrategy):
     accepts_partition = requires_partition = supports_attention = supports_minibatches = True
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
-        layout = arrangement.layout
-        entries = held_nonzeros(adjacency, arrangement, comm, cls.holders)
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
+        layout = rank_grid.layout
+        entries = held_nonzeros(adjacency, rank_grid, comm, cls.holders)
         buffers = [HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
         product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers)
@@ -188,7 +188,7 @@ class NonzeroStrategy(RowStrategy):
         return strategy
 
     @staticmethod
-    def holders(adjacency, arrangement, comm, rows, columns):
+    def holders(adjacency, rank_grid, comm, rows, columns):
         """Return the holder of each nonzero of the own rows, (nnz,); all ranks call this."""
         raise NotImplementedError
 
@@ -275,19 +275,19 @@ class NonzeroStrategy(RowStrategy):
         return self.Plan.Traffic.merge(pulled, pushed, *table[8:])
 
 
-def held_nonzeros(adjacency, arrangement, comm, holders):
+def held_nonzeros(adjacency, rank_grid, comm, holders):
     """Return rows, columns and values of the nonzeros that this rank holds; all ranks call this.
 
     holders: as `NonzeroStrategy.holders`. Three arrays (nnz,), numbers in the distributed order.
     """
-    rows = arrangement.layout.rows
+    rows = rank_grid.layout.rows
     matrix, plan = own_rows(adjacency, rows, comm)
     numbers = np.concatenate([np.arange(rows.start, rows.stop), plan.ghosts])
     i = np.repeat(numbers[:rows.num_rows], np.diff(matrix.indptr))
     j = numbers[matrix.indices]
     bits = matrix.data.astype(np.float64).view(np.int64)  # only integers are sent like this
     del matrix
-    holder = holders(adjacency, arrangement, comm, i, j)
+    holder = holders(adjacency, rank_grid, comm, i, j)
     (i, j, bits), _ = sent_to(holder, (i, j, bits), comm)
     return i, j, bits.view(np.float64).astype(adjacency.dtype)
 

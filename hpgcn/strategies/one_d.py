@@ -56,9 +56,9 @@ from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.strategy import most_square
 
 
-def groups_of(arrangement):
-    """(groups, replicas) of an arrangement: its grid, or (P, 1) where that has a single axis."""
-    return (*arrangement.shape, 1)[:2]
+def groups_of(rank_grid):
+    """(groups, replicas) of a RankGrid: its shape, or (P, 1) where that has a single axis."""
+    return (*rank_grid.shape, 1)[:2]
 
 
 def heights_of(layout, groups):
@@ -97,21 +97,21 @@ class StagedRowPlan(RowPlan):
     Traffic = StagedTraffic
 
     def make_traffic(self, layouts):
-        return StagedTraffic(layouts, self.pattern.symmetric, groups_of(self.arrangement))
+        return StagedTraffic(layouts, self.pattern.symmetric, groups_of(self.rank_grid))
 
     def _heights(self, layout):
-        return heights_of(layout, groups_of(self.arrangement))
+        return heights_of(layout, groups_of(self.rank_grid))
 
     def adjoint(self, forward):
         # The transposes of the blocks.
-        groups, replicas = groups_of(self.arrangement)
+        groups, replicas = groups_of(self.rank_grid)
         deals = replica_assignment(groups, replicas)  # block of columns k -> replica that holds it
-        big = self.arrangement.layout.offsets[::replicas]
+        big = self.rank_grid.layout.offsets[::replicas]
         touched = self.pattern.transposed.touched_rows(big, big).T @ deals
         heights = self._heights(self.layout_in).sum(1) @ deals
         shape = touched.shape
         return Operand.of(
-            shape, forward.entries.reshape(shape), heights + deals.sum(0), listed=touched,
+            shape, forward.entries.reshape(shape), heights + deals.sum(0), index_entries=touched,
             results=heights, blocks=forward.blocks.reshape(shape))
 
     def operand(self, pattern, layout):
@@ -119,12 +119,12 @@ class StagedRowPlan(RowPlan):
         rows = self._heights(layout)
         groups, replicas = rows.shape
         deals = replica_assignment(groups, replicas)
-        big = self.arrangement.layout.offsets[::replicas]
+        big = self.rank_grid.layout.offsets[::replicas]
         entries = pattern.nonzeros(big, big) @ deals
         touched = pattern.touched_rows(big, big) @ deals
         stages = deals.sum(0)
         tall = rows.sum(1, keepdims=True)
-        return Operand.of(rows.shape, entries, stages * (tall + 1), listed=touched,
+        return Operand.of(rows.shape, entries, stages * (tall + 1), index_entries=touched,
                           results=tall + rows * (replicas > 1), blocks=stages)
 
     def buffer_bytes(self, width, itemsize):
@@ -152,7 +152,7 @@ class StagedRowPlan(RowPlan):
         # Rows are read in portions, their blocks put together one by one.
         forward = self.operands[0]
         held, transposes = self.kept_bytes(itemsize)
-        rows = self.of_big_rows(forward.entries, groups_of(self.arrangement)[1])
+        rows = self.of_big_rows(forward.entries, groups_of(self.rank_grid)[1])
         several = forward.blocks > 1
         cut = held + transposes + held // np.maximum(forward.blocks, 1) * several
         filling = self.read_chunk_bytes(held, rows, np.where(several, PORTIONS, 1))
@@ -172,11 +172,11 @@ class StagedStrategy(RowStrategy):
         self.stages = stages or self.parent.stages
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
-        layout = arrangement.layout
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
+        layout = rank_grid.layout
 
         workspace = Workspace(adjacency.row_dtype, comm.device)
-        stages = RankStages(arrangement, comm, workspace, adjacency.dtype,
+        stages = RankStages(rank_grid, comm, workspace, adjacency.dtype,
                             reduces=not adjacency.symmetric)
         portions = PORTIONS if len(stages.intervals) > 1 else 1
         start, stop = stages.rows
@@ -207,7 +207,7 @@ class StagedStrategy(RowStrategy):
 
     def traffic(self):
         layouts = self.layout, self.layout_in
-        return StagedTraffic(layouts, self.symmetric, groups_of(self.stages.arrangement))
+        return StagedTraffic(layouts, self.symmetric, groups_of(self.stages.rank_grid))
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""
@@ -221,13 +221,13 @@ class RankStages:
     `sums`: the dtype of partial sums; `reduces`: they pass through the buffers of stages, too.
     """
 
-    def __init__(self, arrangement, comm, workspace, sums, *, reduces):
-        groups, replicas = groups_of(arrangement)
+    def __init__(self, rank_grid, comm, workspace, sums, *, reduces):
+        groups, replicas = groups_of(rank_grid)
         group, replica = divmod(comm.rank, replicas)
-        big = arrangement.layout.offsets[::replicas].tolist()
+        big = rank_grid.layout.offsets[::replicas].tolist()
         first, last = split(groups, replicas)[replica:replica + 2].tolist()
 
-        self.arrangement = arrangement
+        self.rank_grid = rank_grid
         self.workspace = workspace
         self.sums = sums
         self.reduced = sums if reduces else None
@@ -241,7 +241,7 @@ class RankStages:
 
     def product(self, blocks, layout_in, layout):
         """Return the RowProduct of blocks by stage, between rows of these layouts."""
-        replicas = groups_of(self.arrangement)[1]
+        replicas = groups_of(self.rank_grid)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()
         pull = transfers.StagedRows(big, self.first, self.column, self.workspace,
                                     self.reduced)
@@ -255,7 +255,7 @@ class RankStages:
 
     def _heights(self, layout):
         """Rows of each piece of this rank's big block; (c,) int64."""
-        return np.diff(layout.offsets).reshape(groups_of(self.arrangement))[self.group]
+        return np.diff(layout.offsets).reshape(groups_of(self.rank_grid))[self.group]
 
     def close(self):
         """Free the communicators."""
@@ -281,7 +281,7 @@ class OneAndAHalfD(StagedStrategy):
     @property
     def replication(self):
         """C."""
-        return groups_of(self.stages.arrangement)[1]
+        return groups_of(self.stages.rank_grid)[1]
 
     @classmethod
     def default_shape(cls, ranks):

@@ -54,27 +54,27 @@ class PointToPointPlan(RowPlan):
 
     def entries(self):
         """Return owners, row, column and holder of each entry, as NonzeroPlan: its row's owner."""
-        owner = self.arrangement.layout.row_blocks
+        owner = self.rank_grid.layout.row_blocks
         rows = self.pattern.rows
         columns = self.pattern.indices.astype(np.int64)
         return owner[rows], owner[columns], rows, columns, owner[rows]
 
     def _volumes(self, pattern):
-        owner = self.arrangement.layout.row_blocks
+        owner = self.rank_grid.layout.row_blocks
         return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)
 
     def operand(self, pattern, layout):
         # A local block, and one for each source.
         right, reverse = self.traffic.right, self.traffic.reverse
         volumes = right if pattern is self.pattern else reverse[0]
-        offsets = self.arrangement.layout.offsets
+        offsets = self.rank_grid.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
         touched = pattern.touched_rows(offsets, offsets)
         touched = touched.sum(1) - np.diagonal(touched)
         rows = np.diff(layout.offsets)
         return Operand.of(
             entries.shape, entries, (1 + volumes.sources) * (rows + 1),
-            listed=volumes.sent + volumes.received + touched, results=rows,
+            index_entries=volumes.sent + volumes.received + touched, results=rows,
             blocks=1 + volumes.sources)
 
     def adjoint(self, forward):
@@ -109,8 +109,8 @@ class PointToPoint(RowStrategy):
     supports_attention = supports_minibatches = supports_bf16 = True
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
-        layout = arrangement.layout
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
+        layout = rank_grid.layout
         matrix, plan = own_rows(adjacency, layout.rows, comm)
         buffers = HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype,
                               pushes=not adjacency.symmetric)

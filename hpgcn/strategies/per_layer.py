@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from hpgcn.strategies.plan import Arrangement, Plan, Traffic
+from hpgcn.strategies.plan import Plan, RankGrid, Traffic
 from hpgcn.strategies.strategy import Strategy
 
 BETWEEN = "+"  # names of strategies in that of the whole
@@ -23,7 +23,7 @@ BETWEEN = "+"  # names of strategies in that of the whole
 def keeps_rows(strategy):
     """Whether a strategy leaves all columns of a row with one rank, on every grid."""
     axes = len(strategy.axes.split("x"))
-    return strategy.blocks((2,) * axes)[1] == 1
+    return strategy.block_grid((2,) * axes)[1] == 1
 
 
 class PerLayerTraffic(Traffic):
@@ -42,9 +42,9 @@ class PerLayerPlan(Plan):
 
     kinds: tuple[type[Strategy], ...]  # of each product with A
 
-    def __init__(self, pattern, arrangement):
-        super().__init__(pattern, arrangement)
-        self.plans = {kind: kind.Plan.of(pattern, own_arrangement(kind, arrangement))
+    def __init__(self, pattern, rank_grid):
+        super().__init__(pattern, rank_grid)
+        self.plans = {kind: kind.Plan.of(pattern, own_grid(kind, rank_grid))
                       for kind in dict.fromkeys(self.kinds)}
 
     def plan_for_product(self, number):
@@ -103,10 +103,10 @@ class PerLayer(Strategy):
         return next(filter(None, reasons), "")
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
-        maps = {kind: kind.build(adjacency, own_arrangement(kind, arrangement), comm, width=width)
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
+        maps = {kind: kind.build(adjacency, own_grid(kind, rank_grid), comm, width=width)
                 for kind in dict.fromkeys(cls.kinds)}
-        return cls(arrangement.layout, comm, maps)
+        return cls(rank_grid.layout, comm, maps)
 
     def map_for_product(self, number):
         return self.maps[self.kinds[number]]
@@ -124,11 +124,11 @@ class PerLayer(Strategy):
             each.close()
 
 
-def own_arrangement(kind, arrangement):
-    """The Arrangement of one of the strategies: its own grid on the same layout."""
-    options = arrangement.options[kind.name]
-    layout = arrangement.layout
-    return Arrangement(kind.default_shape(layout.size), layout, options)
+def own_grid(kind, rank_grid):
+    """The RankGrid of one of the strategies: its own grid on the same layout."""
+    options = rank_grid.options[kind.name]
+    layout = rank_grid.layout
+    return RankGrid(kind.default_shape(layout.size), layout, options)
 
 
 @cache

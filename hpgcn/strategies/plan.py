@@ -48,7 +48,7 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrangement:
+class RankGrid:
     """Who owns what in a run of one strategy."""
 
     shape: tuple[int, ...]  # the grid of ranks; its product is P
@@ -62,18 +62,18 @@ class Operand:
 
     entries: np.ndarray  # that are kept
     pointers: np.ndarray  # of rows, that go with them
-    listed: np.ndarray  # row numbers kept: rows to send, to receive, or touched by a block
-    multiplied: np.ndarray  # entries that a product reads
+    index_entries: np.ndarray  # row numbers kept: rows to send, to receive, or touched by a block
+    entries_read: np.ndarray  # entries that a product reads
     results: np.ndarray  # rows of the result, partial ones included
     blocks: np.ndarray  # that are multiplied one by one: calls of a product
     copied_pointers: np.ndarray  # that a GPU copies from blocks of others
 
     @staticmethod
-    def of(shape, entries, pointers, *, listed=0, multiplied=None, results=0, blocks=1,
+    def of(shape, entries, pointers, *, index_entries=0, entries_read=None, results=0, blocks=1,
            copied_pointers=0):
         """Sizes that broadcast to the shape of the grid."""
-        multiplied = entries if multiplied is None else multiplied
-        sizes = entries, pointers, listed, multiplied, results, blocks, copied_pointers
+        entries_read = entries if entries_read is None else entries_read
+        sizes = entries, pointers, index_entries, entries_read, results, blocks, copied_pointers
         return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
 
     def nbytes(self, itemsize):
@@ -149,7 +149,7 @@ class Plan:
     ----------
     pattern : hpgcn.parallel.pattern.Pattern
         What is multiplied.
-    arrangement : Arrangement
+    rank_grid : RankGrid
         Of all rows.
 
     Attributes
@@ -182,16 +182,16 @@ class Plan:
     Traffic = Traffic
     vertices = None
 
-    def __init__(self, pattern, arrangement):
+    def __init__(self, pattern, rank_grid):
         self.pattern = pattern
-        self.arrangement = arrangement
-        self.traffic = self.make_traffic(pattern.layouts(arrangement.layout))
+        self.rank_grid = rank_grid
+        self.traffic = self.make_traffic(pattern.layouts(rank_grid.layout))
         self._restricted = {}
 
     @classmethod
-    def of(cls, pattern, arrangement):
-        """Return the plan of a product with the pattern of all rows on an arrangement."""
-        return cls(pattern, arrangement)
+    def of(cls, pattern, rank_grid):
+        """Return the plan of a product with the pattern of all rows on a RankGrid."""
+        return cls(pattern, rank_grid)
 
     def make_traffic(self, layouts):
         """Return the Traffic of products with the pattern; layouts: of the result and of H."""
@@ -212,12 +212,12 @@ class Plan:
 
     def make_restricted(self, pattern):
         """Return the plan of a product with some rows and columns of this one's pattern."""
-        return type(self)(pattern, self.arrangement)
+        return type(self)(pattern, self.rank_grid)
 
     @property
     def num_ranks(self):
         """P."""
-        return self.arrangement.layout.size
+        return self.rank_grid.layout.size
 
     @property
     def layout(self):
@@ -241,7 +241,7 @@ class Plan:
 
     def operand(self, pattern, layout):
         """Return the Operand of a pattern with rows of `layout`; each rank keeps its own ones."""
-        offsets = self.arrangement.layout.offsets
+        offsets = self.rank_grid.layout.offsets
         entries = np.repeat(np.diff(pattern.indptr[offsets]), layout.columns)
         rows = np.repeat(np.diff(layout.offsets), layout.columns)
         return Operand.of(entries.shape, entries, rows + 1, results=rows)

@@ -69,7 +69,7 @@ class Strategy:
         return (ranks,)
 
     @classmethod
-    def blocks(cls, shape):
+    def block_grid(cls, shape):
         """(row blocks, column blocks) of dense matrices on a grid of ranks."""
         return int(np.prod(shape)), 1
 
@@ -86,7 +86,7 @@ class Strategy:
         -------
         (B + 1,) int64
         """
-        return balanced(indptr, cls.blocks(shape)[0])
+        return balanced(indptr, cls.block_grid(shape)[0])
 
     @classmethod
     def choose_shape(cls, config, ranks):
@@ -133,17 +133,17 @@ class Strategy:
 
     @classmethod
     def own_options(cls, config, device):
-        """The options of an Arrangement from the settings of a run; `device`: of its ranks."""
+        """The options of a RankGrid from the settings of a run; `device`: of its ranks."""
         return {}
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
         """Read and arrange what this rank multiplies by; all ranks call this together.
 
         Parameters
         ----------
         adjacency : hpgcn.graphs.normalization.NormalizedAdjacency
-        arrangement : hpgcn.strategies.plan.Arrangement
+        rank_grid : hpgcn.strategies.plan.RankGrid
         comm : hpgcn.comm.SerialComm or MpiComm
         width : int
             Widest H to make room for now; wider ones make buffers grow.
@@ -172,7 +172,7 @@ class Strategy:
         """Return this rank's block of A^T G, (m_in, f_j), of G (m, f_j); see `forward`."""
         raise NotImplementedError
 
-    def spread(self, slab):
+    def replicate_slab(self, slab):
         """Return a slab, a Graph of the rows that this rank was assigned, on the rows of `layout`.
 
         All ranks call this together. Default: these are the same.
@@ -191,15 +191,15 @@ class Strategy:
         """
         return self
 
-    def settle(self):
+    def persistent_arrays(self):
         """Wait for all that is under way between steps; return what later steps read of earlier.
 
         A list of arrays on the device, into which a run that goes on puts what they held.
         """
         return []
 
-    def go_on(self, steps):
-        """Go on after so many training steps, once the arrays of `settle` were filled."""
+    def resume_at_step(self, steps):
+        """Resume at a step, once the arrays of `persistent_arrays` were filled."""
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):

@@ -39,13 +39,13 @@ class VertexCutPlan(NonzeroPlan):
     Traffic = VertexCutTraffic
 
     @staticmethod
-    def holders(pattern, arrangement):
-        owner = arrangement.layout.row_blocks[pattern.rows]
+    def holders(pattern, rank_grid):
+        owner = rank_grid.layout.row_blocks[pattern.rows]
         if pattern.holders is None:
             return owner
         return np.where(pattern.rows != pattern.indices, pattern.holders, owner)
 
-    def blocks(self, transposed):
+    def block_operand(self, transposed):
         # Own rows and others', of own columns and of ghosts.
         pulled, pushed, layout = self.traffic.right, self.traffic.left, self.layout
         if transposed:
@@ -55,7 +55,7 @@ class VertexCutPlan(NonzeroPlan):
         tall = pushed.received > 0
         return Operand.of(
             rows.shape, self.held_entries, wide * (rows + 1 + tall * (pushed.received + 1)),
-            listed=self.listed_rows(transposed, False), results=rows + pushed.received,
+            index_entries=self.listed_rows(transposed, False), results=rows + pushed.received,
             blocks=wide * (1 + tall))
 
 
@@ -90,9 +90,9 @@ class VertexCut(NonzeroStrategy):
     method = "cover"
 
     @staticmethod
-    def holders(adjacency, arrangement, comm, rows, columns):
+    def holders(adjacency, rank_grid, comm, rows, columns):
         # The file's docstring states the rule.
-        layout = arrangement.layout.rows
+        layout = rank_grid.layout.rows
         source = adjacency.source
         with comm.collective_errors():
             given = source.edge_part(layout.start, layout.stop)

@@ -74,7 +74,7 @@ def loop(batches, epoch=1):
                 pulls.add((batch[i], column_owner, holder, j))
             if row_owner != holder:
                 pushes.add((batch[i], holder, row_owner, i))
-    merged = "balance" in plan.arrangement.options
+    merged = "balance" in plan.rank_grid.options
     found = {phase: np.zeros((2, batches.sampler.batches, k)) for phase in ("forward", "backward")}
     for product in batches.products:
         ways = [pulls, pushes]
@@ -156,7 +156,7 @@ def test_replays_of_keyed_epochs(name, directed, sampler):
     batch = sampler.batch_of(batches.unit, 4)
     for number in range(sampler.batches):  # and the plan of the matrix that the batch induces
         pattern = batches.plan.pattern.restrict(batch == number, batch == number)
-        part = type(batches.plan)(pattern, batches.plan.arrangement)  # with the holders of all rows
+        part = type(batches.plan)(pattern, batches.plan.rank_grid)  # with the holders of all rows
         for phase, counts in aggregation(batches.replay(4)).items():
             sums = sum(part.traffic.counts(product, 8) for product in batches.products
                        if product.phase == phase)

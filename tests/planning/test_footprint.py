@@ -109,7 +109,7 @@ def test_ranks_add_up_to_the_graph(name, ranks, directed):
     for operand in plan.stored_operands:
         assert operand.entries.sum() == nonzeros * copies
         # each meets every column once
-        assert operand.multiplied.sum() == nonzeros * plan.traffic.slices
+        assert operand.entries_read.sum() == nonzeros * plan.traffic.slices
     assert (footprint.parts["matrix"] > 0).all()
     assert (footprint.setup > footprint.parts["matrix"]).all()
     gpu = footprint.on_gpu
@@ -123,7 +123,7 @@ def test_blocks_by_hand():
     plan = footprint_of(survey, "2d", (2, 2), [0, 2, 4]).plan
     operand = plan.operands[0]
     assert operand.entries.tolist() == [4, 2, 2, 2]
-    assert operand.multiplied.tolist() == [6, 6, 4, 4]
+    assert operand.entries_read.tolist() == [6, 6, 4, 4]
     assert operand.pointers.tolist() == [3] * 4 and plan.rows().tolist() == [2, 2, 2, 2]
     assert (plan.layout.columns, plan.traffic.slices) == (2, 2)
     # the other column's block with its pointers, and two rows of a column of H
@@ -134,5 +134,5 @@ def test_blocks_by_hand():
     assert (plan.layout.columns, plan.traffic.slices, plan.rows().tolist()) == (1, 2, [2, 2])
     # the first rank's rows touch both column blocks with row 0, its own with row 1
     operand = footprint_of(survey, "1d", (2,), [0, 2, 4]).plan.operands[0]
-    assert operand.entries.tolist() == [6, 4] and operand.listed.tolist() == [3, 4]
+    assert operand.entries.tolist() == [6, 4] and operand.index_entries.tolist() == [3, 4]
     assert operand.pointers.tolist() == [6, 6]

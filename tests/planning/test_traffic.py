@@ -121,7 +121,7 @@ def test_empty_blocks_send_nothing(monkeypatch):
 def traffic_of(name, shape, offsets, *given):
     """The Traffic of all rows; given: what it takes besides layouts."""
     strategy = STRATEGIES[name]
-    layout = BlockLayout(np.asarray(offsets), strategy.blocks(shape)[1], 0)
+    layout = BlockLayout(np.asarray(offsets), strategy.block_grid(shape)[1], 0)
     return strategy.Plan.Traffic((layout, layout), *given)
 
 

@@ -25,7 +25,7 @@ from hpgcn.parallel.halo_plan import build_all
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import make_partition, statistics
 from hpgcn.planning.answers.dry_run import forecast
-from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies import STRATEGIES, RankGrid
 from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -135,7 +135,7 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
     found = statistics(source, part_of_each(source, comm), comm.size)
     layout = BlockLayout(source.offsets, 1, comm.rank)
     strategy = STRATEGIES[NEEDY].build(
-        NormalizedAdjacency(source, dtype=np.float64), Arrangement((comm.size,), layout, {}), comm)
+        NormalizedAdjacency(source, dtype=np.float64), RankGrid((comm.size,), layout, {}), comm)
     comm.counters.phase = "width 1"
     before = comm.counters.total("width 1")
     strategy.forward(np.ones((layout.rows.num_rows, 1)))

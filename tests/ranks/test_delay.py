@@ -71,7 +71,7 @@ def test_without_a_delay_copies_equal_the_serial_oracle(
 
 
 class Copies:
-    """All copies of all vertices, rank by rank: those that a rank owns, then its clones."""
+    """All copies of all vertices, rank by rank: those that a rank owns, then its replicas."""
 
     def __init__(self, graph, ranks):
         cut = partition(graph, ranks)
@@ -84,13 +84,13 @@ class Copies:
         self.rank, self.vertex = rank, _ = np.nonzero([
             (cut.part == p) | ((A != 0) & (part == p)).any(1) | ((A != 0) & (part == p)).any(0)
             for p in range(ranks)])
-        self.root = cut.part[self.vertex] == rank
+        self.owner = cut.part[self.vertex] == rank
         pair = np.ix_(self.vertex, self.vertex)
         self.A = A[pair] * (part[pair] == rank[:, None]) * (rank[:, None] == rank)
         self.same = self.vertex[:, None] == self.vertex
         place = np.empty(n, int)
         place[cut.perm] = np.arange(n)
-        split = np.unique(place[self.vertex[~self.root]])
+        split = np.unique(place[self.vertex[~self.owner]])
         self.turn = np.searchsorted(split, place[self.vertex])
         self.turn[self.same.sum(1) == 1] = -1
 
@@ -101,30 +101,30 @@ def copies_of(graph, ranks):
 
 
 class Delayed:
-    """Sums over copies in which others' shares are r steps old, and 2r at clones."""
+    """Sums over copies in which others' shares are r steps old, and 2r at replicas."""
 
     def __init__(self, copies, r):
         self.copies, self.r = copies, r
         self.given, self.returned, self.sent = [], [], []
 
     def __call__(self, Z):
-        root, same, r = self.copies.root, self.copies.same, self.r
+        owner, same, r = self.copies.owner, self.copies.same, self.r
         step = len(self.given)
         self.given.append(Z.copy())
         self.returned.append(np.zeros_like(Z))
         total = Z.copy()
         sent = 0
         for row in np.flatnonzero((self.copies.turn >= 0) & (self.copies.turn % r == step % r)):
-            if root[row]:
+            if owner[row]:
                 if step >= r:
-                    total[row] += self.given[step - r][same[row] & ~root].sum(0)
+                    total[row] += self.given[step - r][same[row] & ~owner].sum(0)
             else:
                 if step >= 2 * r:
                     total[row] += self.returned[step - r][row]
                 sent += 1 + (step >= r)
         if step >= r:
-            for row in np.flatnonzero(~root & (self.copies.turn % r == step % r)):
-                owner = np.flatnonzero(same[row] & root)[0]
+            for row in np.flatnonzero(~owner & (self.copies.turn % r == step % r)):
+                owner = np.flatnonzero(same[row] & owner)[0]
                 self.returned[step][row] = total[owner] - self.given[step - r][row]
         self.sent.append(sent * Z.shape[1])
         return total
@@ -137,7 +137,7 @@ def simulate(graph, config, ranks, initial, epochs, r):
     sums = [Delayed(copies, r) if r else lambda Z: Z for _ in range(5)]
     A, vertex = copies.A, copies.vertex
     X = oracle.features(graph)[vertex]
-    train = np.flatnonzero(copies.root & graph.masks["train"][vertex])
+    train = np.flatnonzero(copies.owner & graph.masks["train"][vertex])
     w = {name: array.astype(np.float64) for name, array in initial.items()}
     mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
     losses = []
@@ -181,7 +181,7 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
     graph = make(n=70, directed=directed, weighted=True)
     config = settings(delay=delay)
     r = None if delay == "none" else int(delay)
-    epochs = 2 * (r or 0) + 2  # sums return to clones after 2 r steps
+    epochs = 2 * (r or 0) + 2  # sums return to replicas after 2 r steps
     with store.load(cut(comm, tmp_path, graph)) as stored:
         trainer = start(stored, config, comm)
         initial = Parameters.initial(trainer.shard.spec)
@@ -229,11 +229,11 @@ def test_products_of_many_steps(comm, tmp_path):
         placed = assign_rows(stored, comm, config)
         slab = read_slab(placed, comm)
         adjacency = NormalizedAdjacency(stored, dtype="float64", slab=slab)
-        whole = DelayedVertexCut.build(adjacency, placed.arrangement, comm)
+        whole = DelayedVertexCut.build(adjacency, placed.rank_grid, comm)
         made = whole.training_map(40, 40)
         mine = np.flatnonzero(copies.rank == comm.rank)
-        mine = mine[np.searchsorted(copies.vertex[mine], whole.spread(slab).vertex)]
-        for step in range(7):  # sums reach clones in the fifth
+        mine = mine[np.searchsorted(copies.vertex[mine], whole.replicate_slab(slab).vertex)]
+        for step in range(7):  # sums reach replicas in the fifth
             H = np.random.default_rng(step).standard_normal((copies.rank.size, 40))
             np.testing.assert_allclose(made.forward(H[mine]), sums[0](copies.A @ H)[mine],
                                        atol=1e-12)
@@ -264,11 +264,11 @@ def left(result):
 @pytest.mark.parametrize("changes", [
     {"delay": "2"}, pytest.param({"delay": "none"}, marks=pytest.mark.long),
     pytest.param({"delay": "5", "model": "sage", "dtype": "float32"}, marks=pytest.mark.long)],
-    ids=str)
+                         ids=str)
 def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, tmp_path, changes):
     folder = comm.bcast(tmp_path)
     path = cut(comm, tmp_path, make(n=90, f=9))
-    # behind the stop sums that left before it are added, and so are those that return to clones
+    # behind the stop sums that left before it are added, and so are those that return to replicas
     whole = train(comm, path, folder / "whole", 7, **changes)
 
     def ask(metrics):

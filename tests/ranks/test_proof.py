@@ -50,9 +50,9 @@ class Everybody(RowStrategy):
     Plan = EverybodyPlan
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
         """See `Strategy`."""
-        layout = arrangement.layout
+        layout = rank_grid.layout
         with comm.collective_errors():
             rows = adjacency.block(layout.rows.start, layout.rows.stop)
         workspace = Workspace(adjacency.dtype, comm.device)

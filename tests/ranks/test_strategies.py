@@ -26,7 +26,7 @@ from hpgcn.parallel import csr
 from hpgcn.parallel.layout import BlockLayout, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
-from hpgcn.strategies import STRATEGIES, Arrangement, Product, RowStrategy
+from hpgcn.strategies import STRATEGIES, Product, RankGrid, RowStrategy
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -79,10 +79,10 @@ every_case = pytest.mark.parametrize("comm, case, kind, half", [
 # all grids of four ranks, and the grid of each strategy on seven
 many_cases = pytest.mark.parametrize("comm, case", [
     case_of(*values, label=label) for P in (4, 7) for values, label in cases(P)],
-    indirect=["comm"])
+                                     indirect=["comm"])
 some_cases = pytest.mark.parametrize("comm, case", [
     pytest.param(*values, id=label) for values, label in cases(4) if is_default(*values)],
-    indirect=["comm"])
+                                     indirect=["comm"])
 
 
 def graph_of(comm, degree=8, **options):
@@ -95,18 +95,18 @@ def graph_of(comm, degree=8, **options):
 
 
 def build(comm, case, source, blocks="uneven", *, width=20, **options):
-    """The strategy on row blocks of some kind, and its arrangement."""
+    """The strategy on row blocks of some kind, and its RankGrid."""
     name, shape, stages = case
     strategy = STRATEGIES[name]
-    rows, columns = strategy.blocks(shape)
+    rows, columns = strategy.block_grid(shape)
     n = source.header.num_nodes
     offsets = row_blocks(n, rows, blocks)
     if blocks == "balanced":
         offsets = strategy.row_offsets(shape, source.pointers(0, n))
     settings = strategy.own_options(Config(strategy=name, stages=stages), comm.device)
-    arrangement = Arrangement(shape, BlockLayout(offsets, columns, comm.rank), settings)
+    rank_grid = RankGrid(shape, BlockLayout(offsets, columns, comm.rank), settings)
     adjacency = NormalizedAdjacency(source, **{"dtype": np.float64, **options})
-    return strategy.build(adjacency, arrangement, comm, width=width), arrangement
+    return strategy.build(adjacency, rank_grid, comm, width=width), rank_grid
 
 
 def pattern_of(graph, symmetric, loops=True):
@@ -207,22 +207,22 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind, 
     graph = graph_of(comm, **made_of)
     dtype = options.get("dtype", np.float64)
     norm, loops = options.get("norm", "sym"), options.get("self_loops", True)
-    whole, arrangement = build(comm, case, graph, blocks, **options)
+    whole, rank_grid = build(comm, case, graph, blocks, **options)
     assert whole.symmetric == (norm != "row" and not graph.header.directed)
     A = sp.csr_array(oracle.normalised(graph, norm, loops))
-    plan = whole.Plan.of(pattern_of(graph, whole.symmetric, loops), arrangement)
+    plan = whole.Plan.of(pattern_of(graph, whole.symmetric, loops), rank_grid)
     check(comm, whole, plan, A, (20, 1, 7), dtype)
     check_held(whole, plan, comm.rank)
     assert plan.buffer_bytes(20, np.dtype(dtype).itemsize)[comm.rank] == whole.buffer_bytes
 
-    rows = dict([*restrictions(arrangement.layout.offsets).items()][half::2])
+    rows = dict([*restrictions(rank_grid.layout.offsets).items()][half::2])
     # all before the first is used
     maps = {name: whole.restrict(*kept) for name, kept in rows.items()}
     for turn, (name, (rows_out, rows_in)) in enumerate(rows.items()):
         made = maps[name]
         part = plan.restrict(rows_out, rows_in)
         for layout, kept in ((made.layout, rows_out), (made.layout_in, rows_in)):
-            heights = [kept[lo:hi].sum() for lo, hi in pairwise(arrangement.layout.offsets)]
+            heights = [kept[lo:hi].sum() for lo, hi in pairwise(rank_grid.layout.offsets)]
             assert np.diff(layout.offsets).tolist() == heights, name
         assert (type(made), made.symmetric, made.buffer_bytes) == (type(whole), whole.symmetric, 0)
         check(comm, made, part, A[rows_out][:, rows_in], [(20, 1, 7)[turn % 3]], dtype)
@@ -259,8 +259,8 @@ def test_a_graph_in_a_file(comm, case, tmp_path):
         write_graph(path, graph)
     comm.barrier()
     with load(path) as stored:
-        made, arrangement = build(comm, case, stored)
-    plan = made.Plan.of(pattern_of(graph, symmetric=False), arrangement)
+        made, rank_grid = build(comm, case, stored)
+    plan = made.Plan.of(pattern_of(graph, symmetric=False), rank_grid)
     check(comm, made, plan, sp.csr_array(oracle.normalised(graph)), [3])
     made.close()
     comm.barrier()

@@ -17,7 +17,7 @@ from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.kernels import pack_mask
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.strategies import STRATEGIES, Arrangement
+from hpgcn.strategies import STRATEGIES, RankGrid
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.mixture.mop import column_bits
 from hpgcn.strategies.mixture.row_batches import default_stages
@@ -62,9 +62,9 @@ def test_who_only_sends_waits_until_it_is_sent(comm):
     name for name, each in STRATEGIES.items() if each.requires_partition])
 def test_rows_and_sums_are_told_apart(comm, name):
     graph = graph_of(comm, directed=True)
-    made, arrangement = build(comm, (name, (comm.size,), 0), graph)
-    plan = made.Plan.of(pattern_of(graph, symmetric=False), arrangement)
-    owner = arrangement.layout.row_blocks
+    made, rank_grid = build(comm, (name, (comm.size,), 0), graph)
+    plan = made.Plan.of(pattern_of(graph, symmetric=False), rank_grid)
+    owner = rank_grid.layout.row_blocks
     rows, columns = plan.pattern.rows, plan.pattern.indices
     at = plan.pattern.holders if isinstance(plan, NonzeroPlan) else owner[rows]
     pulled = {(j, p) for j, p in zip(columns.tolist(), at.tolist()) if owner[j] != p}
@@ -86,7 +86,7 @@ def test_a_layout_of_another_grid_is_refused(comm):
     P = comm.size
     said = rf"2d: {P + 1} row blocks x {P} column blocks given, expected {P} x 1 on "
     with pytest.raises(ConfigError, match=said):
-        STRATEGIES["2d"].build(adjacency, Arrangement((comm.size, 1), layout, {}), comm)
+        STRATEGIES["2d"].build(adjacency, RankGrid((comm.size, 1), layout, {}), comm)
 
 
 @pytest.mark.parametrize("name, grid, said", [
@@ -161,8 +161,8 @@ def test_a_banded_matrix_starts_early_and_is_right(comm, stages, directed):
     rng = np.random.default_rng(7)
     near = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 6
     graph = Graph.from_scipy(sp.csr_array(near * (1 + rng.random((n, n)))), symmetrize=not directed)
-    made, arrangement = build(comm, ("mop", (comm.size,), stages), graph, "even", norm="none")
-    plan = made.Plan.of(pattern_of(graph, not directed), arrangement)
+    made, rank_grid = build(comm, ("mop", (comm.size,), stages), graph, "even", norm="none")
+    plan = made.Plan.of(pattern_of(graph, not directed), rank_grid)
     check(comm, made, plan, sp.csr_array(oracle.normalised(graph, "none")), (20, 20))
 
 
@@ -173,11 +173,11 @@ def test_batches_of_some_rows(comm, stages, expected):
     weights = np.arange(n - 1) % 16 + 1.0
     chain = sp.diags_array([weights, weights], offsets=[-1, 1]).tocsr() / 16
     graph = Graph.from_scipy(chain, name="chain")
-    whole, arrangement = build(comm, ("mop", (comm.size,), stages), graph, "even", **PLAIN)
+    whole, rank_grid = build(comm, ("mop", (comm.size,), stages), graph, "even", **PLAIN)
     rows_out, rows_in = np.arange(n) % 7 == 0, np.arange(n) % 2 == 1
     made = whole.restrict(rows_out, rows_in)
     assert (whole.stages, made.stages) == (expected if comm.size > 1 else (1, 1))
-    plan = whole.Plan.of(pattern_of(graph, symmetric=True, loops=False), arrangement)
+    plan = whole.Plan.of(pattern_of(graph, symmetric=True, loops=False), rank_grid)
     check(comm, made, plan.restrict(rows_out, rows_in), chain[rows_out][:, rows_in], (9,))
 
 
@@ -188,7 +188,7 @@ def test_counts_of_some_rows_by_hand(comm):
         layout = BlockLayout(np.array([0, 4, 6]), 1, pair.rank)
         options = STRATEGIES["mop"].own_options(Config(strategy="mop", stages=2), pair.device)
         adjacency = NormalizedAdjacency(make(n=6), dtype=np.float64)
-        whole = STRATEGIES["mop"].build(adjacency, Arrangement((2,), layout, options), pair)
+        whole = STRATEGIES["mop"].build(adjacency, RankGrid((2,), layout, options), pair)
         made = whole.restrict(np.array([0, 0, 1, 0, 1, 1]) == 1, np.array([1, 1, 0, 1, 0, 1]) == 1)
         m_in, m_out = (3, 1)[pair.rank], (1, 2)[pair.rank]
         mask = np.zeros((m_out, 1), np.uint8)

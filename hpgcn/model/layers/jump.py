@@ -16,7 +16,8 @@ from hpgcn.model.stages import chain
 class Jump:
     """A stage of `groups`, the stages of each layer with A, and of what comes behind them all.
 
-    A subclass takes in what each puts out, and says its gradient: `start`, `add` and `spread`.
+    A subclass takes in what each puts out, and says its gradient: `start`, `add` and
+    `scatter_gradient`.
     """
 
     def __init__(self, groups, behind, layers):
@@ -58,7 +59,7 @@ class Jump:
         for number in reversed(range(len(backwards))):
             rows = self.rows[number]
             part = self._part(outputs[number], rows)
-            own = self.spread(number, part, whole, gradient)
+            own = self.scatter_gradient(number, part, whole, gradient)
             with self.clock("dense"):
                 if G is None:
                     G = own  # of the last layer, whose rows they are
@@ -105,7 +106,7 @@ class Concatenation(Jump):
         whole[...] = layer.gathered(G, layer.fan_out)
         return whole
 
-    def spread(self, number, H, whole, gradient):
+    def scatter_gradient(self, number, H, whole, gradient):
         self.layer.weight_gradient(gradient, f"W_{number}", H, whole)
         return self.layer.times_W_transposed(whole, f"W_{number}", "jump")
 
@@ -139,7 +140,7 @@ class Maximum(Jump):
         whole[...] = G
         return whole
 
-    def spread(self, number, H, whole, gradient):
+    def scatter_gradient(self, number, H, whole, gradient):
         with self.clock("dense"):
             mine = self.take("better", *whole.shape, np.bool_)
             np.equal(self._arrays()[1], number, out=mine)

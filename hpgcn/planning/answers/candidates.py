@@ -15,7 +15,7 @@ from hpgcn.planning.answers.options import MOST_RANKS, QUICK
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
 from hpgcn.runtime.device import HOST
-from hpgcn.strategies import STRATEGIES, Arrangement, strategy_by_name, variant
+from hpgcn.strategies import STRATEGIES, RankGrid, strategy_by_name, variant
 from hpgcn.strategies.strategy import grid_axes
 
 
@@ -144,9 +144,9 @@ def arranged(survey, candidate, strategy):
 
 def count(reading, survey, strategy, shape, offsets):
     """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
-    layout = BlockLayout(np.asarray(offsets, np.int64), strategy.blocks(shape)[1], 0)
-    arrangement = Arrangement(shape, layout, strategy.own_options(survey.config, HOST))
-    plan = strategy.Plan.of(reading.pattern, arrangement)
+    layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
+    rank_grid = RankGrid(shape, layout, strategy.own_options(survey.config, HOST))
+    plan = strategy.Plan.of(reading.pattern, rank_grid)
     train, evaluated = reading.train, reading.evaluated
     if not strategy.supports_pruning:
         train = evaluated = [None] * len(train)

@@ -47,7 +47,7 @@ def drops_AX(placed, config, comm):
 def _count(placed, config):
     # count the bytes of each rank
     survey = Survey(placed.source, config)
-    shape = placed.arrangement.shape
+    shape = placed.rank_grid.shape
     footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets)
 
     # recompute AX in each step if it does not fit otherwise
@@ -93,15 +93,15 @@ def table(report):
     seconds = report["seconds"]
     lines = [
         ("graph", f"{report['graph']}, {report['model']} of widths "
-                  f"{', '.join(map(str, report['widths']))}"),
+         f"{', '.join(map(str, report['widths']))}"),
         ("ranks", f"{report['ranks']}, strategy {report['strategy']} ({report['grid']})"),
         ("rows per level", ", ".join(f"{rows:,}" for rows in report["rows_per_level"])),
         ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, by one rank at most "
-                            f"{report['max_rank_bytes_per_epoch']:,}"),
+         f"{report['max_rank_bytes_per_epoch']:,}"),
         ("messages per epoch", f"{report['predicted_messages_per_epoch']:,}"),
         ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, "
-                              f"communication {seconds['communication']:.3g}) on the machine that "
-                              "`hpgcn plan` assumes")]
+         f"communication {seconds['communication']:.3g}) on the machine that "
+         "`hpgcn plan` assumes")]
 
     if report["lean"]:
         lines.append(("T = A H",

@@ -198,7 +198,7 @@ class RankFootprint(DenseFootprint):
             "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
             "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes,
-            "plan": sum(operand.listed for operand in self.operands) * POINTER,
+            "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
             "parameters": np.full(self.rows.size, self._parameter_bytes),
             "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
 
@@ -280,6 +280,6 @@ class RankFootprint(DenseFootprint):
 def _cut_bytes(operand):
     """Of the rows of a matrix in pieces; and row pointers of blocks that come from others."""
     copied = operand.copied_pointers
-    entries = np.where(copied > 0, operand.multiplied, operand.entries)
+    entries = np.where(copied > 0, operand.entries_read, operand.entries)
     pieces = operand.pointers + copied + entries // PIECE
     return PIECE_BYTES * pieces + copied * POINTER

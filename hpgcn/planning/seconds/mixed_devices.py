@@ -118,7 +118,7 @@ def compute_seconds(devices, call_s, footprint):
                 for product in products)
     # rows are packed, and unpacked, by the device that updates them
     packed = [2 * footprint.plan.plan_for_product(product.layer).buffer_bytes(footprint.widest,
-                                                                        spec.row_itemsize)
+                                                                              spec.row_itemsize)
               for product in products]
     for rank, step in enumerate(footprint.rank_steps):
         before, *after = _updates(step.work)
@@ -138,7 +138,7 @@ def product_seconds(device, footprint, product):
     operand = plan.operands[product.backward]
     layout = plan.layout if product.backward else plan.layout_in
     width = -(-product.width // plan.traffic.slices)
-    return device.seconds(operand.multiplied, operand.results, width * itemsize, itemsize,
+    return device.seconds(operand.entries_read, operand.results, width * itemsize, itemsize,
                           int(layout.offsets[-1]), product.masked)
 
 

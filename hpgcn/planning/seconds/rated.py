@@ -60,15 +60,15 @@ def product_seconds(rates, footprint, product):
     # the calls of kernels
     calls = 1 + operand.blocks
     if plan.num_ranks > 1:  # in tiles, while messages are under way
-        calls = calls + np.minimum(TILES - 1, operand.multiplied // TILE_NONZEROS)
+        calls = calls + np.minimum(TILES - 1, operand.entries_read // TILE_NONZEROS)
     seconds = calls * rates.call_s
 
     # each block of others' rows adds to the result again, where it has nonzeros
-    passed = np.minimum(operand.results * operand.blocks, operand.results + operand.multiplied)
+    passed = np.minimum(operand.results * operand.blocks, operand.results + operand.entries_read)
 
     # the kernel of each rank, then the packing of what it sends
     sent, _ = plan.traffic.counts(product, itemsize)
-    for rank, (nonzeros, rows) in enumerate(zip(operand.multiplied, passed)):
+    for rank, (nonzeros, rows) in enumerate(zip(operand.entries_read, passed)):
         if product.heads:
             kernel = ("attend_backward" if product.backward else
                       "attend dropout" if spec.attention_dropout else "attend")

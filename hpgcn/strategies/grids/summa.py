@@ -56,8 +56,8 @@ class Summa(Strategy):
     Plan = SummaPlan
     options = ("grid",)
 
-    def __init__(self, arrangement, comm, A, A_transposed, *, symmetric, parent=None):
-        self.arrangement = arrangement
+    def __init__(self, rank_grid, comm, A, A_transposed, *, symmetric, parent=None):
+        self.rank_grid = rank_grid
         self.comm = comm
         self.A = A
         self.A_transposed = A_transposed
@@ -66,8 +66,8 @@ class Summa(Strategy):
         self.layout = A.layout
         self.layout_in = A.layout_in
 
-        self.shape = R, L, C = cube_of(arrangement.shape)
-        layout = arrangement.layout
+        self.shape = R, L, C = cube_of(rank_grid.shape)
+        layout = rank_grid.layout
         self.row, self.piece = divmod(layout.block, L)
         self.column = layout.column
         self.mine = np.flatnonzero(A.cuts.piece == self.piece).tolist()  # stages of this layer
@@ -85,27 +85,27 @@ class Summa(Strategy):
         self.along_row, self.along_column, self.along_layers = self.groups
 
     @classmethod
-    def blocks(cls, shape):
+    def block_grid(cls, shape):
         R, L, C = cube_of(shape)
         return R * L, C
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
         # ConfigError if the layout has another number of blocks than the grid.
-        layout = arrangement.layout
-        rows, columns = cls.blocks(arrangement.shape)
+        layout = rank_grid.layout
+        rows, columns = cls.block_grid(rank_grid.shape)
         if (layout.offsets.size - 1, layout.columns) != (rows, columns):
             raise ConfigError(
                 f"{cls.name}: {layout.offsets.size - 1} row blocks x {layout.columns} column "
                 f"blocks given, expected {rows} x {columns} on the grid "
-                f"{'x'.join(map(str, arrangement.shape))}")
+                f"{'x'.join(map(str, rank_grid.shape))}")
 
-        cuts = stages(layout.offsets, *cube_of(arrangement.shape))
+        cuts = stages(layout.offsets, *cube_of(rank_grid.shape))
         A = A_transposed = Blocks.read(adjacency, layout, cuts, comm)
         if not adjacency.symmetric:
             A_transposed = Blocks.read(adjacency, layout, cuts, comm, transposed=True)
 
-        strategy = cls(arrangement, comm, A, A_transposed, symmetric=adjacency.symmetric)
+        strategy = cls(rank_grid, comm, A, A_transposed, symmetric=adjacency.symmetric)
         strategy.reserve(width)
         return strategy
 
@@ -126,7 +126,7 @@ class Summa(Strategy):
 
         if L > 1:
             self.workspace.flat("partial", self.A.num_rows * width)
-            rows = self.arrangement.layout.rows.num_rows
+            rows = self.rank_grid.layout.rows.num_rows
             self.workspace.flat("others", (L - 1) * rows * width)
 
     @property
@@ -137,7 +137,7 @@ class Summa(Strategy):
         A = A_transposed = self.A.restricted(rows_out, rows_in, self.comm)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             A_transposed = self.A_transposed.restricted(rows_in, rows_out, self.comm)
-        return type(self)(self.arrangement, self.comm, A, A_transposed,
+        return type(self)(self.rank_grid, self.comm, A, A_transposed,
                           symmetric=self.symmetric, parent=self)
 
     def forward(self, H, *, mask=None, out=None):
@@ -159,8 +159,8 @@ class Summa(Strategy):
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
         total = out if L == 1 else self.workspace.take("partial", blocks.num_rows, width)
-        multiplied = [stage for stage in self.mine if blocks.entries[stage]]
-        if not multiplied:
+        entries_read = [stage for stage in self.mine if blocks.entries[stage]]
+        if not entries_read:
             total[:] = 0
 
         # multiply a stage while the next one arrives
@@ -171,13 +171,13 @@ class Summa(Strategy):
             arriving = self._start(blocks, H, turn + 1)  # travels while this stage is multiplied
             sending += here.sent
             finish(here.received, what)
-            if number not in multiplied:
+            if number not in entries_read:
                 continue
             block = blocks.arrived(number, here.message)
             handles = [handle for handle, _ in (*sending, *arriving.sent, *arriving.received)
                        if not handle.test()]
-            bits = mask if L == 1 and number == multiplied[-1] else None
-            accumulate = number != multiplied[0]
+            bits = mask if L == 1 and number == entries_read[-1] else None
+            accumulate = number != entries_read[0]
             for lo, hi, indptr, _ in block.tiles(bool(handles), accumulate=False):
                 with clock("spmm"):
                     ops.spmm(indptr, block.indices, block.data, here.rows,
@@ -235,7 +235,7 @@ class Summa(Strategy):
 
     def traffic(self):
         layouts = self.layout, self.layout_in
-        return SummaTraffic(layouts, self.arrangement.shape, (self.A, self.A_transposed))
+        return SummaTraffic(layouts, self.rank_grid.shape, (self.A, self.A_transposed))
 
     def close(self):
         """Free the communicators, which a restricted map leaves to the whole one."""

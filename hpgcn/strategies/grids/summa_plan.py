@@ -77,9 +77,9 @@ class SummaPlan(Plan):
 
     def make_traffic(self, layouts):
         # Blocks are counted from the pattern.
-        shape = self.arrangement.shape
+        shape = self.rank_grid.shape
         _, L, _ = cube = cube_of(shape)
-        offsets = self.arrangement.layout.offsets
+        offsets = self.rank_grid.layout.offsets
         cuts = stages(offsets, *cube)
         big = offsets[::L]
 
@@ -111,7 +111,7 @@ class SummaPlan(Plan):
         count = holder.sum(0).reshape(1, L, C).sum(2, keepdims=True)
         pointers = full * (big + 1)
 
-        return Operand.of((R, L, C), entries, pointers, multiplied=entries.sum(2, keepdims=True),
+        return Operand.of((R, L, C), entries, pointers, entries_read=entries.sum(2, keepdims=True),
                           results=results, blocks=count,
                           copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
 

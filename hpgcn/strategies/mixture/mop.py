@@ -169,10 +169,10 @@ class MixtureOfParallelism(Strategy):
         return {"stages": config.stages, "home": home, "on_host": on_host}
 
     @classmethod
-    def build(cls, adjacency, arrangement, comm, *, width=0):
-        layout = arrangement.layout
-        home = arrangement.options["home"]
-        asked = arrangement.options["stages"]
+    def build(cls, adjacency, rank_grid, comm, *, width=0):
+        layout = rank_grid.layout
+        home = rank_grid.options["home"]
+        asked = rank_grid.options["stages"]
         with comm.collective_errors():  # each rank reads all of A: each may meet its own error
             matrix = adjacency.block(0, adjacency.num_rows)
         check_nonzeros(comm, home, matrix.nnz, cut=False)

@@ -51,24 +51,24 @@ class MopPlan(Plan):
 
     Traffic = MopTraffic
 
-    def __init__(self, pattern, arrangement, batches):
+    def __init__(self, pattern, rank_grid, batches):
         self.batches = batches
-        super().__init__(pattern, arrangement)
+        super().__init__(pattern, rank_grid)
 
     def make_traffic(self, layouts):
         return MopTraffic(layouts, self.batches)
 
     @classmethod
-    def of(cls, pattern, arrangement):
-        offsets = arrangement.layout.offsets
-        batches = count_batches(offsets, arrangement.options["stages"], lambda: pattern.bandwidth)
-        return cls(pattern, arrangement, batches)
+    def of(cls, pattern, rank_grid):
+        offsets = rank_grid.layout.offsets
+        batches = count_batches(offsets, rank_grid.options["stages"], lambda: pattern.bandwidth)
+        return cls(pattern, rank_grid, batches)
 
     def make_restricted(self, pattern):
         # Keep the number of batches, unless all row blocks are too short for it.
-        layouts = pattern.layouts(self.arrangement.layout)
-        batches = count_fewer(self.batches, self.arrangement.options["stages"], layouts)
-        return type(self)(pattern, self.arrangement, batches)
+        layouts = pattern.layouts(self.rank_grid.layout)
+        batches = count_fewer(self.batches, self.rank_grid.options["stages"], layouts)
+        return type(self)(pattern, self.rank_grid, batches)
 
     def operand(self, pattern, layout):
         # All of A on every rank.
@@ -97,7 +97,7 @@ class MopPlan(Plan):
         return np.full(self.num_ranks, both * (part * itemsize + POINTER))
 
     def packed_bytes(self, width, itemsize):
-        if not self.arrangement.options["on_host"]:
+        if not self.rank_grid.options["on_host"]:
             return None
         return self.rows() * (self.num_ranks > 1) * width * itemsize
 

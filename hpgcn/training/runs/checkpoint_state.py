@@ -38,12 +38,13 @@ class CheckpointState:
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
     hpgcn.model.Parameters names them; and on rank 0 `lasting`, (size,), of a strategy whose steps
-    read of earlier ones: what `Strategy.settle` returned, of all ranks in turn. `provenance` is
-    everything else: graph_sha256 (of the file trained on), source_sha256 (of the one that was
-    partitioned into it, or its own), content_sha256 (`StoredGraph.checksum` when it was opened; not
-    in states of older versions), max_sent_bytes (of a rank in an epoch), steps (training steps
-    taken; not in states of older versions: then as many as epochs), under_way (the EpochSums of an
-    epoch that is not complete, a dict; else there is none), and what BITWISE_FIELDS names.
+    read of earlier ones: what `Strategy.persistent_arrays` returned, of all ranks in turn.
+    `provenance` is everything else: graph_sha256 (of the file trained on), source_sha256 (of the
+    one that was partitioned into it, or its own), content_sha256 (`StoredGraph.checksum` when it
+    was opened; not in states of older versions), max_sent_bytes (of a rank in an epoch), steps
+    (training steps taken; not in states of older versions: then as many as epochs), under_way (the
+    EpochSums of an epoch that is not complete, a dict; else there is none), and what BITWISE_FIELDS
+    names.
     """
 
     epoch: int  # the last one that is complete, 0 for none
@@ -96,7 +97,7 @@ def capture(trainer):
               for name, array in trainer.arrays_by_name(flat).items()}
 
     # arrays that a strategy keeps between steps, of all ranks in turn
-    lasting = [comm.device.get(array).ravel() for array in shard.settle()]
+    lasting = [comm.device.get(array).ravel() for array in shard.persistent_arrays()]
     lasting = np.concatenate([np.empty(0, shard.spec.dtype), *lasting])
     if comm.sum([lasting.size])[0]:
         arrays["lasting"] = comm.gather_rows(lasting)
@@ -212,7 +213,7 @@ def bitwise_fields(trainer):
     """Return a dict of BITWISE_FIELDS of this run; every rank calls this together."""
     info, config = trainer.run_info, trainer.config
     owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))
-    layout = [config.strategy, trainer.plan.placement.arrangement.shape, config.stages, owned]
+    layout = [config.strategy, trainer.plan.placement.rank_grid.shape, config.stages, owned]
     return {"ranks": info.ranks, "strategy": info.strategy, "grid": info.grid,
             "threads": info.threads, "device": info.device, "memory": config.memory,
             "versions": versions(),

@@ -189,6 +189,6 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
             slab = read_slab(placed, comm, config.split_index)
             adjacency = NormalizedAdjacency(placed.source, norm=norm, self_loops=self_loops,
                                             dtype=dtype, slab=slab)
-            made = kind.build(adjacency, placed.arrangement, comm)
+            made = kind.build(adjacency, placed.rank_grid, comm)
     comm.counters.phase = "propagation"
     return Propagator(made, comm, slab, np.dtype(dtype))

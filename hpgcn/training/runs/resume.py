@@ -115,7 +115,7 @@ def restore(trainer, saved, history):
 def _restore_persistent_arrays(trainer, lasting):
     """Fill the arrays that a strategy keeps between steps; `lasting`: on rank 0, None for none."""
     comm, shard = trainer.comm, trainer.shard
-    arrays = shard.settle()
+    arrays = shard.persistent_arrays()
     mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)
     size = int(comm.sum([mine.size])[0])
 
@@ -134,4 +134,4 @@ def _restore_persistent_arrays(trainer, lasting):
         array[...] = comm.device.put(part)
         first += array.size
 
-    shard.go_on(trainer.state.steps)
+    shard.resume_at_step(trainer.state.steps)

@@ -80,7 +80,7 @@ def make_run_info(plan, comm, threads, started, begin):
         graph=plan.header.name,
         strategy=strategy.title(plan.config),
         strategy_choice=plan.placement.choice,
-        grid="x".join(map(str, plan.placement.arrangement.shape)),
+        grid="x".join(map(str, plan.placement.rank_grid.shape)),
         replication=strategy.replication,
         ranks=comm.size,
         threads=threads,

@@ -13,7 +13,7 @@ from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.choice import choose_strategy
-from hpgcn.strategies import CHOOSING, Arrangement, Strategy, find_strategy
+from hpgcn.strategies import CHOOSING, RankGrid, Strategy, find_strategy
 from hpgcn.training.setup.run_partition import partitioned
 
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
@@ -74,7 +74,7 @@ class Placement:
 
     source: GraphSource  # whose rows from layout.rows.start on are this rank's
     strategy: type[Strategy]
-    arrangement: Arrangement
+    rank_grid: RankGrid
     choice: str = ""  # why a strategy was chosen that the settings do not name
     files: ExitStack = field(default_factory=ExitStack)  # closes what was opened
 
@@ -87,7 +87,7 @@ class Placement:
     @property
     def layout(self):
         """hpgcn.parallel.layout.BlockLayout of all rows, as this rank sees it."""
-        return self.arrangement.layout
+        return self.rank_grid.layout
 
 
 def assign_rows(source, comm, config):
@@ -125,9 +125,9 @@ def assign_rows(source, comm, config):
 
         # the rows of each rank
         offsets = _row_offsets(source, comm, strategy, shape)
-        layout = BlockLayout(offsets, strategy.blocks(shape)[1], comm.rank)
-        arrangement = Arrangement(shape, layout, strategy.own_options(config, comm.device))
-        return Placement(source, strategy, arrangement, choice, files.pop_all())
+        layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
+        rank_grid = RankGrid(shape, layout, strategy.own_options(config, comm.device))
+        return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 
 def _row_offsets(source, comm, strategy, shape):

@@ -54,7 +54,7 @@ class GraphShard(CollectiveClose):
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
         set_activity("planning what ranks send")
-        self.strategy = placed.strategy.build(adjacency, placed.arrangement, comm,
+        self.strategy = placed.strategy.build(adjacency, placed.rank_grid, comm,
                                               width=self.width)
         self.layout = self.strategy.layout
         warn_of_degrees(slab, adjacency, comm, layout.column == 0)
@@ -63,7 +63,7 @@ class GraphShard(CollectiveClose):
                         source.header.name, source.header.weights)
 
         # the data of the rows that the strategy stores
-        slab = self.strategy.spread(slab)
+        slab = self.strategy.replicate_slab(slab)
         self.labels = slab.labels  # (m,), or (m, t) of many labels
         self.masks = slab.masks  # dict of (m,) bool, or None
         self.vertex = slab.vertex  # (m,) int64 ORIGINAL numbers
@@ -88,11 +88,11 @@ class GraphShard(CollectiveClose):
         self.train, self.evaluated = (
             ReceptiveField.of(self.strategy, levels, products, precomputed=spec.precomputed,
                               whole=whole)
-            for levels, whole in zip(self.levels, (self._in_training, None)))
+            for levels, whole in zip(self.levels, (self._training_map, None)))
         self.feature_entries = [self._count_features(field)
                                 for field in (self.train, self.evaluated)]
 
-    def _in_training(self, hop):
+    def _training_map(self, hop):
         """The map of a product with A in training steps, where all rows are computed."""
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
@@ -142,14 +142,14 @@ class GraphShard(CollectiveClose):
         """Return the LevelSizes of a training step and an evaluation, without features."""
         return [LevelSizes.of(levels, self.layout) for levels in self.levels]
 
-    def settle(self):
-        """Arrays that training steps read of earlier ones, a list; see `Strategy.settle`."""
-        return [array for each in self.train.maps if each for array in each.settle()]
+    def persistent_arrays(self):
+        """Return the arrays that training steps read of earlier ones, a list."""
+        return [array for each in self.train.maps if each for array in each.persistent_arrays()]
 
-    def go_on(self, steps):
-        """Go on after so many training steps; see `Strategy.go_on`."""
+    def resume_at_step(self, steps):
+        """Resume at a step; see `Strategy.resume_at_step`."""
         for each in filter(None, self.train.maps):
-            each.go_on(steps)
+            each.resume_at_step(steps)
 
     def close(self):
         """Free what MPI holds; all ranks call this together, with no message under way."""

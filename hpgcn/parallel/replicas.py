@@ -1,7 +1,7 @@
 """Rows that several ranks have copies of: sums over the copies of a vertex, now or steps later.
 
-The root of a vertex is the copy of its owner; the others are its clones. Each rank has the rows
-that it owns, then its clones by number. Partial sums go up from clones to roots, totals down.
+One copy of a vertex is its owner's; the others are its replicas. Each rank has the rows
+that it owns, then its replicas by number. Partial sums go up from replicas to owners, totals down.
 Source: distgnn-2021, section 5.3 and Algorithm 4.
 """
 from __future__ import annotations
@@ -15,21 +15,21 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 
-SLICE_BYTES = 64  # of a row, that are sent to clones at a time
+SLICE_BYTES = 64  # of a row, that are sent to replicas at a time
 
 
-class CloneExchange(HaloExchange):
-    """Messages between the roots and the clones of a HaloPlan, whose ghosts are the clones.
+class ReplicaExchange(HaloExchange):
+    """Messages between the owners and the replicas of a HaloPlan, whose ghosts are the replicas.
 
-    clones: (c,) int64, their numbers among the rows of this rank, on the device.
+    replicas: (c,) int64, their numbers among the rows of this rank, on the device.
     """
 
-    def __init__(self, plan, clones, comm, dtype):
+    def __init__(self, plan, replicas, comm, dtype):
         super().__init__(plan, comm, HaloBuffers(comm.device, comm.stager, dtype))
-        self.clones = clones
+        self.replicas = replicas
 
     def begin(self, width, up):
-        """Take the channel of messages of this width, up to the roots or down to the clones."""
+        """Take the channel of messages of this width, up to the owners or down to the replicas."""
         self.channel = self._channel(width, adjoint=up)
 
     def fill(self, Z, up):
@@ -39,7 +39,7 @@ class CloneExchange(HaloExchange):
         """
         self.begin(Z.shape[1], up)
         with self.comm.clock("comm"):
-            rows = self.clones if up else self.send_rows
+            rows = self.replicas if up else self.send_rows
             return kernels.backend(Z).gather(Z, rows, self.channel.outgoing)
 
     def launch(self):
@@ -78,9 +78,9 @@ class WholeSum:
                 kernels.backend(Z).scatter_add(rows, exchange.returned[rank], Z)
         exchange.fill(Z, up=False)
         exchange.launch()
-        Z[exchange.clones] = exchange.wait_all(what)
+        Z[exchange.replicas] = exchange.wait_all(what)
 
-    def settle(self):
+    def persistent_arrays(self):
         """Nothing is left of a step, an empty list."""
         return []
 
@@ -95,19 +95,19 @@ class WholeSum:
 
 
 def assign_bins(plan, count, comm):
-    """Deal the vertices that have clones to bins; all ranks call this together.
+    """Deal the vertices that have replicas to bins; all ranks call this together.
 
-    Vertex t of those with clones, counted in the distributed order, goes to bin t mod `count`: bins
-    differ by one vertex at most, and so do the shares of each owner in them.
+    Vertex t of those with replicas, counted in the distributed order, goes to bin t mod `count`:
+    bins differ by one vertex at most, and so do the shares of each owner in them.
 
     Parameters
     ----------
     plan : HaloPlan
-        Of all clones.
+        Of all replicas.
 
     Returns
     -------
-    list of (HaloPlan, numbers of its clones among the rows of this rank)
+    list of (HaloPlan, numbers of its replicas among the rows of this rank)
     """
     layout = plan.layout
     marks = np.zeros(int(layout.offsets[-1]), np.uint8)
@@ -123,19 +123,20 @@ def assign_bins(plan, count, comm):
 class DelayedSum:
     """Sums over the copies of a vertex, of which others' shares are those of some steps before.
 
-    `assign_bins` makes r bins. In each step one of them takes its turn: its clones send their
-    partial sums. The roots add these r steps later, in the next turn, and send the totals; the
-    clones add those another r steps later. What has arrived is used in this one step. Vertices of
+    `assign_bins` makes r bins. In each step one of them takes its turn: its replicas send their
+    partial sums. The owners add these r steps later, in the next turn, and send the totals; the
+    replicas add those another r steps later. What has arrived is used in this one step. Vertices of
     other bins have partial sums alone, and so have those of a bin before anything has arrived. A
-    copy's own share is always that of the step itself: a clone is sent the total less what it gave.
+    copy's own share is always that of the step itself: a replica is sent the total less what it
+    gave.
     """
 
     def __init__(self, bins, width, comm, dtype):
         self.comm = comm
         self.step = 0
         self.legs = []  # by bin: up, down
-        for plan, clones in bins:
-            legs = [CloneExchange(plan, clones, comm, dtype) for _ in range(2)]
+        for plan, replicas in bins:
+            legs = [ReplicaExchange(plan, replicas, comm, dtype) for _ in range(2)]
             for leg, up in zip(legs, (True, False)):
                 leg.begin(width, up)
                 leg.channel.incoming[:] = 0
@@ -152,12 +153,12 @@ class DelayedSum:
             for rank, rows in up.received(what):
                 with self.comm.clock("comm"):
                     scatter_add(rows, up.returned[rank], Z)
-        up.fill(Z, up=True)  # once the last message has left, before anything is added to clones
+        up.fill(Z, up=True)  # once the last message has left, before anything is added to replicas
 
         if rounds > 1:
             others = down.wait_all(what)
             with self.comm.clock("comm"):
-                scatter_add(others, down.clones, Z)
+                scatter_add(others, down.replicas, Z)
 
         # start the next round
         if rounds:
@@ -168,7 +169,7 @@ class DelayedSum:
 
         self.step += 1
 
-    def settle(self):
+    def persistent_arrays(self):
         """Wait for all that is under way; return what later steps read, a list of arrays."""
         return [leg.wait_all("the end of a step") for legs in self.legs for leg in legs]
 
@@ -179,24 +180,24 @@ class DelayedSum:
 
     def close(self):
         """Free the requests, once all messages have arrived."""
-        self.settle()
+        self.persistent_arrays()
         for legs in self.legs:
             for leg in legs:
                 leg.close()
 
 
-def with_clones(array, plan, comm):
-    """Put the clones' rows behind an array (m, ...) of own rows; all ranks call this together.
+def with_replicas(array, plan, comm):
+    """Put the replicas' rows behind an array (m, ...) of own rows; all ranks call this together.
 
     A csr_array keeps its kind. Rows travel as bits, some columns at a time.
     """
     if sp.issparse(array):
-        return _sparse_with_clones(array, plan, comm)
+        return _sparse_with_replicas(array, plan, comm)
 
-    m, clones = len(array), plan.ghosts.size
-    out = np.empty((m + clones, *array.shape[1:]), array.dtype)
+    m, replicas = len(array), plan.ghosts.size
+    out = np.empty((m + replicas, *array.shape[1:]), array.dtype)
     out[:m] = array
-    columns = out.reshape(m + clones, math.prod(array.shape[1:]))
+    columns = out.reshape(m + replicas, math.prod(array.shape[1:]))
     step = max(1, SLICE_BYTES // array.itemsize)
 
     # send a slice of columns at a time, as words of 8 bytes
@@ -205,14 +206,14 @@ def with_clones(array, plan, comm):
         words = np.zeros((m, -(-part.shape[1] // 8)), np.int64)  # only integers are sent like this
         words.view(np.uint8)[:, :part.shape[1]] = part
         found = _sent([words[rows].ravel() for rows in _by_rank(plan)], comm)
-        found = found.reshape(clones, words.shape[1]).view(np.uint8)[:, :part.shape[1]]
+        found = found.reshape(replicas, words.shape[1]).view(np.uint8)[:, :part.shape[1]]
         columns[m:, first:first + step] = np.ascontiguousarray(found).view(array.dtype)
 
     return out
 
 
-def _sparse_with_clones(array, plan, comm):
-    counts = with_clones(np.diff(array.indptr), plan, comm)
+def _sparse_with_replicas(array, plan, comm):
+    counts = with_replicas(np.diff(array.indptr), plan, comm)
     parts = [array[rows] for rows in _by_rank(plan)]
     indices = _sent([part.indices for part in parts], comm)
     bits = _sent([part.data.view(f"i{array.dtype.itemsize}") for part in parts], comm)
