@@ -48,124 +48,125 @@ class Config:
         A value is of the wrong type or out of range.
     """
 
-    graph: str = setting("", "path of the graph; filled in from the command line")
-    out: str = setting("", "run directory (default: run-NAME-N on the command line; in Python "
-                       "none, and no file is written)")
-    strategy: str = setting("auto", "how A H is computed in parallel; auto: what hpgcn plan "
-                            "chooses for these ranks; auto-per-layer: for each layer")
-    grid: str = setting("", "ranks of 2d as RxC, of 3d as RxCxL (default: the most square, the "
-                        "most cubic)")
-    replication: int = setting(0, "replicas of 1.5d, a divisor of the ranks; 0: the largest c with "
-                               "c c <= ranks", low=0)
-    balance: float = setting(0.05, "nonzeros beyond the mean that a rank of cover may hold by "
-                             "taking on others', as a share", low=0)
-    delay: str = setting("0", "of vertex-cut; 0: exact; R: approximate, sums travel in one step "
-                         "of R and are used R later; none: approximate, they never travel")
-    stages: int = setting(0, "row batches of mop's pipeline; 0: from the bandwidth of the matrix",
-                          low=0)
-    model: str = setting("gcn", "kind of its layers")
-    aggregator: str = setting("mean", "of sage; mean: the vertex and the mean of its neighbours, "
-                              "each with weights of its own; gcn: the mean of vertex and "
-                              "neighbours")
-    norm_adj: str = setting("own", "what a_ij is divided by, with sums r of rows and c of columns; "
-                            "own: what the model says; of gcn sym: sqrt(r_i c_j), in, as PyG: "
-                            "sqrt(r_i r_j), row: r_i, or none: 1",
+    graph: str = setting("", "graph file (.h5); on the command line the first argument")
+    out: str = setting("", "directory of the run (default: run-NAME-N on the command line; in "
+                       "Python no files are written)")
+    strategy: str = setting("auto", "way to compute A H on several ranks. auto: the one that hpgcn "
+                            "plan recommends. auto-per-layer: the best one for each layer")
+    grid: str = setting("", "shape of the grid of ranks: RxC for 2d, RxCxL for 3d (default: the "
+                        "most square or cubic one)")
+    replication: int = setting(0, "1.5d only. Number of copies of each block of rows; it divides "
+                               "the number of ranks. 0: the largest c with c * c <= ranks", low=0)
+    balance: float = setting(0.05, "cover only. Share by which a rank may exceed the mean number "
+                             "of nonzeros when it takes over nonzeros of other ranks", low=0)
+    delay: str = setting("0", "vertex-cut only. 0: exact. R: approximate; partial sums are "
+                         "exchanged every R steps and used R steps later. none: never exchanged")
+    stages: int = setting(0, "mop only. Number of row batches in the pipeline. 0: chosen from the "
+                          "bandwidth of the matrix", low=0)
+    model: str = setting("gcn", "type of the model")
+    aggregator: str = setting("mean", "sage only. mean: separate weights for a vertex and the mean "
+                              "of its neighbors. gcn: one mean of the vertex and its neighbors")
+    norm_adj: str = setting("own", "divisor of each a_ij, with row sums r and column sums c. own: "
+                            "as the model defines. gcn accepts sym: sqrt(r_i c_j); in: sqrt(r_i "
+                            "r_j), as PyG; row: r_i; none: 1",
                             choices=("own", "sym", "in", "row", "none"))
-    heads: int = setting(1, "of gat: heads of a layer, side by side in its width", low=1,
-                         high=1 << 19)
-    output_heads: int = setting(0, "of gat: heads of the last layer, averaged; 0: as --heads",
-                                low=0, high=1 << 19)
-    attention_dropout: float = setting(0.0, "of gat: dropout of the weights of attention", low=0,
+    heads: int = setting(1, "gat only. Number of attention heads; their outputs are concatenated "
+                         "to the width of the layer", low=1, high=1 << 19)
+    output_heads: int = setting(0, "gat only. Number of heads of the last layer; their outputs are "
+                                "averaged. 0: same as --heads", low=0, high=1 << 19)
+    attention_dropout: float = setting(0.0, "gat only. Dropout of the attention weights", low=0,
                                        high=1, open_high=True)
-    hops: int = setting(0, "products with A of a layer of sgc, or of appnp; 0: 2 of sgc, 10 of "
-                        "appnp", low=0, high=1000)
-    restart: float = setting(0.1, "share of the input that appnp adds after each product with A",
-                             low=0, high=1, open_high=True)
-    activation: str = setting("own", "after each hidden layer; own: what the model says",
+    hops: int = setting(0, "sgc and appnp only. Number of products with A in a layer. 0: 2 for "
+                        "sgc, 10 for appnp", low=0, high=1000)
+    restart: float = setting(0.1, "appnp only. Share of the input in the result of each product "
+                             "with A (teleport probability)", low=0, high=1, open_high=True)
+    activation: str = setting("own", "activation of each hidden layer. own: as the model defines",
                               choices=("own", "relu", "elu", "gelu"))
-    norm: str = setting("none", "normalise each hidden layer before its activation, with ffn "
-                        "before the layer; layer: its rows, batch: its columns over all rows",
-                        choices=("none", "layer", "batch"))
-    layer_norm: bool = setting(False, "another word for norm layer, as which it is kept")
-    residual: bool = setting(False, "add to each layer with A its input, where widths differ "
-                             "times a matrix")
-    ffn: bool = setting(False, "a second linear layer behind each layer with A, and the "
-                        "normalisation before it; with input-layer and output-layer")
-    input_layer: bool = setting(False, "a linear layer first, of width hidden; input-dropout -1 is "
-                                "then 0")
-    output_layer: bool = setting(False, "a linear layer last; all others have width hidden")
-    jump: str = setting("none", "what the output layer reads of the layers with A; cat: all of "
-                        "them, max: the largest of each column, none: the last",
-                        choices=("none", "cat", "max"))
+    norm: str = setting("none", "normalization of each hidden layer before its activation (with "
+                        "--ffn: before the layer). layer: each row. batch: each column, over all "
+                        "rows", choices=("none", "layer", "batch"))
+    layer_norm: bool = setting(False, "alias of --norm layer")
+    residual: bool = setting(False, "add the input of each layer with A to its output. If the "
+                             "widths differ, the input is first multiplied by a weight matrix")
+    ffn: bool = setting(False, "add a feed-forward block: a second linear layer after each layer "
+                        "with A. Needs --input-layer and --output-layer")
+    input_layer: bool = setting(False, "begin with a linear layer of width --hidden. Then "
+                                "--input-dropout -1 means 0")
+    output_layer: bool = setting(False, "end with a linear layer. All other layers have width "
+                                 "--hidden")
+    jump: str = setting("none", "input of the output layer (jumping knowledge). none: the last "
+                        "layer with A. cat: all of them, concatenated. max: their largest value in "
+                        "each column", choices=("none", "cat", "max"))
     layers: int = setting(2, "number of layers", low=1, high=1000)
     hidden: int = setting(16, "width of the hidden layers", low=1, high=1 << 24)
     dropout: float = setting(0.5, "dropout before each layer", low=0, high=1, open_high=True)
-    input_dropout: float = setting(-1.0, "dropout before the first layer; -1: as --dropout", low=-1,
-                                   high=1, open_high=True)
-    batch: str = setting("full", "what a training step is of; full: all training vertices; "
-                         "vertices:B: what B drawn vertices induce; parts:Q, parts:Q:K or "
-                         "parts:Q:FILE: Q of the parts of the graph, of K made, or of another "
-                         "file; neighbours:K,...,K:B: B training vertices and K drawn neighbours "
-                         "a row, the first K of the last product with A")
-    epochs: int = setting(200, "epochs at most", low=1)
-    patience: int = setting(0, "stop after this many epochs without a better validation result; "
-                            "0: never", low=0)
+    input_dropout: float = setting(-1.0, "dropout before the first layer. -1: same as --dropout",
+                                   low=-1, high=1, open_high=True)
+    batch: str = setting("full", "vertices of a training step. full: all. vertices:B: B random "
+                         "vertices and the edges between them. parts:Q, parts:Q:K or parts:Q:FILE: "
+                         "Q random parts of the graph file, of K new parts, or of FILE. "
+                         "neighbours:K,...,K:B: B training vertices and K random neighbors per "
+                         "row, the first K for the last product with A")
+    epochs: int = setting(200, "maximum number of epochs", low=1)
+    patience: int = setting(0, "stop after this number of epochs without a better validation "
+                            "result. 0: never", low=0)
     lr: float = setting(0.01, "learning rate", low=0)
-    schedule: str = setting("constant", "of the learning rate after warm-up; cosine: from lr to 0 "
-                            "over the other epochs, so that more of them on resume change what "
-                            "comes; step: times step-factor after each step-every epochs",
-                            choices=("constant", "cosine", "step"))
-    warmup: int = setting(0, "epochs in which the learning rate rises linearly to lr", low=0)
-    step_every: int = setting(100, "epochs between the steps of schedule step", low=1)
-    step_factor: float = setting(0.1, "what each step of schedule step multiplies the learning "
-                                 "rate by", low=0, high=1)
-    clip_norm: float = setting(0.0, "L2 norm, over all parameters, that a longer gradient is "
-                               "scaled down to; 0: none", low=0)
-    weight_decay: float = setting(5e-4, "L2 factor: weight_decay * W is added to the gradient; "
-                                  "with adamw W is multiplied by 1 - lr * weight_decay instead",
-                                  low=0)
-    decay_layers: str = setting("first", "whose weights decay", choices=("first", "all"))
-    optimizer: str = setting("adam", "optimiser; adamw: with decoupled weight decay",
+    schedule: str = setting("constant", "learning rate after the warm-up. constant: --lr. cosine: "
+                            "falls from --lr to 0 at the last epoch, so it changes if a resumed "
+                            "run gets more epochs. step: times --step-factor every --step-every "
+                            "epochs", choices=("constant", "cosine", "step"))
+    warmup: int = setting(0, "number of epochs in which the learning rate rises linearly to --lr",
+                          low=0)
+    step_every: int = setting(100, "--schedule step only. Number of epochs between two changes of "
+                              "the learning rate", low=1)
+    step_factor: float = setting(0.1, "--schedule step only. Factor of the learning rate at each "
+                                 "change", low=0, high=1)
+    clip_norm: float = setting(0.0, "clip the global L2 norm of the gradient to this value. 0: off",
+                               low=0)
+    weight_decay: float = setting(5e-4, "L2 factor: weight_decay * W is added to the gradient. "
+                                  "adamw: W is multiplied by 1 - lr * weight_decay instead", low=0)
+    decay_layers: str = setting("first", "layers with weight decay", choices=("first", "all"))
+    optimizer: str = setting("adam", "optimizer. adamw: Adam with decoupled weight decay",
                              choices=("adam", "adamw", "sgd"))
-    label_smoothing: float = setting(0.0, "share of a label that all classes get alike; of several "
-                                     "labels a vertex, that is drawn to 1/2. In training: the "
-                                     "validation loss stays plain", low=0, high=1, open_high=True)
-    class_weight: str = setting("", "of classes in the training loss, whose mean is a weighted "
-                                "one; balanced: n / (C n_c), where n_c of n training vertices are "
-                                "of class c of C; or a file with a number from 0 a line and "
-                                "class, or NAME,NUMBER (default: all 1)")
-    precompute: bool = setting(True, "form A X once if X is dense and constant (--input-dropout "
-                               "0); changes no result")
-    prune: bool = setting(True, "leave out rows that neither loss nor metrics read, layer by "
-                          "layer; changes no result")
-    metric: str = setting("auto", "what val_acc, test_acc and the best epoch are of; auto: "
-                          "accuracy, or micro-f1 of several labels a vertex; roc-auc: of two "
-                          "classes or several labels",
+    label_smoothing: float = setting(0.0, "label smoothing factor e: targets become (1-e) y + e/C "
+                                     "(multi-label: (1-e) y + e/2). Applies to the training loss "
+                                     "only", low=0, high=1, open_high=True)
+    class_weight: str = setting("", "weights of the classes in the training loss. balanced: n / (C "
+                                "n_c), with n_c of the n training vertices in class c of C. FILE: "
+                                "a line for each class, WEIGHT or NAME,WEIGHT (default: all 1)")
+    precompute: bool = setting(True, "compute A X once if X is dense and constant (--input-dropout "
+                               "0). Does not change results")
+    prune: bool = setting(True, "skip rows that neither the loss nor the metrics read. Does not "
+                          "change results")
+    metric: str = setting("auto", "metric for val_acc, test_acc and the best epoch. auto: "
+                          "accuracy, or micro-f1 for multi-label graphs. roc-auc: only for two "
+                          "classes or multi-label graphs",
                           choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
-    eval_every: int = setting(1, "evaluate every so many epochs; 0: only after the last", low=0)
-    dtype: str = setting("float32", "type of features, weights and messages; bf16: rows of 16 "
-                         "bits, and weights and sums in float32",
+    eval_every: int = setting(1, "evaluate every N epochs. 0: only after the last epoch", low=0)
+    dtype: str = setting("float32", "number type of features, weights and messages. bf16: rows in "
+                         "bfloat16, weights and sums in float32",
                          choices=("float32", "float64", "bf16"))
-    seed: int = setting(0, "keys every random draw", low=0, high=2**63 - 1)
-    split_index: int = setting(0, "which split of the graph to train on, where it has several; 0 "
-                               "is the first", low=0)
-    device: str = setting("auto", "where to compute: cuda, on a GPU for each rank, in turn those "
-                          "of its node; auto, so where every rank finds one",
+    seed: int = setting(0, "seed of all random draws", low=0, high=2**63 - 1)
+    split_index: int = setting(0, "number of the split to train on, from 0", low=0)
+    device: str = setting("auto", "device to compute on. cuda: one GPU per rank; ranks of a node "
+                          "use its GPUs in turn. auto: cuda if every rank finds a GPU, else cpu",
                           choices=("auto", "cpu", "cuda"))
-    aggregate_on: str = setting("device", "where mop multiplies by A; cpu, with update-on cuda: "
-                                "the graph in host memory", choices=("device", "cpu", "cuda"))
-    update_on: str = setting("device", "where mop multiplies by W and does all else",
+    aggregate_on: str = setting("device", "mop only. Device for products with A. cpu with "
+                                "--update-on cuda: the graph stays in host memory",
+                                choices=("device", "cpu", "cuda"))
+    update_on: str = setting("device", "mop only. Device for products with W and everything else",
                              choices=("device", "cpu", "cuda"))
-    threads: int = setting(0, "threads per rank; 0: cores / ranks on the node", low=0, high=4096)
-    memory: str = setting("", "bytes that a rank may hold, e.g. 2G: where A H does not fit it is "
-                          "not kept, and the backward takes the wider product instead (default: "
-                          "any number)")
-    checkpoint_every: int = setting(0, "write a checkpoint every so many training steps, which are "
-                                    "epochs of full batches, and after the last; 0: only when "
-                                    "SIGUSR1 asks for one", low=0)
+    threads: int = setting(0, "threads per rank. 0: number of cores / ranks on the node", low=0,
+                           high=4096)
+    memory: str = setting("", "memory limit of a rank, such as 2G. If A H does not fit, it is not "
+                          "kept, and the backward pass computes a wider product instead (default: "
+                          "no limit)")
+    checkpoint_every: int = setting(0, "write a checkpoint every N training steps and after the "
+                                    "last one. In full-batch training a step is an epoch. 0: only "
+                                    "after signal SIGUSR1", low=0)
     trace: bool = setting(False, "record a timeline of all ranks in RUN/trace.json")
-    comm_timeout: float = setting(600.0, "seconds that a rank waits for another before all stop",
-                                  low=0.001, high=10**9)
+    comm_timeout: float = setting(600.0, "seconds that a rank waits for a message before the run "
+                                  "stops with an error", low=0.001, high=10**9)
 
     def __post_init__(self):
         for entry in dataclasses.fields(self):

@@ -2,11 +2,13 @@
 import argparse
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from benchmarks import run as benchmarks
+from hpgcn.cli.headings import COMMON, HEADINGS
 from hpgcn.cli.parser import parser
 from hpgcn.config import Config
 
@@ -52,6 +54,32 @@ def test_help_is_printed(command, capsys):
     assert COMMANDS[command].description.split()[0] in printed and "None" not in printed
 
 
+def test_a_setting_has_one_heading():
+    listed = [name for names in HEADINGS.values() for name in names]
+    assert sorted(listed) == sorted(SETTINGS) and {*COMMON} < {*listed}
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if not name.startswith(SCRIPT)])
+def test_a_command_has_examples(command):
+    examples = [line for line in COMMANDS[command].examples if f"hpgcn {command}" in line]
+    for line in examples:
+        parser().parse_args(shlex.split(line.split(" > ")[0].partition("hpgcn ")[2]))
+    assert examples
+
+
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_help_shows_common_options_and_help_all_shows_all(command):
+    short = parser()._subparsers._group_actions[0].choices[command].format_help()
+    whole = COMMANDS[command]
+    whole.hidden = ()
+    flags = {action.option_strings[-1 if action.dest == "out" else 0]
+             for action in whole._actions if action.option_strings}
+    assert flags == {*re.findall(r"^  (?:-\w, )?(-k|--[a-z-]+)", whole.format_help(), re.MULTILINE),
+                     "-h", "-v", "-q"} - {"--help", "--verbose", "--quiet"}
+    assert f"hpgcn {command} --help-all" in short and "--attention-dropout" not in short
+    assert command == "plan" or all(f"\n  --{name} " in short for name in COMMON)
+
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
@@ -80,7 +108,8 @@ def test_pages_name_flags_that_exist(page):
 
 def test_the_page_of_plan_has_all_its_flags():
     text = (ROOT / "docs" / "plan.md").read_text()
-    common = {"--help", "--quiet", "--verbose", "--prune", "--precompute", "--layer-norm"}
+    common = {"--help", "--help-all", "--quiet", "--verbose", "--prune", "--precompute",
+              "--layer-norm"}
     missing = {flag for flag in flags_of(COMMANDS["plan"]) if flag.startswith("--")
                and not flag.startswith("--no-")} - common - {*FLAG.findall(text)}
     assert not missing

@@ -18,7 +18,7 @@ from hpgcn.runtime.text_table import label_list
 
 
 def compiles(command):
-    """Make a command say when it compiles kernels: the first time, that takes most of its time."""
+    """Make a command log that it compiles kernels: its first start takes long."""
     @functools.wraps(command)
     def run(args):
         from hpgcn.training.setup.warmup import compiling
@@ -30,7 +30,7 @@ def compiles(command):
 
 @compiles
 def convert(args):
-    """Read a graph in any known format and write it as HDF5."""
+    """Convert a graph from any known format to HDF5."""
     from hpgcn.datasets import convert
 
     names = ("compress", "overwrite", "features", "labels", "symmetrize", "unweighted", "reverse",
@@ -44,7 +44,7 @@ def convert(args):
 
 @compiles
 def generate(args):
-    """Write a generated graph with features and labels, or its edges as text."""
+    """Generate a graph with features and labels, or an edge list."""
     from hpgcn import store
     from hpgcn.datasets.generators import generate
 
@@ -69,7 +69,7 @@ def generate(args):
 
 @compiles
 def partition(args):
-    """Decide which rank owns which vertex; write the graph in that order."""
+    """Assign the vertices to ranks and write the graph in that order."""
     from hpgcn import store
 
     # refuse an output that cannot be written before the work begins
@@ -141,21 +141,19 @@ def partition_as_json(made):
 
 @compiles
 def plan(args):
-    """Say how many ranks, which partition and strategy, how much memory and how long, from the file
-    alone.
-    """
+    """Forecast messages, memory and seconds, without training."""
     print_text(planning.answer(args, given(args, COST_FIELDS)))
 
 
 def inspect(args):
-    """Say in words what is in a file, a run directory or a checkpoint."""
+    """Describe a file, a run directory or a checkpoint."""
     from hpgcn.cli import overview
 
     print_text(overview.describe(args.file, verify=args.verify))
 
 
 def train(args):
-    """Train; under mpiexec -n P, or with --ranks P in one process, on P ranks."""
+    """Train a model on one rank or on several."""
     # settings: those of the run that goes on, then the file, then flags
     settings = {**(Config.from_toml(args.config) if args.config else {}),
                 **given(args, [entry.name for entry in dataclasses.fields(Config)]),
@@ -278,7 +276,7 @@ def table(summary, batch=Config.batch):
 
 
 def predict(args):
-    """Predict logits, labels and embeddings of all vertices, in their original order."""
+    """Predict labels, logits and embeddings of all vertices."""
     # libraries read the number of threads when they are imported
     config = Config(threads=args.threads)
     machine.limit_threads(config.threads or machine.default_threads())
@@ -327,7 +325,7 @@ def predict(args):
 
 
 def export(args):
-    """Write a trained model as another library takes it, and say the lines that load it."""
+    """Write a trained model as a state_dict for PyG."""
     from hpgcn.interop.torch import export_pyg, save_state_dict
     from hpgcn.runtime.atomic import refuse_existing
 
@@ -338,7 +336,7 @@ def export(args):
 
 
 def report(args):
-    """Compare runs: a table; with --html curves, times, messages and timelines."""
+    """Compare runs in a table; with --html also in pictures."""
     from hpgcn import report
 
     if args.html:
@@ -351,7 +349,7 @@ def report(args):
 
 
 def bench(args):
-    """Measure the rates of this machine, or tune products for this CPU."""
+    """Measure the speed of this machine, or tune products for it."""
     threads = Config(threads=args.threads).threads or machine.default_threads()
     machine.limit_threads(threads)
     from hpgcn import bench, comm
@@ -368,7 +366,7 @@ def bench(args):
 
 
 def doctor(args):
-    """Is what hpgcn rests on there, and does it work? MPI, HDF5, threads..."""
+    """Check that MPI, HDF5, threads and GPUs work."""
     if launcher.launched_rank():
         return 0  # under a launcher, too, one process looks
     from hpgcn import doctor

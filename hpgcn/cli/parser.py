@@ -1,4 +1,4 @@
-"""The flags and arguments of all commands: a function for each, of its name, adds them."""
+"""Flags and arguments of all commands: the function named like a command adds them."""
 
 import argparse
 import dataclasses
@@ -6,163 +6,201 @@ import dataclasses
 from hpgcn import __version__
 from hpgcn.cli import commands
 from hpgcn.cli.data_arguments import convert, generate, partition
+from hpgcn.cli.headings import BATCHES, COMMON, FILES, MODEL, OPTIMIZER, PARALLEL, RUN
 from hpgcn.cli.settings import Parser, add_settings, alone, integers, size, verbosity
 from hpgcn.config import COST_FIELDS, Config
 
-# of hpgcn.planning.seconds.machine_files.SHIPPED, likewise
+# a copy of hpgcn.planning.seconds.machine_files.SHIPPED, whose import is slow
 MACHINES = ("mg-gcn-dgx-a100", "mg-gcn-dgx-v100", "mixgcn-cpu", "mixgcn-sparse-unit")
+EXAMPLES = {
+    "convert": ("hpgcn convert digits digits.h5",
+                "hpgcn convert edges.csv graph.h5 --features x.npy --labels y.npy"),
+    "generate": ("hpgcn generate sbm graph.h5 --scale 14",),
+    "partition": ("hpgcn partition graph.h5 -k 4",),
+    "plan": ("hpgcn plan graph.h5", "hpgcn plan graph.h5 -k 16,64 --widths 128,256,40"),
+    "inspect": ("hpgcn inspect graph.h5", "hpgcn inspect RUN"),
+    "train": ("hpgcn train graph.h5 --hidden 64 --epochs 500 --out RUN",
+              "mpiexec -n 4 hpgcn train graph.p4.h5 --out RUN"),
+    "predict": ("hpgcn predict RUN -o labels.csv",),
+    "export": ("hpgcn export RUN model.pt --to pyg",),
+    "report": ("hpgcn report RUN OTHER-RUN --html report.html",),
+    "bench": ("hpgcn bench machine --json > machine.json",),
+    "doctor": ("hpgcn doctor",),
+}
 
 
 def parser():
-    top = Parser(
-        "hpgcn", description="Full-batch GCN training, the same result on any number of ranks.")
+    top = Parser("hpgcn", description="Train graph convolutional networks (GCN) on full batches, "
+                 "with the same result on any number of ranks.",
+                 examples=("hpgcn convert digits digits.h5", "hpgcn train digits.h5",
+                           "hpgcn COMMAND --help"))
     top.add_argument("--version", action="version", version=f"hpgcn {__version__}")
-    subparsers = top.add_subparsers(metavar="COMMAND", required=True)
+    subparsers = top.add_subparsers(metavar="COMMAND", required=True, title="commands")
     for add_arguments in (convert, generate, partition, plan, inspect, train, predict, export,
                           report, bench, doctor):
         name = add_arguments.__name__
         action = getattr(commands, name)
         command = subparsers.add_parser(
-            name, help=action.__doc__, description=action.__doc__, parents=[verbosity()])
+            name, help=action.__doc__, description=action.__doc__, parents=[verbosity()],
+            examples=EXAMPLES[name])
         command.set_defaults(run=action)
         add_arguments(command)
     return top
 
 
 def plan(command):
-    add = command.add_argument
-
     # the graph, and a run to calibrate by
-    add("graph", nargs="?", help="graph, partitioned or not (.h5; default: that of --from)")
-    add("--from", dest="from_run", metavar="RUN",
-        help="a finished run: its settings, and seconds corrected by what it took")
-
-    # cases to compare
+    add = command.add_argument
+    add("graph", nargs="?", help="graph file (.h5), partitioned or not (default: that of --from)")
+    add = command.heading("cases to compare").add_argument
     add("-k", dest="ranks", metavar="K,K",
-        help="numbers of ranks (default: powers of two up to 512; the parts of a partitioned file)")
+        help="numbers of ranks (default: powers of two up to 512; for a partitioned file its "
+             "number of parts)")
+    add("--method", metavar="METHOD,...",
+        help="partition methods for strategy p2p (default: random,block)")
     add("--widths", metavar="N,N",
-        help="features, hidden widths, classes (default: of the file, hidden 16)")
-    add("--method", metavar="METHOD,...", help="partitions for p2p (default: random,block)")
+        help="width of features, hidden layers and classes (default: those of the file, hidden 16)")
+    add("--sweep", metavar="WIDTHS[:LAYERS]",
+        help="compare models: hidden widths and numbers of layers, such as 64,256:2,3")
+
+    # the machine, limits and goals
+    add = command.heading("machine and goal").add_argument
     add("--machine", metavar="FILE|NAME",
-        help="rates: what `hpgcn bench machine --json` printed, a file of two devices "
-             f"(docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
-
-    # limits and goals
+        help="speed of the machine: the output of `hpgcn bench machine --json`, a file for two "
+             f"devices (docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
+    add("--from", dest="from_run", metavar="RUN",
+        help="a finished run: use its settings, and correct the forecast by its measured seconds")
     add("--memory", type=size, metavar="BYTES",
-        help="memory that a rank may hold (default: any number)")
+        help="memory limit of a rank, such as 2G (default: no limit)")
     add("--goal", metavar="GOAL",
-        help="10s: fewest ranks for such an epoch; 64ranks: fastest of so many; cheapest: least "
-             "ranks times seconds")
-    add("--sweep", metavar="WIDTHS[:LAYERS]", help="compare models, e.g. 64,256:2,3")
+        help="10s: fewest ranks with an epoch of at most 10 seconds. 64ranks: fastest case with at "
+             "most 64 ranks. cheapest: smallest product of ranks and seconds")
 
-    # settings of the model, and the output
+    # output
+    add = command.heading("output").add_argument
+    add("--json", action="store_true", help="print all numbers as one JSON object")
+    add("--plot", metavar="FILE", help="draw the forecast as a picture: .png, .svg or .pdf")
+
+    # settings of the run, with --help-all
     add_settings(command, COST_FIELDS)
-    add("--json", action="store_true", help="print every number as one JSON object")
-    add("--plot", metavar="FILE", help="draw a picture: .png, .svg or .pdf")
+    command.hide((RUN, MODEL, OPTIMIZER, PARALLEL, BATCHES, FILES))
 
 
 def inspect(command):
     command.add_argument("file", metavar="PATH",
                          help="an .h5 file of hpgcn, a run directory or a checkpoint in it")
     command.add_argument("--verify", action="store_true",
-                         help="read all of it and compare every checksum")
+                         help="read the whole file and compare every checksum")
 
 
 def train(command):
-    add = command.add_argument
-
-    # settings of one run
-    add("graph", help="graph, partitioned or not (.h5)")
-    add("--config", metavar="RUN.toml", help="settings from a file; flags override them")
+    command.add_argument("graph", help="graph file (.h5), partitioned or not")
     names = [entry.name for entry in dataclasses.fields(Config) if entry.name != "graph"]
-    add_settings(command, names)
+    add_settings(command, names, COMMON)
 
     # several runs, or several ranks in this process
+    add = command.heading(RUN).add_argument
     add("--seeds", metavar="SEEDS",
-        help="such as 0..9 or 1,5,8: a run of each, in OUT/seed-N, and their mean; for --seed")
+        help="train once per seed, such as 0..9 or 1,5,8, each in OUT/seed-N, and print the mean. "
+             "Replaces --seed")
     add("--splits", metavar="SPLITS",
-        help="all, or such as 0..9 or 0,3,5: a run on each split of the graph, in OUT/split-I, and "
-             "their mean; for --split-index. With --seeds every seed on every split, in "
+        help="train once per split, such as all, 0..9 or 0,3,5, each in OUT/split-I, and print the "
+             "mean. Replaces --split-index. With --seeds: every seed on every split, in "
              "OUT/split-I/seed-N")
-    integers(command, ("ranks", 1, "ranks in this process, which take turns, instead of mpiexec "
-                       "-n: to learn, debug and count messages; no faster than one"))
-
-    # what is done in place of a new run
     add("--dry-run", action="store_true",
-        help="train nothing: say what the run would send and hold")
-    add("--json", action="store_true", help="print the summary as JSON")
-    existing = command.add_mutually_exclusive_group()
+        help="do not train: print what each rank would send and store")
+    integers(command.heading(PARALLEL), (
+        "ranks", 1, "number of ranks in this process, instead of mpiexec -n. Ranks run in turns: "
+        "to learn, debug and count messages, not to save time"))
+    alone(command.heading(PARALLEL))
+
+    # files and checkpoints
+    files = command.heading(FILES)
+    files.add_argument("--config", metavar="RUN.toml",
+                       help="read settings from this file; flags override them")
+    existing = files.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true",
                           help="replace an existing run directory")
     existing.add_argument("--resume", action="store_true",
-                          help="go on in --out after its newest checkpoint, by its settings; flags "
-                               "may change how and how long it runs, not what it computes")
-
-    add("--no-verify", action="store_true", help="do not check CRCs of what is read")
-    alone(command)
+                          help="continue the run in --out from its newest checkpoint, with its "
+                               "settings. Flags may change how and how long it runs, but not what "
+                               "it computes")
+    files.add_argument("--no-verify", action="store_true",
+                       help="skip the checksums of the graph file")
+    files.add_argument("--json", action="store_true", help="print the summary as JSON")
+    command.hide((RUN, MODEL, OPTIMIZER, PARALLEL, BATCHES, FILES))
 
 
 def predict(command):
-    add = command.add_argument
-
     # the model, the graph and the output
-    add("model", metavar="RUN", help="run directory, or its model.h5; with --from a state_dict "
-                                     "that torch.save wrote (.pt)")
-    add("graph", nargs="?", help="another graph (.h5); default: the one trained on")
+    add = command.add_argument
+    add("model", metavar="RUN",
+        help="run directory or its model.h5; with --from a state_dict written by torch.save (.pt)")
+    add("graph", nargs="?", help="graph file (.h5) (default: the graph of the training run)")
+    add = command.heading("output").add_argument
     add("-o", "--out", metavar="FILE",
-        help="default: RUN/predictions.h5; .csv, .tsv or .parquet: a row per vertex, id, label and "
-             "probability; .npz: arrays")
+        help="file to write (default: RUN/predictions.h5). .csv, .tsv or .parquet: a row per "
+             "vertex with id, label and probability. .npz: arrays")
+    add("--overwrite", action="store_true", help="replace an existing file")
 
     # models of PyG
+    add = command.heading("models of PyG").add_argument
     add("--from", dest="library", choices=["pyg"],
-        help="the model is PyG's: GCN, SAGE (mean), GIN, GAT or SGC")
+        help="library of the model. pyg: GCN, SAGE (mean), GIN, GAT or SGC")
     add("--activation", choices=["own", "relu", "elu", "gelu"], default="own",
-        help="with --from: between layers (default: own, ELU of GAT and else ReLU)")
+        help="with --from only: activation between layers (default: own, that is elu for GAT, "
+             "relu for all others)")
 
     # where it runs
-    add("--device", choices=["auto", "cpu", "cuda"], default="auto",
-        help="where to compute, whatever the model was trained on (default: auto)")
-    integers(command, ("threads", 0, "threads per rank; 0: cores / ranks on the node"))
-    alone(command)
-    add("--overwrite", action="store_true", help="replace an existing file of predictions")
+    parallel = command.heading(PARALLEL)
+    parallel.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
+                          help="device to compute on; it may differ from that of the training run "
+                               "(default: auto)")
+    integers(parallel, ("threads", 0, "threads per rank. 0: number of cores / ranks on the node"))
+    alone(parallel)
 
 
 def export(command):
     add = command.add_argument
-    add("model", metavar="RUN", help="run directory, or its model.h5")
+    add("model", metavar="RUN", help="run directory or its model.h5")
     add("out", metavar="FILE", help="state_dict to write (.pt)")
-    add("--to", required=True, choices=["pyg"], help="whose layers it is for")
+    add("--to", required=True, choices=["pyg"], metavar="LIBRARY",
+        help="library whose layers load the state_dict: pyg")
     add("--overwrite", action="store_true", help="replace an existing file")
 
 
 def report(command):
     command.add_argument("runs", nargs="+", metavar="RUN", help="run directory")
     command.add_argument("--html", metavar="FILE",
-                         help=".html: a page that needs nothing else; .png: the curves alone")
+                         help="also write pictures. .html: one page without other files. .png: "
+                              "only the curves")
 
 
 def bench(command):
     kinds = command.add_subparsers(
         dest="what", metavar="WHAT", required=True,
-        help="machine: rates of memory, kernels and network, for `hpgcn plan --machine`; tune: "
-             "prefetch distances of products on this CPU, kept for later runs")
+        help="machine: measure memory, kernels and network, for `hpgcn plan --machine`. tune: find "
+             "the best prefetch distances for this CPU and store them for later runs")
     quiet = verbosity(argument_default=argparse.SUPPRESS)  # keep the flags given before WHAT
 
-    for name, text in (
-            ("machine", "Measure the rates of memory, kernels and network for `hpgcn plan`."),
-            ("tune", "Measure and keep the best prefetch distances of products on this CPU.")):
-        kind = kinds.add_parser(name, description=text, parents=[quiet])
+    for name, text, example in (
+            ("machine", "Measure the speed of memory, kernels and network for `hpgcn plan`.",
+             "hpgcn bench machine --json > machine.json"),
+            ("tune", "Find the best prefetch distances for this CPU and store them.",
+             "hpgcn bench tune")):
+        kind = kinds.add_parser(name, description=text, parents=[quiet], examples=(example,))
         integers(kind, ("repeats", 5, "number of times that each call is timed"),
-                 ("threads", 0, "0: all cores that this process may use"),
-                 ("seed", 0, "key of all random draws"))
+                 ("threads", 0, "number of threads. 0: all cores that this process may use"),
+                 ("seed", 0, "seed of all random draws"))
         if name == "machine":
             alone(kind)
         else:
-            integers(kind, ("scale-down", 1, "divides the sizes of the products"))
+            integers(kind, ("scale-down", 1, "divide the sizes of the measured products by N"))
             kind.add_argument("--reset", action="store_true",
-                              help="remove the kept distances; measure nothing")
+                              help="do not measure: remove the stored distances")
         kind.add_argument("--json", action="store_true", help="print the numbers as JSON")
 
 
 def doctor(command):
     command.add_argument("--json", action="store_true", help="print the findings as JSON")
+

@@ -1,26 +1,94 @@
-"""What the flags of all commands are made of: the parser, settings as flags, sizes, integers."""
+"""Shared parts of all parsers: the parser class, settings as flags, sizes, integers."""
 import argparse
 import dataclasses
 import re
 import sys
 
 from hpgcn import config
+from hpgcn.cli.headings import COMMON_HEADING, HEADINGS, heading_of
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.runtime.launcher import launched_rank
 
-# of a field of Config, or of its type
+# placeholder of a setting's value in `--help`: by field of Config, or by type
 METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "class_weight": "balanced|FILE",
-            "int": "N", "float": "X"}
+            "delay": "R", "batch": "BATCH", "int": "N", "float": "X"}
 IN_REGISTRIES = ("strategy", "model")
 
 
-class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print; takes `-,u,v` as a value, which begins like a flag."""
+class HelpFormatter(argparse.HelpFormatter):
+    """Keep the line breaks of examples; wrap all other texts."""
 
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
+    def add_argument(self, action):
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):  # commands are indented once more
+            self._action_max_length += self._indent_increment
+
+    def _fill_text(self, text, width, indent):
+        if "\n" in text:
+            return "\n".join(indent + line for line in text.splitlines())
+        return super()._fill_text(text, width, indent)
+
+
+class HelpAll(argparse.Action):
+    """Print the options under all headings and exit, for the flag --help-all."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        parser.hidden = ()
+        parser.print_help()
+        parser.exit()
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with headings; it raises UsageError, and accepts `-,u,v` as a value.
+
+    `examples` are command lines that end the help text.
+    """
+
+    def __init__(self, *args, examples=(), **options):
+        super().__init__(*args, formatter_class=HelpFormatter, **options)
+        self.examples = examples
+        self.hidden = ()
+        self._headings = {}
         self._negative_number_matcher = re.compile(rf"{self._negative_number_matcher.pattern}|-,")
+
+    def heading(self, title):
+        """Return the group of options under this heading; make it at its first use."""
+        if title not in self._headings:
+            self._headings[title] = self.add_argument_group(title)
+        return self._headings[title]
+
+    def hide(self, titles):
+        """Show the options under these headings with --help-all only, and add that flag."""
+        self.hidden = tuple(titles)
+        self.add_argument("--help-all", action=HelpAll, nargs=0, default=argparse.SUPPRESS,
+                          help="show all options, under headings, and exit")
+
+    def format_help(self):
+        """Return the help text: positionals, headings, general options, examples."""
+        formatter = self._get_formatter()
+        positionals = [_placeholder(action) for action in self._actions
+                       if not action.option_strings]
+        required = [f"{action.option_strings[0]} {action.metavar or action.dest.upper()}"
+                    for action in self._actions if action.option_strings and action.required]
+        formatter.add_usage(" ".join([self.prog, *required, "[options]", *positionals]).replace(
+            "%", "%%"), (), ())
+        formatter.add_text(self.description)
+
+        # the general options come last
+        groups = [group for group in self._action_groups if group is not self._optionals]
+        for group in [*groups, self._optionals]:
+            if group.title not in self.hidden:
+                formatter.start_section(group.title)
+                formatter.add_arguments(group._group_actions)
+                formatter.end_section()
+
+        if self.hidden:
+            formatter.add_text(f"Show all options: {self.prog} --help-all")
+        if self.examples:
+            title = "Example:" if len(self.examples) == 1 else "Examples:"
+            formatter.add_text("\n  ".join([title, *self.examples]))
+        return formatter.format_help()
 
     def error(self, message):
         raise UsageError(f"{message}; see `{self.prog} --help`")
@@ -30,11 +98,19 @@ class Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
 
+def _placeholder(action):
+    """Return a positional as the usage line shows it."""
+    name = action.metavar or action.dest
+    return {"?": f"[{name}]", "+": f"{name} [{name} ...]", argparse.PARSER: f"{name} ..."}.get(
+        action.nargs, name)
+
+
 def verbosity(**options):
-    """Return the parser of the flags of all commands, a parent of theirs; `options` of argparse."""
+    """Return a parent parser with the flags of all commands; `options` are argparse's."""
     common = Parser(add_help=False, **options)
-    for flag, name, text in (("-v", "--verbose", "more log lines; tracebacks of errors"),
-                             ("-q", "--quiet", "warnings and errors only")):
+    for flag, name, text in (
+            ("-v", "--verbose", "print more log lines, and tracebacks of errors"),
+            ("-q", "--quiet", "print only results, warnings and errors")):
         common.add_argument(flag, name, action="store_const", const=True, help=text)
     return common
 
@@ -43,8 +119,8 @@ def alone(command):
     """Add the flag that lets each process of a launcher work on its own."""
     command.add_argument(
         "--alone", action="store_true",
-        help="each process that a launcher such as srun started works on its own, without messages "
-             "to others")
+        help="run each process that a launcher such as srun started on its own, without messages "
+             "between them")
 
 
 def integers(command, *flags):
@@ -54,36 +130,47 @@ def integers(command, *flags):
                              help=f"{text} (default: {default})")
 
 
-def add_settings(command, names):
-    """Add the flags of some fields of Config; what is not given is None."""
-    for entry in dataclasses.fields(Config):
-        if entry.name not in names:
-            continue
-        flag = "--" + entry.name.replace("_", "-")
-        text = entry.metadata["help"]
+def add_settings(command, names, common=()):
+    """Add flags for some fields of Config under their headings; those of `common` come first.
 
-        # a flag and its opposite
-        if entry.type == "bool":
-            text += f" (default: {'on' if entry.default else 'off'})"
-            command.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
-            continue
+    A flag that is not given has the value None.
+    """
+    entries = {entry.name: entry for entry in dataclasses.fields(Config)}
+    for title in (COMMON_HEADING, *HEADINGS):
+        command.heading(title)
+    for name in common:
+        _add_setting(command.heading(COMMON_HEADING), entries[name])
+    for name, entry in entries.items():
+        if name in names and name not in common:
+            _add_setting(command.heading(heading_of(name)), entry)
 
-        # words or numbers
-        if entry.default != "":
-            text += f" (default: {entry.default})"
-        choices = entry.metadata["choices"]
-        metavar = METAVARS.get(entry.name, METAVARS.get(entry.type))
-        if entry.name in IN_REGISTRIES:
-            metavar = "NAME"
-            text += "; one of %(names)s"
-        kind = {"int": int, "float": float, "str": str}[entry.type]
-        added = command.add_argument(flag, type=kind, choices=choices, help=text,
-                                     metavar=None if choices else metavar)
-        added.names = RegistryNames(entry.name)
+
+def _add_setting(group, entry):
+    flag = "--" + entry.name.replace("_", "-")
+    text = entry.metadata["help"]
+
+    # a flag and its opposite
+    if entry.type == "bool":
+        text += f" (default: {'on' if entry.default else 'off'})"
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        return
+
+    # words or numbers
+    if entry.default != "":
+        text += f" (default: {entry.default})"
+    choices = entry.metadata["choices"]
+    metavar = METAVARS.get(entry.name, METAVARS.get(entry.type))
+    if entry.name in IN_REGISTRIES:
+        metavar = "NAME"
+        text += "; one of %(names)s"
+    kind = {"int": int, "float": float, "str": str}[entry.type]
+    added = group.add_argument(flag, type=kind, choices=choices, help=text,
+                               metavar=None if choices else metavar)
+    added.names = RegistryNames(entry.name)
 
 
 class RegistryNames:
-    """The words that a setting takes, looked up when a help text is printed: imports are slow."""
+    """The names that a setting accepts, looked up only for a help text: the imports are slow."""
 
     def __init__(self, setting):
         self.setting = setting
