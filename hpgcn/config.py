@@ -15,16 +15,18 @@ from typing import Any
 from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
 
+RENAMED = {"pipeline_batches": "pipeline_batches"}  # settings in files of earlier versions
+RENAMED = {"pipeline_batches": "pipeline_batches"}  # settings in files of earlier versions
 # fields on which it depends what a training step of given widths sends and holds
-COST_FIELDS = ("grid", "replication", "balance", "delay", "stages", "model", "aggregator",
+COST_FIELDS = ("grid", "replication", "balance", "delay", "pipeline_batches", "model", "aggregator",
                "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
                "residual", "ffn", "input_layer", "output_layer", "jump", "input_dropout",
                "precompute", "prune", "dtype", "split_index", "batch")
 # fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
 # computes, how long and where, but not what; all others would make it another run
-RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance", "stages",
-                    "epochs", "patience", "device", "aggregate_on", "update_on", "threads",
-                    "memory", "checkpoint_every", "trace", "comm_timeout")
+RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
+                    "pipeline_batches", "epochs", "patience", "device", "aggregate_on",
+                    "update_on", "threads", "memory", "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
 
@@ -61,8 +63,8 @@ class Config:
                              "of nonzeros when it takes over nonzeros of other ranks", low=0)
     delay: str = setting("0", "vertex-cut only. 0: exact. R: approximate; partial sums are "
                          "exchanged every R steps and used R steps later. none: never exchanged")
-    stages: int = setting(0, "mop only. Number of row batches in the pipeline. 0: chosen from the "
-                          "bandwidth of the matrix", low=0)
+    pipeline_batches: int = setting(0, "mop only. Number of row batches in the pipeline. 0: chosen "
+                                    "from the bandwidth of the matrix", low=0)
     model: str = setting("gcn", "type of the model")
     aggregator: str = setting("mean", "sage only. mean: separate weights for a vertex and the mean "
                               "of its neighbors. gcn: one mean of the vertex and its neighbors")
@@ -291,7 +293,7 @@ def toml_values(text, where):
             inside += [(key, each) for each in held]
         elif isinstance(value, int) and abs(value) >= 1 << 63:  # hexadecimal: of any length
             raise UsageError(f"{where}: {key!r:.80} holds an integer of more than 64 bits")
-    return values
+    return {RENAMED.get(name, name): value for name, value in values.items()}
 
 
 def settings_of_run(out, given):
@@ -306,7 +308,7 @@ def settings_of_run(out, given):
         return {}
     dropped = {"threads"}
     if given.get("strategy", found.get("strategy")) != found.get("strategy"):
-        dropped |= {"grid", "replication", "balance", "stages"}
+        dropped |= {"grid", "replication", "balance", "pipeline_batches"}
     return {name: value for name, value in found.items() if name not in dropped}
 
 

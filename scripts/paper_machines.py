@@ -102,7 +102,7 @@ def footprint(strategy, ranks, n, edges, widths):
     kind = STRATEGIES[strategy]
     shape = kind.default_shape(ranks)
     layout = BlockLayout(split(n, ranks), 1, 0)
-    options = {"stages": 1, "on_host": False} if strategy == "mop" else {}
+    options = {"pipeline_batches": 1, "on_host": False} if strategy == "mop" else {}
     plan = kind.Plan.of(EvenPattern(n, nnz), RankGrid(shape, layout, options))
     hops = sum(products_of(spec))
     sizes = LevelSizes.of([None] * (hops + 1), plan.layout)

@@ -12,7 +12,7 @@ from hpgcn.strategies.mixture.row_batches import (
     TILES,
     PackedBatches,
     RowBatches,
-    default_stages,
+    default_num_batches,
 )
 
 
@@ -23,7 +23,7 @@ def test_what_returns_overwrites_only_what_has_gone():
             flat = np.arange(2 * m)
             ends = (into, flat[2 * (m - into):]), (out, flat[:2 * out])
             going, coming = (PackedBatches(RowBatches.of(np.arange(3) * size, stages), rank, room,
-                                     np.arange(3)) for size, room in ends)
+                                           np.arange(3)) for size, room in ends)
             for batch in range(1, stages):
                 later = np.concatenate(going.parts[batch:])
                 earlier = np.concatenate(coming.parts[:batch])
@@ -66,13 +66,13 @@ def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
 
 def test_default_stages():
     even = np.arange(5) * 100_000  # four ranks
-    assert default_stages(even, 0) == 2 and default_stages(even, 50_000) == 4
-    assert default_stages(even, 60_000) == 5
-    assert default_stages(even, 99_000) == MAX_STAGES
-    assert default_stages(even, 100_000) == default_stages(even, 399_999) == TILES
-    assert default_stages(np.arange(5) * 3000, 11_000) == 2  # of at least 1024 rows
+    assert default_num_batches(even, 0) == 2 and default_num_batches(even, 50_000) == 4
+    assert default_num_batches(even, 60_000) == 5
+    assert default_num_batches(even, 99_000) == MAX_STAGES
+    assert default_num_batches(even, 100_000) == default_num_batches(even, 399_999) == TILES
+    assert default_num_batches(np.arange(5) * 3000, 11_000) == 2  # of at least 1024 rows
     for offsets, band in ((np.arange(5) * 10, 3), ([0, 100_000], 50_000), ([0, 0, 0], 0)):
-        assert default_stages(np.array(offsets), band) == 1
+        assert default_num_batches(np.array(offsets), band) == 1
 
 
 def test_batches_that_are_read_may_be_others():

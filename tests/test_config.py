@@ -28,6 +28,12 @@ def test_toml_round_trip(tmp_path):
     assert config.replace(input_dropout=0).first_dropout == 0
 
 
+def test_files_of_earlier_versions_open(tmp_path):
+    """A run directory's config.toml and a checkpoint's text are read by the same function."""
+    (tmp_path / "run.toml").write_text("stages = 3\n")
+    assert Config.from_toml(tmp_path / "run.toml") == {"pipeline_batches": 3}
+
+
 NUMBERS = [entry for entry in dataclasses.fields(Config) if entry.type in ("int", "float")]
 HUGE = 10**5000  # more digits than Python prints
 

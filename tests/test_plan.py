@@ -97,7 +97,8 @@ def test_a_simulation_of_all_ranks_sends_what_is_planned(name, shape, blocks, di
         offsets = np.sort(np.resize([0, 0, 4, n, n], rows + 1))
         offsets[0], offsets[-1] = 0, n
     layout = BlockLayout(offsets, columns, 0)
-    planned = strategy.Plan.of(pattern, RankGrid(shape, layout, {"stages": 1, "on_host": False}))
+    options = {"pipeline_batches": 1, "on_host": False}
+    planned = strategy.Plan.of(pattern, RankGrid(shape, layout, options))
     for width, masked, backward in ((5, False, False), (5, False, True), (9, True, False),
                                     (9, True, True)):
         simulated = SIMULATED[name](A, cube_of(strategy, shape), offsets)

@@ -61,9 +61,9 @@ def test_every_strategy_and_model(comm, gpus, strategy, model, graph, options):
 
 
 @pytest.mark.parametrize("model, graph, options", [
-    ("gcn", {"directed": True, "train": 9, "degree": 3}, {"stages": 3}),
-    ("gin", {"directed": False, "degree": 8}, {"stages": 1}),
-    ("sage-mean", {"directed": True, "degree": 8}, {"stages": 3, "layer_norm": True})])
+    ("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3}),
+    ("gin", {"directed": False, "degree": 8}, {"pipeline_batches": 1}),
+    ("sage-mean", {"directed": True, "degree": 8}, {"pipeline_batches": 3, "layer_norm": True})])
 def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     config = settings(model, strategy="mop", **options)
     check(make(weighted=True, **graph), config, comm, gpus, aggregate_on="cpu", update_on="cuda")

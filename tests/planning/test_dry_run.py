@@ -62,7 +62,7 @@ def row_of(file, strategy, *settings):
 @pytest.mark.long
 @pytest.mark.parametrize("settings, ranks", [
     (("--strategy", "2d", "--model", "gin", "--dtype", "float64"), 4),
-    (("--strategy", "mop", "--stages", 3, "--model", "sage", "--input-dropout", 0), 3),
+    (("--strategy", "mop", "--pipeline-batches", 3, "--model", "sage", "--input-dropout", 0), 3),
     (("--strategy", "1.5d", "--replication", 2, "--no-prune"), 4), (("--layers", 3), None)])
 def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
     asked = (*settings, "--ranks", ranks or 1)

@@ -216,7 +216,7 @@ def test_numbers_of_a_graph_stand_for_it(tmp_path):
     path = tmp_path / "graph.h5"
     store.write_graph(path, made)
     rates, _ = read_machine("mixgcn-sparse-unit")
-    config = Config(prune=False, stages=1)
+    config = Config(prune=False, pipeline_batches=1)
     report = forecast(path, Options((4,), (24, 16, 5), machine=rates, config=config))
     row, = (row for row in report["rows"] if row["strategy"] == "mop")
     names = runpy.run_path(str(SCRIPT))

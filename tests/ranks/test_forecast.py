@@ -39,4 +39,4 @@ def test_runs_send_and_hold_what_is_forecast(comm, strategy, model, kind, settin
 @pytest.mark.parametrize("stages, n", [(0, 9000), (3, 300)])
 def test_batches_of_mop(comm, stages, n):
     graph = make(n=n, degree=1.5, train=n // 100)
-    check(comm, graph, Config(strategy="mop", stages=stages, hidden=6))
+    check(comm, graph, Config(strategy="mop", pipeline_batches=stages, hidden=6))

@@ -50,7 +50,7 @@ def cases(P):
     """
     for name, strategy in STRATEGIES.items():
         axes = strategy.axes.count("x") + 1
-        batches = (1, 5) if "stages" in strategy.options else (0,)
+        batches = (1, 5) if "pipeline_batches" in strategy.options else (0,)
         for shape in all_of(divisors(P), repeat=axes):
             if math.prod(shape) == P and (P < 5 or shape == strategy.default_shape(P)):
                 for stages in batches:
@@ -103,7 +103,7 @@ def build(comm, case, source, blocks="uneven", *, width=20, **options):
     offsets = row_blocks(n, rows, blocks)
     if blocks == "balanced":
         offsets = strategy.row_offsets(shape, source.pointers(0, n))
-    settings = strategy.own_options(Config(strategy=name, stages=stages), comm.device)
+    settings = strategy.own_options(Config(strategy=name, pipeline_batches=stages), comm.device)
     rank_grid = RankGrid(shape, BlockLayout(offsets, columns, comm.rank), settings)
     adjacency = NormalizedAdjacency(source, **{"dtype": np.float64, **options})
     return strategy.build(adjacency, rank_grid, comm, width=width), rank_grid

@@ -20,7 +20,7 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.strategies import STRATEGIES, RankGrid
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.mixture.mop import column_bits
-from hpgcn.strategies.mixture.row_batches import default_stages
+from hpgcn.strategies.mixture.row_batches import default_num_batches
 from hpgcn.strategies.nonzeros import NonzeroPlan
 
 
@@ -143,8 +143,8 @@ def read_once(path):
 def test_a_real_graph_in_batches(comm, data_dir, dtype, bound, stages):
     graph = read_once(data_dir / "npz" / "amazon_computers.npz")
     made, _ = build(comm, ("mop", (comm.size,), stages), graph, "even", dtype=dtype, **PLAIN)
-    chosen = stages or default_stages(made.layout.offsets, 13000)
-    assert made.stages == (1 if comm.size == 1 else chosen)
+    chosen = stages or default_num_batches(made.layout.offsets, 13000)
+    assert made.num_batches == (1 if comm.size == 1 else chosen)
     H = np.random.default_rng(2).standard_normal((graph.num_rows, 17)).astype(dtype)
     A = graph.adjacency.astype(np.float64)
     for multiply, matrix in ((made.forward, A), (made.backward, A.T)):
@@ -176,7 +176,7 @@ def test_batches_of_some_rows(comm, stages, expected):
     whole, rank_grid = build(comm, ("mop", (comm.size,), stages), graph, "even", **PLAIN)
     rows_out, rows_in = np.arange(n) % 7 == 0, np.arange(n) % 2 == 1
     made = whole.restrict(rows_out, rows_in)
-    assert (whole.stages, made.stages) == (expected if comm.size > 1 else (1, 1))
+    assert (whole.num_batches, made.num_batches) == (expected if comm.size > 1 else (1, 1))
     plan = whole.Plan.of(pattern_of(graph, symmetric=True, loops=False), rank_grid)
     check(comm, made, plan.restrict(rows_out, rows_in), chain[rows_out][:, rows_in], (9,))
 
@@ -186,7 +186,8 @@ def test_counts_of_some_rows_by_hand(comm):
     pair = comm.group((0, 1) if comm.rank < 2 <= comm.size else (comm.rank,))
     if pair.size == 2:
         layout = BlockLayout(np.array([0, 4, 6]), 1, pair.rank)
-        options = STRATEGIES["mop"].own_options(Config(strategy="mop", stages=2), pair.device)
+        config = Config(strategy="mop", pipeline_batches=2)
+        options = STRATEGIES["mop"].own_options(config, pair.device)
         adjacency = NormalizedAdjacency(make(n=6), dtype=np.float64)
         whole = STRATEGIES["mop"].build(adjacency, RankGrid((2,), layout, options), pair)
         made = whole.restrict(np.array([0, 0, 1, 0, 1, 1]) == 1, np.array([1, 1, 0, 1, 0, 1]) == 1)

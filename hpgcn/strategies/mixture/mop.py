@@ -76,7 +76,7 @@ class BatchedOperand:
         block = host.on(device)
         batches = [Csr(rows_of(block.indptr, first, last + 1), block.indices, block.data,
                        block.shape[1], device) for first, last in pairwise(rows.bounds.tolist())]
-        order = device.put(rows.order) if rows.stages > 1 else None
+        order = device.put(rows.order) if rows.num_batches > 1 else None
         return BatchedOperand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
@@ -84,7 +84,7 @@ class BatchedOperand:
         kept_rows, row_numbers = self.rows.kept(kept_rows)
         kept_columns, column_numbers = self.columns.kept(kept_columns)
         matrix = self.block.select(kept_rows, kept_columns)
-        if self.rows.stages > 1:
+        if self.rows.num_batches > 1:
             matrix = in_order(matrix, rows.places(row_numbers), columns.places(column_numbers))
         return BatchedOperand.of(self.block.device, matrix, rows, columns)
 
@@ -134,14 +134,14 @@ class MixtureOfParallelism(Strategy):
     """A-hat by columns, on rows distributed by row blocks (a single column block).
 
     `operands`: of the forward product and of the backward, one object where it serves both; they
-    and `buffers` make `stages` batches. `asked`: batches that the settings ask for, or 0. `parent`:
-    the map of all rows, which this one was cut from.
+    and `buffers` make `num_batches` batches. `asked`: batches that the settings ask for, or 0.
+    `parent`: the map of all rows, which this one was cut from.
     """
 
     name = "mop"
     Plan = MopPlan
     supports_attention = True
-    options = ("stages", "aggregate_on", "update_on")
+    options = ("pipeline_batches", "aggregate_on", "update_on")
 
     def __init__(self, layout, layout_in, comm, operands, buffers, *, symmetric, asked,
                  parent=None):
@@ -154,7 +154,7 @@ class MixtureOfParallelism(Strategy):
         self.symmetric = symmetric
         self.asked = asked
         self.parent = parent
-        self.stages = self.operand.rows.stages
+        self.num_batches = self.operand.rows.num_batches
 
     @classmethod
     def row_offsets(cls, shape, indptr):
@@ -166,22 +166,22 @@ class MixtureOfParallelism(Strategy):
         # Rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU).
         home = HOST if config.aggregates_on_host else device
         on_host = config.updates_on == "cuda" and config.aggregates_on_host
-        return {"stages": config.stages, "home": home, "on_host": on_host}
+        return {"pipeline_batches": config.pipeline_batches, "home": home, "on_host": on_host}
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
         home = rank_grid.options["home"]
-        asked = rank_grid.options["stages"]
+        asked = rank_grid.options["pipeline_batches"]
         with comm.collective_errors():  # each rank reads all of A: each may meet its own error
             matrix = adjacency.block(0, adjacency.num_rows)
         check_nonzeros(comm, home, matrix.nnz, cut=False)
         matrix.sort_indices()
 
         # batches of rows, if they are worth it
-        stages = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
-        batches = RowBatches.of(layout.offsets, stages)
-        if stages > 1:
+        num_batches = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
+        batches = RowBatches.of(layout.offsets, num_batches)
+        if num_batches > 1:
             place = batches.places(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
 
@@ -189,7 +189,7 @@ class MixtureOfParallelism(Strategy):
         if not adjacency.symmetric:
             operand_back = BatchedOperand.of(home, matrix.T.tocsr(), batches, batches)
 
-        buffers = MopBuffers(layout, comm, home, adjacency.dtype, stages > 1)
+        buffers = MopBuffers(layout, comm, home, adjacency.dtype, num_batches > 1)
         strategy = cls(layout, layout, comm, (operand, operand_back), buffers,
                        symmetric=adjacency.symmetric, asked=asked)
         strategy.reserve(width)
@@ -206,8 +206,8 @@ class MixtureOfParallelism(Strategy):
     def restrict(self, rows_out, rows_in):
         # Deal the batches anew.
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
-        stages = count_fewer(self.stages, self.asked, layouts)
-        out, into = (RowBatches.of(layout.offsets, stages) for layout in layouts)
+        num_batches = count_fewer(self.num_batches, self.asked, layouts)
+        out, into = (RowBatches.of(layout.offsets, num_batches) for layout in layouts)
         operand = operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
@@ -273,7 +273,8 @@ class MixtureOfParallelism(Strategy):
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
             begin, end = rows.bounds[batch:batch + 2].tolist()
-            tiles = block.tiles(bool(under_way), accumulate=False, most=-(-TILES // self.stages))
+            most = -(-TILES // self.num_batches)
+            tiles = block.tiles(bool(under_way), accumulate=False, most=most)
             for lo, hi, indptr, _ in tiles:
                 with comm.clock("spmm"):
                     work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
@@ -319,11 +320,11 @@ class MixtureOfParallelism(Strategy):
 
         packed = []
         handles = []
-        for batch in range(self.stages):
+        for batch in range(self.num_batches):
             packed.append(self._pack(*going, batch, H))
             if not self.buffers.packed.eager:
                 handles.append(send(batch))
-        for batch in range(len(handles), self.stages):
+        for batch in range(len(handles), self.num_batches):
             packed[batch]()
             handles.append(send(batch))
         return handles
@@ -363,14 +364,14 @@ class MixtureOfParallelism(Strategy):
         self.comm.start_alltoall(outgoing, m * sizes, incoming, np.diff(batches.offsets) * mine,
                                  "aggregation").wait(f"{what}, masks")
 
-        if self.stages == 1:
+        if self.num_batches == 1:
             return incoming
         with self.comm.clock("comm"):
             in_batches = self.buffers.bits[1, :n * mine].reshape(n, mine)
             return kernels.backend(mask).gather(incoming, operand.order, in_batches)
 
     def traffic(self):
-        return MopTraffic((self.layout, self.layout_in), self.stages)
+        return MopTraffic((self.layout, self.layout_in), self.num_batches)
 
 
 def column_bits(mask, first, last, out):

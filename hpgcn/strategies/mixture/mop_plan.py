@@ -61,13 +61,14 @@ class MopPlan(Plan):
     @classmethod
     def of(cls, pattern, rank_grid):
         offsets = rank_grid.layout.offsets
-        batches = count_batches(offsets, rank_grid.options["stages"], lambda: pattern.bandwidth)
+        asked = rank_grid.options["pipeline_batches"]
+        batches = count_batches(offsets, asked, lambda: pattern.bandwidth)
         return cls(pattern, rank_grid, batches)
 
     def make_restricted(self, pattern):
         # Keep the number of batches, unless all row blocks are too short for it.
         layouts = pattern.layouts(self.rank_grid.layout)
-        batches = count_fewer(self.batches, self.rank_grid.options["stages"], layouts)
+        batches = count_fewer(self.batches, self.rank_grid.options["pipeline_batches"], layouts)
         return type(self)(pattern, self.rank_grid, batches)
 
     def operand(self, pattern, layout):

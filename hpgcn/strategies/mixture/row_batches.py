@@ -31,16 +31,17 @@ class RowBatches:
     counts: np.ndarray  # (S, P) int64: its rows
 
     @staticmethod
-    def of(offsets, stages):
-        """Cut each of P row blocks in `stages` pieces as even as they can be."""
-        cuts = [start + split(stop - start, stages) for start, stop in pairwise(offsets.tolist())]
+    def of(offsets, num_batches):
+        """Cut each of P row blocks in `num_batches` pieces as even as they can be."""
+        cuts = [start + split(stop - start, num_batches)
+                for start, stop in pairwise(offsets.tolist())]
         starts = np.transpose(cuts)[:-1]
         counts = np.diff(cuts).T
         odd = np.arange(offsets.size - 1) % 2 == 1
         return RowBatches(offsets, *(np.where(odd, each[::-1], each) for each in (starts, counts)))
 
     @property
-    def stages(self):
+    def num_batches(self):
         """Number of batches (S)."""
         return len(self.counts)
 
@@ -63,14 +64,14 @@ class RowBatches:
 
     def places(self, rows):
         """Where rows, (n,) old numbers in any order, are in the new order."""
-        return rows if self.stages == 1 else inverse(self.order)[rows]
+        return rows if self.num_batches == 1 else inverse(self.order)[rows]
 
     def kept(self, keep):
         """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool.
 
         And (k,) int64, what each is called: numbers from 0 to k - 1 that follow the old order.
         """
-        if self.stages == 1:
+        if self.num_batches == 1:
             return keep, np.arange(np.count_nonzero(keep))
         found = keep[self.order]
         return found, (np.cumsum(keep) - 1)[self.order[found]]
@@ -86,7 +87,7 @@ class RowBatches:
         last[:-1][full] = indices[indptr[1:][full] - 1]
         furthest = np.maximum.reduceat(last, rows.bounds[:-1])
         needed = np.searchsorted(self.bounds, furthest, side="right")
-        return np.maximum.accumulate(np.maximum(needed, np.arange(1, rows.stages + 1)))
+        return np.maximum.accumulate(np.maximum(needed, np.arange(1, rows.num_batches + 1)))
 
 
 class PackedBatches:
@@ -123,7 +124,7 @@ def pieces(flat, sizes):
     return [flat[first:last] for first, last in pairwise(run_offsets(sizes).tolist())]
 
 
-def default_stages(offsets, bandwidth):
+def default_num_batches(offsets, bandwidth):
     """Batches of rows for row blocks, (P + 1,) offsets, and a matrix of some bandwidth.
 
     Those of Proposition 3.5 (mixgcn) where they let aggregation begin before all rows are there,
@@ -133,23 +134,23 @@ def default_stages(offsets, bandwidth):
     if offsets.size == 2:
         return 1
     rows = int(np.diff(offsets).max())
-    stages = pipeline_stages(rows, bandwidth) if bandwidth < rows else TILES
-    return max(1, min(stages, MAX_STAGES, rows // BATCH_ROWS))
+    num_batches = pipeline_stages(rows, bandwidth) if bandwidth < rows else TILES
+    return max(1, min(num_batches, MAX_STAGES, rows // BATCH_ROWS))
 
 
 def count_batches(offsets, asked, bandwidth):
-    """Batches that are made of row blocks: as many as were asked for, or `default_stages` if 0.
+    """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
 
     No more than the longest row block has rows, nor than one on a single rank. `bandwidth`: a
     function that tells it, called if it is needed.
     """
     if offsets.size == 2:
         return 1
-    stages = asked or default_stages(offsets, bandwidth())
-    return max(1, min(stages, int(np.diff(offsets).max())))
+    num_batches = asked or default_num_batches(offsets, bandwidth())
+    return max(1, min(num_batches, int(np.diff(offsets).max())))
 
 
-def count_fewer(stages, asked, layouts):
+def count_fewer(num_batches, asked, layouts):
     """Batches of a restricted map: those of the whole one, unless all row blocks are too short."""
     longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
-    return max(1, min(stages, longest // (1 if asked else BATCH_ROWS)))
+    return max(1, min(num_batches, longest // (1 if asked else BATCH_ROWS)))
