@@ -1,4 +1,4 @@
-"""Kernels: arrays in, arrays out. They know nothing of MPI, HDF5 or graphs.
+"""Kernels: arrays in, arrays out. No kernel uses MPI, HDF5 or graphs.
 
 `pack_mask` and `unpack_mask` make and read the masks of bits that some of them take.
 """

@@ -14,7 +14,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.jobs < 0:
         parser.error(f"--jobs {args.jobs}: expected at least 1")
-    os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # of each process: they fill the cores
+    # one thread a process: processes fill the cores
+    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
     from hpgcn.kernels import ahead
 
     ahead.main(args.jobs, sys.stderr)

@@ -1,9 +1,9 @@
 """Compiles kernels before they are needed: by calls on next to nothing, split over processes.
 
-Numba compiles a kernel for each type of its arguments, and products with sparse matrices for the
-width of the rows and for where they lie, in caches or in memory. What is compiled goes into the
-cache on disk (`hpgcn.kernels.jit`), from where later processes load it. Numba holds a lock while it
-compiles, so that only processes do this side by side.
+Numba compiles a kernel for each combination of argument types. Products with sparse matrices are
+also compiled for the width of the rows and for where they lie, in caches or in memory. What is
+compiled goes into the cache on disk (`hpgcn.kernels.jit`), from where later processes load it.
+Numba holds a lock while it compiles, so that only processes do this side by side.
 """
 import multiprocessing
 import time
@@ -21,11 +21,11 @@ from hpgcn.kernels.cpu.tuning import current, second_cache
 from hpgcn.kernels.jit import cache_root
 from hpgcn.kernels.threads import threshold
 
-# of hidden layers and classes that are common; others take the kernels of those whose rows have as
-# many vectors, the last one full, or not, likewise
+# Common widths of hidden layers and classes. Another width uses the kernels of a width here with
+# the same number of vectors a row and the same fill of the last vector.
 WIDTHS = (3, 7, 8, 10, 16, 32, 40, 47, 64, 100, 128, 256)
 DTYPES = ("float32", "float64")
-# rows of x so many bytes: in the second cache, in the last one, in memory
+# bytes of x: fits in the second cache, in the last one, in memory only
 SIZES = (1 << 16, 4 << 20, 1 << 30)
 LONG = 1000  # nonzeros of rows that are read in blocks
 ALIGNMENT = 64  # bytes: where arrays of hpgcn.runtime.device begin
@@ -36,14 +36,14 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
                  accumulate=False, summed=False):
     """Compile or load what A x takes for a matrix (rows, rows) and x (rows, width), untouched.
 
-    Nothing of that size is read or written: memory is reserved, and one empty row is multiplied;
-    where rows of x are read in blocks, also one of which all nonzeros are of the first of two. If
+    Nothing of that size is read or written: memory is reserved, and one empty row is multiplied. If
+    rows of x are read in blocks, a second row has all its nonzeros in the first of two blocks. If
     not `aligned`, x begins where no cache line does; `masked`: bits say which results are kept.
-    Values of the matrix are of `dtype`, rows of `row_dtype`, which is the same unless it is given;
-    of `dtype` are results that are `summed` before they are stored as rows.
+    Values of the matrix have `dtype`. Rows have `row_dtype` (default: `dtype`). Results have
+    `dtype` if they are `summed` before they are stored as rows.
     """
     # arguments of the size that chooses the code; only one row is multiplied
-    by_nonzeros(np.arange(400))  # of more rows than chunks
+    by_nonzeros(np.arange(400))  # more rows than chunks
     indptr = np.zeros(rows + 1, np.int64)
     indptr[-1] = nnz
     row_dtype = row_dtype or dtype
@@ -64,7 +64,7 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
         block = block_of(rows, rows, nnz, width, x.itemsize, np.dtype(dtype).itemsize)
         if block and not accumulate and out.dtype == dtype:
             n = min(rows, 2 * block.rows)
-            count = IN_BLOCK * n  # as many for a row of x as make it copy rows, too
+            count = IN_BLOCK * n  # enough nonzeros per row of x that rows are copied
             ops.spmm(np.array([0, count]), np.zeros(count, np.int32), np.ones(count, dtype), x[:n],
                      out[:1])
 

@@ -1,11 +1,10 @@
 """Checks of what the public kernels are given: it is made right, or refused.
 
-What is only read is copied where its order, or that of its bytes, is not the kernel's;
-an array that is written is refused there. This costs microseconds, and a pass over row
-pointers and indices: of a read-only array, as all that it is a view of, one as long as
-it lives, so that who marks an array read-only must not write to it any more. A kernel that
-reads them in order has a function `validate_inline`: it checks them on its way, and calls
-`validate` for the error.
+An array that is only read is copied if its order or byte order is not the kernel's. An array that
+is written is refused in that case. A check costs microseconds plus one pass over indptr and
+indices. The result is cached for read-only arrays, so do not write to an array after marking it
+read-only. A kernel that reads them in order has a function `validate_inline`: it checks them on its
+way, and calls `validate` for the error.
 """
 import contextlib
 import functools
@@ -31,7 +30,7 @@ READ = {  # kinds that are read in C order: dtypes taken, and what other numbers
     "wide": (FLOATS[1:], FLOATS[1]), "bits": (BITS, None),
     **dict.fromkeys(("index", "pointers", "once", "classes"), (INTEGERS, INTEGERS[1]))}
 MATRIX = {"indptr", "indices"}
-ALIKE = {"alike", "same"}  # of the dtype of the first array, be it of 16 bits: written, and read
+ALIKE = {"alike", "same"}  # dtype of the first array, which may have 16 bits: written, and read
 WRITTEN = {  # kinds that are written: the order in memory that they need
     "into": lambda array: _aligned(array) and array.flags.c_contiguous,
     "into_bits": lambda array: array.flags.c_contiguous,
@@ -45,8 +44,8 @@ _facts_of = {}  # by the identity of read-only arrays: a weak reference, and wha
 def checked(name, kernel, xp):
     """Return the kernel behind its checks.
 
-    TypeError for what is no array, or of a dtype that the kernel does not take; ValueError for
-    a shape, order, index or number that does not fit, or a written array that overlaps another.
+    Raises TypeError if an argument is no array or has a wrong dtype. Raises ValueError for a wrong
+    shape, order, index or number, and for a written array that overlaps another.
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)
@@ -193,7 +192,7 @@ def _fit(name, array, kind, dtype):
             name, array, taken)
 
     # arrays that are converted if need be
-    if base == "rows":  # of any numbers, and anywhere
+    if base == "rows":  # any numbers, in any memory
         if native.hasobject:
             raise TypeError(f"{name} has dtype {array.dtype}, expected numbers")
         in_order = _packed_rows(array)
@@ -272,7 +271,7 @@ def _fact(find, array):
 
 
 def _largest(array):
-    """Return the largest of an array's integers, -1 counting as huge; -1 where there are none."""
+    """Return the largest of an array's integers, -1 counting as huge; -1 if it is empty."""
     if array.size == 0:
         return -1
     numbers = array.view(f"u{array.itemsize}")
@@ -349,7 +348,7 @@ def _check_numbers(given):
 
 def _check_pairs(given, lengths):
     """Check what no array says alone."""
-    if given.get("target") is not None and "first" in given:  # of all classes, not of a block's
+    if given.get("target") is not None and "first" in given:  # all classes, not only a block's
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:
             raise ValueError(f"target is of {classes} classes, the block ends at class {last}")

@@ -1,8 +1,8 @@
 """Numba's compiler with a cache that is always writable and never stale.
 
 Numba refuses to import a cached function if no folder is writable, and keeps a cached kernel after
-a helper in another file has changed. So the cached kernels of a file lie in a folder that is named
-by a hash of this file and of all files of hpgcn that it imports, directly or not. An edit of
+a helper in another file has changed. So the cached kernels of a file lie in a folder named by a
+hash. It covers this file and all files of hpgcn that it imports, directly or not. An edit of
 another file leaves them valid, and so does another path: all copies of hpgcn share them.
 """
 import fcntl
@@ -31,7 +31,7 @@ log = logging.getLogger("hpgcn")
 
 
 class _Stuck:
-    """Whether a lock was once waited for in vain: the next kernels do not wait."""
+    """State of the process: after a wait for a lock failed once, the next kernels do not wait."""
 
     said = False
 
@@ -53,8 +53,8 @@ def cache_root():
 def cache_dir(file):
     """Return the folder of the compiled kernels of a source file.
 
-    Its name stands for the texts, and for the names of the modules: what is compiled refers to
-    them, and a module may move without a change of its text.
+    Its name stands for the source texts and for the names of the modules. Compiled code refers to
+    module names, and a module may move without a change of its text.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     names = {getattr(module, "__file__", None): name for name, module in [*sys.modules.items()]
@@ -117,7 +117,7 @@ def cache_folder(function):
 
 
 def keep_in(folder, cache):
-    """Have Numba keep what it compiles in the folder itself, not in one for the path of the source.
+    """Make Numba keep compiled code in the folder itself, not in one for the path of the source.
 
     The name of the folder stands for the text of the source, so its stamp need not.
     """
@@ -129,9 +129,9 @@ def keep_in(folder, cache):
 def save_one_by_one(cache_file):
     """Let one process at a time add to a cache: Numba numbers what was compiled.
 
-    Of two processes that take the same number for different argument types, each would later load
-    and call the other's code. A file system without locks is left as it is. Where a process keeps
-    the lock past DEADLINE, the kernel is not saved, and the log has one warning.
+    Two processes could take the same number for different argument types; each would later load and
+    call the other's code. A file system without locks is left as it is. Where a process keeps the
+    lock past DEADLINE, the kernel is not saved, and the log has one warning.
     """
     save = cache_file.save
 
@@ -165,7 +165,9 @@ def _locked(lock):
 
 
 def lock_holder(file, locks="/proc/locks"):
-    """Say which process holds a lock on an open file; "another process" if the system does not."""
+    """Return a description of the process that locks an open file; "another process" if
+    unavailable.
+    """
     found = os.fstat(file.fileno())
     node = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     with suppress(OSError):

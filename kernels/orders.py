@@ -14,12 +14,12 @@ NEVER = np.int64(-1) << np.int64(60)
 def breadth_first(indptr, indices, starts, group):
     """Order vertices as they are met from each of `starts` (n,) on, a group to its end at a time.
 
-    Of another group than the one that is gone through, (n,) integers, the vertices that were met
-    first come next: with a single group this is breadth-first search.
+    When a group ends, the vertices of another group that were met first come next. With a single
+    group this is breadth-first search. `group` is (n,) integers.
     """
     n = indptr.size - 1
     order = np.empty(n, np.int64)
-    waiting = np.empty(n, np.int64)  # of other groups, in the order in which they were met
+    waiting = np.empty(n, np.int64)  # vertices of other groups, in the order in which they were met
     placed = np.zeros(n, np.bool_)
     met = np.zeros(n, np.bool_)
     last = first = head = tail = 0
@@ -110,10 +110,13 @@ def communities(indptr, indices, most_degree, most_members, rounds):
 def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
     """Count reads that a cache would miss if rows are gone through in an order.
 
-    Looked at are `reads` of them from each row in `starts` (increasing places in the order) on,
-    after so many as `spans[-1]`, the largest, which fill the cache. Return (spans + 2,) int64: for
-    each of `spans` the reads of a row that was not among the last so many; then those of a group of
-    `page` rows, side by side in the order, that was not among the last `page_span`; then all.
+    `reads` reads are counted from each row in `starts` (increasing positions in the order). The
+    `spans[-1]` reads before them, the largest span, fill the cache. Return (spans + 2,) int64:
+
+    - for each span, the reads of a row that was not among the last `span` reads;
+    - the reads of a page that was not among the last `page_span`; a page is `page` successive
+      rows of the order;
+    - all reads.
     """
     # page of each row
     n = order.size

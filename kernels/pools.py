@@ -1,4 +1,4 @@
-"""Pools of threads where the system may start fewer than are asked for, or none."""
+"""Pools of threads on systems that may start fewer threads than requested, or none."""
 import logging
 import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -7,7 +7,7 @@ log = logging.getLogger("hpgcn")
 
 
 class _Said:
-    """Whether the one warning of a process has been logged."""
+    """State of the process: whether its one warning has been logged."""
 
     yet = False
 
@@ -25,10 +25,11 @@ class CallerPool(Executor):
 
 
 def start_pool(threads, name="", initializer=None):
-    """Return an executor of `threads` threads, which all run, or of as many as can be started.
+    """Return an executor of `threads` threads, which all run, or of fewer if no more can be
+    started.
 
-    A limit on processes counts threads as well: where it leaves fewer, the log has one warning;
-    where it leaves none, the executor is a CallerPool.
+    A limit on processes counts threads as well. If fewer threads start, the log has one warning; if
+    no thread starts, the executor is a CallerPool.
 
     Returns
     -------

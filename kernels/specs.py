@@ -1,4 +1,4 @@
-"""What the public kernels take, one entry an array: `hpgcn.kernels.checks` reads it."""
+"""Arguments of the public kernels, one entry an array; read by `hpgcn.kernels.checks`."""
 from typing import NamedTuple
 
 # Kernel: "name kind lengths" of each array; "name?" may be None. A length is a number, a letter

@@ -1,9 +1,9 @@
 """Threads of our own: each takes the next piece of work until none is left.
 
-Whoever calls works, too, and waits at the end for those alone that have begun: a thread that the
-system has not woken by then is not needed. So another process on the machine holds up a kernel by
-the piece that it interrupted, not by a thread that all wait for. Every piece is summed by one
-thread, in an order of its own: who takes it changes no bit of a result.
+The calling thread also works. At the end it waits only for threads that have started; a thread
+still asleep is cancelled. So another process on the machine holds up a kernel by the piece that it
+interrupted, not by a thread that all wait for. Every piece is summed by one thread, in an order of
+its own: who takes it changes no bit of a result.
 """
 import ctypes
 import functools
@@ -30,7 +30,7 @@ DOUBT = 16  # times as long as threads have lately waited a kernel must take,
 LONG = 0.024  # but no longer than this, in seconds: some time slices of the system
 NOTICED = 0.0005  # seconds from which on a thread is late: others wake within a tenth of it
 LONGEST_LOST = 0.01  # seconds: what one launch may add to what is remembered
-FORGOTTEN = 1 / 64  # of it, for each LEAST_WORK done while it keeps threads asleep
+FORGOTTEN = 1 / 64  # share of `lost` that is forgotten for each LEAST_WORK done while threads sleep
 _least_work = ContextVar("least_work", default=None)
 
 
@@ -41,7 +41,7 @@ class _ThreadPool:
     if "NUMBA_NUM_THREADS" not in os.environ:
         size = min(size, usable_cores())
     lost = 0.0  # seconds that a woken thread was without a core, on average
-    others: ClassVar = {}  # by process: how the system knows the threads of its pool
+    others: ClassVar = {}  # by process: system ids of the threads of its pool
     avoided = None  # the core that they leave to the calling thread
 
 
@@ -140,7 +140,7 @@ def _interruptions():
 def _part():
     """Keep the other threads off the core of this one: a thread may be woken where its waker runs.
 
-    The system moves one of the two only after some milliseconds, as long as many a kernel takes.
+    The system moves one of the two only after some milliseconds, longer than many kernels take.
     """
     here = _core()
     if here == _ThreadPool.avoided:
@@ -172,7 +172,7 @@ def _join():
 
 
 def worth_threads(work):
-    """Return whether so many scalar operations are worth waking threads.
+    """Return whether `work` scalar operations are worth waking threads.
 
     They are if they take far longer than threads have lately waited for a core. That is forgotten
     by and by, as time goes, so that it is tried again.

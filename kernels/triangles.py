@@ -1,15 +1,16 @@
 """Triangles at each vertex of an undirected graph, exactly.
 
-An edge points to the end of the higher degree, of equals to that of the higher number. So a
-triangle is found once, from its lowest vertex, and even the rows of hubs are short: at most
-O(nnz^1.5) steps (T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2005).
+An edge points to the end of higher degree; if degrees are equal, to the higher number. So a
+triangle is found once, from its lowest vertex. Even the rows of hubs are short: O(nnz^1.5) steps.
+
+Source: T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2005.
 """
 import numpy as np
 
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
-ROWS = 64  # of a chunk
+ROWS = 64  # rows of a chunk
 
 
 class Triangles:
@@ -94,7 +95,7 @@ _count = Threaded(_count_chunks)
 
 @jit()
 def _at_vertices(indptr, indices, found):
-    """Sum what was found at entries: the two of a triangle each tell their column, both the row."""
+    """Sum the counts of entries: both entries of a triangle add to their column and to the row."""
     n = indptr.size - 1
     triangles = np.zeros(n, np.int64)
     for u in range(n):

@@ -1,4 +1,4 @@
-"""Where what is compiled and measured is kept for the next process of this user."""
+"""Locate the folder that keeps compiled code and measurements for this user's next processes."""
 import os
 import stat
 import tempfile

@@ -5,9 +5,10 @@ A tile takes three steps of vector code: scores and their maximum, weights by ex
 x is read once, in the order of the entries, as `spmm` does. The floor is its bytes, (K f + K) of
 a float an entry and (K f + 2 K) a row, over the bandwidth.
 
-Measured with 8 heads of 16, R-MAT of 2^17 vertices and 3 M entries, two cores with AVX-512: about 2
-times `spmm` of 128 columns, 2.4 times where `above` is kept, 2.8 times the backward: exp and
-short rows cost that. Dropout draws a Philox block for 8 heads of an entry, about 2 times `spmm`.
+Measured with 8 heads of 16, R-MAT of 2^17 vertices and 3 M entries, two cores with AVX-512. Forward
+takes about 2 times `spmm` of 128 columns, 2.4 times if `above` is kept; backward takes 2.8 times.
+The cost is exp and short rows. Dropout draws a Philox block for 8 heads of an entry, about 2 times
+`spmm`.
 """
 import math
 
@@ -239,7 +240,7 @@ def _merge(next_chunk, out, lse, part, part_lse, above, share, part_above, part_
                 if lse[i, h] == -np.inf:
                     lse[i, h] = part_lse[i, h]
                 else:
-                    # of the smaller sum, in units of the larger
+                    # ratio of the smaller sum to the larger
                     ratio = lse.dtype.type(math.exp(-abs(lse[i, h] - part_lse[i, h])))
                     larger = one / (one + ratio)
                     mine, theirs = larger, larger * ratio

@@ -11,9 +11,9 @@ from hpgcn.kernels.threads import Threaded, chunks
 
 WIDTHS = (128, 64)  # columns of a pass over blocks, at most
 IN_BLOCK = 16  # nonzeros of a row of A, on average, that are of a block
-MATRICES = 2  # of which each thread keeps the cuts: an eighth of A's bytes each, at most
+MATRICES = 2  # matrices whose cuts each thread keeps: at most an eighth of A's bytes each
 APART = 80
-AHEAD = 4  # rows of A whose nonzeros of a block are asked for before they are used
+AHEAD = 4  # rows of A between the prefetch of a block's nonzeros and their use
 
 
 class ColumnBlock(NamedTuple):
@@ -26,10 +26,10 @@ class ColumnBlock(NamedTuple):
 def block_of(m, n, nnz, width, x_bytes, itemsize):
     """Return the ColumnBlock that (n, width) x is read in, None: all at once.
 
-    As many rows as `Tuning.blocks` second caches hold. Blocks pay if x is larger, as far as a pass
-    reads it, and the row of the result, which is read and written for each, takes so many nonzeros
-    of each that this costs less than it saves: IN_BLOCK on average. Fewer columns make fewer
-    blocks. A sum in two sets of accumulators is not left half done.
+    A block has the number of rows that `Tuning.blocks` second caches hold. Blocks pay only if x is
+    larger than that. The row of the result is read and written once a block, so each block must
+    hold enough of its nonzeros: IN_BLOCK on average. Fewer columns make fewer blocks. A sum in two
+    sets of accumulators is not left half done.
 
     Numbers of x have `x_bytes`, those that are summed `itemsize`.
     """

@@ -10,7 +10,7 @@ from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
 AHEAD = 16  # entries between asking for a row of y and reading it
-SUMS = 16  # of a dot product, side by side: these become vectors
+SUMS = 16  # partial sums of a dot product, side by side: these become vectors
 
 
 @jit(forceinline=True)

@@ -17,7 +17,7 @@ NO_MASK = np.empty((0, 0), np.uint8)
 NO_VERTEX = np.empty(0, np.int64)
 AHEAD = 1 << 12  # bytes: while a row is drawn for, those so far on are fetched
 ROOT_HALF = math.sqrt(0.5)
-DENSITY = 1 / math.sqrt(2 * math.pi)  # of the normal distribution, at 0
+DENSITY = 1 / math.sqrt(2 * math.pi)  # density of the normal distribution at 0
 
 
 @Threaded

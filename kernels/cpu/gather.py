@@ -61,8 +61,8 @@ def _gather(next_chunk, x, stride, index, out, out_stride, row_bytes, streamed, 
 @Threaded
 def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, itemsize, firsts,
                  lasts, bounds):
-    # of rows firsts to lasts of x a chunk adds what falls into its own rows of out: in order, and
-    # without atomics
+    # From rows firsts to lasts of x, a chunk adds what falls into its own rows of out: in order,
+    # and without atomics.
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
     for chunk in chunks(next_chunk, bounds.size - 1):
@@ -100,8 +100,8 @@ def gather(x, index, out=None):
 def scatter_add(x, index, out):
     """Add rows; a chunk owns a range of rows of out, and sums are in the order of x's rows.
 
-    An index that does not decrease, as those of a plan, is cut where it
-    rises; of any other each thread reads the whole and takes its own.
+    An index that does not decrease, such as a plan's, is cut where it rises. With any other index
+    each thread reads the whole and uses its own rows.
     """
     if not x.size:
         return out

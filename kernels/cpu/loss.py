@@ -251,6 +251,6 @@ def _given(grad, logits):
 
 
 def _leave_some(rows, grad):
-    """Return whether a gradient is asked for of which rows may leave some as it was."""
+    """Return whether there is a gradient in which `rows` may leave rows unwritten."""
     return grad is not None and (
         rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))

@@ -1,10 +1,10 @@
 """Dense products on threads of our own: each multiplies blocks of the result by BLAS on one thread.
 
-Threads of a BLAS library wait for each other hundreds of times within one product, and spin
-meanwhile: where another process holds one of the cores, each of these waits takes a time
-slice. Here nobody waits but once, at the end, and never for a thread that has not begun.
-Blocks hang on the shapes alone, and one thread multiplies the same ones: no bit of a result
-depends on the number of threads, or on the load of the machine.
+Threads of a BLAS library wait for each other hundreds of times within one product, and spin in
+between. If another process holds one of the cores, each of these waits takes a time slice. Here the
+calling thread waits once, at the end, and never for a thread that has not begun. Blocks depend on
+the shapes only, and one thread multiplies each. No bit of a result depends on the number of
+threads, or on the load of the machine.
 """
 import functools
 import os
@@ -31,8 +31,8 @@ MOST_SUMS = 32
 def matmul(x, y, out=None, *, mask=None):
     """Multiply long rows by a small matrix, and sum products of rows, by our own tiles.
 
-    Else, where BLAS was told to use one thread, all multiply blocks: of rows, of more columns, or
-    of products of which few long sums are taken.
+    Otherwise, if BLAS is limited to one thread, all threads multiply blocks. These are blocks of
+    rows, of columns if there are more, or partial products of a few long sums.
     """
     m, k = x.shape
     n = y.shape[1]
@@ -96,7 +96,8 @@ def _in_blocks(x, y, out):
 
 
 def cut(size, work, least, most):
-    """Return (first, last) of at most so many blocks of `size` rows, at least so many in each.
+    """Return (first, last) of at most `most` blocks of `size` rows, with at least `least` rows
+    each.
 
     Each row takes `work` multiplications.
     """

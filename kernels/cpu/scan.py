@@ -1,4 +1,6 @@
-"""Whether integers are those of a matrix: of all, by all threads, or of rows about to be read."""
+"""Check that integers are those of a matrix: all of them by all threads, or rows about to be
+read.
+"""
 from collections import deque
 
 import numpy as np

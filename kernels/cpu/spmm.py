@@ -1,12 +1,12 @@
 """Sparse times dense on CPU threads: vector code per row, columns in passes that fit.
 
-Where rows of A hold many nonzeros, and x is larger than a core's second cache, rows of x are read
-in blocks that it holds, one after the other (DistGNN, Algorithm 2): a row of the result is left
-when its nonzeros of a block are done, and its sum goes on from there in the next one. The order
-of the sum is that of one pass, and so are its bits.
+If rows of A hold many nonzeros and x exceeds the second cache, rows of x are read in
+blocks that fit it (DistGNN, Algorithm 2). A row of the result is left when its nonzeros of a block
+are done; its sum continues there in the next block. The order of the sum is that of one pass, and
+so are its bits.
 
-Nonzeros are asked for ahead, as rows of x are: where those come from anywhere, the CPU does not
-see by itself that the nonzeros are read in order.
+Nonzeros are prefetched as rows of x are. If those come from anywhere, the CPU does not detect by
+itself that the nonzeros are read in order.
 """
 import functools
 import threading
@@ -31,15 +31,15 @@ from hpgcn.kernels.threads import Threaded, chunks
 
 NO_MASK = np.empty((0, 0), np.uint8)
 CHUNKS = 256
-MOST_LINES = 4  # of the nonzeros of a row in a block that are asked for ahead
-AT_ONCE = 1024  # nonzeros that are asked for together, and looked at,
-ROWS_AT_ONCE = 128  # of so many rows at most
+MOST_LINES = 4  # cache lines that are prefetched of a row's nonzeros in a block
+AT_ONCE = 1024  # nonzeros that are prefetched and validated together,
+ROWS_AT_ONCE = 128  # in at most this number of rows
 NOTHING = np.empty(0, np.int64)
 
 
 @jit(forceinline=True)
 def _prefetch(pointer, first, beyond, itemsize):
-    """Ask for some entries of an array: a few cache lines, at most."""
+    """Prefetch some entries of an array, at most a few cache lines."""
     begin = place_of(pointer, first)
     size = min((beyond - first) * itemsize, MOST_LINES * LINE)
     for byte in range(0, size + LINE - 1, LINE):
@@ -51,7 +51,8 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
     """Return a C function that multiplies some rows, made for a RowShape and for dtypes.
 
     Those of what is summed, of where rows begin, and of indices. `weighted` and `scaled` say
-    whether there are data and col_scale; `ahead` rows later is what is asked for, 0: nothing.
+    whether there are data and col_scale. Rows are prefetched `ahead` rows in advance; 0: not at
+    all.
     """
     shape = shape.literal()
     out_itemsize, itemsize = real.itemsize, index.itemsize
@@ -64,7 +65,7 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
                  row_scale, row_scaled, mask, mask_row_bytes, num_bytes, resume, accumulate, near,
                  far, last, x, ldx, out, out_bytes, width, one):
         for each in range(first, beyond):
-            # ask for the entries of a later row
+            # prefetch the entries of a later row
             i = rows[each] if chosen else each
             start, stop = np.int64(starts[i]), np.int64(stops[i])
             if ahead:
@@ -129,8 +130,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     """Multiply on threads that take chunks of rows, balanced by nonzeros.
 
     One thread sums a row, in an order that its length and the width fix, whatever the threads.
-    Of arrays that may change, indptr and indices are looked at on the way: where they are
-    refused, `out` holds anything.
+    indptr and indices that may change are checked on the way. If they are refused, `out` holds
+    anything.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -163,14 +164,14 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             mask=None, accumulate=False, validate=None):
     """Return the result of `spmm`, and what fills it: functions without arguments, in order.
 
-    Wide x is multiplied in passes over its columns (`pass_width`): as many as
-    `max_width`, fewer where a narrower slab of x then stays in the cache. Rows that
-    are read often may first be copied to the bounds of cache lines (`is_packed`), and be
-    read block by block (`block_of`).
+    Wide x is multiplied in passes over its columns (`pass_width`). A pass has at most `max_width`
+    columns, fewer if a narrower slab of x then stays in the cache. Rows that are read often may
+    first be copied to the bounds of cache lines (`is_packed`), and be read block by block
+    (`block_of`).
 
-    `validate` raises an error if indptr or indices do not fit; None: they do. If rows are read one
-    after the other, at no extra cost, each is checked just before its use, and an invalid one makes
-    `validate` raise the error.
+    `validate` raises an error if indptr or indices do not fit; None: they do. If rows are read in
+    order, each is checked just before its use at no extra cost; an invalid one makes `validate`
+    raise the error.
     """
     # the result, and whether x is read in blocks
     m = indptr.size - 1
@@ -207,13 +208,13 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
 
     # blocks of x, and width of a pass
     cuts = cuts_of(indptr, indices, n, blocked.rows, bounds) if blocked else None
-    if cuts is None:  # so it is, too, where columns do not rise
+    if cuts is None:  # columns that do not rise are read without blocks as well
         blocked = None
         cuts = indptr[:-1], indptr[1:]
     step, size = blocked or (pass_width(width, n, nnz, x.itemsize, dtype.itemsize), n)
     packed = is_packed(x, step, nnz, size)
 
-    # what is asked for or validated ahead, a few rows at a time
+    # the entries that are prefetched or validated ahead, a few rows at a time
     entries = rows is None and not blocked and current().entries and (
         level_of(n * step * x.itemsize) != "second")
     invalid = np.zeros(1, np.int64) if validate else NOTHING
@@ -285,7 +286,7 @@ def _refuse(invalid, validate):
 def choose_row_shape(source, columns, width=None, out=None):
     """Return the RowShape of a pass over some of `width` columns, and near and far in nonzeros.
 
-    `source` are the rows of x in these columns; `out` tells how results are stored.
+    `source` are the rows of x in these columns; `out` is the array that stores results.
     """
     row_bytes = columns * source.itemsize
     size = source.shape[0] * row_bytes
@@ -307,9 +308,9 @@ def choose_row_shape(source, columns, width=None, out=None):
 def in_whole_vectors(shape, source):
     """Return the RowShape of rows of x that are read from where a vector of memory begins.
 
-    Where rows begin so many bytes further, all alike, each vector of them would lie in two cache
-    lines. What is read before and behind a row is dropped; every vector has some of the row, so
-    none of it is beyond what memory there is. Rows that are not summed at once gain nothing by it.
+    If rows begin `skipped` bytes further, all alike, each vector of them would lie in two cache
+    lines. Bytes read before and behind a row are dropped. Every vector has some of the row, so no
+    read lies outside of the memory. Rows that are not summed at once gain nothing by it.
     """
     size = vector_bytes()
     columns = source.shape[1]
@@ -340,10 +341,12 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
     """Return the columns per pass over a product with (n, width) rows of x.
 
     One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x have
-    `x_bytes`. If rows of x are read many times (nnz >= 32 n), x as a whole does not fit in half of
-    the last-level cache, and a slab of at least 32 of its columns does, passes are that narrow: the
-    indices are read again for each, 4 to 8 bytes a nonzero, and x comes from the cache instead of
-    from memory.
+    `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be narrower. The
+    conditions: x does not fit in half of the last-level cache, but a slab of at least 32 columns
+    does.
+
+    The indices are then read again in each pass, 4 to 8 bytes a nonzero, and x comes from the cache
+    instead of from memory.
     """
     count = -(-width // max_width(itemsize))
     step = -(-width // count)

@@ -1,9 +1,9 @@
-"""How far ahead products read on this CPU: by its caches, or as `hpgcn bench tune` measured.
+"""Prefetch distances of products on this CPU: from its caches, or measured by `hpgcn bench tune`.
 
-Nothing here changes a bit of a result. A core waits for few lines of its first cache at a time,
-for more of its second one; so rows of x that come from beyond the second cache are asked for
-there, far ahead, and the beginning of a row in the first one a little later. A line that is asked
-for in either costs a core something, too, though it be there already.
+Nothing here changes a bit of a result. A core waits for few lines of its first cache at a time, and
+for more of its second one. So rows of x from beyond the second cache are prefetched there, far
+ahead. The beginning of a row goes to the first one a little later. Each prefetch also costs a core
+time, even if the line is already there.
 """
 import functools
 import json
@@ -38,12 +38,12 @@ class PrefetchDistance(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """What kernels ask of a CPU: `reach` by level of LEVELS, for each kind of ROW_BYTES."""
+    """Settings of kernels for a CPU: `reach` by level of LEVELS, for each kind of ROW_BYTES."""
 
     reach: dict
     streamed: bool  # whether results larger than the last cache are stored past it
     blocks: int  # second caches that a block of rows of x fills, where it is read in such; 0: never
-    entries: bool  # whether A's are asked for ahead, too, where x lies beyond the second cache
+    entries: bool  # whether A's entries are also prefetched if x lies beyond the second cache
 
 
 def _distances(second, last, memory):
@@ -196,7 +196,7 @@ def cpu_model():
 
 
 def maker():
-    """Return who made the processor, as it says itself; empty where the system does not tell."""
+    """Return the processor's vendor; empty if the system does not report it."""
     return "".join(_processor("vendor_id"))
 
 

@@ -1,13 +1,13 @@
-"""Where CUDA kernels run and how one is launched: all that kernels.cuda knows of a GPU.
+"""The GPU interface of kernels.cuda: where CUDA kernels run and how one is launched.
 
-Kernels are written against `current()`: an array module `xp`, which is CuPy's, and
-`launch`. Another device can take its place (`using`), with NumPy arrays and kernels
-compiled for the CPU, so that all but the machine code can be tested where there is no GPU.
+Kernels are written against `current()`: an array module `xp`, which is CuPy's, and `launch`.
+Another device can take its place (`using`), with NumPy arrays and kernels compiled for the CPU. So
+everything except the machine code can be tested without a GPU.
 
 A source is compiled when a kernel of it is first called, for the types of its arguments
-(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without that, every thread of every
-kernel is a function of its number alone and writes outputs of its own; with it, threads
-of a warp also exchange registers. Neither has atomics: the same call gives the same bits.
+(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without it, every thread of a kernel depends
+on its number only and writes outputs of its own. With it, threads of a warp also exchange
+registers. Neither has atomics: the same call gives the same bits.
 """
 import functools
 import weakref
@@ -39,11 +39,13 @@ def rows_of(dtype):
 
 
 class Device:
-    """What kernels need: arrays, and a way to run a function of a .cu file.
+    """Device of kernels: arrays, and a way to run a function of a .cu file.
 
-    A subclass has function(source, name, macros), which returns a compiled kernel,
-    start(function, grid, block, arguments), which runs it with arrays and NumPy scalars,
-    and address(array), which returns that of the first element in the memory of the device.
+    A subclass defines three methods:
+
+    - function(source, name, macros) returns a compiled kernel.
+    - start(function, grid, block, arguments) runs it with arrays and NumPy scalars.
+    - address(array) returns the address of the first element in device memory.
     """
 
     xp = np  # or CuPy

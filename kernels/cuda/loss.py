@@ -46,7 +46,7 @@ def _loss(name, terms, logits, labels, rows, others, scale, grad):
     """Run a kernel over rows that count; return the sums of its terms, (terms,) float64."""
     device = current()
     if grad is not None:
-        grad[:] = 0  # of rows that do not count
+        grad[:] = 0  # also rows that do not count
     rows = device.ordered(rows, np.int64)
     out = device.xp.empty((rows.size, terms))
     device.launch("loss", name, rows.size * device.team, device.ordered(logits), logits.shape[1],

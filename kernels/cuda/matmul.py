@@ -10,7 +10,7 @@ from hpgcn.kernels.cuda.bits16 import convert
 from hpgcn.kernels.cuda.elementwise import apply_mask
 from hpgcn.kernels.cuda.gpu_device import current
 
-BLOCK_NUMBERS = 1 << 24  # of the unpacked rows of a block, or of its result
+BLOCK_NUMBERS = 1 << 24  # numbers in the unpacked rows of a block, or in its result
 
 
 def matmul(x, y, out=None, *, mask=None):
@@ -24,7 +24,7 @@ def _product(x, y, out):
         return xp.matmul(x, y, out=out)
     (m, k), n = x.shape, y.shape[1]
     out = xp.empty((m, n), np.float32) if out is None else out
-    if x.flags.f_contiguous and not x.flags.c_contiguous:  # y is of rows, too
+    if x.flags.f_contiguous and not x.flags.c_contiguous:  # y also has rows in order
         height = max(1, BLOCK_NUMBERS // (m + n))
         total = xp.zeros((m, n), np.float32)
         for first in range(0, k, height):

@@ -2,9 +2,8 @@
 
 Slow and obvious. Tests hold the other backends against it; nothing else calls it.
 
-Where columns of a matrix are spread over ranks, `first` is the global
-number of a block's column 0, and what a function returns for a block adds
-up over the blocks (or is their maximum, or minimum): blocks may be empty.
+If the columns of a matrix are divided over ranks, `first` is the global number of a block's column
+0. Results of blocks add up (or take their maximum or minimum); blocks may be empty.
 """
 from hpgcn.kernels.packages import install_checks
 from hpgcn.kernels.reference import (

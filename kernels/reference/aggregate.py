@@ -9,7 +9,7 @@ OPS = {  # op(x, e), and the gradients of x and e for a gradient g of it
     "div": (lambda x, e: x / e, lambda g, x, e: g / e, lambda g, x, e: -(g * x / e) / e),
     "copylhs": (lambda x, e: x, lambda g, x, e: g, None),
     "copyrhs": (lambda x, e: e, None, lambda g, x, e: g)}
-OP_CODES = {op: code for code, op in enumerate(OPS)}  # as compiled kernels are told them
+OP_CODES = {op: code for code, op in enumerate(OPS)}  # codes that compiled kernels use
 REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
@@ -68,10 +68,10 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
     """Return gradients (dx, de) of `aggregate` from grad (m, f); None for an unused operand.
 
-    max and min need the `arg` that `aggregate` returned: the edge chosen gets the
-    gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent: dx
-    (n, f) is summed along it, in increasing edge number. de has e's shape, summed over f
-    where e is one column; 0 for edges of no row. Both have x's dtype (e's without x).
+    max and min need the `arg` that `aggregate` returned: the edge chosen gets the gradient.
+    `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent. dx (n, f) is summed
+    along it, in increasing edge number. de has e's shape, summed over f if e is one column; 0 for
+    edges of no row. Both have x's dtype (e's without x).
     """
     # gradient of each message
     extreme = reduce in ("max", "min")

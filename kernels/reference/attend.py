@@ -1,7 +1,11 @@
 """Graph attention (Velickovic et al. 2018; demirci-2022 section 4.4) of K heads of width f.
 
-Of each stored entry (i, j) and head: score s = LeakyReLU(l_i + r_j), alpha = softmax of s over
-the entries of row i, keep = 0 or 1 / (1 - p), drawn; out_i = sum over j of keep alpha x_j.
+For each stored entry (i, j) and head:
+
+- the score is s = LeakyReLU(l_i + r_j);
+- alpha is the softmax of s over the entries of row i;
+- keep is drawn, 0 or 1 / (1 - p);
+- out_i = sum over j of keep alpha x_j.
 
 Nothing of the size of the nonzeros is kept, and neither pass adds to rows of others:
 
@@ -195,9 +199,11 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     """Return bits of entries, keyed by vertex[k], neighbour[k], seed, epoch, layer and head only.
 
-    One Philox block is 8 heads: counter (vertex low, neighbour low, vertex high << 16 |
-    neighbour high, head >> 3), key the first two words of the block of counter (epoch, layer,
-    2^32 - 1, 2^32 - 1) with key = seed; bit q is 1 (keep) where 16-bit lane q >= round(p 65536).
+    One Philox block gives 8 heads. The counter is (vertex low, neighbour low, vertex high << 16 |
+    neighbour high, head >> 3).
+
+    The key is the first two words of the block of counter (epoch, layer, 2^32 - 1, 2^32 - 1) with
+    key = seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).
 
     Parameters
     ----------

@@ -57,9 +57,9 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
     """Return the binary cross-entropy of the sigmoids of some rows, and counts; write `grad`.
 
-    The loss is a SUM over rows and labels: divided by (global number of counted rows) * (global
-    number of labels) it is the mean over both, as PyTorch's BCEWithLogitsLoss takes it. A block of
-    columns gives its part of every result. What is not said here is as in `softmax_cross_entropy`.
+    The loss is a SUM over rows and labels. Divided by (global number of counted rows) * (global
+    number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block of columns gives its
+    part of every result. What is not said here is as in `softmax_cross_entropy`.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ def dropout_scale(p):
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     """Return bits keyed by (seed, epoch, layer, vertex, global column) only.
 
-    One Philox block is 8 columns, one byte: counter (vertex low, byte, epoch, layer << 16
-    | vertex high), key = seed; bit q is 1 (keep) where 16-bit lane q >= round(p 65536).
+    One Philox block gives 8 columns, one byte. The counter is (vertex low, byte, epoch, layer << 16
+    | vertex high), the key is the seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).
 
     Parameters
     ----------

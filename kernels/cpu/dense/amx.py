@@ -19,7 +19,7 @@ from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
 STEP = MOST * SIDE  # columns of a panel
-AHEAD = 96  # rows between a line that is asked for and its use
+AHEAD = 96  # rows between the prefetch of a line and its use
 BLOCK = 128  # rows of x^T g that are multiplied at once, from the second cache
 LINE = 64
 COUNTS = tuple((0,) * count for count in range(MOST + 1))
@@ -27,7 +27,7 @@ COUNTS = tuple((0,) * count for count in range(MOST + 1))
 
 @jit()
 def _aligned(rows, row_bytes):
-    """Return memory of so many rows, zeros, that begins a cache line, and its address."""
+    """Return `rows` rows of zeros that begin at a cache line, and their address."""
     memory = np.zeros(rows * row_bytes + LINE, np.uint8)
     return memory, np.int64(memory.ctypes.data + -memory.ctypes.data % LINE)
 
@@ -129,7 +129,7 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
                     above = np.uint32(g[i + 1, q]) if upper else np.uint32(0)
                     pairs[pair, q] = word | above << np.uint32(16)
 
-            # multiply tile by tile, and ask for the next rows meanwhile
+            # multiply tile by tile, and prefetch the next rows
             asked = begin + BLOCK
             for i in range(0, height, SIDE):
                 ask(x.ctypes.data + asked * strides[0], x.ctypes.data + (asked + rows) * strides[0])
@@ -149,10 +149,10 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
 
 
 def tiles_of(columns):
-    """Return a tuple of as many tiles as the last panel of so many columns has."""
+    """Return a tuple whose length is the number of tiles in the last panel of `columns` columns."""
     return COUNTS[-(-(columns % STEP or STEP) // SIDE)]
 
 
 def padded(number):
-    """Return how many numbers whole tiles have that hold so many."""
+    """Return `number` rounded up to whole tiles."""
     return -(-number // SIDE) * SIDE

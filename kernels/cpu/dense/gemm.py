@@ -1,10 +1,10 @@
 """Dense products of many rows with a small matrix, or with each other, in tiles of registers.
 
 BLAS is made for matrices that are large both ways; here one operand has thousands of rows and the
-other fits the second cache. While a block of rows is multiplied, those of the next one are asked
-for, some in each tile. Rows may be stored in 16 bits: then the other operand is rounded so, too,
-and sums are of float32, by instructions for pairs of bfloat16 where the CPU has them. How a sum is
-cut hangs on the shapes alone.
+other fits the second cache. While a block of rows is multiplied, each tile prefetches some rows of
+the next block. Rows may be stored in 16 bits. The other operand is then rounded to 16 bits as well,
+and sums are float32, by instructions for pairs of bfloat16 if the CPU has them. How a sum is cut
+hangs on the shapes alone.
 """
 import functools
 import math
@@ -35,13 +35,13 @@ from hpgcn.kernels.threads import Threaded, chunks
 NO_MASK = np.empty((0, 0), np.uint8)
 NOTHING = np.empty((0, 0), BF16)  # to be widened
 BLOCK = 16 * ROWS  # rows that stay in the first cache while panels pass
-DEPTH = 32  # rows of x^T g at a time: the first cache has places for so many that lie 1 KB apart
+DEPTH = 32  # rows of x^T g at a time: the first cache has this number of places for rows 1 KB apart
 LEAST_ROWS = 256
-CHUNK_ROWS = 1 << 12  # of a partial sum of x^T g, at least
+CHUNK_ROWS = 1 << 12  # rows of a partial sum of x^T g, at least
 MOST_CHUNKS = 32
 ALL_ROWS, ONE_ROW = (0,) * ROWS, (0,)
 RATE = 16  # multiplications in the time of one scalar operation of other kernels
-TILES_RATE = 128  # of AMX
+TILES_RATE = 128  # the same for AMX
 
 
 @jit()
@@ -133,12 +133,13 @@ def _outer_code(shape, real):
 @Threaded
 def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step, one, whole, rest,
            bounds):
-    # how far ahead a tile asks for rows
+    # compute the prefetch distance of a tile
     height, columns = sums.shape[1:]
     size = sums.itemsize
     bytes_x = np.int64(narrow_x.strides[0] if narrow_x.size else ldx * itemsize)
     bytes_g = np.int64(narrow_g.strides[0] if narrow_g.size else ldg * itemsize)
-    together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))  # rows a tile asks for
+    # rows that a tile prefetches
+    together = -(-DEPTH // (-(-columns // step) * -(-height // ROWS)))
     asked_by_panel = (height // ROWS + height % ROWS) * together
     for chunk in chunks(next_chunk, bounds.size - 1):
         # buffers for rows of 16 bits
@@ -197,8 +198,8 @@ def sums_of(x):
 def rows_times(x, w, out, mask=None):
     """Return the kernel that writes x w to out, (m, n), and its arguments.
 
-    x (m, k) are long rows, w (k, n) is small. Of the result only the bits of `mask`, (m,
-    ceil(n / 8)), are kept.
+    x (m, k) are long rows, w (k, n) is small. Only the bits of `mask`, (m, ceil(n / 8)), of the
+    result are kept.
     """
     m, k = x.shape
     n = w.shape[1]
@@ -246,8 +247,8 @@ def long_operand(x, dots):
 def small_operand(w, step, narrow, dots):
     """Return panels of w (k, n), `step` columns each, (panels, k, step): rows without gaps.
 
-    Beside rows of 16 bits it is rounded to 16 bits, too, on any CPU; for `dots` it is (ceil(k / 2),
-    n) uint32 before it is cut, of pairs of rows, the first in the lower halves.
+    If x has 16 bits, w is rounded to 16 bits on any CPU. For `dots`, pairs of rows are packed into
+    (ceil(k / 2), n) uint32 before the cut, the first row in the lower halves.
     """
     if narrow and w.dtype != BF16:
         w = to_bf16(w)
@@ -267,7 +268,7 @@ def small_operand(w, step, narrow, dots):
 def columns_times(columns, g):
     """Return partial sums of x^T g, (chunks, k, n), the kernel that takes them, and its arguments.
 
-    Of long rows x (m, k), given as their `columns`, and g (m, n).
+    The rows x (m, k) are long and given as their `columns`; g is (m, n).
     """
     x = columns.T
     m, k = x.shape

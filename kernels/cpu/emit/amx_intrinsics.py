@@ -1,9 +1,9 @@
 """Products of tiles of 16 bits by AMX, emitted through LLVM (Intel SDM, volume 1, chapter 18).
 
-A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds to 16 x 16 float32 the product of 16
-rows of 32 numbers of 16 bits and of 16 rows of as many: of a matrix (32, 16) pairs of rows, as
-words of 32 bits, the first row in the lower halves. Numbers too small for a normal float32 count
-as 0.
+A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds the product of two tiles to 16 x 16
+float32. The left tile is 16 rows of 32 numbers of 16 bits. The right one is a matrix (32, 16) as 16
+rows of 32-bit words, each a pair of rows, the first in the lower halves. Numbers too small for a
+normal float32 count as 0.
 """
 import ctypes
 import functools
@@ -22,7 +22,7 @@ from hpgcn.kernels.cpu.emit.row_product import RowShape
 SIDE = 16  # rows of a tile, and its columns of 32 bits
 DEEP = 32  # numbers of 16 bits in a row of one
 MOST = 4  # tiles of sums beside each other; the others take what is multiplied
-ARCH_PRCTL, REQUEST, TILES = 158, 0x1023, 18  # of Linux on x86-64
+ARCH_PRCTL, REQUEST, TILES = 158, 0x1023, 18  # numbers of Linux on x86-64
 CONFIG = np.zeros(64, np.uint8)  # eight tiles, all as large as they get
 CONFIG[0] = 1
 CONFIG[16:32:2] = 64
@@ -71,8 +71,8 @@ def release(typingctx):
 def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume):
     """Multiply SIDE rows x (SIDE, depth DEEP) by w, pairs of rows: out, float32, or more than it.
 
-    x, w and out are addresses of rows so many bytes apart, `count` a tuple of as many tiles of
-    columns. out is written; where `resume`, also a tuple, is not empty it is added to.
+    x, w and out are addresses of rows that lie *_bytes apart. `count` is a tuple with one entry a
+    tile of columns. out is written, or added to if `resume`, also a tuple, is not empty.
     """
     signature = types.void(x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume)
     sums = range(count.count)
@@ -154,7 +154,7 @@ def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, 
 def transpose_pairs(typingctx, x, x_bytes, out, out_bytes):
     """Transpose SIDE columns of DEEP rows of 16 bits: they become SIDE rows of DEEP numbers.
 
-    x and out are addresses of rows so many bytes apart.
+    x and out are addresses of rows that lie x_bytes and out_bytes apart.
     """
     signature = types.void(x, x_bytes, out, out_bytes)
     words = ir.VectorType(I32, SIDE)
@@ -176,7 +176,7 @@ def transpose_pairs(typingctx, x, x_bytes, out, out_bytes):
 
         # transpose them in log2(SIDE) steps
         apart = SIDE // 2
-        while apart:  # of each pair of rows the blocks of `apart` off the diagonal change places
+        while apart:  # swap the off-diagonal blocks of size `apart` in each pair of rows
             for r in range(SIDE):
                 if not r & apart:
                     one, other = rows[r], rows[r + apart]

@@ -1,8 +1,8 @@
 """Vector code of graph attention, emitted through LLVM: scores, weights and sums of a tile.
 
 A tile is some entries of one row. Its K scores an entry lie in vectors over heads, padded to whole
-vectors in buffers; its sums are over columns, each head with its own weight. Numbers of vectors
-and lanes are lengths of tuples, as in `row_product`.
+vectors in buffers. Its sums are over columns, each head with its own weight. Numbers of vectors and
+lanes are lengths of tuples, as in `row_product`.
 """
 from llvmlite import ir
 from numba import types
@@ -11,10 +11,11 @@ from numba.extending import intrinsic
 
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I32, I64, Emitter, splat, vector_bytes
 
-MAX_VECTORS = 16  # accumulators of a pass with AVX-512, half as many with fewer registers
+MAX_VECTORS = 16  # accumulators of a pass with AVX-512; half of it with fewer registers
 LN2 = {4: (0.693359375, -2.12194440e-4),
        8: (6.93147180369123816490e-01, 1.90821492927058770002e-10)}
-# of (exp(r) - 1 - r) / r^2, highest power first: Cephes (Moshier 1992), and Taylor to r^13
+# Coefficients of (exp(r) - 1 - r) / r^2, highest power first: Cephes (Moshier 1992), and Taylor to
+# r^13
 POWERS = {4: (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
               5.0000001201e-1)}
 POWERS[8] = (1 / 6227020800, 1 / 479001600, 1 / 39916800, 1 / 3628800, 1 / 362880, 1 / 40320,
@@ -160,7 +161,7 @@ class Tile(Emitter):
         return self.builder.select(self.builder.icmp_signed("<=", stop, last), ahead, I64(0))
 
     def ask(self, x, ldx, columns, k, lines):
-        """Ask for the cache lines of the row of x that entry k reads."""
+        """Prefetch the cache lines of the row of x that entry k reads."""
         j = self.column(columns, k)
         begin = self.builder.bitcast(self.builder.gep(x, [self.builder.mul(j, ldx)]), BYTES)
         for line in range(lines):
@@ -176,9 +177,9 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
                 top, factors, vectors, lanes):
     """Compute scores of a tile, LeakyReLU(fixed + moving[j]), j = columns[start + t], a pointer.
 
-    Rows of moving are prefetched as those of x are in `tile_sums`.
-    fixed (K) and moving (n, K) are addresses, as are the padded buffers: scores (count, KP); top
-    (KP), the running maximum; factors (KP), which gets exp(top before - top).
+    Rows of moving are prefetched like those of x in `tile_sums`. All arguments are addresses: fixed
+    (K), moving (n, K), and the padded buffers scores (count, KP), top (KP) and factors (KP). top is
+    the running maximum; factors gets exp(top before - top).
     """
     signature = types.void(columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
                            top, factors, vectors, lanes)
@@ -303,7 +304,7 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
         sums = tile.variables(total)
         ahead = tile.in_sight(start, count, ahead, last)
         with tile.loop(count) as loop:
-            # ask for a later entry
+            # prefetch a later entry
             after = builder.add(builder.add(start, loop.index), ahead)
             for base in (moving, lse, dot):
                 tile.ask(base, stride, columns, after, 1)

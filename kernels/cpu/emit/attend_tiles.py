@@ -32,7 +32,7 @@ def _sum_tile(indices, start, count, ahead, last, weights, padded, source, strid
 
 
 class TileShapes(NamedTuple):
-    """What the code of a tile is made for: dtypes of numbers and indices, shapes of passes."""
+    """Constants of the code of a tile: dtypes of numbers and indices, shapes of passes."""
 
     real: np.dtype
     index: np.dtype

@@ -1,4 +1,4 @@
-"""What vector code that is emitted through LLVM is made of."""
+"""Building blocks of vector code that is emitted through LLVM."""
 import functools
 
 from llvmlite import binding, ir
@@ -66,7 +66,7 @@ def splat(builder, value, lanes):
 
 
 class Emitter:
-    """Emits code for vectors of numbers of one type, all of as many lanes."""
+    """Emits code for vectors of `lanes` numbers of one type."""
 
     def __init__(self, builder, real, itemsize, vectors, lanes):
         self.builder = builder

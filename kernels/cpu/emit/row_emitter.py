@@ -7,7 +7,7 @@ from numba.core import cgutils
 from hpgcn.kernels.cpu.bits16 import narrowed, widened
 from hpgcn.kernels.cpu.emit.emitter import BYTES, I32, I64, Emitter, splat, vector_bytes
 
-TOGETHER = 32  # nonzeros that are added to some vectors of a row before the others take them, too
+TOGETHER = 32  # nonzeros that are added to some vectors of a row before the next vectors take them
 
 
 class Piece(NamedTuple):
@@ -63,7 +63,7 @@ class RowEmitter(Emitter):
                          self.zeros(piece))
 
     def load_bits(self, row, piece, bits):
-        """Load a vector of integers of so many bits; lanes that do not exist are 0."""
+        """Load a vector of integers of `bits` bits; lanes that do not exist are 0."""
         kind = ir.VectorType(ir.IntType(bits), piece.lanes)
         at = self._at(row, piece, kind)
         if not piece.masked:
@@ -84,7 +84,7 @@ class RowEmitter(Emitter):
         self._put(value, row, piece, "i64", 8)
 
     def _put(self, value, row, piece, kind, size):
-        """Write a vector of what LLVM calls `kind`, of so many bytes."""
+        """Write a vector of `size` bytes and of the LLVM type `kind`."""
         at = self._at(row, piece, value.type)
         if self.shape.streamed:
             self._stream(value, at, piece.lanes, size)
@@ -112,7 +112,7 @@ class RowEmitter(Emitter):
         return self.call(name, self.vector_of(piece), weight, part, total)
 
     def prefetch(self, row, lines, cache):
-        """Ask for the cache lines of a row, one more than its bytes fill where it may spill."""
+        """Prefetch the cache lines of a row, one more than its bytes fill if it may spill."""
         start = self.builder.bitcast(row, BYTES)
         itemsize = 2 if self.shape.narrow_x else self.itemsize
         size = self.columns * itemsize
@@ -141,10 +141,11 @@ class RowEmitter(Emitter):
         return results
 
     def for_nonzeros(self, start, stop, count, held, ask, add):
-        """Emit loops over nonzeros: `ask(k)` of each, `add(k, some)` of `count` vectors, a slice.
+        """Emit loops over nonzeros: prefetch each, and `add(k, some)` for each slice of `count`
+        vectors.
 
-        Where there are more than `held`, so many are added up at a time, of TOGETHER nonzeros:
-        whole rows are read together, and their sums need not all be in registers.
+        If there are more than `held` vectors, `held` are summed at a time, over TOGETHER nonzeros.
+        So whole rows are read together, and their sums need not all be in registers.
         """
         builder = self.builder
         parts = -(-count // held)

@@ -1,10 +1,9 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
-The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of them where
-it is wide, and the row is written once (DistGNN, Algorithm 3). Rows of x that come later
-are prefetched: into the second cache `far` nonzeros ahead, which can wait for more lines at once
-than the first, and into the first one `near` ahead. What the code is made for is a RowShape, so
-that each is compiled once.
+The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of them if it is
+wide. The row is written once (DistGNN, Algorithm 3). Later rows of x are prefetched twice. `far`
+nonzeros ahead they go to the second cache, which can wait for more lines at once; `near` ahead they
+go to the first. What the code is made for is a RowShape, so that each is compiled once.
 """
 import functools
 from typing import NamedTuple
@@ -26,20 +25,20 @@ from hpgcn.kernels.cpu.emit.emitter import (
 )
 from hpgcn.kernels.cpu.emit.row_emitter import Piece, RowEmitter
 
-ROW_BYTES = 1024  # of the widest row that is read in one pass
-# vectors of a row that are added to at a time, though AVX-512 has registers for more: 8, and the
-# one more that a row lies in which does not begin where a vector does
+ROW_BYTES = 1024  # bytes of the widest row that is read in one pass
+# Vectors of a row that are added to at a time: 8, and 1 more if a row does not begin where a vector
+# does. AVX-512 has registers for more.
 HELD = 9
 
 
 class RowShape(NamedTuple):
-    """What the code for a row is made for: constants of the compiled kernel.
+    """Constants of the compiled kernel of a row.
 
     `literal` says them to the compiler, as the lengths of tuples, which are types.
     """
 
-    vectors: int  # of `lanes` numbers each
-    sets: int  # of accumulators; a second one hides the latency of fma
+    vectors: int  # vectors of `lanes` numbers each
+    sets: int  # sets of accumulators; a second one hides the latency of fma
     lanes: int
     near: int  # cache lines of a row that are prefetched into the first cache
     far: int  # and earlier into the second one
@@ -65,8 +64,8 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
     """Return the RowShape of a pass over some of `width` columns, without prefetches.
 
     Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the result are
-    stored in 16 bits. Where not `wide`, rows of at most 256 bytes are read in 32-byte vectors:
-    arrays rarely begin at a multiple of 64, and then every 64-byte load takes two cache lines.
+    stored in 16 bits. If not `wide`, rows of at most 256 bytes are read in 32-byte vectors. Arrays
+    rarely begin at a multiple of 64; every 64-byte load would then take two cache lines.
     """
     size = vector_bytes()
     row_bytes = columns * itemsize
@@ -84,15 +83,15 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
 
 
 def max_width(itemsize):
-    """Return the widest row that one pass sums, in numbers of so many bytes."""
+    """Return the widest row that one pass sums, in numbers of `itemsize` bytes."""
     return ROW_BYTES // itemsize
 
 
 class ProductEmitter(RowEmitter):
     """Emits the code of `row_product`: where a row ends, its sums, and its result.
 
-    `pointers` are those to indices, data and col_scale, the last two may be None; `numbers` are
-    the other arguments but for scale and shape, by name.
+    `pointers` are those to indices, data and col_scale; the last two may be None. `numbers` are the
+    other arguments except scale and shape, by name.
     """
 
     def __init__(self, builder, real, itemsize, shape, pointers, numbers):
@@ -237,12 +236,13 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
                 width, scale, resume, accumulate, mask, num_bytes, shape):
     """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
-    The sum is over k in start..stop, j = indices[k], in the first `width` columns, and goes on
-    from what is in out if `resume` (with one set of accumulators, and not to accumulate);
-    indices, data and col_scale are pointers, or None but for indices; x, out and mask are addresses
-    (mask 0: keep all),
-    ldx the row length of x in numbers (or its logarithm, see `RowShape`). Rows of x
-    are prefetched `near` and `far` nonzeros before use; `last` is the last entry of indices.
+    The sum is over k in start..stop, j = indices[k], in the first `width` columns. It continues
+    from out if `resume` (with one set of accumulators, without `accumulate`).
+
+    indices, data and col_scale are pointers; data and col_scale may be None. x, out and mask are
+    addresses (mask 0: keep all). ldx is the row length of x in numbers (or its logarithm, see
+    `RowShape`). Rows of x are prefetched `near` and `far` nonzeros before use; `last` is the last
+    entry of indices.
     """
     signature = types.void(
         indices, data, col_scale, start, stop, near, far, last, x, ldx, out, width, scale,

@@ -7,7 +7,7 @@ from numba.extending import intrinsic
 from hpgcn.kernels.cpu.emit.attend_intrinsics import Tile
 from hpgcn.kernels.cpu.emit.emitter import I32, I64, Emitter, splat, vector_bytes
 
-LANES = 8  # of float64, on any CPU: sums are taken in the same order on all
+LANES = 8  # lanes of float64 on any CPU: the order of sums is the same on all
 
 
 class Row(Emitter):
@@ -20,7 +20,8 @@ class Row(Emitter):
     def for_each_vector(self, address, other, take):
         """Emit take(numbers, first, exists) for vectors from column `first`; what is not: `other`.
 
-        `exists` tells the lanes that the row has; it is None where it has them all.
+        Emit take(numbers, first, exists) for vectors from column `first`; missing lanes are
+        `other`. `exists` marks the lanes that the row has; None if it has all of them.
         """
         builder = self.builder
 
@@ -108,7 +109,7 @@ def row_powers(typingctx, row, width, top, out, zero):
 
 
 def _halves(builder, vector, lanes):
-    """Return the first `lanes` elements of a vector and as many that follow."""
+    """Return the first `lanes` elements of a vector and the `lanes` that follow."""
     undefined = ir.Constant(vector.type, ir.Undefined)
     return [builder.shuffle_vector(vector, undefined, ir.Constant(
         ir.VectorType(I32, lanes), list(range(first, first + lanes)))) for first in (0, lanes)]

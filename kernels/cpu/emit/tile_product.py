@@ -12,7 +12,7 @@ from hpgcn.kernels.cpu.emit.emitter import BYTES, I1, I16, I32, I64, Bfloat, spl
 from hpgcn.kernels.cpu.emit.row_emitter import RowEmitter
 from hpgcn.kernels.cpu.emit.row_product import RowShape
 
-ROWS = 6  # of a tile
+ROWS = 6  # rows of a tile
 REGISTERS = {64: 4, 32: 2, 16: 2}  # vectors of a row of a tile, by their bytes
 
 
@@ -60,9 +60,10 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
     """Write a tile of x w: `rows` rows of x (rows, depth) times `width` columns of w (depth, ..).
 
     x, w and out are addresses, ld* their row lengths in numbers. `mask` is the address of the bits
-    of the first row, `mask_bytes` apart, that are kept (0: all); no byte from `num_bytes` on is
-    read. rows: a tuple of so many; `one` tells the type of sums. With `dots` x is in 16 bits, and
-    row k of w, in 32, has rows 2 k and 2 k + 1 of the matrix, the first in the lower halves.
+    of the first row that are kept, `mask_bytes` apart (0: keep all). No byte from `num_bytes` on is
+    read. The length of the tuple `rows` is the number of rows; `one` has the type of sums. With
+    `dots` x has 16 bits. Row k of w, in 32 bits, has rows 2 k and 2 k + 1 of the matrix, the first
+    in the lower halves.
     """
     signature = types.void(x, ldx, w, ldw, out, ldo, depth, width, one, mask, mask_bytes,
                            num_bytes, rows, shape)
@@ -175,7 +176,7 @@ def tile_outer(typingctx, x, ldx, g, ldg, out, ldo, depth, width, one, rows, sha
                 _add(builder, emit, slots, number, columns)
 
         def step_of_pairs(i, whole):
-            # of a last row alone the other half of each pair is 0
+            # in a single last row the other half of each pair is 0
             first, second = row(i), row(builder.add(i, I64(1)))
             columns = []
             for piece in pieces:

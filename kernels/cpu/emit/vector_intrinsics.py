@@ -133,7 +133,7 @@ def place_of(typingctx, pointer, index):
 
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, cache):
-    """Ask for the line at an address, mapped or not, in one of FIRST, SECOND, ONCE (a constant)."""
+    """Prefetch the line at an address, mapped or not, as FIRST, SECOND or ONCE (a constant)."""
     signature = types.void(at, cache)
     locality = cache.literal_value
 
@@ -149,7 +149,7 @@ def prefetch(typingctx, at, cache):
 
 @jit(forceinline=True)
 def ask(begin, beyond):
-    """Ask for the lines from one address to another, mapped or not, in the second cache."""
+    """Prefetch the lines from one address to another, mapped or not, into the second cache."""
     for line in range(begin, beyond, LINE):
         prefetch(line, SECOND)
 

@@ -1,0 +1,140 @@
+"""Find docstrings and comments that are hard to read, by patterns; exit 1 if there are any.
+
+Usage: python scripts/check_prose.py [FOLDER ...] (default: the folders in ROOMS)
+"""
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ["hpgcn", "kernels", "datasets", "scripts", "tests"]
+PENDING = ["hpgcn/", "datasets/", "scripts/", "tests/"]  # not rewritten yet
+MOST_WORDS = 25  # of a sentence
+
+VERBS = set(re.findall(r"\w+", """
+    Abort Accept Accumulate Add Adjust Aggregate Align Allocate Allreduce Answer Append Apply
+    Assert Assign Attach Attend Balance Become Begin Bind Bound Break Bring Build Bypass Cache
+    Calculate Call Cancel Change Check Choose Clean Clear Close Collect Combine Compare Compile
+    Complete Compress Compute Concatenate Configure Connect Context Continue Convert Copy
+    Correct Corrupt Count Create Cut Damage Deal Decide Decode Decompress Decrease Define Delete
+    Derive Describe Detect Determine Disable Discard Distribute Divide Do Draw Drop Emit Emulate
+    Enable Encode End Enqueue Ensure Enter Escape Estimate Evaluate Exchange Execute Exit Expand
+    Expect Export Extend Extract Fail Fetch Fill Find Finish Fit Flush Force Form Format Forward
+    Free Gather Generate Get Give Go Group Grow Guess Handle Hash Hide Hold Ignore Import
+    Increase Initialize Insert Inspect Install Interpolate Invert Iterate Join Keep Label Launch
+    Leave Let Like Limit Link List Listen Load Lock Log Look Lower Make Map Mark Match Measure
+    Merge Minimize Mix Mock Model Move Multiply Name Normalize Note Notify Open Order Pack Pad
+    Pair Parse Partition Pass Patch Pause Perform Permute Pin Place Plan Plot Poll Predict
+    Prefetch Prepare Print Process Propagate Prove Provide Prune Pull Push Put Query Queue Raise
+    Read Rebuild Receive Record Redo Reduce Refine Refuse Register Reject Relabel Release Remove
+    Rename Renumber Reorder Repeat Replace Replay Report Require Reserve Reset Resolve Restore
+    Restrict Resume Return Reuse Reverse Round Run Sample Save Scale Scan Scatter Scramble
+    Search Seek Select Send Serve Set Shift Show Shrink Shuffle Shut Simulate Skip Sleep Slice
+    Solve Sort Split Stage Start Step Stop Store Strip Substitute Subtract Sum Support Swap
+    Switch Synchronize Take Test Time Touch Trace Track Train Transform Translate Transpose
+    Truncate Try Turn Unpack Unpickle Update Use Validate Verify Visit Wait Walk Warm Warn Wrap
+    Write Yield Zero
+    """))
+RIDDLE = re.compile(r"(?:What|Where|Which|Whether|How|As|Within|Whoever)\b")
+PATTERNS = {
+    "amount": re.compile(r"\b(?:as|so) many\b", re.IGNORECASE),
+    "is none": re.compile(r"\b(?:is|are) none\b", re.IGNORECASE),
+    "trailing": re.compile(r", (?:too|alone|beside|then)(?=[.;:,)]|\s*$)"),
+    "person": re.compile(r"\b(?:tells?|told|asks?|asked|knows?|knew|whoever|nobody)\b",
+                         re.IGNORECASE)}
+END = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<! Sci\.)\s+")
+SECTION = re.compile(r"^ *(?:Parameters|Returns|Yields|Raises|Attributes|Examples?|References|"
+                     r"See Also|Notes|Warns) *\n *-{3,}", re.MULTILINE)
+
+
+def is_property(node):
+    """Return whether a function is read like an attribute: its docstring may be a noun."""
+    return any("property" in ast.unparse(each) for each in node.decorator_list)
+
+
+def docstrings(tree):
+    """Yield (line, docstring, whether it must begin with a verb) of each node that has one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text:
+                function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                verb = function and not is_property(node) and not node.name.startswith("test_")
+                yield node.body[0].lineno, text, verb
+
+
+def comments(text):
+    """Yield (line, text) of each comment; those on adjacent lines of their own are one."""
+    block, previous = None, None
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type != tokenize.COMMENT or token.string.startswith("#!"):
+            continue
+        line, column = token.start
+        words = token.string.lstrip("# ").strip()
+        own = not token.line[:column].strip()
+        if block and own and previous == (line - 1, column):
+            block[1] += f" {words}"
+        else:
+            if block:
+                yield tuple(block)
+            block = [line, words]
+        previous = (line, column) if own else None
+    if block:
+        yield tuple(block)
+
+
+def sentences(text):
+    """Yield the sentences of a text, without numpydoc sections, code and tables."""
+    prose = SECTION.split(text)[0]
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose):
+        if not re.match(r"\s*(?:>>>|\.\. |\|)|    ", paragraph) and "  " not in paragraph.strip():
+            yield from re.split(END, " ".join(paragraph.split()))
+
+
+def findings(text):
+    """Yield (line, kind, sentence) of what is wrong in the text of a Python file."""
+    texts = [(line, docstring) for line, docstring, _ in docstrings(ast.parse(text))]
+    for line, docstring, verb in docstrings(ast.parse(text)):
+        first = re.split(r"[\s,;:.]", docstring, maxsplit=1)[0]
+        if docstring.startswith("See `"):
+            yield line, "see", docstring
+        elif first.startswith("Of"):
+            continue
+        elif (verb and first not in VERBS) or RIDDLE.match(docstring):
+            yield line, "headless", docstring
+    for line, comment in comments(text):
+        if comment.startswith("of "):
+            yield line, "of first", comment
+        texts.append((line, comment))
+    for line, prose in texts:
+        for sentence in sentences(prose):
+            if re.match(r"Of\b", sentence):
+                yield line, "of first", sentence
+            if len(re.findall(r"[A-Za-z]\S*", sentence)) > MOST_WORDS:
+                yield line, "long", sentence
+            yield from ((line, kind, sentence) for kind, pattern in PATTERNS.items()
+                        if pattern.search(sentence))
+
+
+def main(folders):
+    """Print what is wrong in the .py files of folders, and a count per kind; return it all."""
+    counts = Counter()
+    for folder in folders or ROOMS:
+        paths = [ROOT / folder] if folder.endswith(".py") else sorted((ROOT / folder).rglob("*.py"))
+        for path in paths:
+            name = path.relative_to(ROOT).as_posix()
+            if not folders and name.startswith(tuple(PENDING)):
+                continue
+            for line, kind, sentence in sorted(findings(path.read_text())):
+                print(f"{name}:{line}: {kind}: {' '.join(sentence.split())[:200]}")
+                counts[kind] += 1
+    print(*(f"{kind}: {count}" for kind, count in counts.most_common()), sep="\n")
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(sys.argv[1:]) else 0)

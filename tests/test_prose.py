@@ -1,0 +1,34 @@
+"""The patterns of scripts/check_prose.py find what they should, and nothing in rooms that are done."""
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+spec = importlib.util.spec_from_file_location(
+    "check_prose", Path(__file__).parents[1] / "scripts" / "check_prose.py")
+check_prose = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check_prose)
+
+
+@pytest.mark.parametrize("kind, text", [
+    ("headless", 'def f():\n    """The sum of x."""\n'),
+    ("headless", '"""What a rank sends."""\n'),
+    ("see", 'def f():\n    """See `g`."""\n'),
+    ("of first", '"""Read a file. Of its lines the first."""\n'),
+    ("of first", "n = 1  # of a row\n"),
+    ("amount", '"""Read so many rows."""\n'),
+    ("is none", '"""Read a number. None if there is none."""\n'),
+    ("trailing", "# the columns are read, too\n"),
+    ("person", '"""Read a file. A rank tells the others."""\n'),
+    ("long", f'"""Read {"a word and " * 9}a word."""\n')])
+def test_each_kind_is_found(kind, text):
+    assert [found for _, found, _ in check_prose.findings(text)] == [kind]
+
+
+def test_plain_words_pass():
+    assert not [*check_prose.findings('def f():\n    """Return the sum of x."""  # known\n')]
+
+
+def test_rooms_have_plain_words(capsys):
+    counts = check_prose.main([])
+    assert not counts, capsys.readouterr().out
