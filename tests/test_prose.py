@@ -1,4 +1,4 @@
-"""The patterns of scripts/check_prose.py find what they should, and nothing in rooms that are done."""
+"""scripts/check_prose.py finds each of its kinds, and finds nothing in rooms that are done."""
 import importlib.util
 from pathlib import Path
 
