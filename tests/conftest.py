@@ -6,12 +6,14 @@ import signal
 os.environ["COLUMNS"] = "200"  # tables are as wide wherever tests run
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several on any machine; before Numba is loaded
 
-from collections import Counter, defaultdict
-from itertools import chain, combinations
+from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import numba  # noqa: F401 (now, with as many threads; a command within a test may ask for others)
 import pytest
+
+gc.disable()  # until all modules are imported and cases made: these stay, and hold no garbage
 
 # where a shell in the background, or nohup, has these ignored, started commands must not inherit it
 for number in (signal.SIGINT, signal.SIGHUP):
@@ -20,6 +22,7 @@ for number in (signal.SIGINT, signal.SIGHUP):
 
 CHECKOUT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("HPGCN_TEST_DATA", CHECKOUT.parent / "shared" / "data")).resolve()
+THRESHOLDS = 20_000, 10, 10  # objects, collections: the compiler makes many, and little garbage
 LEFT_OUT = pytest.StashKey[Counter]()
 
 
@@ -39,72 +42,92 @@ def pytest_make_parametrize_id(val, argname):
     return argname if isinstance(val, bytes) and not is_plain(val) else None
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    """Keep a covering choice of the cases of each test, and the markers of the tier that is run.
-
-    Tests marked `long` run with --full, tests marked `release` only with --product.
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc):
+    """Keep a covering choice of the cases of each test, before an item is made of each.
 
     All cases stay with --product, and in a file of which a test is named (file.py::test).
     """
-    if config.option.product:
+    yield
+    config = metafunc.config
+    if config.option.product or is_named(metafunc.definition):
         return
-    whole = {Path(argument.partition("::")[0]).resolve()
-             for argument in config.args if "::" in argument}
+    later = later_markers(config)
+    own = {mark.name for mark in metafunc.definition.iter_markers()}
+    cases = [case for case in metafunc._calls if not later & own
+             and later.isdisjoint(mark.name for mark in case.marks)]
+    chosen = covering([values_of(case) for case in cases], 2 if config.option.full else 1)
 
-    later = ("release",) if config.option.full else ("long", "release")  # markers of other tiers
-    functions = defaultdict(list)
-    chosen = set()
+    counts = config.stash[LEFT_OUT]
+    counts["cases"] += len(cases)
+    counts["left out"] += len(cases) - len(chosen)
+    # one case of a test that is left out stays: pytest_collection_modifyitems counts the test
+    metafunc._calls = [cases[k] for k in chosen] or metafunc._calls[:1]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out the tests of other tiers: the marker `long` needs --full, `release` --product."""
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
-        if item.path in whole:
-            chosen.add(item)
-        elif not any(map(item.get_closest_marker, later)):
-            functions[item.nodeid.partition("[")[0]].append(item)
-    strength = 2 if config.option.full else 1
-    for cases in functions.values():
-        chosen.update(covering(cases, strength))
+    if config.option.product:
+        return
 
-    counts = config.stash[LEFT_OUT]
-    counts["long"] = len({item.nodeid.partition("[")[0] for item in items
-                          if item.path not in whole} - set(functions))
-    counts["cases"] = sum(map(len, functions.values()))
-    counts["left out"] = counts["cases"] - len(chosen.intersection(chain(*functions.values())))
-    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = [item for item in items if item in chosen]
+    later = later_markers(config)
+    left_out = [item for item in items if any(map(item.get_closest_marker, later))
+                and not is_named(item)]
+    names = ({item.nodeid.partition("[")[0] for item in some}
+             for some in (left_out, set(items).difference(left_out)))
+    config.stash[LEFT_OUT]["long"] = len(set.difference(*names))
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def later_markers(config):
+    """Return the markers of tests that this tier leaves out."""
+    return {"release"} if config.option.full else {"long", "release"}
+
+
+def is_named(node):
+    """Return whether a test of the node's file was named on the command line (file.py::test)."""
+    return any("::" in argument and Path(argument.partition("::")[0]).resolve() == node.path
+               for argument in node.config.args)
 
 
 def covering(cases, strength):
-    """Return few parametrised cases of a test that cover all combinations of `strength` values.
+    """Return the positions of few cases that cover all combinations of `strength` values.
 
     With strength 1 each value of each parameter occurs, with 2 each pair of two parameters' values.
     The choice is greedy: next is the case with the most new combinations. Of equals it is the one
     whose combinations were used least, then the first. So all ranks choose alike.
     """
-    parts = {item: combinations_of(item, strength) for item in cases}
+    parts = {k: combinations_of(values, strength) for k, values in enumerate(cases)}
     missing = set().union(*parts.values())
     used = Counter()
     chosen = []
-    while missing or not chosen:
-        best = max(parts, key=lambda item: (len(missing & parts[item]),
-                                            -sum(used[part] for part in parts[item])))
+    while missing:
+        # a case without new combinations never has any again
+        new = {k: count for k, part in parts.items() if (count := len(missing & part))}
+        parts = {k: parts[k] for k in new}
+        most = max(new.values())
+        best = min((k for k in new if new[k] == most),
+                   key=lambda k: sum(used[part] for part in parts[k]))
         chosen.append(best)
-        missing -= parts.pop(best)
-        used.update(combinations_of(best, strength))
-    return chosen
+        missing -= parts[best]
+        used.update(parts.pop(best))
+    return sorted(chosen)
 
 
-def combinations_of(item, strength):
+def combinations_of(values, strength):
     """Return the combinations of `strength` values of a case, or all its values if it has fewer."""
-    values = sorted(values_of(item), key=repr)
-    return set(combinations(values, min(strength, len(values))))
+    return set(combinations(sorted(values, key=repr), min(strength, len(values))))
 
 
-def values_of(item):
+def values_of(case):
     """Return (parameter, value) pairs of a case: plain values by content, others by identity."""
-    parameters = item.callspec.params.items() if hasattr(item, "callspec") else ()
-    return {(name, repr(value) if is_plain(value) else id(value)) for name, value in parameters}
+    return {(name, repr(value) if is_plain(value) else id(value))
+            for name, value in case.params.items()}
 
 
 def is_plain(value):
@@ -121,6 +144,8 @@ def pytest_collection_finish():
     """Leave modules and cases, which stay, to no later garbage collection: each would visit all."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    gc.enable()
 
 
 def pytest_sessionfinish(session):
