@@ -33,7 +33,8 @@ def largest_component(csr, raw):
 
     # renumber the vertices that are left
     vertices = np.flatnonzero(kept)
-    inside = kept[np.repeat(np.arange(n), np.diff(indptr))]  # of a row, and so of its columns
+    # whether the row of an entry is kept, and so its column
+    inside = kept[np.repeat(np.arange(n), np.diff(indptr))]
     numbers = np.cumsum(kept) - 1
     degree = np.diff(indptr)[vertices]
     ids = np.arange(raw.base, raw.base + n) if raw.original_ids is None else raw.original_ids

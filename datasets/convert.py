@@ -44,16 +44,17 @@ from hpgcn.graphs.vertex_order import (
 from hpgcn.runtime.files import check_path
 from hpgcn.runtime.machine import default_threads, memory_budget
 
-EDGE_BYTES = 128  # of memory that an edge takes on its way through `read`
+EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
 
 
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
     """Read a graph as `read` and write it to `out`; edge lists may be larger than memory.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows. But
-    for that the file is the same, bit for bit, whatever the memory: edge lists that do not fit are
-    sorted on disk, beside it. Returns what a user should know of how the input was read, a list of
-    str. Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left behind.
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows.
+    Apart from the order the file is the same, bit for bit, whatever the memory. Edge lists that do
+    not fit are sorted on disk, beside it. Returns notes for the user on how the input was read, a
+    list of str. Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left
+    behind.
     """
     from hpgcn import store
     from hpgcn.datasets.sorting.disk_arrays import Scratch
@@ -91,7 +92,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
          compact=False, duplicates=None, largest_component=False, num_splits=1, ids=None,
          id_column=None, label_column=None, feature_columns=None):
-    """Read a graph from a file, or digits or karate; return it, and what a user should know of it.
+    """Read a graph from a file, or digits or karate; return it and notes for the user.
 
     Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`, (n,) or
     (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They are tables, joined
@@ -99,17 +100,17 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say what the
     columns of tables are. Features of a name in MADE are made of the adjacency.
 
-    By default `row_normalize` is for Planetoid alone, the split the input's own, `memory`, the
-    bytes that the input may ask for, 80% of those available. The Layout of an edge list
+    Defaults: `row_normalize` is for Planetoid only, and the split is the input's own. `memory`, the
+    bytes that the input may take, is 80% of those available. The Layout of an edge list
     (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`, `weights`, `num_nodes`,
     `bipartite` and `compact`. `weights` names the column or attribute of edges that has their
     weights, by default the one that is called a weight. `duplicates` says what becomes of edges
     that are listed several times, as for `hpgcn.Graph.from_scipy`. `largest_component` leaves out
-    all other vertices, in memory; ids tell which are left. Of a random or per-class split
-    `num_splits` are drawn, each with the seed after that of the one before. In a Scratch
-    (`scratch`) an edge list that does not fit into memory is sorted on disk: the graph's arrays may
-    then be DiskArrays, which live as long. DataError, InputNotFoundError, UsageError, MissingError,
-    StorageError: each one line with file, field, and index or line number.
+    all other vertices, in memory; ids name the vertices that are left. A random or per-class split
+    is drawn `num_splits` times, each with the next seed. In a Scratch (`scratch`) an edge list that
+    does not fit into memory is sorted on disk. The graph's arrays may then be DiskArrays, which
+    live as long. DataError, InputNotFoundError, UsageError, MissingError, StorageError: each one
+    line with file, field, and index or line number.
     """
     # refuse options that contradict each other before any file is read
     source = check_path(source)
@@ -286,7 +287,7 @@ def _check_count(count, wanted):
 
 
 def _split(raw, wanted, num_splits, where):
-    """Return masks and how they were made: what was asked for, or the input's own."""
+    """Return masks and how they were made: the requested split, or the input's own."""
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
             raise DataError(f"{where}: no split in the input: give --split planetoid, --split "

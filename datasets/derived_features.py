@@ -6,7 +6,7 @@ from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_WIDTH, index_dtype
 
-VERTEX_BYTES = 48  # of memory that making either takes
+VERTEX_BYTES = 48  # bytes of memory of a vertex, for either
 
 
 def identity(row_sums, column_sums):

@@ -1,17 +1,17 @@
-"""Which reader an input is for, and what a reader is.
+"""Readers of input formats: the choice of one, and their interface.
 
-A reader is a function `read(source, memory, **options) -> Raw`, or read_FORMAT of a module that
-has several, of a Source and of the bytes of memory that it may allocate. What it cannot read it
+A reader is a function `read(source, memory, **options) -> Raw`; a module that has several calls it
+read_FORMAT. `source` is a Source, `memory` the bytes that it may allocate. What it cannot read it
 refuses in one line, a DataError that names the file, and the line, row or array in it.
 
-A reader of WEIGHTED has the option `weights`: the name of the attribute of edges that has their
-weights, None if its name is to tell, False for weights of 1.
+A reader of WEIGHTED has the option `weights`, the name of the edge attribute of weights. None:
+choose by name. False: weights of 1.
 
-A reader whose edges come block by block, so that they may be larger than memory, also has
-`stream(source, digest, threads, **options)`: a context that gives a Stream, for which
-`threads` parse, and the bytes of the file go through `digest`, a hash object, unless it is
-None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user says of the
-edge list.
+A reader whose edges come block by block may read more edges than memory holds. It also has
+`stream(source, digest, threads, **options)`, a context manager that gives a Stream.
+
+`threads` threads parse. The bytes of the file go through `digest`, a hash object or None. Both take
+a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user says of the edge list.
 """
 import re
 from importlib import import_module
@@ -46,7 +46,7 @@ WEIGHTED = ("npz", "pt", "graphml", "gexf", "gml", "json",
             "dglcsv")  # readers that take `weights`
 STREAMED = ("snap", "csv", "parquet")  # formats that are also read block by block
 FORMATS = ("auto", *READERS)
-FOLDERS = tuple(folders.SETS)  # formats of several files, told by their names
+FOLDERS = tuple(folders.SETS)  # formats of several files, recognised by their names
 PARQUET = b"PAR1"  # its first bytes
 PARQUET_EDGE = 3  # bytes of an edge in Parquet, at least
 PACKED_USUAL = 4  # times that text is longer than compressed

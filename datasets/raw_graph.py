@@ -33,7 +33,8 @@ class Raw:
     bipartite: bool = False  # ids are text of two kinds, those of rows and those of columns
     undirected: bool = False
     symmetrize: bool = False
-    row_normalize: bool = False  # divide rows of the features by their sums, unless told otherwise
-    notes: list[str] = field(default_factory=list)  # what a user should know of the reading
+    # divide rows of the features by their sums, unless an option says otherwise
+    row_normalize: bool = False
+    notes: list[str] = field(default_factory=list)  # notes for the user on the reading
     gap_notes: list[str] = field(default_factory=list)  # and of ids in no edge, if they are kept
     class_names: tuple[str, ...] | None = None  # (c,) or (t,): what the input calls its classes

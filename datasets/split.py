@@ -25,7 +25,7 @@ def parse_split(text):
     if text in ("file", "planetoid"):
         return (text,)
 
-    # so many vertices of each class
+    # numbers of vertices of each class
     if match := EACH.fullmatch("per-class:20/30" if text == "per-class" else text):
         counts = tuple(int(count) for count in match.groups()[:2])
         if not counts[0]:
@@ -96,7 +96,8 @@ def random_split(labels, percent, seed, where):
 
 
 def per_class_split(labels, counts, seed, where):
-    """Draw so many of each class to train and to validate; all others with a label are to test.
+    """Draw `counts` vertices of each class to train and to validate; all others with a label are to
+    test.
 
     Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3: 20 and 30, in the
     largest component. DataError: multi-label, or a class that leaves none to test.

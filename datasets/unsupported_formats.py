@@ -11,7 +11,7 @@ class Format(NamedTuple):
     """A format, and its reader or, where it is not read, the way in.
 
     `start` is a regular expression of how it begins, after blank lines and comments where it is
-    text; empty: nothing sure. It does not backtrack (++, *+): any bytes must be told in no time.
+    text; empty: nothing sure. It does not backtrack (++, *+), so that any bytes are matched fast.
     """
 
     name: str
@@ -156,7 +156,7 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 def refuse(source, by_name=True, fmt=None):
     """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone.
 
-    Where `fmt` was asked for, refuse one of another format, too.
+    If `fmt` is given, refuse other formats as well.
     """
     known = identify(source, by_name)
     if known is None or (known.reader and known.reader == fmt):
@@ -247,7 +247,7 @@ def _is_binary(head, body):
 def _has_metis_shape(head, cut):
     """Return whether line 1 counts vertices and edges, and a line a vertex lists its neighbours.
 
-    Where `head` is `cut`, lines of different lengths are asked for, which no edge list has.
+    If `head` is `cut`, lines must have different lengths, which no edge list has.
     """
     lines = [line for line in head.split(b"\n") if line[:1] != b"%"]
     if lines and (cut or not lines[-1]):

@@ -1,6 +1,6 @@
 """Folders of DGL's CSVDataset: meta.yaml names tables of nodes and edges, here of one graph.
 
-Of meta.yaml the lines `key: value` are read, and lists of them under edge_data and node_data.
+meta.yaml is read as lines `key: value`, and lists of them under edge_data and node_data.
 """
 import csv
 import io
@@ -28,7 +28,7 @@ LABELS = ("label", "labels", "y")
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 WAY = ("in Python hpgcn.from_dgl(g) takes one graph g of one type, such as "
        "dgl.to_homogeneous(dgl.data.CSVDataset(FOLDER)[0])")
-CELL_BYTES = 120  # of memory that a cell takes beside its text
+CELL_BYTES = 120  # bytes of memory of a cell, without its text
 
 
 def belongs(path):

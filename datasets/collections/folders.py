@@ -1,7 +1,7 @@
 """Graphs of several files: which set a file belongs to, and where in a folder one begins.
 
-The module of such a format has `belongs(path)`, whether a file is part of a set by its name and
-its neighbours, and `graph_name(path)`, the name of the set that it is part of.
+The module of such a format has two functions. `belongs(path)` returns whether a file is part of a
+set, by its name and its neighbours; `graph_name(path)` returns the name of that set.
 """
 from pathlib import Path
 
@@ -27,7 +27,9 @@ def set_of(path):
 
 
 def first_file(folder, fmt="auto"):
-    """Return a file of the only set in a folder, a Path; DataError if there are none or several."""
+    """Return a file of the only set in a folder, a Path; DataError if there is no set or
+    several.
+    """
     folder = Path(folder)
     first = {}
     for path in (path for name in WITHIN for path in _files(folder / name)):

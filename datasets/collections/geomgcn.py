@@ -21,7 +21,7 @@ EDGES = "out1_graph_edges.txt"
 NODES = "out1_node_feature_label.txt"
 SPLIT_FILE = re.compile(r"(.+)_split_0\.6_0\.2_(\d+)\.npz")
 WIDTHS = {"film": 932, "actor": 932}  # columns where features are lists of numbers
-NUMBER_BYTES = 100  # of memory that a number in a list of features takes
+NUMBER_BYTES = 100  # bytes of memory of a number in a list of features
 
 
 def belongs(path):

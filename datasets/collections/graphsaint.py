@@ -107,7 +107,7 @@ def _roles(file, n, memory):
 
 
 def _vertex(number, n, where):
-    """Return a vertex, an int or its text; DataError if it is none of 0..n-1."""
+    """Return a vertex, an int or its text; DataError if it is not in 0..n-1."""
     whole = type(number) is int or (isinstance(number, str) and WHOLE.fullmatch(number))
     if not whole or not 0 <= int(number) < n:
         raise DataError(f"{where}: vertex {truncate(repr(number), 40)}, expected 0..{n - 1}")

@@ -16,11 +16,11 @@ from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.validation import check_finite
 
 SUFFIXES = (".content", ".cites")
-ID_BYTES = 400  # of memory that a paper takes beside its words
+ID_BYTES = 400  # bytes of memory of a paper, without its words
 
 
 def belongs(path):
-    """Return whether a file is one of the two; a list of edges may be called .cites, too."""
+    """Return whether a file is one of the two. A list of edges may also be called .cites."""
     return path.suffix == ".content" or (path.suffix == ".cites"
                                          and path.with_suffix(".content").is_file())
 

@@ -1,7 +1,7 @@
 """Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
 
-A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict
-of lists need are known here, and each stands for a small class below that keeps what it is given.
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of
+lists need are allowed. Each stands for a small class below that keeps its arguments.
 """
 import io
 import math
@@ -24,8 +24,8 @@ from hpgcn.errors import DataError
 PARTS = ("allx", "ally", "graph", "test.index", "tx", "ty", "x", "y")  # in name order
 FILE = re.compile(r"ind\.(.+)\.(allx|ally|graph|test\.index|tx|ty|x|y)")
 NUM_VAL = 500
-EDGE_BYTES = 64  # of memory that a neighbour takes on its way
-OBJECT_BYTES = 96  # of memory that what a byte of a pickle asks for may take
+EDGE_BYTES = 64  # bytes of memory of a neighbour on its way
+OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle may create
 
 
 def belongs(path):

@@ -58,7 +58,7 @@ class EdgeColumns:
     roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
     ends: tuple[str, str] = ROW_FIRST  # what the first and the second end are called
     reads: tuple[str, str] = ROW_FIRST  # which end is the row of the adjacency, or TARGET_FIRST
-    notes: tuple[str, ...] = ()  # what a user should know of it
+    notes: tuple[str, ...] = ()  # notes for the user
     guessed: bool = False  # nothing but its place says that the third column holds weights
 
     @property
@@ -88,8 +88,8 @@ def from_header(names, where, *, comment=False, textual=(), layout=None):
     """Return columns by the names of a header at `where`; DataError where these do not say.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
-    `textual` are the columns without numbers: not read where their names are not known. Of the
-    user's `layout`, `weights` is the name of the weights, and `bipartite` allows ids of two kinds.
+    `textual` are the columns without numbers: not read where their names are not known. The user's
+    `layout` has the name of the weights in `weights`, and allows ids of two kinds by `bipartite`.
     """
     weights = None if layout is None else layout.weights
     try:
@@ -240,7 +240,7 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
 
 
 def _unknown(name, kind, k, words, weighted):
-    """Say what can be done with column k, whose name has no role."""
+    """Return advice on column k, whose name has no role."""
     if kind[0] == "graph":
         return (f"{name} says which of several graphs an edge is in, and one is trained on: keep "
                 f"the rows of one; if all rows are of one graph, {spelled(words)} leaves it out")
@@ -275,7 +275,9 @@ def _ends_of(names):
 
 
 def _triple(names):
-    """Return the places of head, relation and tail in a header of triples; None if it is none."""
+    """Return the positions of head, relation and tail in a header of triples; None for another
+    header.
+    """
     plain = list(map(_plain, names))
     places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
               for pattern in TRIPLE]
@@ -283,7 +285,7 @@ def _triple(names):
 
 
 def _notes(names, roles, directed):
-    """Say how a header was read, unless its own words say so."""
+    """Return notes on how a header was read, unless its own words say so."""
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"
               for name, role in zip(names, roles) if role == PASSED]

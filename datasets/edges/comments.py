@@ -18,13 +18,13 @@ KONECT_SIZES = re.compile(rb"%\s*\d+\s+(\d{1,18})\s+(\d{1,18})\s*")  # edges, ve
 STATED = re.compile(rb'"?sep=.?"?')  # a first line that Excel takes for the separator
 DIRECTIONS = {"sym": "undirected, each edge listed once", "asym": "directed",
               "bip": "bipartite"}
-MOST_WORDS = 16  # of a comment that may be a header
-MOST_LINES = 1000  # of comments kept
+MOST_WORDS = 16  # words of a comment that may be a header
+MOST_LINES = 1000  # comment lines that are kept
 
 
 @dataclass
 class Comments:
-    """What the comments above an edge list say of it."""
+    """Facts about an edge list from the comments above it."""
 
     num_nodes: int | None = None  # vertices, numbered from 0, isolated ones included
     counted: int | None = None  # vertices that the edges are said to have, whatever their ids
@@ -65,7 +65,7 @@ class Comments:
         return self.konect is not None and self.konect[0] == "sym"
 
     def notes(self, base):
-        """Say how KONECT's first line was read; `base` is the user's, or None."""
+        """Return notes on how KONECT's first line was read; `base` is the user's, or None."""
         if not self.konect:
             return []
         shape, weights = self.konect

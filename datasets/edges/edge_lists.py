@@ -1,9 +1,9 @@
 """Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
 
-Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the first
-edge # and % begin comments. Ids are integers or, where most of the first lines have others,
-names. A header says what the columns are, or --columns does; without both, the line `u v w` is
-the entry a[u, v] of weight w, if these weights are no whole numbers.
+Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the first edge
+# and % begin comments. Ids are integers or, where most of the first lines have others, names. A
+header or --columns names the columns. Without both, the line `u v w` is the entry a[u, v] of weight
+w, if these weights are no whole numbers.
 """
 import re
 from contextlib import closing, contextmanager
@@ -156,7 +156,7 @@ def _comment_notes(comments, first):
 
 
 def _padding_notes(first, roles):
-    """Say that ids with zeros in front are numbers, by the first edges."""
+    """Return the note that ids with zeros in front are numbers, by the first edges."""
     padded = [field for fields in first.rows for field, role in zip(fields, roles)
               if role in (U, V) and PADDED.fullmatch(field)]
     if not padded:
@@ -165,7 +165,7 @@ def _padding_notes(first, roles):
 
 
 def _gephi_notes(first, following):
-    """Say what a column under a header says of direction."""
+    """Return the note on a column that gives the direction of edges."""
     if first.header and GEPHI_TYPE.search(b"\n".join([*following, b""])):
         return ["edges that are called undirected are read in one direction: --symmetrize takes "
                 "both"]

@@ -1,4 +1,4 @@
-"""What a user says of an edge list: its columns, its header, its ids and its vertices."""
+"""A user's options of an edge list: its columns, its header, its ids and its vertices."""
 from dataclasses import dataclass, fields
 
 from hpgcn.datasets.edges.columns import check_flag

@@ -17,13 +17,13 @@ PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer p
 
 
 class FirstLine(NamedTuple):
-    """How an edge list begins."""
+    """Beginning of an edge list."""
 
     delimiter: bytes
-    fields: list[str]  # of the first line
+    fields: list[str]  # words of the first line
     header: bool  # whether they are the names of columns
     rows: list[list[str]]  # fields of the first edges
-    names: list[str] | None  # of the columns, if a header has them
+    names: list[str] | None  # names of the columns, if there is a header
     place: str  # where these are, for errors
     notes: tuple[str, ...] = ()
     ended: bool = False  # whether a separator ends each line: a last column without a name

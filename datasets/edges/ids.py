@@ -1,4 +1,4 @@
-"""Which ids an edge list uses: how many vertices there are, and whether they are relabelled."""
+"""Ids of an edge list: the number of vertices, and whether ids are relabelled."""
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +7,7 @@ MERGE = 1 << 20  # ids merged, or looked up, at once: fewer cost as much
 
 
 class Numbering(NamedTuple):
-    """How the ids of an edge list become vertices 0..num_nodes - 1."""
+    """Map from the ids of an edge list to vertices 0..num_nodes - 1."""
 
     num_nodes: int
     original_ids: np.ndarray | None = None  # (num_nodes,) int64, None where ids are kept
@@ -19,9 +19,9 @@ class Numbering(NamedTuple):
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
     """Return whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
-    They are where the largest is below 2 x (distinct ids) + 1024, or below the number of vertices
-    that the input counts (`counted`), unless it has as many distinct ids as that. With `compact`
-    they are where there are no gaps.
+    They are if the largest id is below 2 x (distinct ids) + 1024, or below `counted`, the number of
+    vertices in the input. If `counted` equals the number of distinct ids, they are kept only
+    without gaps. With `compact` they are where there are no gaps.
     """
     if compact or counted == distinct:
         return largest + 1 == distinct
@@ -35,7 +35,8 @@ class Ids:
         self.limit = limit
         self.refuse = refuse
         self.largest = -1
-        self.present = np.zeros(min(limit, MERGE), bool)  # of ids below its length
+        # whether each id below its length is present
+        self.present = np.zeros(min(limit, MERGE), bool)
         self.others = np.empty(0, np.int64)  # increasing
         self.pending = []  # other ids, not merged yet
         self.waiting = 0  # and how many
@@ -106,7 +107,7 @@ def _marked(places, count):
 
 
 def compact_ids(rows, columns, **options):
-    """Number the vertices of edges, two (e,) int64 from 0 on; return Numbering, rows, columns.
+    """Renumber the vertices of edges, two (e,) int64 from 0 on; return Numbering, rows, columns.
 
     The `options` are those of `Ids.result`.
     """

@@ -38,7 +38,7 @@ def _pass(text, at, delimiter):
 
 @jit()
 def _sign(text, at):
-    """Return the sign at text[at], +1 where there is none, and the position after it."""
+    """Return the sign at text[at], +1 if missing, and the position after it."""
     if text[at] == MINUS:
         return -1, at + 1
     return 1, at + (text[at] == PLUS)

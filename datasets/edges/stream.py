@@ -33,7 +33,7 @@ class Stream:
     base_known: bool = False  # the user or the format says what it is
     undirected: bool = False  # the file says so of edges, each listed once or in both directions
     listed_once: bool = False  # edges have no direction, one is listed: `edges` gives both
-    notes: list[str] = field(default_factory=list)  # what a user should know; `raw` adds to them
+    notes: list[str] = field(default_factory=list)  # notes for the user; `raw` adds to them
     names: VertexNames | None = None  # ids are numbers of these
     compact: bool = False  # ids that are in no edge are no vertices
     sides: tuple[str, str] | None = None  # the two kinds of ids, of the first end and the second
@@ -87,7 +87,7 @@ class Stream:
 
     @property
     def numbering_options(self):
-        """How the ids of `edges` are numbered, for `Ids.result`."""
+        """Options of `Ids.result` for the ids of `edges`."""
         return {"counted": self.counted, "compact": self.compact or self.sides is not None,
                 "from_one": not self.base_known}
 
@@ -124,7 +124,9 @@ class Stream:
                    gap_notes=gaps)
 
     def _notes_on_ids(self, numbering):
-        """Say which ids are vertices, and which lines below the first edge look like comments."""
+        """Return notes on the ids that are vertices, and on lines below the first edge like
+        comments.
+        """
         n, ids, distinct, *_ = numbering
         notes = []
 
@@ -160,7 +162,7 @@ class Stream:
         return notes
 
     def _notes_on_gaps(self, numbering, from_one):
-        """Say which vertices are in no edge but have ids below the largest."""
+        """Return notes on vertices in no edge whose ids are below the largest."""
         n, ids, distinct, *_ = numbering
         notes = []
         if self.num_nodes is not None:

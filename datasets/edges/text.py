@@ -16,7 +16,7 @@ from hpgcn.runtime.progress_bar import bar
 BLOCK = 1 << 22  # bytes
 LONGEST_NUMBER = 400  # characters
 BLANKS = b" \t\r"
-MARKS = (b"#", b"%")  # of a comment
+MARKS = (b"#", b"%")  # first characters of a comment
 NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?")
 WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is no name
 
@@ -28,8 +28,9 @@ class Grammar:
     roles: tuple[int, ...] = (U, V)  # U, V (the two integers), W (the weight) or PASSED (not read)
     delimiter: bytes = b" "  # for any run of blanks; else one character, maybe with blanks around
     low: int = 0
-    high: int = INT64_MAX  # of the two integers
-    names: tuple[str, str, str] = ("first id", "second id", "weight")  # of U, V and W in an error
+    high: int = INT64_MAX  # largest value of the two integers
+    # names of U, V and W in an error
+    names: tuple[str, str, str] = ("first id", "second id", "weight")
     integral: bool = False  # the weight must be an integer
     hint: bool = False  # whether an error says when ids are names
     comments: bool = True  # lines that start with # or % are skipped
@@ -45,7 +46,7 @@ def words(line):
 
 
 def finite(word, where, what=""):
-    """Return the number that a word, bytes, says; DataError if it is none, or not finite."""
+    """Return the number in a word, bytes; DataError if it is not a number or not finite."""
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
         text = truncate(word.decode("utf-8", "replace"), 40)
@@ -119,12 +120,12 @@ class Table:
         return line.rstrip(b"\r\n")
 
     def unread(self, *lines):
-        """Hand these lines, the last ones read, to whoever reads the rest."""
+        """Put back these lines, the last ones read, for the next reader."""
         self.pending = b"".join(line + b"\n" for line in lines)
         self.line -= len(lines)
 
     def readlines(self, size):
-        """Return the next lines: as many as have `size` bytes, or all that are left."""
+        """Return the next lines: at least `size` bytes of them, or all that are left."""
         lines = []
         while size > 0 and (line := self.readline()) is not None:
             lines.append(line)
@@ -135,7 +136,7 @@ class Table:
         """Yield the rest in blocks of whole lines, as bytes."""
         rest = self.pending
         self.pending = b""
-        raw = getattr(self.stream, "fileobj", self.stream)  # of gzip the file: its length is known
+        raw = getattr(self.stream, "fileobj", self.stream)  # a gzip file: its length is known
         total = getattr(self.where, "size", None)
 
         with bar(total=total, desc=str(self.where), unit="B", unit_scale=True, leave=False) as done:

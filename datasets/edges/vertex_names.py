@@ -11,7 +11,7 @@ from hpgcn.datasets.source import need, not_utf8, truncate
 from hpgcn.errors import DataError
 from hpgcn.graphs.validation import MAX_NAME
 
-NAME_BYTES = 250  # of memory for each name, beside four times the longest as an array
+NAME_BYTES = 250  # bytes of memory of each name, besides four times the longest as an array
 
 MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N/A", "#N/A", "<NA>")
 

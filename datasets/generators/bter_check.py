@@ -1,12 +1,12 @@
-"""How well a graph has the degrees and the clustering that were asked for."""
+"""Compare the degrees and the clustering of a graph with the requested ones."""
 import numpy as np
 
 from hpgcn.datasets.generators.degree_distribution import by_degree
 from hpgcn.kernels.triangles import Triangles
 
 EXACT_STEPS = 1 << 33  # comparisons, a few seconds: beyond, wedges are drawn
-ENTRY_BYTES = 8  # of memory for each entry as triangles are counted
-WEDGES = 1000  # of each class of degrees
+ENTRY_BYTES = 8  # bytes of memory for each entry while triangles are counted
+WEDGES = 1000  # wedges drawn from each class of degrees
 WIDTH = 1.1  # largest degree of a class over its least one, where that is more than one degree
 
 
@@ -15,10 +15,12 @@ def describe_match(degrees, indptr, indices, room):
 
     `indptr` and `indices` are arrays or DiskArrays. KS is the largest difference of the shares of
     vertices of at most a degree (Kolmogorov, Smirnov). The difference of clustering is absolute,
-    and meant over the vertices that were asked for with clustering and two neighbours or more.
-    Where all triangles can be counted, in `room` bytes and some seconds, they are: else wedges
-    are drawn of each degree (C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The
-    Power of Wedge Sampling, SDM 2013).
+    and a mean over the vertices with a requested clustering and two neighbours or more. All
+    triangles are counted if that takes `room` bytes and some seconds; else wedges of each degree
+    are drawn.
+
+    Source: C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The Power of Wedge
+    Sampling, SDM 2013.
     """
     indptr = indptr[:]
     degree = np.diff(indptr)
@@ -41,7 +43,7 @@ def ks_distance(first, second):
 
 
 def clustering_difference(degrees, values, clustering):
-    """Return the mean over vertices of |c_d - asked for|, None where none was asked for.
+    """Return the mean over vertices of |c_d - requested|, None if no clustering was requested.
 
     `values` (k,) are increasing degrees, `clustering` (k,) is theirs; between them it is a line.
     """
@@ -69,8 +71,8 @@ def _clustering(indptr, indices, degree, room):
 def sampled(indptr, indices, degree, wedges=WEDGES):
     """Estimate the clustering of classes of degrees: (k,) mean degrees, (k,) shares.
 
-    Of each class so many wedges are drawn, keyed: a vertex, and two of its neighbours. The standard
-    error of a share c is sqrt(c (1 - c) / wedges).
+    `wedges` wedges are drawn from each class, keyed: a vertex, and two of its neighbours. The
+    standard error of a share c is sqrt(c (1 - c) / wedges).
     """
     # classes of degrees from 2 on, each WIDTH times as wide as it begins
     order = np.argsort(degree, kind="stable")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 WIDTH = 1.04  # largest degree of a class over its least one, where that is more than one degree
-ROUNDS = 16  # of fitting blocks: the mean error no longer shrinks then
+ROUNDS = 16  # rounds of fitting blocks: the mean error no longer shrinks then
 STEP = 0.5  # share of what is missing that a round makes up for
 LINK_ROUNDS = 100  # at most; a dozen where the graph is sparse
 LINKED = 1e-4  # relative error of expected degrees at which they end
 MOST_STUBS = 4.0  # times the excess degree: a star would need without end
-MOST_SHARE = 1 - 1e-6  # of the stubs that one vertex has
+MOST_SHARE = 1 - 1e-6  # share of the stubs that one vertex may have
 
 
 @dataclass
@@ -82,8 +82,8 @@ def fit_blocks(degrees, starts):
     """Return the probability of a pair of each block, (b,) float64, rounded to 2^-24.
 
     `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014) take the
-    cube root of the clustering asked for. But triangles come from edges outside blocks, too, most
-    of all at vertices of high degree: those that are expected are left out of what blocks make.
+    cube root of the requested clustering. But triangles come from edges outside blocks as well,
+    most of all at vertices of high degree. The blocks leave out the expected number of those.
     """
     classes = _Classes.of(degrees.counts)
     segments = _Segments(degrees, classes, starts)
@@ -94,7 +94,8 @@ def fit_blocks(degrees, starts):
     others = segments.block_size - 1
     corners = others * (others - 1) / 2  # pairs of other vertices, with each a triangle if all link
     most = segments.by_class(corners)
-    cube = np.divide(wanted, pairs, out=np.zeros_like(d), where=pairs > 0)  # of the probability
+    # cube of the probability
+    cube = np.divide(wanted, pairs, out=np.zeros_like(d), where=pairs > 0)
     stubs = None
     for _ in range(ROUNDS):
         within = np.cbrt(segments.by_block(cube))
@@ -132,7 +133,7 @@ def fit_stubs(excess, in_block):
 
 
 def _by_class(degrees, classes):
-    """Return the mean clustering of the vertices of each class; what is not known is none."""
+    """Return the mean clustering of the vertices of each class; unknown values count as 0."""
     known = np.flatnonzero(classes.of_value >= 0)
     weight = degrees.counts[known] * np.nan_to_num(degrees.clustering[known])
     return np.bincount(classes.of_value[known], weight) / classes.size
@@ -142,8 +143,8 @@ def _linked(size, excess, mates, stubs=None):
     """Return stubs (c,) and the probability (c, c) that a matching links two vertices.
 
     A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the block, whom the
-    matching may link it with once more. Of S stubs one with a and one with b, a <= b, are linked
-    with probability 1 - (1 - b / (S - 1))^a.
+    matching may link it with once more. With S stubs, a vertex with a and one with b, a <= b, are
+    linked with probability 1 - (1 - b / (S - 1))^a.
     """
     excess = np.maximum(excess, 0)
     stubs = excess.copy() if stubs is None else stubs

@@ -10,13 +10,13 @@ from hpgcn.kernels.jit import jit
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 PAIRS, ROUNDING, MATCHING, LABELS = (np.uint64(stream) for stream in (11, 12, 13, 14))
 ONE, HALF, LOW = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
-ROUNDS = np.uint64(6)  # of the Feistel network
-BITS = 32  # of a probability
+ROUNDS = np.uint64(6)  # rounds of the Feistel network
+BITS = 32  # bits of a probability
 
 
 @jit()
 def stream_key(seed, stream):
-    """Return what tells the draws of one purpose from those of another, uint64."""
+    """Return the key that separates the draws of one purpose from those of another, uint64."""
     return mix(mix(np.uint64(seed) * GOLDEN + ONE) + stream * GOLDEN)
 
 
@@ -24,8 +24,8 @@ def stream_key(seed, stream):
 def block_starts(counts):
     """Divide vertices in the order of their degrees into affinity blocks of d + 1 vertices.
 
-    d >= 2 is the least degree in the block; the last one has as many as are left. Returned are the
-    first vertices of all blocks, and n: (b + 1,) int64.
+    d >= 2 is the least degree in the block; the last one has all vertices that are left. Returned
+    are the first vertices of all blocks, and n: (b + 1,) int64.
     """
     n = counts.sum()
     start = counts[:2].sum()
@@ -119,8 +119,10 @@ def guide(first_stub, shift):
 def _shuffled(number, count, half, columns, key):
     """Return the image of a number under a keyed permutation of 0..count - 1.
 
-    A Feistel network over 2^half x columns cells, the fewest that hold all, walked until it is back
-    among them (J. Black, P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
+    A Feistel network over 2^half x columns cells, the fewest that hold all numbers, is applied
+    until the result is one of them.
+
+    Source: J. Black, P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002.
     """
     mask = (ONE << half) - ONE
     while True:

@@ -1,7 +1,7 @@
-"""How many vertices have which degree, and how clustered those are: what BTER graphs are made of.
+"""Degree distributions with clustering: the input of BTER graphs.
 
-The clustering of degree d is the share of the pairs of neighbours that are neighbours themselves,
-meant over the vertices of degree d: c_d = triangles / (d (d - 1) / 2).
+The clustering of degree d is the share of pairs of neighbours that are neighbours themselves. It is
+the mean over the vertices of degree d: c_d = triangles / (d (d - 1) / 2).
 """
 import dataclasses
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from hpgcn.graphs.reordering import symmetric_pattern
 
 MOST = 1 << 40  # vertices, and degrees in a file
 MOST_SCALED = 1e6
-DEGREE_BYTES = 64  # of memory for each degree up to the largest
+DEGREE_BYTES = 64  # bytes of memory for each degree up to the largest
 FIELDS = ("degree", "count")
 
 
@@ -54,7 +54,7 @@ class Degrees:
         return more.with_edges(edges)
 
     def with_vertices(self, factor):
-        """Return the same shares of `factor` times as many vertices."""
+        """Return the same shares for `factor` times the number of vertices."""
         _check_factor("scale-vertices", factor)
         if self.num_nodes * factor > MOST:
             raise UsageError(f"generate: scale-vertices {factor:g} makes more than {MOST} vertices")
@@ -70,12 +70,12 @@ class Degrees:
         return dataclasses.replace(self, counts=counts)
 
     def with_edges(self, factor):
-        """Return `factor` times the degree of every vertex, and so as many edges.
+        """Return `factor` times the degree of every vertex, and so `factor` times the edges.
 
-        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices. Those
-        of degree d are spread evenly over the `factor` degrees around factor x d, so that no gaps
-        arise between multiples; their clustering stays what it was. No degree exceeds n / 2, or
-        the largest before: where one would, the others grow by more.
+        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices.
+        Vertices of degree d are spread evenly over the `factor` degrees around factor x d, so that
+        multiples leave no gaps. Their clustering stays the same. No degree exceeds n / 2, or the
+        largest before: where one would, the others grow by more.
         """
         _check_factor("scale-edges", factor)
         if factor == 1:
@@ -103,7 +103,7 @@ class Degrees:
         with np.errstate(invalid="ignore"):
             clustering = (clustered / vertices)[:size]
 
-        # tell how many vertices were capped
+        # note how many vertices were capped
         notes = list(self.notes)
         held = int(count[factor * degree > most].sum())
         if held:
@@ -116,9 +116,9 @@ class Degrees:
 def read_degrees(path, memory):
     """Read lines `degree count [clustering]`, in any order; # and % begin comments.
 
-    Of a degree without clustering none is asked for. DataError with the line and its field:
-    no numbers, out of range, a degree on two lines, or one that the vertices are too few for;
-    BudgetError: degrees too large for tables of them in `memory` bytes.
+    A degree without clustering has no target. DataError, with the line and its field: no numbers,
+    out of range, a degree on two lines, or too few vertices for a degree. BudgetError: degrees too
+    large for tables of them in `memory` bytes.
     """
     # read the lines, and refuse a degree that is there twice
     file = Source(path)

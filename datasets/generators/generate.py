@@ -1,7 +1,7 @@
-"""Synthetic graphs: R-MAT, a planted partition, a lattice, BTER; features tell the classes.
+"""Synthetic graphs: R-MAT, a planted partition, a lattice, BTER; features depend on the classes.
 
-Draws are keyed by seed and edge: the same call gives the same graph, as arrays or as text, in
-memory or sorted on disk, by any number of threads.
+Draws are keyed by seed and edge. The same call gives the same graph: as arrays or text, in memory
+or sorted on disk, by any number of threads.
 """
 import dataclasses
 
@@ -22,9 +22,9 @@ from hpgcn.runtime.machine import memory_budget
 BTER = "bter"
 KINDS = (*keyed_sampling.KINDS, BTER)
 SCALE = EDGE_FACTOR = 16
-ENTRIES = 1 << 20  # of rows that are written as text at a time
+ENTRIES = 1 << 20  # entries of rows that are written as text at a time
 FEATURE_ROWS = 1 << 16  # drawn by one key
-VERTEX_BYTES = 96  # of memory for each vertex, besides features and entries
+VERTEX_BYTES = 96  # bytes of memory for each vertex, besides features and entries
 PERCENT = (60, 20, 20)
 SEPARATION = 2.0  # distance of a class mean from 0, in units of the noise of one feature
 MOST_SEPARATE = 1e6
@@ -40,11 +40,11 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
         bter   the Degrees of vertices and their clustering; vertices in random order
 
     `scale` and `edge_factor` are 16 by default. Classes are contiguous ranges of the vertices
-    before they are shuffled: planted blocks, corners of the R-MAT square, bands of the lattice; of
+    before they are shuffled: planted blocks, corners of the R-MAT square, bands of the lattice. In
     a BTER graph each affinity block has a class, drawn at random. They are split random:60/20/20
     with the seed. Features are the mean of the class, about `separation` from 0, and unit noise in
-    each of them. Of features and classes 0 means none. Arrays may take `memory` bytes, by default
-    80% of those available; in a Scratch (`scratch`) edges that do not fit are sorted on disk, and
+    each of them. 0 features or 0 classes leave them out. Arrays may take `memory` bytes, by default
+    80% of those available. In a Scratch (`scratch`) edges that do not fit are sorted on disk;
     arrays may then be DiskArrays, which live as long. What is out of range, or does not fit into
     memory, is a UsageError.
     """
@@ -91,7 +91,7 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
 
 
 def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
-    """Write the graph of `generate` to `out`, .h5; return what a user should know, a list of str.
+    """Write the graph of `generate` to `out`, .h5; return notes for the user, a list of str.
 
     Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows;
     edges need not fit into `memory` bytes. OutputError, StorageError: nothing is left behind.
@@ -136,7 +136,7 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
                    f"{draws.name if kind == BTER else made_of}, seed {seed}\n".encode())
         text = np.empty(0, np.uint8)
         row = 0
-        while row < n:  # as many rows as hold about ENTRIES
+        while row < n:  # rows that hold about ENTRIES
             end = indptr[row] + ENTRIES
             stop = max(row + 1, int(np.searchsorted(indptr, end, side="right")) - 1)
             room = 40 * int(indptr[stop] - indptr[row])  # twice 19 digits, a blank, a newline
@@ -212,7 +212,7 @@ def _assemble(draws, order):
 
 
 class _Features:
-    """Class means and unit noise, (n, f) float32, drawn as they are asked for, rows by rows."""
+    """Class means and unit noise, (n, f) float32, drawn when they are read, rows by rows."""
 
     def __init__(self, labels, classes, width, separation, seed):
         self.labels = labels

@@ -1,4 +1,4 @@
-"""What a generator draws, by number: the same edges however they are cut into blocks."""
+"""Draws of a generator by number: the same edges however they are cut into blocks."""
 from collections import deque
 
 import numpy as np
@@ -12,7 +12,7 @@ from hpgcn.runtime.machine import default_threads
 from hpgcn.runtime.progress_bar import bar
 
 CHUNK = 1 << 18  # draws at a time
-MOST_THREADS = 4  # of those that draw: what takes the edges keeps up with no more
+MOST_THREADS = 4  # drawing threads: the consumer of edges is no faster
 
 
 class RmatDraws:

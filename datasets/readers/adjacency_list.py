@@ -7,7 +7,7 @@ from hpgcn.datasets.vertex_numbers import Nodes
 from hpgcn.errors import DataError
 
 TEXT_FACTOR = 50  # bytes of memory that a byte of text may become
-MARKS = ("#", "%")  # of a comment
+MARKS = ("#", "%")  # first characters of a comment
 FEW = 3  # lines, from which on counts are no accident
 
 

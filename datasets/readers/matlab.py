@@ -11,20 +11,20 @@ from hpgcn.graphs.validation import check_edges
 
 ADJACENCY = ("A", "network", "adj", "adjacency", "net", "Problem")  # what the matrix is called
 EDGES = "edge_index"  # sources and targets (2, e), from 0, of Lim et al.
-GROUPS = "group"  # of DeepWalk's sets: 0 or 1 for each vertex and label
+GROUPS = "group"  # key of DeepWalk's sets: 0 or 1 for each vertex and label
 FEATURES = ("attributes", "attribute", "attrb", "features", "feature", "feat", "fea", "node_feat",
             "X")
 LABELS = ("label", "labels", "gnd", "node_label", "class", "Y")  # a number for each vertex
-FACTS = "local_info"  # of Facebook100
+FACTS = "local_info"  # key of Facebook100
 GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
 def read(source, memory):
     """Read the one square matrix, or that of a known name; A[u, v]: u aggregates v.
 
-    Names are compared without regard to case. Beside the matrix FEATURES (n, f), LABELS (n, 1) or
-    (1, n) and `group` (n, t) are read, and of `local_info` (n, 7), as Lim et al. (2021, arXiv
-    2110.14446) take it, the column of gender is the label, and each value of another is a feature.
+    Names are compared without regard to case. Besides the matrix, FEATURES (n, f), LABELS (n, 1) or
+    (1, n) and `group` (n, t) are read. `local_info` (n, 7) is used as in Lim et al. (2021, arXiv
+    2110.14446): gender is the label, and each value of another column is a feature.
     """
     # find the variables by their names
     found = variables(source, memory // 2)

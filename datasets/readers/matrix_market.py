@@ -7,7 +7,7 @@ from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 
-FIELDS = {  # whether values are integers; None: there are none
+FIELDS = {  # whether values are integers; None: no values
     "real": False, "double": False, "integer": True, "unsigned-integer": True, "pattern": None}
 SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
@@ -28,7 +28,7 @@ def read(source, memory):
         header = table.line
         where = f"{source}: line {header}"
 
-        # refuse impossible sizes before memory is asked for
+        # refuse impossible sizes before memory is allocated
         if nnz > source.text_room - stream.tell():
             raise DataError(f"{where}: {nnz} entries declared, more than a file of {source.size} "
                             "bytes can hold")
@@ -77,7 +77,7 @@ def _fields(table):
 
 
 def _banner(line, source):
-    """Return whether values are integers (None: there are none), and the sign of the images."""
+    """Return whether values are integers (None: no values), and the sign of the images."""
     where = f"{source}: line 1"
     banner = [word.decode("latin1") for word in words(line.lower())]
 

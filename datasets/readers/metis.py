@@ -7,8 +7,8 @@ from hpgcn.datasets.raw_graph import Raw
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 
-DIGITS = 18  # of a number at most: it fits 64 bits
-ENTRY_BYTES = 120  # of memory that an entry takes on its way
+DIGITS = 18  # digits of a number at most: it fits 64 bits
+ENTRY_BYTES = 120  # bytes of memory of an entry on its way
 
 
 def read(source, memory):
@@ -78,7 +78,7 @@ def _lists(table, n, m, skipped, weighted, hint):
             if row == n:
                 raise DataError(f"{where}: more lines than the {n} vertices of the header{hint}")
 
-            # whole numbers, as many as the header says
+            # whole numbers, in the count that the header gives
             words = text.split()
             for word in words:
                 if not word.isdigit() or len(word) > DIGITS:

@@ -16,7 +16,7 @@ from hpgcn.graphs.edge_weights import attribute_names, listed, weights_of
 from hpgcn.graphs.validation import check_finite
 
 NAMES = ("id", "key", "name", "label")  # what a node is called by, the first that all links use
-LINKS = ("links", "edges")  # of NetworkX up to 3.3 and d3, of NetworkX from 3.4 on
+LINKS = ("links", "edges")  # keys of NetworkX up to 3.3 and d3, and of NetworkX from 3.4 on
 ENDS = (("source", "target"), ("from", "to"))
 FORM = "an object with nodes and links (or edges, or adjacency)"
 
@@ -147,7 +147,7 @@ def _numbering(nodes, links, where, notes):
         if ends <= number.keys():
             return [str(value) for value in values], number
 
-    # else links use places; refuse an end that is none
+    # else links use positions; refuse an invalid end
     first = next(iter(names.values()), None)
     common = ends.intersection(first or ())
 

@@ -19,16 +19,21 @@ LABELS = ("labels", "label", "y", "node_label", "node_labels")
 def read(source, memory, weights=None):
     """Read a graph from an .npz file; DataError where an array is not what its key says.
 
-    Keys: adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
-    or the same as adj_matrix.data and so on, as Graph2Gauss and ppnp write them;
-    or edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with
-    num_nodes; or edges (e, 2), each once for both directions; or what scipy.sparse.save_npz
-    writes, row u aggregates column v. Weights of edges (e,) or (e, 1) are in the array that
-    `weights` names, by default in the one that is called a weight. Besides these attr_data
-    attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, or one array of FEATURES;
-    one of LABELS, or a CSR matrix labels.data and so on, and the text class_names; train_mask
-    val_mask test_mask, in the singular or plural, each (n,), or of s splits (n, s) or (s, n), or
-    train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
+    Keys of the edges are one of these:
+
+    - adj_indices adj_indptr adj_shape and adj_data (without it all weights are 1);
+    - the same as adj_matrix.data and so on, as Graph2Gauss and ppnp write them;
+    - edge_index (2, e), row 0 the source and row 1 the target as in PyG, maybe with num_nodes;
+    - edges (e, 2), each once for both directions;
+    - the keys of scipy.sparse.save_npz, where row u aggregates column v. Weights of edges (e,) or
+      (e, 1) are in the array that `weights` names, by default in the one that is called a weight.
+      Other keys:
+    - features: attr_data attr_indices attr_indptr attr_shape, or attr_matrix.data and so on, or one
+      array of FEATURES;
+    - labels: one of LABELS, or a CSR matrix labels.data and so on, and the text class_names;
+    - masks: train_mask val_mask test_mask, singular or plural, (n,), or (n, s) or (s, n) for s
+      splits;
+    - or train_idx val_idx test_idx. Arrays of Python objects are left out, which a note says.
     """
     archive = Archive(source, memory)
     features = _features(archive)

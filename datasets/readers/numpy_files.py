@@ -202,7 +202,9 @@ class Archive:
 
     @property
     def is_sparse(self):
-        """Whether it holds a matrix as scipy.sparse.save_npz writes it, maybe without `format`."""
+        """Whether it holds a matrix in the keys of scipy.sparse.save_npz, maybe without
+        `format`.
+        """
         return "shape" in self and ("format" in self or all(key in self for key in COMPRESSED))
 
     def read_sparse(self):

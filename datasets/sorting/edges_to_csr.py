@@ -16,9 +16,9 @@ from hpgcn.graphs.validation import check_finite
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
     """Build CSR from the edges in memory, which are freed; options as `convert.read`.
 
-    Returns (indptr, indices, data), Counts as `hpgcn.graphs.adjacency.build_adjacency`,
-    and adds to `notes` what a user should know. DataError: no vertices; weights that
-    are no finite numbers; strict, and a self loop or an edge that is there twice.
+    Returns (indptr, indices, data) and Counts like `hpgcn.graphs.adjacency.build_adjacency`, and
+    adds notes for the user to `notes`. DataError: no vertices; weights that are no finite numbers;
+    strict, and a self loop or an edge that is there twice.
     """
     # refuse or drop edges
     if reverse:
@@ -70,7 +70,7 @@ def count_isolated(indptr, indices):
 
 
 def describe_zeros(count):
-    """Say how many entries of weight 0 were left out, and how an edge list keeps them."""
+    """Return the note on dropped entries of weight 0, and on how an edge list keeps them."""
     return (f"{count} entries of weight 0 dropped: they are no edges, with --unweighted neither; "
             "--columns u,v,- keeps them in an edge list")
 

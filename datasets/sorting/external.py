@@ -1,7 +1,7 @@
 """Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
 
-The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit: equal
-edges meet in the order of the input, and sums are taken in the order of the stored entries.
+The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit. Equal edges
+meet in the order of the input, and sums are taken in the order of the stored entries.
 """
 import os
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.pools import start_pool
 
-VERTEX_BYTES = 32  # of memory for each vertex, besides features and labels
+VERTEX_BYTES = 32  # bytes of memory for each vertex, besides features and labels
 SLACK = 96 << 20  # bytes that parsing, imports yet to come and the allocator take
 RUN = 1 << 22  # entries in memory while the input is read: more are no faster
 TOP = np.uint64(2**64 - 1)
@@ -38,7 +38,7 @@ class Entries:
     weighted: bool  # there are weights, and not all of them are 1
     mirror: bool  # the image of each entry is there too
     strict: bool  # entries carry their numbers
-    last_loops: bool  # of the loops of a vertex the last counts
+    last_loops: bool  # the last of a vertex's loops counts
     rounded: int  # weights that float32 does not hold
     tally: np.ndarray  # (6,) int64: see hpgcn.datasets.sorting.sort_kernels
     scratch: object  # where the runs are

@@ -1,16 +1,16 @@
 """Compiled loops of the external sort: entries to runs, runs to keys, equal keys to one, to rows.
 
-An entry is a row, twice its column plus 1 if it is the image of one of the
-input (--symmetrize), and maybe a weight and its number in the input. A key
-is (row - first row) << bits | that column: keys increase as CSR entries do.
+An entry has a row, and twice its column plus 1 if it is the image of one of the input
+(--symmetrize). It may have a weight and its number in the input. A key is (row - first row) << bits
+| that column: keys increase as CSR entries do.
 """
 import numpy as np
 
 from hpgcn.kernels.entries import add_fingerprint
 from hpgcn.kernels.jit import jit
 
-KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # of append's tally
-# of emit's tally; LOST: negative weights without an image, of which max(A, A^T) leaves 0
+KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # positions in append's tally
+# positions in emit's tally; LOST: negative weights without an image, of which max(A, A^T) leaves 0
 MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW, LOST = range(8)
 ONE = np.uint64(1)
 
@@ -140,12 +140,15 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
     """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
 
-    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and
-    its image is taken, 0 for one that is missing. Written are `columns` and `values` (k,) of
-    the entries kept, and to `refused` (2,) the first sum of weights that is not finite, at
-    merged entry tally[INFINITE], and the first that does not fit float32, at stored entry
-    tally[OVERFLOW], both -1 before. All others are added to: those of rows from `first` on,
-    of all columns (n,), and `fingerprint`, with `hash_keys`, as by `add_fingerprint`.
+    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and its
+    image is taken, 0 for one that is missing. `columns` and `values` (k,) of the entries kept are
+    written. `refused` (2,) gets two sums of weights, both -1 before:
+
+    - the first that is not finite, at merged entry tally[INFINITE];
+    - the first that does not fit float32, at stored entry tally[OVERFLOW].
+
+    All others are added to: those of rows from `first` on, of all columns (n,), and `fingerprint`,
+    with `hash_keys`, as by `add_fingerprint`.
     """
     end = 0
     k = 0

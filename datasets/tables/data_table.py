@@ -12,7 +12,7 @@ from hpgcn.graphs.edge_weights import listed
 SEPARATOR = b"\0"  # between the cells of a block
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 WHOLE = re.compile(r"[-+]?(\d{1,18})(\.0*)?", re.ASCII)
-HEAD = 500  # cells that tell what a column is
+HEAD = 500  # cells that decide what a column is
 EXACT = 2**53  # from here on float64 skips whole numbers
 
 

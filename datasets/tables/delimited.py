@@ -10,11 +10,11 @@ from hpgcn.datasets.tables.data_table import DataTable, TextColumn, counted
 from hpgcn.errors import DataError
 
 ROWS = 4096  # rows of a block
-SAMPLE = 20  # rows that tell the separator
+SAMPLE = 20  # rows that decide the separator
 SEPARATORS = "\t;|,"  # in the order in which they are tried
 STATED = re.compile(r'"?sep=(.)"?')  # a first line that Excel takes for the separator
 CELL = re.compile(r"[^\t;|,]*")
-ROW_BYTES = 64  # of memory that a row takes beside three times its text
+ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
 
 
 def read_delimited(source, memory, names=(), *, of_names=False):
@@ -183,7 +183,7 @@ def _widths(texts, separator):
 
 
 def _take_comment(table, comment):
-    """Take the comment above a table as its header, if it names as many columns."""
+    """Use the comment above a table as its header, if it names the same number of columns."""
     from hpgcn.datasets.tables.roles import is_known
 
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())

@@ -91,7 +91,7 @@ def join(raw, entries, paths, options, where):
 
 
 def close_gaps(raw, where):
-    """Number the classes of `raw` anew if there are large gaps between their numbers."""
+    """Renumber the classes of `raw` if there are large gaps between their numbers."""
     labels = raw.labels
     if getattr(labels, "ndim", 0) != 1 or labels.dtype.kind not in "iuf" or raw.class_names:
         return
@@ -133,7 +133,7 @@ def _add_vertices(vertices, entries, files):
             raise DataError(f"{rows.where}: id {min(keys)}, but ids begin at {vertices.raw.base} "
                             "(--base)")
 
-        # remember them, and tell how many there are
+        # add them, and note their number
         more = {key: rows.where for key in keys if key not in new}
         new.update(more)
         if more:
@@ -209,7 +209,7 @@ def _take(raw, rows, places):
     """Give `raw` the values of a file, by vertex."""
     n = raw.num_nodes
 
-    # tell how the rows were joined
+    # note how the rows were joined
     missing = missing_vertices(places, n)
     count = int(np.count_nonzero(missing))
     if rows.order is not None:

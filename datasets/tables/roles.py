@@ -34,9 +34,11 @@ def is_known(name):
 def settle_header(table, vertices, header, count=None, asked=()):
     """Decide whether the first row of a text is a header, and name the columns.
 
-    If the row leaves doubt, these decide: the names of columns that a user `asked` for, which are
-    1, 2, .. without a header; `header` (--header, --no-header); the number of rows, if it is to
-    be `count`.
+    In doubt these decide:
+
+    - the column names in `asked`, which are numbers without a header;
+    - `header` (--header, --no-header);
+    - the number of rows, if it is to be `count`.
     """
     if table.names_known:
         return
@@ -143,9 +145,9 @@ def _are_vertices(column, vertices):
 def find_ids(table, vertices, flag, taken=()):
     """Return the index of the column of ids, or None if rows have none.
 
-    It is the one that `flag` (--id-column) names; else one with a usual name whose values are ids
-    of vertices; else the only one whose values are such ids, beside one that counts the rows.
-    Those that are `taken` have other roles. DataError: several are.
+    It is the column that `flag` (--id-column) names. Otherwise it is one with a usual name whose
+    values are ids of vertices. Otherwise it is the only one whose values are ids, not counting one
+    that numbers the rows. Those that are `taken` have other roles. DataError: several are.
     """
     # the flag, or a table of one column, leaves no choice
     columns = table.columns
@@ -255,7 +257,7 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
     names = [column.name for column in table.columns]
     if patterns is not None:
         chosen = [k for pattern in patterns for k, name in enumerate(names)
-                  if fnmatchcase(name, pattern)]  # in the order that is asked for
+                  if fnmatchcase(name, pattern)]  # in the requested order
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise DataError(f"{table.where}: no column is called {truncate(pattern, 40)} "

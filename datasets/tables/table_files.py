@@ -26,15 +26,15 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.classes import parse_classes
 from hpgcn.graphs.edge_weights import listed
 
-FEW = 8  # labels up to which as many classes are no surprise
+FEW = 8  # labels up to which that number of classes is no surprise
 PARQUET = b"PAR1"  # first bytes
 NPY = b"\x93NUMPY"
-ZIP = b"PK\x03\x04"  # of .npz
+ZIP = b"PK\x03\x04"  # first bytes of .npz
 
 
 @dataclass
 class TableOptions:
-    """What a user says of tables: options of `hpgcn.datasets.convert.read`."""
+    """A user's options of tables, of `hpgcn.datasets.convert.read`."""
 
     id_column: str | None = None
     label_column: str | None = None
@@ -203,7 +203,7 @@ def read_features(source, vertices, options):
     ids = roles.find_ids(table, vertices, options.id_column, taken)
     chosen, left_out = roles.find_features(table, ids, options.feature_columns, used)
 
-    # tell which columns are features
+    # note which columns are features
     notes = [*table.notes]
     if len(table.columns) > 1:
         notes.append(f"{source}: {counted(len(chosen), 'column')} of features: "

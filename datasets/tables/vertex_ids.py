@@ -8,7 +8,7 @@ from hpgcn.datasets.source import need, truncate
 from hpgcn.errors import DataError
 
 NEARLY_ALL = 0.9  # share of numbers that are ids in edges, from which a column is one of ids
-HALF = 0.5  # of names, which are seldom the same by accident
+HALF = 0.5  # share that is enough for names, which are seldom the same by accident
 ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writes it beside gaps
 
 
@@ -107,8 +107,8 @@ class VertexIds:
     def fit(self, column, count, share=NEARLY_ALL):
         """Return whether `count` cells of a column differ, and a `share` of them are ids in edges.
 
-        Of names half is enough.
-        If the table has more rows than there are such ids, this share of these is in the column.
+        For names half is enough. If the table has more rows than there are such ids, this share of
+        these is in the column.
         """
         head = column.head()
         if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):

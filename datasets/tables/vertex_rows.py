@@ -48,7 +48,7 @@ class VertexRows:
 
     @property
     def size(self):
-        """What the rows are and how many, for errors."""
+        """Description of the rows and their number, for errors."""
         if self.kind == "split":
             return f"split has {self.num_rows} rows"
         return f"{self.kind} have shape {tuple(self.values.shape)}"

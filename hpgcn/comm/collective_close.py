@@ -20,7 +20,7 @@ class CollectiveClose:
         raise NotImplementedError
 
     def closes(self, error: BaseException | None) -> bool:
-        """Return whether a `with` closes this: the other ranks close theirs, too."""
+        """Return whether a `with` closes this, because the other ranks close theirs."""
         return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
     def __enter__(self) -> Self:

@@ -23,14 +23,14 @@ TAG = 21  # messages of one tag between two ranks arrive in the order of their s
 
 
 class Collectives:
-    """What `SerialComm` and `MpiComm` share; with a single rank nothing travels.
+    """Collectives of `SerialComm` and `MpiComm`; with a single rank nothing is sent.
 
     All ranks start the same collectives in the same order; several may be under way. Each
-    `start_...` returns a Pending. Arrays are contiguous, of any shape and one dtype in a call;
+    `start_...` returns a Pending. Arrays are contiguous, of any shape and one dtype in a call.
     `counts` are the elements (not rows) of each rank's block, the same on all ranks. The arrays of
-    a call lie on all ranks in host memory, or on the GPU given to `use`: what is computed there
-    after `wait` sees what has arrived. Payload counts as `kind` ("aggregation", "dense", "weights";
-    None: not at all). Starting and testing are clocked as "comm", waiting as "wait".
+    a call lie on all ranks in host memory, or on the GPU given to `use`. Work that is queued there
+    after `wait` sees the received data. Payload counts as `kind` ("aggregation", "dense",
+    "weights"; None: not at all). Starting and testing are clocked as "comm", waiting as "wait".
     """
 
     def start_bcast(self, array, root, kind):
@@ -44,9 +44,9 @@ class Collectives:
     def start_reduce(self, array, out, root, kind):
         """Sum `array` over ranks into `out` of rank `root`.
 
-        At the root, the sum replaces `array` if `out` is None; other ranks do not read it. A long
-        array is summed in pieces of PIECE_BYTES at most, a few at a time (hpgcn.comm.queue), as
-        even as can be: none is so short that MPI adds it in another order than the whole.
+        At the root, the sum replaces `array` if `out` is None; other ranks ignore `out`. A long
+        array is summed in even pieces of at most PIECE_BYTES, a few at a time (hpgcn.comm.queue).
+        No piece is so short that MPI adds it in another order than the whole.
         """
         view = flat(array, "array")
         if self.rank != root:
@@ -212,7 +212,7 @@ class Collectives:
 
     def _own(self, operation, start, view, way, root, name=None):
         """Start a collective of MPI's own, piece by piece."""
-        def describe(what, numbers):  # MPI does not tell which rank is late
+        def describe(what, numbers):  # MPI does not report which rank is late
             of_root = "" if root is None else f"; root {self.ranks[root]}"
             return f"{what} ({format_ranks(self.ranks)}{of_root})"
 

@@ -59,8 +59,8 @@ class SerialComm(Collectives, CollectiveErrors):
         """Return the communicator of some of these ranks, in their order, counted from 0.
 
         `ranks`, increasing, are numbers in this communicator. Every rank calls it, with the group
-        that it is in; groups may be made of groups. Asked for again, it is the same communicator:
-        `close` it as often as it was asked for. A group of one rank needs no MPI.
+        that it is in; groups may be made of groups. A second call returns the same communicator;
+        `close` it once for each call. A group of one rank needs no MPI.
         """
         ranks = tuple(int(rank) for rank in ranks)
         if self.rank not in ranks or ranks != tuple(sorted(set(ranks) & set(range(self.size)))):
@@ -84,9 +84,10 @@ class SerialComm(Collectives, CollectiveErrors):
         return SerialComm(self.timeout)
 
     def close(self):
-        """Free a communicator that `group` made, once all who asked for it have closed it.
+        """Free a communicator that `group` made, once each caller of `group` has closed it.
 
-        Of any other, free its groups, and what ranks past their deadlines told others in vain.
+        For any other communicator, free its groups and the pending messages of ranks past their
+        deadlines.
         """
 
     def allreduce(self, array, kind, op="sum"):
@@ -252,7 +253,7 @@ class MpiComm(SerialComm):
         return np.split(received, np.cumsum(incoming)[:-1])
 
     def gather_rows(self, array):
-        if array.dtype.kind == "U":  # MPI knows no such type: its letters travel as numbers
+        if array.dtype.kind == "U":  # MPI has no such type: its letters are sent as numbers
             width = array.dtype.itemsize // 4
             letters = np.ascontiguousarray(array).view(np.int32).reshape(len(array), width)
             letters = self.gather_rows(letters)
@@ -290,17 +291,17 @@ def world(timeout=600.0, error=None):
     """Return COMM_WORLD under an MPI launcher, else a single rank without MPI.
 
     A rank waits for another `timeout` seconds, a minute more until all have started MPI. `error`,
-    why this rank cannot go on, is raised on all ranks. MissingError where a launcher started this
-    process without mpi4py or an MPI library; ConfigError where a launcher of another MPI, or of
-    none, started several tasks that MPI does not connect: each would write the same files. A
-    process that is told to work alone does.
+    why this rank cannot go on, is raised on all ranks. MissingError if a launcher started this
+    process without mpi4py or an MPI library. ConfigError if a launcher of another MPI, or of none,
+    started several tasks that MPI does not connect. Each task would write the same files. A process
+    with the setting to work without MPI ignores the launcher.
     """
     # without a launcher there is one rank
     if alone() or (not launched() and "mpi4py.MPI" not in sys.modules):
         return SerialComm(timeout)
 
     # start MPI, which may hang, and refuse an MPI that does not connect
-    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # of MPI_Init
+    faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # deadline of MPI_Init
     try:
         tasks = describe_farm()
         purpose = f"{tasks}; to work together (--alone: each on its own)" if tasks else \
@@ -325,7 +326,7 @@ def world(timeout=600.0, error=None):
 
 
 def describe_farm():
-    """Say how many tasks which launcher started; empty if it started one."""
+    """Describe the launcher and its number of tasks; empty if it started one."""
     name, count = farm() or ("", 1)
     if count is None:
         return f"{name} started this process in a job of unknown size"
@@ -356,7 +357,7 @@ def as_comm(comm, timeout=600.0):
 
 
 def abort_on_exception():
-    """Let an exception that nobody catches end all ranks, which would wait for this one."""
+    """Let an uncaught exception end all ranks, which would wait for this one."""
     if getattr(sys.excepthook, "ends_all_ranks", False):
         return
     before = sys.excepthook

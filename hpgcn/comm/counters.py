@@ -1,4 +1,4 @@
-"""What a rank has sent to others: payload and messages, by phase and by what they were for."""
+"""Counters of what a rank sends to others: payload and messages, by phase and by purpose."""
 from collections import Counter
 
 

@@ -100,7 +100,7 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
 
 
 def in_process(function, comm, ranks, *arguments, **options):
-    """Call `function(comm, ...)`, if `ranks` is not 1 on as many ranks of this process.
+    """Call `function(comm, ...)`; unless `ranks` is 1, on `ranks` ranks in this process.
 
     Returns what it returns on rank 0. UsageError if both `comm` and `ranks` are given.
     """

@@ -2,7 +2,7 @@
 
 The module stands for `mpi4py.MPI`, an `Intracomm` for its communicator. A message is copied from
 the sender's array to the receiver's when both are there. Sums are taken in the order in which MPICH
-takes them, so that results are equal to the bit. Scripts get the calls with Python objects, too.
+takes them, so that results are equal to the bit. Scripts also get the calls with Python objects.
 """
 import functools
 import operator
@@ -57,7 +57,7 @@ REQUEST_NULL = Request()  # stands for a call that has not begun: it is never co
 
 
 class Status:
-    """What `Iprobe` fills in about a message; it never finds one."""
+    """Result of `Iprobe` about a message; it never finds one."""
 
 
 def Query_thread():
@@ -66,7 +66,7 @@ def Query_thread():
 
 
 class Post:
-    """What the ranks of a run have sent, or expect, and what has not met its counterpart yet."""
+    """Messages that the ranks of a run have sent or expect, until they meet their counterpart."""
 
     def __init__(self):
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
@@ -261,8 +261,8 @@ def as_bytes(buffer):
 def folded(arrays, op):
     """Return the reduction of P arrays in the order of MPICH's allreduce; see below.
 
-    The largest power of two p of ranks goes on: each of the first P - p of them takes the array of
-    the rank behind it first. Then pairs meet, then pairs of pairs.
+    The largest power of two p of ranks goes on. Each of the first P - p ranks first adds the array
+    of the rank behind it. Then pairs meet, then pairs of pairs.
     """
     arrays = list(arrays)
     extra = len(arrays) - (1 << (len(arrays).bit_length() - 1))

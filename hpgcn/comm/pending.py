@@ -11,7 +11,7 @@ class Pending:
         self.requests = requests
         self.describe = describe
         self.finish = finish
-        self.name = name  # of the wait on a timeline
+        self.name = name  # name of the wait on a timeline
         self.open = set(range(len(requests)))
 
     def test(self):

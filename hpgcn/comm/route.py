@@ -1,9 +1,9 @@
-"""Whether MPI accepts GPU memory: queried, then probed, and the same on all ranks.
+"""Decide whether MPI accepts GPU memory: queried, then probed, and the same on all ranks.
 
-Who is asked, in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on), MPI itself by
-what kinds of memory it names (MPI 4.1, section 3.2.4), its library by a function of its own. A yes
-is probed by a process that sends GPU memory to itself: where the library claims what it cannot do,
-that process crashes, and no rank does.
+Three sources are queried in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on),
+MPI's kinds of memory (MPI 4.1, section 3.2.4), a function of its library. A yes is probed by a
+process that sends GPU memory to itself. If the library claims too much, that process crashes, and
+no rank does.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ WORDS = {"message": "messages", "bcast": "broadcasts"}
 
 @dataclass(frozen=True)
 class Route:
-    """How messages leave the memory of a device, and why.
+    """The way of messages out of device memory, and the reason for it.
 
     Operations in `direct` ("message", "bcast") take GPU memory as it is, others pinned host memory.
     """
@@ -48,7 +48,7 @@ def choose(comm, device, aware=None):
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
 
-    # ask MPI, then probe once on each node
+    # query MPI, then probe once on each node
     with comm.collective_errors():
         claimed, reason = query_gpu_support(comm.MPI, aware)
     failure = ""
@@ -71,7 +71,7 @@ def choose(comm, device, aware=None):
     # all ranks can
     direct = {"message", "bcast"}
     if "Open MPI" in comm.MPI.Get_library_version():
-        direct.remove("bcast")  # its own nonblocking collectives know host memory alone
+        direct.remove("bcast")  # its own nonblocking collectives support host memory only
     return Route(frozenset(direct), f"{reason}; probe passed")
 
 

@@ -1,11 +1,11 @@
 """Messages from and to GPU memory: MPI takes it as it is, or pinned host memory takes its place.
 
-MPI knows nothing of CUDA streams: it may read what the GPU has yet to write. So a call is made only
-after an event of the stream that wrote its memory. Calls that wait for one stand in line
-(`GpuStager.waiting`), and each test of any request, also of other communicators, looks whether the
-first of them can go: the GPU computes meanwhile, and so does the host. Copies have two streams of
-their own, one a direction. What was received is copied up as it arrives; the stream that computes
-then waits for these copies, the host does not.
+MPI has no notion of CUDA streams: it may read what the GPU has yet to write. So a call is made only
+after an event of the stream that wrote its memory. Calls that wait for an event stand in line
+(`GpuStager.waiting`). Each test of a request, also of other communicators, checks whether the first
+of them can go. The GPU and the host compute in the meantime. Copies have two streams of their own,
+one a direction. What was received is copied up as it arrives; the stream that computes then waits
+for these copies, the host does not.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hpgcn.runtime.device import address
 
-CHUNK_BYTES = 4 << 20  # of a copy or a message: one travels while the next is copied
+CHUNK_BYTES = 4 << 20  # bytes of a copy or a message: one is sent while the next is copied
 SEND = 1  # what a call does with its memory: bits, a sum in place has both
 RECEIVE = 2
 
@@ -59,10 +59,10 @@ class Messages(list):
         super().__init__(requests)
         self.stager = stager
         self.copies = list(copies)  # a StagedCopy for each request
-        self.blocks = list(blocks)  # of Pinned, where the host addresses of copies are
+        self.blocks = list(blocks)  # list of Pinned, with the host addresses of copies
         self.held = held
-        self.queued = None  # event after all that the GPU was asked for before these calls
-        self.copied = None  # event after the last copy to the GPU for which nobody waited yet
+        self.queued = None  # event after all GPU work that was queued before these calls
+        self.copied = None  # event after the last copy to the GPU without a wait yet
 
     def make(self, number, start, piece):
         self[number] = start(piece)
@@ -108,7 +108,7 @@ class GpuStager:
         self.down = device.stream()
         self.up = device.stream()
         self.waiting = deque()  # (event, communicator, function that makes an MPI call)
-        self.pool = {}  # Pinned by size, those that nobody has
+        self.pool = {}  # unused Pinned, by size
 
     def most(self, operation, limit):
         """Return the bytes of the longest piece; sums are not cut: their bits depend on where."""
@@ -177,7 +177,7 @@ class GpuStager:
             self.waiting.popleft()[2]()
 
     def flush(self, comm):
-        """Make all calls of a communicator: MPI tells them apart by their order."""
+        """Make all calls of a communicator, because MPI matches them by their order."""
         places = (place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm)
         last = max(places, default=0)
         for _ in range(last):

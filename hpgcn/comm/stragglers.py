@@ -8,8 +8,8 @@ WORD = 22  # tag
 def unresponsive_ranks(comm, seconds):
     """Listen for `seconds`; return the ranks of the whole job that send no word.
 
-    They compute, or hang. Every rank whose deadline has passed calls it, whatever it waits for, and
-    sends a word to all others; those that began to wait at about one time hear each other.
+    They compute, or hang. Every rank whose deadline has passed calls it and sends a word to all
+    others. Ranks that began to wait at about the same time receive each other's.
     """
     while comm.parent is not None:
         comm = comm.parent

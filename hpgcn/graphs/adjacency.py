@@ -15,7 +15,7 @@ DUPLICATES = ("merge", "sum", "sum-edges")  # what becomes of an edge that is li
 
 @dataclass
 class Counts:
-    """What building an adjacency met and did, for the reader's report."""
+    """Counts of events while an adjacency was built, for the reader's report."""
 
     duplicates: int = 0
     zeros: int = 0
@@ -129,7 +129,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
 
 
 def merged_adjacency(rows, columns, values, n, duplicates, **options):
-    """Return what `build_adjacency` does, of entries whose duplicates are treated as asked."""
+    """Return the result of `build_adjacency`, with duplicates treated by `duplicates`."""
     total = len(rows)
     ones = values is None
     again = repeated_loops(rows, columns)
@@ -144,7 +144,7 @@ def merged_adjacency(rows, columns, values, n, duplicates, **options):
 
 
 def duplicates_notes(counts, asked, option):
-    """Return what a user should know of edges that are listed several times.
+    """Return notes for the user on edges that are listed several times.
 
     Parameters
     ----------

@@ -38,8 +38,8 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
     """Return the classes that texts name.
 
     Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is unlabeled, unless
-    -1 and 1 are the only labels: these are two classes. true and false in any case are classes 1
-    and 0. Other texts are names of classes, numbered in sorted order. Empty text and the words of
+    -1 and 1 are the only labels, which are then two classes. true and false in any case are classes
+    1 and 0. Other texts are names of classes, numbered in sorted order. Empty text and the words of
     UNLABELED are unlabeled. Class numbers with large gaps between them are numbered anew in
     increasing order; their names are then the numbers in the input.
 

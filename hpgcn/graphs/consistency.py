@@ -1,9 +1,9 @@
 """Checks that what is stored beside an adjacency is what its entries say.
 
-That is degrees, loops, symmetry, and a permutation. Each rank looks at the rows that it has read
-anyway, once, and the ranks add up a few numbers; only when they tell that something is wrong does
-one rank read everything, to name it, in a DataError. Keys are fixed: the same file gives the same
-answer. `where` is the file or name of the graph, for errors.
+That is degrees, loops, symmetry, and a permutation. Each rank checks the rows that it has read
+anyway, once, and the ranks add up a few numbers. Only if these are wrong does one rank read
+everything, to name the error in a DataError. Keys are fixed: the same file gives the same answer.
+`where` is the file or name of the graph, for errors.
 """
 
 import numpy as np
@@ -15,8 +15,9 @@ from hpgcn.graphs.validation import first
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 # Columns are summed in buckets: an error hides behind the rounding of the columns of one alone.
 BUCKETS = 1024
-ENTRY_BYTES = 64  # of memory that naming the first offender takes for each entry
-TOLERANCE = 1e-9  # of a sum of float32 weights in float64, relative to their absolute values
+ENTRY_BYTES = 64  # bytes of memory for each entry while the first error is found
+# tolerance of a sum of float32 weights in float64, relative to their absolute values
+TOLERANCE = 1e-9
 
 
 def add_up(slab, where):
@@ -73,17 +74,17 @@ def refuse(total, source):
 
 
 def doubtful(total):
-    """Return whether the sums of `add_up` over all rows tell that something is wrong."""
+    """Return whether the sums of `add_up` over all rows show an error."""
     difference, size = total[4:].reshape(BUCKETS, 2).T
     return bool(nonzero(total[:4]) or (np.abs(difference) > TOLERANCE * size).any())
 
 
 def permutation_sums(start, perm, iperm, part, parts):
-    """Sum up what tells whether a permutation, its inverse and the parts belong together.
+    """Sum up whether a permutation, its inverse and the parts belong together.
 
-    Of m vertices from number `start` on: `perm` and `iperm`, in [0, n), are old and new number of
-    each; `part` and `parts` its part in the old order, and in the new one, as the offsets say.
-    Return (4,) float64: they do not if the sum over all vertices is `nonzero`.
+    The m vertices begin at number `start`. `perm` and `iperm`, in [0, n), are the old and new
+    number of each. `part` and `parts` are its part in the old order, and in the new one by the
+    offsets. Return (4,) float64: they do not if the sum over all vertices is `nonzero`.
     """
     from hpgcn.kernels.entries import pair_sum
 
@@ -94,7 +95,7 @@ def permutation_sums(start, perm, iperm, part, parts):
 
 
 def order_sums(start, order):
-    """Sum up what tells whether an order holds each vertex once, as `permutation_sums`.
+    """Sum up whether an order holds each vertex once, like `permutation_sums`.
 
     `order`, (m,) in [0, n), has the vertices of the rows from `start` on.
     """

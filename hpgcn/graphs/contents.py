@@ -1,4 +1,4 @@
-"""What vertices have besides edges: features, labels, their names and masks, checked together."""
+"""Contents of vertices besides edges: features, labels, their names and masks, checked together."""
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
@@ -89,7 +89,7 @@ def check_class_names(names, least, most, where):
     if isinstance(names, str | bytes) or not hasattr(names, "__len__"):
         raise DataError(f"{where} are a {type(names).__name__}, expected a list of text")
 
-    # as many names as classes
+    # one name for each class
     names = tuple(names)
     if not least <= len(names) <= most:
         bounds = f"{least}" if least == most else f"{least} to {most}"

@@ -139,7 +139,7 @@ def weights_of(edges, asked, where, option):
     except OverflowError:
         raise DataError(f"{where}: {weight} of an edge is beyond float64") from None
 
-    # tell the user what was missing, and what was not read
+    # note what was missing, and what was not read
     notes = []
     lacking = sum(weight not in attributes for _, _, attributes in edges)
     if weight is not None and lacking:
@@ -166,6 +166,6 @@ def count_rounded(values):
 
 
 def rounded_note(count):
-    """Return what a user should know of weights that `count_rounded` counts."""
+    """Return the note for the user on weights that `count_rounded` counts."""
     return (f"{count} weights are beyond 2^24 and not kept exactly, for float32 rounds them: are "
             "they times or ids?")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Masks = Mapping[str, ArrayLike] | Sequence[ArrayLike]
 
 ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
-              "original_ids")  # of a Graph, one entry a row, beside the masks
+              "original_ids")  # fields of a Graph with one entry a row, besides the masks
 
 
 LARGE = 1 << 20  # entries from which on they are reordered by compiled code
@@ -218,7 +218,9 @@ class Graph(GraphSource):
                 yield f"{array.dtype.str} {array.shape}", content
 
     def checksum(self) -> int:
-        """Return the CRC32 of what a model is trained on: it tells graphs apart, but for chance."""
+        """Return the CRC32 of the training data: graphs with different data differ, but for
+        chance.
+        """
         crc = 0
         for kind, data in self.blocks():
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))

@@ -1,4 +1,4 @@
-"""What a run reads of a graph, whether the graph lies in memory or in a file."""
+"""Interface of a graph for a run, whether the graph lies in memory or in a file."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -158,7 +158,7 @@ class GraphSource(ABC):
     def close(self) -> None:
         """Close the file; what was read stays. A graph in memory has none."""
 
-    # Checks of a file that nobody vouches for
+    # Checks of an untrusted file
 
     @abstractmethod
     def order_sums(self, start: int, stop: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a graph is, in a few numbers."""
+"""Facts of a graph in a few numbers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from hpgcn.runtime.text_table import html_list
 
 @dataclass(frozen=True)
 class Header:
-    """What a graph is, in a few numbers: known without reading its arrays."""
+    """Facts of a graph in a few numbers, known without reading its arrays."""
 
-    name: str  # of the source, free of any path
+    name: str  # name of the source, without any path
     num_nodes: int  # n
     num_edges: int  # stored nonzeros of the whole adjacency
     num_features: int = 0  # f; 0 without features
@@ -23,7 +23,7 @@ class Header:
     sparse_features: bool = False  # features are CSR
     num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
     split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
-    source_sha256: str = ""  # of the input, hexadecimal; empty if made in memory
+    source_sha256: str = ""  # hash of the input, hexadecimal; empty if made in memory
     base: int = 0  # the input's number of vertex 0, where there are no `Graph.original_ids`
     parallel_edges: bool = False  # weights are how often the input lists an edge
 
@@ -39,14 +39,15 @@ class Header:
 
     @property
     def weights(self) -> str:
-        """What the weights are, in words."""
+        """Description of the weights in words."""
         if self.parallel_edges:
             return "numbers of parallel edges"
         return "all 1" if self.all_ones else "float32"
 
     def check_split(self, index: int, where: str | None = None) -> None:
         """Refuse, with a ConfigError, the number of a split that the graph does not have."""
-        if not 0 <= index < max(1, self.num_splits):  # without any, planning asks for number 0
+        # planning uses number 0 of a graph without splits
+        if not 0 <= index < max(1, self.num_splits):
             held = f"{self.num_splits} splits, 0 to {self.num_splits - 1}"
             if self.num_splits < 2:
                 held = "one split, 0" if self.num_splits else "no split"

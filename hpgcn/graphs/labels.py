@@ -1,4 +1,4 @@
-"""Labels as arrays: text among them, and what a user should know of their numbers."""
+"""Labels as arrays: text labels, and notes for the user on label numbers."""
 import numbers
 
 import numpy as np
@@ -46,7 +46,8 @@ def read_text_labels(y, name):
     texts = []
     for row, value in enumerate(array.ravel().tolist()):
         known = isinstance(value, str | bytes | numbers.Real | np.bool_) or value is None
-        if not known and type(value).__name__ not in ("NAType", "NaTType"):  # of pandas
+        # missing values of pandas
+        if not known and type(value).__name__ not in ("NAType", "NaTType"):
             raise DataError(f"{name}: label of vertex {row} is a {type(value).__name__}, expected "
                             "a number or text")
         texts.append(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hpgcn.graphs.validation import index_dtype
 
 CHUNK = 1 << 21  # entries read at a time
-PORTIONS = 8  # of rows, in which those are read whose columns are cut in blocks
+PORTIONS = 8  # portions of the rows that are read at a time if columns are cut in blocks
 NORMS = ("sym", "in", "row", "none")
 
 
@@ -17,8 +17,8 @@ class NormalizedAdjacency:
     """A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row"), or
     D_row^-1/2 (A + I) D_row^-1/2 ("in").
 
-    It reads `source`, a GraphSource of all rows, as blocks are asked for, and holds the
-    degrees of all vertices then, 16 bytes each. A degree that is not positive gives the factor 0.
+    It reads blocks of `source`, a GraphSource of all rows, when they are needed. It then holds the
+    degrees of all vertices, 16 bytes each. A degree that is not positive gives the factor 0.
     `self_loops` adds loops of weight 1 where none are. `slab`: this rank's rows, if read already.
     `dtype` is that of its values, and of rows that it multiplies unless `row_dtype` is another.
     """
@@ -67,7 +67,9 @@ class NormalizedAdjacency:
         return blocks
 
     def block(self, start, stop, first=0, last=None):
-        """Rows [start, stop), columns [first, last), these renumbered from 0; csr_array, sorted."""
+        """Return rows [start, stop), columns [first, last), renumbered from 0; csr_array,
+        sorted.
+        """
         last = self.num_rows if last is None else last
 
         # room for all entries, loops included
@@ -111,7 +113,7 @@ class NormalizedAdjacency:
 
 
 def scales(row, column, norm):
-    """Factors of rows and of columns from their degrees; 0 where a degree is not positive."""
+    """Return factors of rows and of columns from their degrees; 0 if a degree is not positive."""
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
     if norm == "in":
@@ -130,7 +132,7 @@ def with_self_loops(slab):
 
 
 def insert_loops(indptr, indices, data, start):
-    """As `with_self_loops`, for CSR arrays of the rows from `start` on."""
+    """Insert loops like `with_self_loops`, into CSR arrays of the rows from `start` on."""
     m = indptr.size - 1
     own = start + np.arange(m)
     row_of = np.repeat(np.arange(m), np.diff(indptr))
@@ -144,6 +146,6 @@ def insert_loops(indptr, indices, data, start):
 
 
 def inverse_sqrt(degree):
-    """degree^-1/2 in float64, 0 where the degree is not positive."""
+    """Return degree^-1/2 in float64, 0 if the degree is not positive."""
     positive = degree > 0
     return np.where(positive, 1 / np.sqrt(np.where(positive, degree, 1)), 0.0)

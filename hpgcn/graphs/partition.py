@@ -23,7 +23,8 @@ class Partition:
     epsilon: float = 0.0  # imbalance of vertex weights that the engine was allowed; 0 without one
     statistics: dict = field(default_factory=dict)  # int or float, of hpgcn.partition.statistics
     edge_part: np.ndarray | None = None  # (nnz,) int32: who holds each ORIGINAL stored entry
-    nested: bool = False  # parts 2 p and 2 p + 1 are one of half as many, and so on: `merged`
+    # parts 2 p and 2 p + 1 are one part of half the number, and so on: `merged`
+    nested: bool = False
 
     @property
     def k(self):
@@ -54,9 +55,10 @@ class Partition:
     def from_parts(part, k, *, order=None, edge_part=None, **attributes):
         """Make a partition from the part of each vertex, (n,) integers in [0, k).
 
-        `order`, (n,) integers, has the vertices as each part keeps them (e.g. RCM; default:
-        increasing); `edge_part`, (nnz,) in [0, k), the part of each stored entry, where edges have
-        parts of their own. DataError as `check_parts`, or for no permutation; parts may be empty.
+        `order`, (n,) integers, has the vertices in the order of each part (such as RCM;
+        default: increasing). `edge_part`, (nnz,) in [0, k), is the part of each stored entry, if
+        edges have parts of their own. DataError like `check_parts`, or for no permutation; parts
+        may be empty.
         """
         if edge_part is not None:
             edge_part = check_parts(edge_part, k, where="edge_part", what="entry")

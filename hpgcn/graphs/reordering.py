@@ -17,8 +17,10 @@ def rcm_within_parts(graph, part, k):
     """Order the vertices of each part by reverse Cuthill-McKee of the part's own induced subgraph.
 
     `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part after part.
-    One RCM over the edges inside parts does all at once, since none joins two parts (A. George, J.
-    W. Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981, section 4.2).
+    One RCM over the edges inside parts orders all parts at once, since no edge joins two parts.
+
+    Source: A. George, J. W. Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981,
+    section 4.2.
     """
     n = graph.header.num_nodes
     part = np.asarray(part)

@@ -21,7 +21,7 @@ def index_dtype(n):
 
 
 def first(wrong):
-    """Return the place of the first True of (k,) bool; None if there is none."""
+    """Return the position of the first True of (k,) bool; None if all are False."""
     places = np.flatnonzero(wrong)
     return int(places[0]) if places.size else None
 
@@ -102,7 +102,7 @@ def check_sparse(A, where):
 
 
 def check_adjacency(A, name):
-    """Return a square matrix as coo_array; refuse what is none, or holds no numbers."""
+    """Return a square matrix as coo_array; refuse other shapes and values that are not numbers."""
     A = A if sp.issparse(A) else _as_array(A, f"{name}: adjacency")
     if len(A.shape) != 2 or A.shape[0] != A.shape[1]:
         raise DataError(f"{name}: adjacency has shape {A.shape}, expected a square matrix")
@@ -133,7 +133,7 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
         weights = weights.reshape(-1).astype(np.float64)
         check_finite(weights, f"{name}: edge_weight")
 
-    # vertices, as many as the largest number says unless their count is given
+    # number of vertices: the largest number plus 1 unless their count is given
     if num_nodes is None:
         num_nodes = min(int(edges.max()) + 1, np.iinfo(np.int64).max) if edges.size else 0
     elif not isinstance(num_nodes, (int, np.integer)) or num_nodes < 0:
@@ -339,7 +339,7 @@ def _as_mask(mask, n, where):
         return np.zeros(n, bool)
     full = mask.ndim == 2 or mask.shape == (n,)
     is_01 = mask.dtype.kind in "ui" and full and np.isin(mask, (0, 1)).all()
-    # of three vertices or more, numbers that are all 0 or 1 would repeat
+    # for three vertices or more, numbers that are all 0 or 1 would repeat
     if is_01 and mask.ndim == 1 and n <= 2 and mask.dtype != np.uint8:
         raise DataError(f"{where} is {mask.tolist()}: true and false, or vertex numbers? "
                         "Expected bool, or numbers of another length")

@@ -1,8 +1,8 @@
 """The order in which a file keeps its vertices, so that products find rows in caches.
 
 A product A H reads the row of H of each neighbour. Raw files often number vertices at random: then
-every read goes to memory. Here vertices are numbered so that those with common neighbours lie close
-by; what a run computes depends on the original numbers alone, so nothing changes but time.
+every read goes to memory. Here vertices with common neighbours get numbers close by. What a run
+computes depends on the original numbers only, so only its time changes.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -12,14 +12,14 @@ from hpgcn.graphs.reordering import rcm_within_parts, symmetric_pattern
 
 AUTO, NONE = "auto", "none"
 SMALL = 1 << 14  # vertices: the rows of fewer lie in caches, in any order
-GAIN = 0.95  # of the misses in another order, at most, for an order to be taken
+GAIN = 0.95  # share of the misses in another order, at most, for an order to be taken
 HUB = 8  # times the mean degree and above: rows that are read all the time, kept side by side
 COMMUNITY = 1 << 12  # vertices of a community at most: their rows fit into a cache
 ROUNDS = 5
 SPANS = np.array([1 << 13, 1 << 16])  # reads until a row is gone from a smaller and a larger cache
 PAGE, PAGE_SPAN = 8, 1 << 13  # rows of 512 bytes to a page of memory, and reads until it is gone
 SAMPLES, SAMPLE = 16, 1 << 18  # places where reads are counted, and how many at each
-VERTEX_BYTES, ENTRY_BYTES = 96, 48  # of memory that ordering takes, beside the graph
+VERTEX_BYTES, ENTRY_BYTES = 96, 48  # bytes of memory of ordering, besides the graph
 
 
 def degree(graph):
@@ -53,11 +53,12 @@ CHOICES = (AUTO, NONE, *ORDERS)
 
 
 def find_order(graph, name=AUTO):
-    """Order the vertices of a whole graph; return (n,) int64 new -> old and a line that tells it.
+    """Order the vertices of a whole graph; return (n,) int64 new -> old and a line that describes
+    it.
 
-    By `auto` it is breadth-first search, or communities where these miss caches clearly less often
-    by `misses`, and None where neither does better than the order of the graph. None for `none`,
-    and for a graph so small that its rows are in caches anyway. UsageError for an unknown name.
+    `auto` is breadth-first search, or communities if these miss caches clearly less often by
+    `misses`. It is None if neither does better than the order of the graph. None for `none`, and
+    for a graph so small that its rows are in caches anyway. UsageError for an unknown name.
     """
     check_order(name)
     if not is_worth_ordering(graph, name):
@@ -78,7 +79,9 @@ def find_order(graph, name=AUTO):
 
 
 def is_worth_ordering(graph, name):
-    """Whether an order is asked for, and by `auto` the graph is large enough to gain by one."""
+    """Return whether an order is wanted; for `auto`, whether the graph is large enough to gain by
+    one.
+    """
     return name != NONE and (name != AUTO or (graph.num_rows >= SMALL and graph.indices.size > 0))
 
 

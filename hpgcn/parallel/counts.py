@@ -1,10 +1,15 @@
 """Bytes and messages of collective calls, by rank (pure): what counters and plans share.
 
 Bytes are the payload that a rank contributes to OTHER ranks, whatever MPI's algorithm; a message is
-one non-empty (source, destination) pair of a call. Broadcast of m bytes over q ranks: (q - 1) m at
-the root; allgather: (q - 1) times the own block; reduce and reduce_scatter: all but the own block;
-alltoallv: what goes to others; allreduce of m bytes: 2 m (q - 1) over all q ranks, and 2 (q - 1)
-messages a rank. Scalars (losses, counts, times) are not counted, nor is setting up.
+one non-empty (source, destination) pair of a call. Bytes of each call:
+
+- broadcast of m bytes over q ranks: (q - 1) m at the root;
+- allgather: (q - 1) times the own block;
+- reduce and reduce_scatter: all but the own block;
+- alltoallv: the blocks of other ranks;
+- allreduce of m bytes: 2 m (q - 1) over all q ranks, and 2 (q - 1) messages a rank.
+
+Scalars (losses, counts, times) are not counted, nor is setting up.
 
 Counts are (bytes, messages), arrays of int64 in the shape of the grid of ranks.
 """

@@ -11,17 +11,19 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.runtime.device import HOST
 
-TILES = 8  # a block is multiplied in as many at most, while messages are under way
-TILE_NONZEROS = 1 << 13  # of a tile, at least
+TILES = 8  # most tiles of a block that is multiplied while messages are under way
+TILE_NONZEROS = 1 << 13  # nonzeros of a tile, at least
 
 
 class Csr:
     """Sparse matrix (m, n) in compressed rows, columns increasing in each row.
 
-    It owns what products by it need again and again: its rows that hold something, its cuts into
-    tiles, its transpose. indptr, (m + 1,) int64, indices, (nnz,) int32 or int64, and data, (nnz,)
-    float, are in the memory of `device`; `edges`, (nnz,) int64, are the numbers of the entries in
-    the matrix that this one was cut from, or is the transpose of.
+    It owns the data that products need repeatedly: its rows that are not empty, its cuts into
+    tiles, its transpose.
+
+    indptr, (m + 1,) int64, indices, (nnz,) int32 or int64, and data, (nnz,) float, are in the
+    memory of `device`. `edges`, (nnz,) int64, are the numbers of the entries in the original
+    matrix, before a cut or a transpose.
     """
 
     def __init__(self, indptr, indices, data, num_columns, device=HOST, edges=None):
@@ -151,9 +153,9 @@ def cut_rows(indptr, count):
 
 
 def rows_of(array, first, last):
-    """Rows [first, last) of an array, the array itself where these are all; None of None.
+    """Return rows [first, last) of an array; the array itself if these are all; None for None.
 
-    Kernels on a GPU know an array of row pointers again, and not a part of it that is made anew.
+    Kernels on a GPU recognise an array of row pointers, but not a new slice of it.
     """
     if array is None or (first, last) == (0, len(array)):
         return array
@@ -161,7 +163,9 @@ def rows_of(array, first, last):
 
 
 def select(indptr, indices, data, rows, columns):
-    """Some rows, (m,) bool, and columns, (n,), numbered anew without gaps; a csr_array."""
+    """Return the matrix of some rows, (m,) bool, and columns, (n,), renumbered without gaps; a
+    csr_array.
+    """
     kept = columns[indices]
     kept &= np.repeat(rows, np.diff(indptr))
     before = np.zeros(kept.size + 1, index_dtype(kept.size))
@@ -183,7 +187,7 @@ def in_order(matrix, rows, columns):
 
 
 def inverse(order):
-    """Where each number stands in a permutation, (n,)."""
+    """Return the position of each number in a permutation, (n,)."""
     places = np.empty_like(order)
     places[order] = np.arange(order.size)
     return places

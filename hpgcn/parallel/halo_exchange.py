@@ -1,10 +1,10 @@
 """Replays a plan: rows out to those who need them (pull), partial sums back to their owners (push).
 
-Requests are persistent and bound to two buffers; what comes is handed out in increasing order of
-the other rank, so that sums are taken in a fixed order (same command, same bits). The transpose of
-a copy is an accumulate: a push sends along the swapped lists, and its receiver adds. Rows of a GPU
-are packed there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers.
-Source: demirci-2022, Algorithms 1 and 2.
+Requests are persistent and bound to two buffers. Received rows are handed out in increasing order
+of the other rank, so sums have a fixed order (same command, same bits). The transpose of a copy is
+an accumulate: a push sends along the swapped lists, and its receiver adds. Rows of a GPU are packed
+there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers. Source:
+demirci-2022, Algorithms 1 and 2.
 """
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Channel:
 class HaloBuffers:
     """The two buffers of an exchange; exchanges that share them are used in turn.
 
-    `owned` is of rows of this rank that others read, `ghost` of rows of others that it reads,
-    (size,) each; `twins` are what MPI sees of them: the same, or `pinned` host memory. Rows that
+    `owned` holds rows of this rank that others read, `ghost` the rows of others that it reads,
+    (size,) each. `twins` are the memory that MPI uses: the same, or `pinned` host memory. Rows that
     are pulled are of `dtype`; partial sums, which are pushed, of `sums`, which may be longer. Room
     for these is reserved beforehand where exchanges push (`pushes`).
     """
@@ -60,7 +60,9 @@ class HaloBuffers:
         self.twins = self.owned, self.ghost
 
     def reserve(self, owned, ghost):
-        """Make the buffers hold so many elements. Requests bound to smaller ones keep those."""
+        """Make the buffers hold `owned` and `ghost` elements. Requests bound to smaller ones keep
+        those.
+        """
         enough = self.owned.size >= owned and self.ghost.size >= ghost
         if enough and (self.pinned or not self.by_host):
             return

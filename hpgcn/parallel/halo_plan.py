@@ -1,9 +1,10 @@
-"""What a rank must hold, send and receive to multiply by a row-distributed matrix (pure: no MPI).
+"""The rows a rank stores, sends and receives to multiply by a row-distributed matrix (pure: no
+MPI).
 
-From its slab a rank knows what it needs (`needs`), not what it must send; once every rank's needs
-are known, `complete` makes the plan. Between the two lies one exchange of row numbers: an Alltoallv
-in a run, a list in `build_all`.
-Source: demirci-2022, section 4.1 and Algorithm 1 (the sets of rows a processor sends and receives).
+A rank derives the rows that it needs from its slab (`needs`), but not those to send. Once every
+rank's needs are exchanged, `complete` makes the plan. Between the two lies one exchange of row
+numbers: an Alltoallv in a run, a list in `build_all`. Source: demirci-2022, section 4.1 and
+Algorithm 1 (the sets of rows a processor sends and receives).
 """
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ class HaloPlanSizes:
 
     @staticmethod
     def of(read, part):
-        """Sizes of what brings rank p the columns of row p of a csr_array (k, n); part: owners."""
+        """Return the sizes of the exchange that brings rank p the columns of row p of a csr_array
+        (k, n). part: owners.
+        """
         k = read.shape[0]
         reader = np.repeat(np.arange(k), np.diff(read.indptr))
         owner = part[read.indices].astype(np.int64)
@@ -75,14 +78,17 @@ class HaloPlanSizes:
 
     @staticmethod
     def of_pairs(owner, reader, k):
-        """Sizes of an exchange of rows, each from its owner to another; (rows,) ranks below k."""
+        """Return the sizes of an exchange of rows, each from its owner to another; (rows,) ranks
+        below k.
+        """
         pairs = np.unique(owner * k + reader)
         return HaloPlanSizes(*(np.bincount(ranks, minlength=k)
                                for ranks in (owner, reader, pairs // k, pairs % k)))
 
     @staticmethod
     def between(rows, part, k):
-        """Sizes of an exchange between the owners, (n,) below k, of rows of a csr_array (n, n).
+        """Return the sizes of an exchange between the owners, (n,) below k, of rows of a csr_array
+        (n, n).
 
         Values are left aside: SciPy would drop sums of 0.
         """
@@ -95,7 +101,7 @@ class HaloPlanSizes:
 
     @property
     def message_transfer(self):
-        """Of the transfer with messages of its own: these."""
+        """The sizes of the transfer that sends the messages."""
         return self
 
     @property
@@ -118,7 +124,9 @@ class HaloPlanSizes:
 
 
 def needs(indices, layout):
-    """Rows of others that a slab with these column numbers reads, (g,) int64, increasing."""
+    """Return the rows of others that a slab with these column numbers reads, (g,) int64,
+    increasing.
+    """
     seen = np.zeros(int(layout.offsets[-1]), bool)
     seen[indices] = True
     seen[layout.start:layout.stop] = False
@@ -138,7 +146,7 @@ def complete(layout, ghosts, requested):
 
 
 def build_all(indptr, indices, offsets):
-    """Plans of all ranks in one process, of the CSR pattern of the whole matrix."""
+    """Return the plans of all ranks in one process, from the CSR pattern of the whole matrix."""
     layouts = [RowPartition(offsets, rank) for rank in range(offsets.size - 1)]
     wanted = [needs(indices[indptr[one.start]:indptr[one.stop]], one) for one in layouts]
     cuts = [by_owner(rows, one) for rows, one in zip(wanted, layouts)]

@@ -1,4 +1,4 @@
-"""Which block of a distributed matrix lives on which rank (pure: no MPI, no files)."""
+"""Owners of the blocks of a distributed matrix (pure: no MPI, no files)."""
 from __future__ import annotations
 
 import math
@@ -80,11 +80,15 @@ class BlockLayout:
         return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):
-        """Columns that this rank owns of a matrix of some width; slice, empty if fewer than C."""
+        """Return the columns of a matrix of some width that this rank owns; slice, empty if fewer
+        than C.
+        """
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
 
     def restricted(self, keep):
-        """The grid of some rows, (n,) bool over all blocks: same owners, numbered without gaps."""
+        """Return the grid of some rows, (n,) bool over all blocks: same owners, numbered without
+        gaps.
+        """
         return replace(self, offsets=compressed_offsets(self.offsets, keep))
 
     @property
@@ -130,7 +134,7 @@ def stages(offsets, rows, pieces, columns):
     Layer l multiplies the columns of A that are piece l of a big block: R runs of columns. Its C
     column blocks take R / C runs each, cutting a run evenly where that is no whole number. Hence R
     stages a layer if C divides R, and R + C - gcd(R, C) in general. offsets: (R L + 1,) int64, of
-    row blocks; block i L + l is piece l of big block i.
+    row blocks. Block i L + l is piece l of big block i.
     """
     unit = columns // math.gcd(rows, columns)  # cuts fall on multiples of 1 / unit of a run
     ticks = np.union1d(np.arange(rows) * unit, np.arange(columns) * rows * unit // columns)
@@ -178,5 +182,5 @@ def balanced(indptr, parts):
 
 
 def divisors(number):
-    """Divisors of a positive number, increasing."""
+    """Return the divisors of a positive number, increasing."""
     return [d for d in range(1, number + 1) if number % d == 0]

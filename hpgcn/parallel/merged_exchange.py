@@ -21,10 +21,10 @@ from hpgcn.parallel.transfers import LOCAL, Transfer
 
 @dataclass(frozen=True, eq=False)
 class MergedSizes:
-    """What one transfer of a merged exchange sends, by rank."""
+    """Bytes and messages that one transfer of a merged exchange sends, by rank."""
 
     own: HaloPlanSizes
-    other: HaloPlanSizes  # of the transfer that pulls when this one pushes
+    other: HaloPlanSizes  # the transfer that pulls when this one pushes
     messages: np.ndarray  # (P,), when this one pushes: one for each pair
 
     @property
@@ -94,8 +94,9 @@ class MergedExchange(Exchange):
 class OneWayTransfer(Transfer):
     """Rows one way, and sums the other, of one HaloPlan; see hpgcn.parallel.transfers.
 
-    adjoint: it pulls in a product with A^T. rows, ghosts: where, by rank, own rows stand in the
-    buffer that is sent when it pulls, and ghosts in the other; pairs of (P,) int64.
+    adjoint: it pulls in a product with A^T. rows, ghosts: pairs of (P,) int64.
+    They are the positions by rank of own rows and ghosts in the two buffers. When it pulls, the
+    first buffer is sent.
     """
 
     def __init__(self, exchange, plan, adjoint, rows, ghosts):
@@ -131,7 +132,7 @@ class OneWayTransfer(Transfer):
         self.exchange.progress()
 
     def start(self, H, what):
-        """Put own rows into the messages; they leave once the sums are there, too."""
+        """Put own rows into the messages, which leave once the sums are there as well."""
         self.H = H
         outgoing = self.exchange.begin(H.shape[1], self.adjoint).outgoing
         gather = kernels.backend(H).gather

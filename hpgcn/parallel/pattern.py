@@ -1,4 +1,4 @@
-"""Where a sparse matrix has entries: all that planning reads of a graph."""
+"""Positions of the entries of a sparse matrix: all that planning reads of a graph."""
 from __future__ import annotations
 
 from functools import cached_property
@@ -18,9 +18,11 @@ class Pattern:
     """Positions of the entries of the matrix that is multiplied (pure).
 
     matrix: csr_array (n, n), columns increasing in each row; rows and columns that are left out are
-    empty; its values are the part that holds each entry, int32, where a partition of entries or a
-    strategy says so. symmetric: with its values. weighted: its entries are stored with weights.
-    rows_out, rows_in: of the result, and of what is multiplied; (n,) bool, or None for all.
+    empty. Its values are the part that holds each entry, int32, if a partition of entries or a
+    strategy sets them.
+
+    symmetric: with its values. weighted: its entries are stored with weights. rows_out, rows_in:
+    rows of the result and of the multiplied matrix; (n,) bool, or None for all.
     """
 
     def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):
@@ -74,7 +76,7 @@ class Pattern:
 
     @cached_property
     def square(self):
-        """Whether the rows of the result are those of what is multiplied."""
+        """Whether the rows of the result are those of the multiplied matrix."""
         if self.rows_out is None or self.rows_in is None:
             return self.rows_out is self.rows_in
         return np.array_equal(self.rows_out, self.rows_in)
@@ -108,7 +110,9 @@ class Pattern:
         return self._restricted[key]
 
     def layouts(self, layout):
-        """Owners of rows of the result, and of what is multiplied; `layout`: of all rows."""
+        """Return the owners of rows of the result and of the multiplied matrix; `layout`: of all
+        rows.
+        """
         return tuple(layout if rows is None else layout.restricted(rows)
                      for rows in (self.rows_out, self.rows_in))
 
@@ -140,7 +144,7 @@ class Pattern:
 
 
 def permuted(pattern, order):
-    """The pattern with row order[i] as row i, and columns alike."""
+    """Return the pattern with row order[i] as row i, and columns alike."""
     place = inverse(order)
     moved = in_order(pattern.matrix, place, place)
     moved.sort_indices()

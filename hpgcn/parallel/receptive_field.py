@@ -1,10 +1,11 @@
-"""Which rows each layer must compute, and the maps between them: what nobody reads is left out.
+"""Rows that each layer must compute, and the maps between them: rows that are never read are left
+out.
 
-The last level are the rows that loss and metrics read of the logits; each product with A computes
-one level from the one below, which holds their neighbours, and they themselves. This changes
-nothing in what is computed. A level of more than half of all rows is taken as all of them: the
-blocks of A that compute it would cost more memory than they save time. Where no product computes it
-(features, and what is formed of them once), only one of more than three quarters is.
+The last level are the rows of the logits that loss and metrics read. Each product with A computes
+one level from the level below, which holds these rows and their neighbours. This changes nothing in
+what is computed. A level of more than half of all rows is taken as all of them. The blocks of A
+that compute it would cost more memory than they save time. Where no product computes it (features,
+and what is formed of them once), only one of more than three quarters is.
 """
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-SHARE, SHARE_GIVEN = 0.5, 0.75  # of all rows, beyond which a level is not restricted
+SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not restricted
 
 
 def layer_bounds(products):
-    """The levels between layers, L + 1 of them, where each layer takes so many products with A."""
+    """Return the L + 1 levels between layers; layer l takes products[l] products with A."""
     return list(accumulate(products, initial=0))
 
 
@@ -25,8 +26,8 @@ def find_levels(slab, masks, hops, comm, *, precomputed=False):
     """Find the rows of each level, over all ranks together.
 
     slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of this rank
-    whose logits are read. hops: products with A of all layers. precomputed: the first one is formed
-    once, its layer reads what it computes. Returns a list of hops + 1: (n,) bool equal on all
+    whose logits are read. hops: products with A of all layers. precomputed: the first product is
+    formed once, and its layer reads the result. Returns a list of hops + 1: (n,) bool equal on all
     ranks, or None for all rows.
     """
     own = slice(slab.start, slab.start + slab.num_rows)
@@ -62,7 +63,7 @@ class Hop:
     """The rows that one layer reads and computes, and the maps between them."""
 
     maps: list  # a strategy for each product with A; None where no product is taken
-    rows: list  # of this rank, before the first map and after each
+    rows: list  # rows of this rank, before the first map and after each
     # (m',) int64 on the device: where the rows that the layer computes lie among those that it
     # reads; None where they are the same
     self_rows: np.ndarray | None
@@ -74,7 +75,7 @@ class ReceptiveField:
     """Rows of this rank at the L + 1 levels between layers, and the maps between them."""
 
     strategy: object  # that of all rows
-    rows: list  # of (m_l,) int64 numbers within the rank's block, or None for all
+    rows: list  # (m_l,) int64 numbers within the rank's block, or None for all
     totals: list  # rows of each level over all ranks
     sizes: list  # m_l
     hops: list  # L Hop
@@ -83,8 +84,8 @@ class ReceptiveField:
     def of(strategy, levels, products, *, precomputed=False, whole=None):
         """Make the maps between levels as `find_levels` found them; all ranks call this together.
 
-        products: with A, of each of L layers. whole: returns the map of all rows of a product,
-        whose number it is called with; default: the strategy itself.
+        products: with A, of each of L layers. whole: function that returns the map of all rows for
+        the number of a product; default: the strategy itself.
         """
         layout = strategy.layout
         own = slice(layout.rows.start, layout.rows.stop)
@@ -117,7 +118,9 @@ class ReceptiveField:
         return ReceptiveField(strategy, *between, hops)
 
     def take(self, level, array):
-        """Rows of a level out of an array over all rows of this rank: (m, ...) to (m_l, ...)."""
+        """Return the rows of a level from an array over all rows of this rank: (m, ...) to (m_l,
+        ...).
+        """
         return array if self.rows[level] is None else array[self.rows[level]]
 
     @property
@@ -134,7 +137,9 @@ class ReceptiveField:
 
 
 def self_rows(rows_in, rows_out):
-    """Where rows lie among rows that hold them, both increasing, None for all; None if the same."""
+    """Return the positions of `rows_out` within `rows_in` (sorted; None means all rows). None if
+    the two are equal.
+    """
     if rows_out is None or (rows_in is not None and rows_in.size == rows_out.size):
         return None  # levels are nested
     return rows_out if rows_in is None else np.searchsorted(rows_in, rows_out)

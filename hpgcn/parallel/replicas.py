@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from hpgcn import kernels
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 
-SLICE_BYTES = 64  # of a row, that are sent to replicas at a time
+SLICE_BYTES = 64  # bytes of a row that are sent to replicas at a time
 
 
 class ReplicaExchange(HaloExchange):
@@ -81,7 +81,7 @@ class WholeSum:
         Z[exchange.replicas] = exchange.wait_all(what)
 
     def persistent_arrays(self):
-        """Nothing is left of a step, an empty list."""
+        """Return an empty list: nothing is left of a step."""
         return []
 
     @property
@@ -97,8 +97,8 @@ class WholeSum:
 def assign_bins(plan, count, comm):
     """Deal the vertices that have replicas to bins; all ranks call this together.
 
-    Vertex t of those with replicas, counted in the distributed order, goes to bin t mod `count`:
-    bins differ by one vertex at most, and so do the shares of each owner in them.
+    Vertex t of those with replicas, counted in the distributed order, goes to bin t mod `count`.
+    Bins differ by at most one vertex, and so do the shares of each owner in them.
 
     Parameters
     ----------

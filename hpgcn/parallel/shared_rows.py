@@ -30,15 +30,15 @@ class SharedRows:
         self.row = comm.group(layout.row_ranks.tolist())
         self.column = comm.group(layout.column_ranks.tolist())
         self.workspace = Workspace(dtype, comm.device)
-        self.of = cache(layout.columns_of)  # slice that this rank owns of so many columns
+        self.of = cache(layout.columns_of)  # slice of a width that this rank owns
 
     def width(self, width):
-        """How many they are."""
+        """Return the number of owned columns of a matrix of some width."""
         columns = self.of(width)
         return columns.stop - columns.start
 
     def linear(self, T, W, out=None):
-        """T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed."""
+        """Multiply T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed."""
         ops = kernels.backend(W)
         multiply = partial(ops.matmul, T)
         if isinstance(T, Csr):
@@ -63,7 +63,9 @@ class SharedRows:
         return out
 
     def gathered(self, G, width):
-        """All columns, (m, f'), of (m, f'_j) on each rank of the row; valid until the next call."""
+        """Return all columns, (m, f'), of (m, f'_j) on each rank of the row; valid until the next
+        call.
+        """
         if self.row.size == 1:
             return G
         m = G.shape[0]
@@ -79,7 +81,7 @@ class SharedRows:
     def reduce(self, gradient):
         """Sum the gradients of all hpgcn.model.Parameters over ranks, in place.
 
-        Each rank holds the sums of its rows for W[its columns, :] and b[its columns]: these are
+        Each rank holds the sums of its rows for W[its columns, :] and b[its columns]. These are
         added up over the ranks that share the columns, then collected from the others.
         """
         if self.row.size == 1:

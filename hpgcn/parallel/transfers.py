@@ -1,4 +1,4 @@
-"""How rows travel between owners and those who multiply by them: broadcast, gathered, or staying.
+"""Transfers of rows between their owners and the ranks that multiply by them.
 
 A transfer has two directions, each the transpose of the other. A pull brings rows of H from their
 owners to the ranks that read them:
@@ -22,9 +22,9 @@ Beside these methods a transfer has
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
 
-Beside each transfer stands its plan: what all ranks send, (bytes, messages) of each call, and
-`buffer_rows`; pure, by rank in the shape of its grid. hpgcn.parallel.halo_exchange has the transfer
-of single rows to those who read them.
+Each transfer has a plan class: the (bytes, messages) that all ranks send in each call, and
+`buffer_rows`. It is pure, by rank in the shape of its grid. hpgcn.parallel.halo_exchange has the
+transfer of single rows to their readers.
 """
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ LOCAL = -1
 
 
 class Transfer:
-    """What those below have in common: buffers in a workspace, and communicators of others."""
+    """Base class of transfers: buffers in a workspace, and communicators of others."""
 
     adds = True
     workspace = None
-    sources = ()  # of rows that are not the own ones
+    sources = ()  # sources of rows that other ranks own
 
     @property
     def nbytes(self):
@@ -57,7 +57,7 @@ class Transfer:
         return self
 
     def close(self):
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class OwnRows(Transfer):
@@ -66,7 +66,7 @@ class OwnRows(Transfer):
     adds = pending = False
 
     def reserve(self, width):
-        """Nothing is needed."""
+        """Do nothing: nothing is needed."""
 
     def start(self, H, what):
         """Take the rows that will be read."""
@@ -82,19 +82,19 @@ class OwnRows(Transfer):
         return [(LOCAL, out)]
 
     def send(self, target):
-        """Nothing leaves."""
+        """Send nothing."""
 
     def finish(self, out, what):
-        """Nothing arrives."""
+        """Do nothing: nothing arrives."""
 
     def progress(self):
-        """Nothing is under way."""
+        """Do nothing: nothing is under way."""
 
 
 class StagedRows(Transfer):
     """In stage s rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
 
-    Of two buffers one receives while the other is multiplied, or is sent while the next is formed.
+    One of two buffers receives while the other is multiplied, or is sent while the next is formed.
     `heights`: rows that each of these ranks owns. `comm`: of the ranks whose rows of A have these
     columns. `workspace`: of the buffers; transfers that share it are used in turn. `sums`: the
     dtype of what is reduced, if that is longer than the workspace's; None where nothing is.
@@ -138,7 +138,7 @@ class StagedRows(Transfer):
         self._broadcast()
 
     def _broadcast(self):
-        """Start the next broadcasts, as many as there are buffers for; own rows need none."""
+        """Start the next broadcasts until all buffers are in use; own rows need none."""
         while self.waiting and (self.waiting[0] == self.own or self.free):
             stage = self.waiting.popleft()
             buffer = None
@@ -286,7 +286,7 @@ class OwnRowsPlan:
     buffer_rows = ghost_rows = 0
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):
-        """Bytes of buffers: there are none."""
+        """Return the bytes of buffers: 0."""
         return 0
 
     def pull(self, row_bytes):
@@ -303,7 +303,9 @@ class StagedPlan:
     rows: np.ndarray  # (R, L) int64, of each piece
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):
-        """Bytes of the buffers, in which sums are reduced, too, or not; (R, L)."""
+        """Return the bytes of the buffers, (R, L); sums are reduced in them as well if
+        `reduces`.
+        """
         return self.buffer_rows * (sum_bytes if reduces else row_bytes)
 
     def _blocks(self, row_bytes):
@@ -360,7 +362,9 @@ class GatheredPlan:
         return self.held_bytes(1, 1, reduces=False)
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):
-        """Bytes of the big block, of its partial sums, and what `inner` holds; (R, L)."""
+        """Return the bytes of the big block, of its partial sums, and of the buffers of `inner`;
+        (R, L).
+        """
         others = (self.rows.shape[1] - 1) * self.rows
         big = self.rows.sum(1, keepdims=True)
         return (self.inner.held_bytes(row_bytes, sum_bytes, reduces=reduces) + big * sum_bytes

@@ -1,14 +1,14 @@
-"""Which nonzeros are summed where H lies: minimum vertex covers of blocks, at a price.
+"""Choose the nonzeros that are summed on the rank of H, by minimum vertex covers of blocks.
 
-Of the block of rows of rank p and columns of rank q, a nonzero is held by p, which then receives
-its row of H, or by q, which then sends a partial sum of its row of A H. The fewest rows and sums
-that pass from q to p are a minimum vertex cover of the bipartite graph of the block: Koenig, from a
+A nonzero in the rows of rank p and the columns of rank q is held by p or by q. Rank p receives its
+row of H; q sends a partial sum for its row of the product. The fewest rows and sums that pass from
+q to p are a minimum vertex cover of the bipartite graph of the block (Koenig). It comes from a
 maximum matching. A partial sum reads rows of H that q owns: it is formed before anything arrives,
 and travels in the message of the rows. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
 40(4), 2018.
 
-All functions take the nonzeros of one rank's rows, or of all ranks': blocks do not depend on each
-other, and what ranks must know of all others are sums.
+All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not depend on each
+other, and ranks need only sums over all others.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from hpgcn.kernels.jit import jit
 
-PATIENT_ROUNDS = 10  # in which nobody takes back more than there is room for
+PATIENT_ROUNDS = 10  # rounds in which no rank takes back more than its room
 BINS = 64  # prices are compared over ranks by their bin
 FINEST = 2.0**-16  # price of a nonzero, in rows, below which all are in the first bin but one
 
@@ -45,9 +45,10 @@ def minimum_cover(rows, cols, reader, owner):
 def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: array):
     """Choose as `minimum_cover`, but let no rank take on nonzeros beyond a limit.
 
-    Where one would, those that gave it some take back the sums that cost least: rows of H that
-    then pass instead, less one, for each nonzero. No block passes more rows and sums than it has
-    columns, which pass where nothing is summed.
+    If one would, the original ranks take back the sums of least cost for each nonzero. The cost is
+    the rows of H that then pass instead, less one. No block passes more than its columns, which
+    pass if nothing is summed. No block passes more rows and sums than it has columns, which pass
+    where nothing is summed.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def trimmed_cover(rows, cols, reader, owner, pushed):
 
 
 def _blocks(rows, cols, reader, owner):
-    """Number the possible sums (row, owner of columns), and columns of each reader.
+    """Number the possible sums (row, owner of columns), and the columns of each reader.
 
     Returns (e,) of each, and how many there are.
     """
@@ -201,7 +202,7 @@ def _accepted(offered, bins, price, giver, taker, size, excess, total, k):
 
 
 def _fitting(back, price, giver, size, room):
-    """Of sums to take back, the cheapest that their giver has room for."""
+    """Return the cheapest partial sums that the original rank still has capacity to take back."""
     chosen = np.flatnonzero(back)
     order = chosen[np.lexsort((chosen, price[chosen], giver[chosen]))]
     before, _ = _in_runs(giver[order], size[order])

@@ -1,4 +1,4 @@
-"""Work arrays that are made once, and grow when more is asked of them."""
+"""Work arrays that are made once, and grow when larger ones are needed."""
 from __future__ import annotations
 
 import numpy as np
@@ -46,8 +46,8 @@ class Workspace:
     def reserve(self, sizes):
         """Make arrays before they are taken: size and dtype by their names in `arrays`.
 
-        The system gives memory when it is first written to, which takes about as long as to
-        multiply by it: so all threads write to every page of it, once, now.
+        The system provides memory at the first write, which takes about the time of a product. So
+        all threads write to every page of it once, now.
         """
         for name, (size, dtype) in sizes.items():
             array = self.arrays[name] = self.device.empty(size, dtype)
