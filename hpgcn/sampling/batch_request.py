@@ -32,7 +32,7 @@ class BatchRequest:
     parts: str = ""
     fan_outs: tuple[int, ...] = ()
 
-    def drawn(self, hops):
+    def fan_outs_for(self, hops):
         """Return the fan-out of each of so many products with A, the first product's first.
 
         One number is for all of them; a UsageError if they are neither one nor as many.

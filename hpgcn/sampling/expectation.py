@@ -50,14 +50,14 @@ def expected_rows(others, units, batches, own=False):
                for size, count in zip(*sizes_of(units, batches)))
 
 
-def drawn(degree, fan_out):
+def entry_chance(degree, fan_out):
     """Return the chance of an entry to be among those drawn of its row, whose degrees are given."""
     if fan_out == ALL:
         return np.ones(np.shape(degree))
     return np.minimum(1.0, fan_out / np.maximum(degree, 1))
 
 
-def some_drawn(degree, held, fan_out):
+def any_entry_chance(degree, held, fan_out):
     """Return the chance that one of some entries of a row, `held` of its degree, is drawn."""
     held = np.asarray(held)
     if fan_out == ALL:

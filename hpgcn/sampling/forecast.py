@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.sampling.expectation import any_of, drawn, expected_rows, some_drawn
+from hpgcn.sampling.expectation import any_entry_chance, any_of, entry_chance, expected_rows
 from hpgcn.sampling.local_matrix import from_holders, to_holders
 
 
@@ -22,16 +22,16 @@ class Expected(NamedTuple):
     talking: float  # between which either goes, the same way
 
 
-def of_induced(maker, comm):
+def expect_induced(builder, comm):
     """Return the Expected of each product of a hpgcn.sampling.InducedBatchBuilder, a list."""
-    sampler = maker.sampler
-    plans = maker.held.pull, maker.held.push
+    sampler = builder.sampler
+    plans = builder.local.pull, builder.local.push
 
     rows, some = [], []
 
-    for plan, (pointers, witnesses) in zip(plans, maker.lists):
+    for plan, (pointers, witnesses) in zip(plans, builder.lists):
         place = np.repeat(np.arange(plan.send_rows.size), np.diff(pointers))
-        unit, theirs = maker.units[1][plan.send_rows], maker.unit[witnesses]
+        unit, theirs = builder.units[1][plan.send_rows], builder.unit[witnesses]
         others = np.repeat(np.arange(comm.size), np.diff(plan.send_offsets))
         chances = _chances(place, theirs, unit, sampler)
         rows.append(chances.sum())
@@ -40,22 +40,22 @@ def of_induced(maker, comm):
             chances = _chances(group[place], theirs, keys % sampler.units, sampler)
             others = keys // sampler.units
         some.append(any_of(others, chances, comm.size))
-    return [_summed(comm, rows, some)] * maker.products
+    return [_summed(comm, rows, some)] * builder.products
 
 
-def changes(maker, comm):
+def changes(builder, comm):
     """Return what each unit may change by going to another batch: two (units,).
 
-    maker: an InducedBatchBuilder. Rows that are pulled, and sums that are pushed, of a product;
+    builder: an InducedBatchBuilder. Rows that are pulled, and sums that are pushed, of a product;
     over all ranks.
     """
-    units = maker.sampler.units
+    units = builder.sampler.units
     found = []
-    for plan, (pointers, witnesses) in zip((maker.held.pull, maker.held.push), maker.lists):
+    for plan, (pointers, witnesses) in zip((builder.local.pull, builder.local.push), builder.lists):
         rows = np.arange(plan.send_rows.size)
         place = np.repeat(rows, np.diff(pointers))
-        keys = np.unique(np.concatenate([place * units + maker.unit[witnesses],
-                                         rows * units + maker.units[1][plan.send_rows]]))
+        keys = np.unique(np.concatenate([place * units + builder.unit[witnesses],
+                                         rows * units + builder.units[1][plan.send_rows]]))
         found.append(np.bincount(keys % units, minlength=units).astype(np.float64))
         comm.allreduce(found[-1], "plan")
     return found
@@ -70,23 +70,23 @@ def _chances(place, theirs, unit, sampler):
     return expected_rows(others, sampler.units, sampler.batches, mine) / sampler.batches
 
 
-def of_drawn(maker, comm):
+def expect_neighbours(builder, comm):
     """Return the Expected of each product of a NeighbourBatchBuilder, a list: a mean field."""
-    held, sampler, m = maker.held, maker.sampler, maker.m
-    pull, push = held.pull, held.push
+    local, sampler, m = builder.local, builder.sampler, builder.m
+    pull, push = local.pull, local.push
 
-    rows = np.repeat(np.arange(held.indptr.size - 1), np.diff(held.indptr))
-    counts = np.diff(held.indptr[m:])
+    rows = np.repeat(np.arange(local.indptr.size - 1), np.diff(local.indptr))
+    counts = np.diff(local.indptr[m:])
     needed = np.zeros(m)
-    needed[maker.seeds] = 1 / sampler.batches
+    needed[builder.seeds] = 1 / sampler.batches
 
     # from the last product to the first
     found = []
     for fan_out in reversed(sampler.fan_outs):
         everywhere = np.concatenate([needed, to_holders(push, needed, comm)])
-        entry = everywhere[rows] * drawn(maker.degrees[rows], fan_out)
-        read = any_of(held.columns, entry, held.column_vertex.size)
-        sums = everywhere[m:] * some_drawn(maker.degrees[m:], counts, fan_out)
+        entry = everywhere[rows] * entry_chance(builder.degrees[rows], fan_out)
+        read = any_of(local.columns, entry, local.column_vertex.size)
+        sums = everywhere[m:] * any_entry_chance(builder.degrees[m:], counts, fan_out)
         sources = [np.repeat(np.arange(comm.size), np.diff(plan.recv_offsets))
                    for plan in (pull, push)]
         some = [any_of(source, chance, comm.size)

@@ -14,7 +14,7 @@ from hpgcn.sampling.batch import Batch
 from hpgcn.sampling.local_matrix import lists_to_owners, plan_of
 
 
-class Deal(NamedTuple):
+class BatchAssignment(NamedTuple):
     """The vertices of each batch of an epoch.
 
     Tuples are (offsets, positions) of `submatrix_kernels.by_batch`.
@@ -34,7 +34,7 @@ class InducedBatchBuilder:
 
     Parameters
     ----------
-    held : LocalMatrix
+    local : LocalMatrix
     sampler : Sampler
     unit_of : callable
         The unit of the sampler that each of some ORIGINAL numbers, (k,), belongs to.
@@ -46,42 +46,45 @@ class InducedBatchBuilder:
         All ranks make it together.
     """
 
-    def __init__(self, held, sampler, unit_of, weights, products, comm):
-        self.held = held
+    def __init__(self, local, sampler, unit_of, weights, products, comm):
+        self.local = local
         self.sampler = sampler
         self.weights = weights
         self.products = products
-        m, g = held.num_own, held.pull.ghosts.size
-        read, summed = held.of_others()
-        lists = [lists_to_owners(held.pull, read[1] - m, held.row_vertex[read[0]], comm),
-                 lists_to_owners(held.push, summed[0] - m, held.column_vertex[summed[1]], comm)]
+        m, g = local.num_own, local.pull.ghosts.size
+        read, summed = local.remote_entries()
+        lists = [lists_to_owners(local.pull, read[1] - m, local.row_vertex[read[0]], comm),
+                 lists_to_owners(local.push, summed[0] - m, local.column_vertex[summed[1]], comm)]
 
         # every vertex that this rank has to know of, once: own, ghosts, others' rows, witnesses
-        local = np.concatenate([held.column_vertex, held.row_vertex[m:]])
-        known, place = np.unique(np.concatenate([local, *(witnesses for _, witnesses in lists)]),
+        vertex = np.concatenate([local.column_vertex, local.row_vertex[m:]])
+        known, index = np.unique(np.concatenate([vertex, *(witnesses for _, witnesses in lists)]),
                                  return_inverse=True)
         self.unit = unit_of(known)
-        self.local, *witnesses = np.split(place, np.cumsum([local.size, lists[0][1].size]))
+        self.known_index, *witnesses = np.split(index, np.cumsum([vertex.size, lists[0][1].size]))
         self.lists = [(pointers, each) for (pointers, _), each in zip(lists, witnesses)]
-        units = self.unit[self.local]
+        units = self.unit[self.known_index]
         self.units = np.delete(units, np.s_[m:m + g]), units[:m + g]  # of rows, of columns
-        self.place = np.empty(m + g, np.int32)  # work: new column numbers
-        self.dealt = None, None
+        self.new_number = np.empty(m + g, np.int32)  # work: new column numbers
+        self.assigned = None, None
 
-    def deal(self, epoch):
-        """Return the Deal of an epoch; time in proportion to the rows that the rank knows."""
-        if self.dealt[0] != epoch:
-            held, batches = self.held, self.sampler.batches
+    def assignment(self, epoch):
+        """Return the BatchAssignment of an epoch.
+
+        The time is in proportion to the rows that the rank knows.
+        """
+        if self.assigned[0] != epoch:
+            local, batches = self.local, self.sampler.batches
             known = self.sampler.batch_of(self.unit, epoch).astype(np.int32)
-            number = known[self.local]
-            m, g, t = held.num_own, held.pull.ghosts.size, held.push.ghosts.size
+            number = known[self.known_index]
+            m, g, t = local.num_own, local.pull.ghosts.size, local.push.ghosts.size
 
             # rows, ghosts and rows of other ranks, by batch
             runs = [submatrix_kernels.by_batch(number[first:last], batches)
                     for first, last in ((0, m), (m, m + g), (m + g, m + g + t))]
 
             # what is sent: rows whose readers are in the same batch
-            for plan, (pointers, witnesses) in zip((held.pull, held.push), self.lists):
+            for plan, (pointers, witnesses) in zip((local.pull, local.push), self.lists):
                 decided = np.empty(plan.send_rows.size, np.int32)
                 submatrix_kernels.agreeing(pointers, known[witnesses], number[plan.send_rows],
                                            decided)
@@ -91,38 +94,40 @@ class InducedBatchBuilder:
             if self.weights is not None:
                 every = self.sampler.batch_of(np.arange(self.weights.size), epoch)
                 totals = np.bincount(every, self.weights, batches)
-            self.dealt = epoch, Deal(number, totals, *runs)
-        return self.dealt[1]
+            self.assigned = epoch, BatchAssignment(number, totals, *runs)
+        return self.assigned[1]
 
     def batch(self, epoch, batch):
         """Return a Batch of an epoch, counted from 0; nothing is sent."""
         # the entries whose ends are both in the batch
-        held, deal, m = self.held, self.deal(epoch), self.held.num_own
+        local, assignment, m = self.local, self.assignment(epoch), self.local.num_own
         rows, ghosts, targets, sent, returned = (
-            places[offsets[batch]:offsets[batch + 1]] for offsets, places in deal[2:])
-        factor = held.values.dtype.type(self.sampler.factor(batch))
+            places[offsets[batch]:offsets[batch + 1]] for offsets, places in assignment[2:])
+        factor = local.values.dtype.type(self.sampler.factor(batch))
         lines = np.concatenate([rows, m + targets])
         pointers, columns, values = submatrix_kernels.induce(
-            held.indptr, held.columns, held.values, lines, *self.units, deal.number, batch, factor)
+            local.indptr, local.columns, local.values, lines, *self.units, assignment.number,
+            batch, factor)
 
         # others' columns that nothing reads are left out, and others' rows that hold nothing
-        self.place[m + ghosts] = 0
-        self.place[rows] = 1
-        self.place[columns] = 1
-        ghosts = ghosts[self.place[m + ghosts] > 0]
-        self.place[rows] = np.arange(rows.size)
-        self.place[m + ghosts] = rows.size + np.arange(ghosts.size)
-        submatrix_kernels.renumber(columns, self.place)
+        self.new_number[m + ghosts] = 0
+        self.new_number[rows] = 1
+        self.new_number[columns] = 1
+        ghosts = ghosts[self.new_number[m + ghosts] > 0]
+        self.new_number[rows] = np.arange(rows.size)
+        self.new_number[m + ghosts] = rows.size + np.arange(ghosts.size)
+        submatrix_kernels.renumber(columns, self.new_number)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
         targets = targets[filled]
 
         # the map between the rows that are left
-        plans = (plan_of(held.pull, ghosts, sent, self.place, rows.size),
-                 plan_of(held.push, targets, returned, self.place, rows.size))
+        plans = (plan_of(local.pull, ghosts, sent, self.new_number, rows.size),
+                 plan_of(local.push, targets, returned, self.new_number, rows.size))
         shape = rows.size, rows.size
-        blocks = held.blocks((pointers, columns, values), shape, *plans)
-        strategy = held.strategy
+        blocks = local.blocks((pointers, columns, values), shape, *plans)
+        strategy = local.strategy
         part = strategy.submap(blocks, plans, shape, symmetric=strategy.symmetric)
         return Batch([part] * self.products, [rows] * (self.products + 1),
-                     [int(deal.totals[batch])] * (self.products + 1), self.sampler.share(batch))
+                     [int(assignment.totals[batch])] * (self.products + 1),
+                     self.sampler.share(batch))

@@ -33,7 +33,7 @@ def fold(key, word):
 
 
 @jit()
-def _places(numbers, n, key, out):
+def _permute(numbers, n, key, out):
     """Fill `out` with where the network of a key takes numbers below n."""
     # the least power of two that holds n, in two halves
     bits = 2
@@ -65,7 +65,7 @@ def _draws(n, key, out):
         out[i] = mix(key + np.uint64(i + 1) * GOLDEN)
 
 
-def places(numbers, n, key):
+def permuted(numbers, n, key):
     """Return where the bijection of [0, n) of a key takes numbers below n, (m,) int64."""
     numbers = np.ascontiguousarray(numbers, np.int64)
     if n <= SORTED:
@@ -75,16 +75,16 @@ def places(numbers, n, key):
         table[np.argsort(draws, kind="stable")] = np.arange(n)
         return table[numbers]
     out = np.empty(numbers.size, np.int64)
-    _places(numbers, n, key, out)
+    _permute(numbers, n, key, out)
     return out
 
 
-def block_of(places, n, blocks):
-    """Return the block of places below n, (m,) int64, cut as `hpgcn.parallel.layout.split` does.
+def block_of(positions, n, blocks):
+    """Return the block of positions below n, (m,) int64, cut as `hpgcn.parallel.layout.split` does.
 
     Sizes of blocks differ by at most one; the longer come first.
     """
     size, longer = divmod(n, blocks)
-    first = longer * (size + 1)  # place of the first shorter block
-    return np.where(places < first, places // (size + 1),
-                    longer + (places - first) // max(size, 1))
+    first = longer * (size + 1)  # position of the first shorter block
+    return np.where(positions < first, positions // (size + 1),
+                    longer + (positions - first) // max(size, 1))

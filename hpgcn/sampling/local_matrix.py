@@ -58,7 +58,7 @@ class LocalMatrix:
         """Rows that this rank owns (m)."""
         return self.row_vertex.size - self.push.ghosts.size
 
-    def of_others(self):
+    def remote_entries(self):
         """Return (row, column), (k,) each, of nonzeros in ghost columns, and in others' rows."""
         far = np.flatnonzero(self.columns >= self.num_own)
         read = np.searchsorted(self.indptr, far, side="right") - 1, self.columns[far]

@@ -39,7 +39,7 @@ class NeighbourBatchBuilder:
 
     Parameters
     ----------
-    held : LocalMatrix
+    local : LocalMatrix
     sampler : hpgcn.sampling.NeighbourSampler
     seeds : (s,) int64
         Own rows of training vertices.
@@ -51,78 +51,80 @@ class NeighbourBatchBuilder:
         Rows of each level are those that are needed; else all levels have those of the first.
     """
 
-    def __init__(self, held, sampler, seeds, units, comm, *, nested=True):
+    def __init__(self, local, sampler, seeds, units, comm, *, nested=True):
         self.sampler = sampler
         self.comm = comm
         self.nested = nested
         self.seeds, self.units = seeds, units
-        m = self.m = held.num_own
+        m = self.m = local.num_own
 
         # set the diagonal apart: it is never drawn
-        self.diagonal = np.zeros(m, held.values.dtype)
+        self.diagonal = np.zeros(m, local.values.dtype)
         self.has_diagonal = np.zeros(m, bool)
-        indptr, columns, values = submatrix_kernels.part_diagonal(
-            held.indptr, held.columns, held.values, self.diagonal, self.has_diagonal)
+        indptr, columns, values = submatrix_kernels.split_diagonal(
+            local.indptr, local.columns, local.values, self.diagonal, self.has_diagonal)
 
         # entries of a row in the order of ORIGINAL numbers, places counted over all ranks
-        order = np.argsort(held.column_vertex, kind="stable")
+        order = np.argsort(local.column_vertex, kind="stable")
         narrow = index_dtype(max(columns.size, order.size))  # SciPy widens no columns then
         renamed = inverse(order).astype(narrow)[columns]
         matrix = sp.csr_array((values, renamed, indptr.astype(narrow)),
                               shape=(indptr.size - 1, order.size))
         matrix.sort_indices()
-        columns = order.astype(held.columns.dtype)[matrix.indices]
-        self.held = replace(held, indptr=indptr, columns=columns, values=matrix.data)
+        columns = order.astype(local.columns.dtype)[matrix.indices]
+        self.local = replace(local, indptr=indptr, columns=columns, values=matrix.data)
 
         # places and degrees in whole rows, also of rows that other ranks hold parts of
-        self.pushes = bool(comm.max([held.push.ghosts.size])[0])
-        self.places, self.degrees = np.empty(0, np.int64), np.diff(indptr)
+        self.pushes = bool(comm.max([local.push.ghosts.size])[0])
+        self.positions, self.degrees = np.empty(0, np.int64), np.diff(indptr)
         if self.pushes:
-            self.places, self.degrees = self._places()
+            self.positions, self.degrees = self._positions()
         self.longest = int(self.degrees.max(initial=0))
 
         # work arrays: new numbers of columns, which of them were seen, which rows are wanted
-        self.place = np.empty(held.column_vertex.size, np.int32)
-        self.seen = np.zeros(held.column_vertex.size, bool)
+        self.new_number = np.empty(local.column_vertex.size, np.int32)
+        self.seen = np.zeros(local.column_vertex.size, bool)
         self.wanted = np.zeros(m, bool)
-        self.dealt = None, None
+        self.assigned = None, None
 
-    def _places(self):
+    def _positions(self):
         """Return where entries stand in whole rows, and how many these hold; all ranks call it."""
-        held, m, comm = self.held, self.m, self.comm
-        places = np.arange(held.columns.size) - np.repeat(held.indptr[:-1], np.diff(held.indptr))
-        _, (rows, columns) = held.of_others()
-        pointers, vertex = lists_to_owners(held.push, rows - m, held.column_vertex[columns], comm)
-        degrees = np.diff(held.indptr[:m + 1])
-        np.add.at(degrees, held.push.send_rows, np.diff(pointers))
+        local, m, comm = self.local, self.m, self.comm
+        counts = np.diff(local.indptr)
+        positions = np.arange(local.columns.size) - np.repeat(local.indptr[:-1], counts)
+        _, (rows, columns) = local.remote_entries()
+        pointers, vertex = lists_to_owners(local.push, rows - m, local.column_vertex[columns], comm)
+        degrees = np.diff(local.indptr[:m + 1])
+        np.add.at(degrees, local.push.send_rows, np.diff(pointers))
 
         # of rows that others hold entries of, too, all are put in order
         shared = np.zeros(m, bool)
-        shared[held.push.send_rows] = True
-        mine = np.flatnonzero(np.repeat(shared, np.diff(held.indptr[:m + 1])))
-        rows = np.concatenate([np.searchsorted(held.indptr, mine, side="right") - 1,
-                               np.repeat(held.push.send_rows, np.diff(pointers))])
-        order = np.lexsort((np.concatenate([held.column_vertex[held.columns[mine]], vertex]), rows))
+        shared[local.push.send_rows] = True
+        mine = np.flatnonzero(np.repeat(shared, np.diff(local.indptr[:m + 1])))
+        rows = np.concatenate([np.searchsorted(local.indptr, mine, side="right") - 1,
+                               np.repeat(local.push.send_rows, np.diff(pointers))])
+        vertices = np.concatenate([local.column_vertex[local.columns[mine]], vertex])
+        order = np.lexsort((vertices, rows))
         begins = run_offsets(degrees * shared)
         place = np.empty(order.size, np.int64)
         place[order] = np.arange(order.size) - begins[rows[order]]
-        places[mine] = place[:mine.size]
-        cuts = mine.size + pointers[held.push.send_offsets]
+        positions[mine] = place[:mine.size]
+        cuts = mine.size + pointers[local.push.send_offsets]
         back = comm.alltoallv([place[first:last] for first, last in pairwise(cuts.tolist())])
-        places[held.indptr[m]:] = np.concatenate(back)
-        return places, np.concatenate([degrees, to_holders(held.push, degrees, comm)])
+        positions[local.indptr[m]:] = np.concatenate(back)
+        return positions, np.concatenate([degrees, to_holders(local.push, degrees, comm)])
 
     def batch(self, epoch, batch):
         """Return a Batch of an epoch, counted from 0; all ranks call this together."""
         counters = self.comm.counters
         before, _ = counters.total(counters.phase)
 
-        # draw from the last product to the first: each draw says which rows are read
-        offsets, places = self._deal(epoch)
-        rows = self.seeds[places[offsets[batch]:offsets[batch + 1]]]
+        # draw from the last product to the first: each hop says which rows are read
+        offsets, positions = self._assignment(epoch)
+        rows = self.seeds[positions[offsets[batch]:offsets[batch + 1]]]
         levels, steps = [rows], []
         for product in reversed(range(len(self.sampler.fan_outs))):
-            steps.insert(0, self._draw(rows, product, epoch))
+            steps.insert(0, self._sample_hop(rows, product, epoch))
             rows = steps[0].needed
             levels.insert(0, rows)
 
@@ -135,20 +137,21 @@ class NeighbourBatchBuilder:
         return Batch(maps, levels, totals.astype(int).tolist(), self.sampler.share(batch),
                      request_bytes)
 
-    def _deal(self, epoch):
-        if self.dealt[0] != epoch:
+    def _assignment(self, epoch):
+        if self.assigned[0] != epoch:
             number = self.sampler.batch_of(self.units, epoch).astype(np.int32)
-            self.dealt = epoch, submatrix_kernels.by_batch(number, self.sampler.batches)
-        return self.dealt[1]
+            self.assigned = epoch, submatrix_kernels.by_batch(number, self.sampler.batches)
+        return self.assigned[1]
 
-    def _draw(self, rows, product, epoch):
+    def _sample_hop(self, rows, product, epoch):
         """Draw entries of some rows, (r,) own; all ranks call this together, a SampledHop each."""
-        held, m = self.held, self.m
+        local, m = self.local, self.m
         targets = self._targets(rows)
         key = key_of(self.sampler.seed, self.sampler.stream, epoch, product)
-        pointers, columns, values = submatrix_kernels.draw(
-            held.indptr, held.columns, held.values, self.places, self.degrees, held.row_vertex,
-            np.concatenate([rows, m + targets]), self.sampler.fan_outs[product], key, self.longest)
+        pointers, columns, values = submatrix_kernels.sample_entries(
+            local.indptr, local.columns, local.values, self.positions, self.degrees,
+            local.row_vertex, np.concatenate([rows, m + targets]),
+            self.sampler.fan_outs[product], key, self.longest)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
         targets = targets[filled]
@@ -157,7 +160,7 @@ class NeighbourBatchBuilder:
         own, ghosts = np.split(read, [np.searchsorted(read, m)])
         ghosts = ghosts - m
         sent, returned = self._ask(ghosts, targets)
-        asked = held.pull.send_rows[sent]
+        asked = local.pull.send_rows[sent]
         needed = submatrix_kernels.distinct(np.concatenate([rows, own, asked]), self.seen)
         return SampledHop(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
                           returned)
@@ -166,7 +169,7 @@ class NeighbourBatchBuilder:
         """Tell who holds nonzeros of own rows; return the rows of others that are asked of here."""
         if not self.pushes:
             return np.empty(0, np.int64)
-        push = self.held.push
+        push = self.local.push
         self.wanted[rows] = True
         wanted = self.wanted[push.send_rows]
         self.wanted[rows] = False
@@ -181,15 +184,15 @@ class NeighbourBatchBuilder:
         Both are increasing places among the ghosts of a plan; what is returned are places among the
         rows that it sends.
         """
-        plans = (self.held.pull, ghosts), (self.held.push, targets)
+        plans = (self.local.pull, ghosts), (self.local.push, targets)
 
         # for each rank its ghosts and targets, behind their number
         asked = []
         for other in range(self.comm.size):
             parts = []
-            for plan, places in plans:
+            for plan, positions in plans:
                 begin, end = plan.recv_offsets[other:other + 2]
-                part = places[np.searchsorted(places, begin):np.searchsorted(places, end)]
+                part = positions[np.searchsorted(positions, begin):np.searchsorted(positions, end)]
                 parts.append(part - begin)
             count = [parts[0].size] * self.pushes
             asked.append(np.concatenate([np.array(count, np.int64), *parts]))
@@ -200,32 +203,32 @@ class NeighbourBatchBuilder:
         for other, part in enumerate(found):
             count = part[0] if self.pushes else part.size
             part = part[int(self.pushes):]
-            sent.append(self.held.pull.send_offsets[other] + part[:count])
-            returned.append(self.held.push.send_offsets[other] + part[count:])
+            sent.append(self.local.pull.send_offsets[other] + part[:count])
+            returned.append(self.local.push.send_offsets[other] + part[count:])
         return np.concatenate(sent), np.concatenate(returned)
 
-    def _map(self, draw, rows_in, rows_out):
+    def _map(self, hop, rows_in, rows_out):
         """Return the map of a SampledHop between own rows of two levels."""
-        held, m = self.held, self.m
+        local, m = self.local, self.m
         pointers, columns, values = submatrix_kernels.with_diagonal(
-            *draw.cut, draw.rows, self.diagonal, self.has_diagonal)
+            *hop.cut, hop.rows, self.diagonal, self.has_diagonal)
 
-        if rows_out.size > draw.rows.size:  # the others get no entries
-            counts = np.zeros(rows_out.size + draw.targets.size, np.int64)
-            counts[np.searchsorted(rows_out, draw.rows)] = np.diff(pointers)[:draw.rows.size]
-            counts[rows_out.size:] = np.diff(pointers)[draw.rows.size:]
+        if rows_out.size > hop.rows.size:  # the others get no entries
+            counts = np.zeros(rows_out.size + hop.targets.size, np.int64)
+            counts[np.searchsorted(rows_out, hop.rows)] = np.diff(pointers)[:hop.rows.size]
+            counts[rows_out.size:] = np.diff(pointers)[hop.rows.size:]
             pointers = run_offsets(counts)
 
         # number the columns that are left
-        self.place[rows_in] = np.arange(rows_in.size)
-        self.place[m + draw.ghosts] = rows_in.size + np.arange(draw.ghosts.size)
-        submatrix_kernels.renumber(columns, self.place)
+        self.new_number[rows_in] = np.arange(rows_in.size)
+        self.new_number[m + hop.ghosts] = rows_in.size + np.arange(hop.ghosts.size)
+        submatrix_kernels.renumber(columns, self.new_number)
         submatrix_kernels.sort_rows(pointers, columns, values)
 
-        pull = plan_of(held.pull, draw.ghosts, draw.sent, self.place, rows_in.size)
-        self.place[rows_out] = np.arange(rows_out.size)
-        push = plan_of(held.push, draw.targets, draw.returned, self.place, rows_out.size)
+        pull = plan_of(local.pull, hop.ghosts, hop.sent, self.new_number, rows_in.size)
+        self.new_number[rows_out] = np.arange(rows_out.size)
+        push = plan_of(local.push, hop.targets, hop.returned, self.new_number, rows_out.size)
 
         shape = rows_out.size, rows_in.size
-        blocks = held.blocks((pointers, columns, values), shape, pull, push)
-        return held.strategy.submap(blocks, (pull, push), shape, symmetric=False)
+        blocks = local.blocks((pointers, columns, values), shape, pull, push)
+        return local.strategy.submap(blocks, (pull, push), shape, symmetric=False)

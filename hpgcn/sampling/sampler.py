@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpgcn.parallel.layout import split
-from hpgcn.sampling.keyed_draws import block_of, key_of, places
+from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
 
 
 class Sampler:
@@ -49,7 +49,7 @@ class Sampler:
 
     def batch_of(self, units, epoch):
         """Return the batch of each unit, (m,) from 0, in an epoch, from 1."""
-        order = places(units, self.units, key_of(self.seed, self.stream, epoch))
+        order = permuted(units, self.units, key_of(self.seed, self.stream, epoch))
         return block_of(order, self.units, self.batches)
 
     def sizes(self):

@@ -11,9 +11,9 @@ from hpgcn.sampling.keyed_draws import GOLDEN, fold
 
 @jit()
 def by_batch(number, batches):
-    """Order places by their batch, counting: offsets (batches + 1,) and places, increasing in each.
+    """Sort positions by their batch: offsets (batches + 1,) and positions, increasing in each.
 
-    number: (m,) batch of each place; those below 0 are left out.
+    number: (m,) batch of each position; those below 0 are left out.
     """
     # count, then place
     offsets = np.zeros(batches + 1, np.int64)
@@ -78,7 +78,7 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
 
 
 @jit()
-def part_diagonal(indptr, columns, values, diagonal, present):
+def split_diagonal(indptr, columns, values, diagonal, present):
     """Move entries on the diagonal of own rows, (m,) `present`, to `diagonal`; return the others.
 
     Row pointers, columns and values.
@@ -102,38 +102,39 @@ def part_diagonal(indptr, columns, values, diagonal, present):
 
 
 @jit()
-def _drawn(seen, stamp, position):
+def _mark(seen, stamp, position):
     known = seen[position] == stamp
     seen[position] = stamp
     return known
 
 
 @jit()
-def _place_in(places, low, high, wanted):
+def _position_in(positions, low, high, wanted):
     """Where a position stands among increasing ones, -1 where it does not."""
     end = high
     while low < high:
         middle = (low + high) // 2
-        if places[middle] < wanted:
+        if positions[middle] < wanted:
             low = middle + 1
         else:
             high = middle
-    return low if low < end and places[low] == wanted else -1
+    return low if low < end and positions[low] == wanted else -1
 
 
 @jit()
-def draw(indptr, columns, values, places, degrees, vertex, rows, count, key, longest):
+def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, count, key, longest):
     """Draw `count` entries of each of some rows (all for -1), by a key and the row's vertex.
 
-    Positions among all entries of the row are drawn by Floyd's algorithm; places, (nnz,) increasing
-    in each row, are those of the entries held here, empty if rows are held whole. degrees: of whole
-    rows. longest: the largest. Return row pointers, columns, and values times degree / count.
+    Positions among all entries of the row are drawn by Floyd's algorithm; positions, (nnz,)
+    increasing in each row, are those of the entries stored here, empty if rows are stored whole.
+    degrees: of whole rows. longest: the largest. Return row pointers, columns, and values times
+    degree / count.
     """
     # room for all entries
     most = np.int64(0)
     for k in range(rows.size):
-        held = indptr[rows[k] + 1] - indptr[rows[k]]
-        most += held if count < 0 else min(held, count)
+        stored = indptr[rows[k] + 1] - indptr[rows[k]]
+        most += stored if count < 0 else min(stored, count)
     pointers = np.zeros(rows.size + 1, np.int64)
     kept = np.empty(most, columns.dtype)
     scaled = np.empty(most, values.dtype)
@@ -158,12 +159,12 @@ def draw(indptr, columns, values, places, degrees, vertex, rows, count, key, lon
             for j in range(degree - count, degree):
                 step = own + np.uint64(j + 1) * GOLDEN
                 position = np.int64(mix(step) % np.uint64(j + 1))
-                if _drawn(seen, k, position):
+                if _mark(seen, k, position):
                     position = np.int64(j)
                     seen[position] = k
                 e = first + position
                 if last - first < degree:
-                    e = _place_in(places, first, last, position)
+                    e = _position_in(positions, first, last, position)
                     if e < 0:
                         continue
                 kept[at] = columns[e]

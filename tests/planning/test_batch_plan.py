@@ -117,8 +117,8 @@ def test_chances_by_enumeration():
     for degree, k in ((5, 2), (5, 5), (5, 9), (1, 1)):
         for held in range(degree + 1):
             exact = 1 - comb(degree - held, k) / comb(degree, k) if k <= degree else float(held > 0)
-            assert formulas.some_drawn(degree, held, k) == pytest.approx(exact, abs=1e-12)
-            assert formulas.some_drawn(degree, held, -1) == (held > 0)
+            assert formulas.any_entry_chance(degree, held, k) == pytest.approx(exact, abs=1e-12)
+            assert formulas.any_entry_chance(degree, held, -1) == (held > 0)
 
 
 @pytest.mark.parametrize("parts", [False, True])

@@ -18,12 +18,12 @@ def test_places_are_a_bijection_that_each_number_knows_alone(n):
     numbers = np.arange(n)
     for seed in range(3):
         key = keyed_draws.key_of(seed, 1, 7)
-        found = keyed_draws.places(numbers, n, key)
+        found = keyed_draws.permuted(numbers, n, key)
         assert np.array_equal(np.sort(found), numbers)
         some = np.random.default_rng(seed).integers(0, n, 5)
-        assert np.array_equal(keyed_draws.places(some, n, key), found[some])
+        assert np.array_equal(keyed_draws.permuted(some, n, key), found[some])
     if n > 10:
-        other = keyed_draws.places(numbers, n, keyed_draws.key_of(2, 1, 8))
+        other = keyed_draws.permuted(numbers, n, keyed_draws.key_of(2, 1, 8))
         assert not np.array_equal(found, other)
 
 
@@ -35,7 +35,7 @@ def test_places_are_uniform_alone_and_in_pairs(monkeypatch, n, least):
     trials, first = 4000, n // 2
     counts, pairs = np.zeros((n, n)), np.zeros((n, n))
     for seed in range(trials):
-        places = keyed_draws.places(np.arange(n), n, keyed_draws.key_of(seed, 3))
+        places = keyed_draws.permuted(np.arange(n), n, keyed_draws.key_of(seed, 3))
         counts[np.arange(n), places] += 1
         below = (places < first).astype(np.float32)
         pairs += np.outer(below, below)
@@ -80,8 +80,9 @@ def rows_of_a_matrix(degrees, seed=0):
 def draw(matrix, degrees, count, seed, places=None, vertex=None):
     places = np.empty(0, np.int64) if places is None else places
     vertex = np.arange(degrees.size) if vertex is None else vertex
-    return submatrix_kernels.draw(*matrix, places, degrees, vertex, np.arange(degrees.size), count,
-                                  keyed_draws.key_of(seed), int(degrees.max()))
+    return submatrix_kernels.sample_entries(
+        *matrix, places, degrees, vertex, np.arange(degrees.size), count,
+        keyed_draws.key_of(seed), int(degrees.max()))
 
 
 def test_entries_are_drawn_uniformly_without_replacement():

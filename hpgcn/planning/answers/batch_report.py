@@ -136,8 +136,8 @@ def batches_of(reading, survey, strategy, shape, offsets, request):
 def sampler_of(survey, reading, request, seed):
     """Return the Sampler of a request, and the unit of each row of a Reading, (n,), or None.
 
-    Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.drawn`; a DataError without
-    training vertices.
+    Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a DataError
+    without training vertices.
     """
     kind = SAMPLERS[request.name]
 
@@ -145,7 +145,7 @@ def sampler_of(survey, reading, request, seed):
     if not kind.induced:
         if reading.labelled is None or not reading.labelled.any():
             raise DataError(f"{survey.name}: no training vertices")
-        fan_outs = request.drawn(sum(products_of(survey.spec)))
+        fan_outs = request.fan_outs_for(sum(products_of(survey.spec)))
         seeds = int(np.count_nonzero(reading.labelled))
         return kind(seeds, request.size, seed, fan_outs), None
 

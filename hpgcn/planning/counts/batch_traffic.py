@@ -21,13 +21,13 @@ from hpgcn.planning.counts.pairs import Pairs, counted, expected
 from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes
 from hpgcn.planning.counts.traffic import KINDS
 from hpgcn.sampling.expectation import (
+    any_entry_chance,
     any_of,
     chance,
     deviation,
-    drawn,
+    entry_chance,
     permutation_ranges,
     sizes_of,
-    some_drawn,
 )
 
 
@@ -243,7 +243,7 @@ class NeighbourTraffic(BatchTraffic):
         p = self.seeds / self.sampler.batches
         chosen = np.zeros(off.size)
         for hop, fan_out in reversed([*enumerate(self.sampler.fan_outs)]):
-            chosen[off] = p[rows] * drawn(degrees[rows], fan_out)
+            chosen[off] = p[rows] * entry_chance(degrees[rows], fan_out)
             yield hop, p, chosen
             p = 1 - (1 - p) * (1 - any_of(columns, chosen[off], p.size))
 
@@ -255,8 +255,8 @@ class NeighbourTraffic(BatchTraffic):
 
         for hop, p, chosen in self.needed():
             held = np.bincount(pushed.place, minlength=pushed.size)
-            sums = p[pushed.line] * some_drawn(degrees[pushed.line], held,
-                                               self.sampler.fan_outs[hop])
+            sums = p[pushed.line] * any_entry_chance(degrees[pushed.line], held,
+                                                     self.sampler.fan_outs[hop])
             chances = any_of(pulled.place, chosen[pulled.entry], pulled.size), sums
             products = [each for each in self.products if each.layer == hop]
             sizes = expected(self.pairs, chances, self.pairs, chances, self.plan.num_ranks)

@@ -13,7 +13,7 @@ from hpgcn.planning.counts.batch_traffic import expected_step, falling
 from hpgcn.planning.counts.traffic import Prediction
 from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighbourBatchBuilder, parse
 from hpgcn.sampling.expectation import deviation, permutation_ranges
-from hpgcn.sampling.forecast import Expected, changes, of_drawn, of_induced
+from hpgcn.sampling.forecast import Expected, changes, expect_induced, expect_neighbours
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.setup.batch_partition import parts_of
 
@@ -112,7 +112,7 @@ def _neighbour_builder(request, shard, local):
     """
     comm, spec = shard.comm, shard.spec
     with comm.collective_errors():
-        fan_outs = request.drawn(sum(products_of(spec)))
+        fan_outs = request.fan_outs_for(sum(products_of(spec)))
     seeds = np.flatnonzero(shard.masks["train"])
     every = np.sort(np.concatenate(comm.allgather(shard.vertex[seeds])))
     sampler = SAMPLERS[request.name](every.size, request.size, spec.seed, fan_outs)
@@ -128,8 +128,8 @@ def _neighbour_builder(request, shard, local):
 def _forecast(builder, shard, full_step):
     """Return the Forecast of an epoch of batches; the interval is by Azuma's inequality."""
     comm, sampler = shard.comm, builder.sampler
-    sent = _step_traffic((of_induced if sampler.induced else of_drawn)(builder, comm), sampler,
-                         shard)
+    expect = expect_induced if sampler.induced else expect_neighbours
+    sent = _step_traffic(expect(builder, comm), sampler, shard)
     mean, messages = (sampler.batches * (each + full_step.besides(kind))
                       for each, kind in zip(sent, ("bytes", "messages")))
     interval = None
