@@ -37,7 +37,7 @@ def parts_of(request, source, n, own, make):
 
 
 def _found(request, source, n, own, make):
-    asked, example = request.parts, f"parts:{request.size}"
+    asked, example = request.parts, f"{request.name}:{request.size}"
 
     # the parts of the graph that is trained on
     if not asked:

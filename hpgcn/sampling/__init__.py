@@ -1,5 +1,10 @@
-"""Mini-batches: samplers, one a file, and what a rank makes of a batch of theirs."""
-from hpgcn.sampling.batch_request import FULL, BatchRequest, parse, smallest
+"""Mini-batches: samplers, one a file, and what a rank makes of a batch of theirs.
+
+SAMPLERS holds the samplers by the name that --batch begins with, and is all that the rest of the
+package asks.
+"""
+from hpgcn.errors import UsageError
+from hpgcn.sampling.batch_request import FULL, BatchRequest
 from hpgcn.sampling.induced_builder import InducedBatchBuilder
 from hpgcn.sampling.local_matrix import LocalMatrix
 from hpgcn.sampling.neighbour_builder import NeighbourBatchBuilder
@@ -9,6 +14,39 @@ from hpgcn.sampling.sampler import Sampler
 from hpgcn.sampling.vertices import VertexSampler
 
 SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSampler)}
+
+
+def parse(text):
+    """Return the BatchRequest of a setting `batch`, None of "full"; a UsageError if it is none."""
+    if text == FULL:
+        return None
+    name, *words = text.split(":")
+    if name in SAMPLERS:
+        try:
+            return SAMPLERS[name].parse(words)
+        except ValueError:
+            pass  # the error below lists the forms of all samplers
+
+    forms = [FULL, *(f"{name}:{form}" for name, kind in SAMPLERS.items() for form in kind.forms)]
+    examples = [f"{name}:{kind.example}" for name, kind in SAMPLERS.items()]
+    raise UsageError(f"batch = {text!r:.80}: expected {_either(forms)}, e.g. {_either(examples)}")
+
+
+def smallest(text):
+    """Return a setting that runs the same code on three vertices."""
+    request = parse(text)
+    if request is None:
+        return FULL
+    kind = SAMPLERS[request.name]
+    if kind.samples_parts:  # no partition is needed to induce a matrix
+        kind = VertexSampler
+    return f"{kind.name}:{kind.smallest}"
+
+
+def _either(words):
+    *others, last = words
+    return f"{', '.join(others)} or {last}"
+
 
 __all__ = ["FULL", "SAMPLERS", "BatchRequest", "InducedBatchBuilder", "LocalMatrix",
            "NeighbourBatchBuilder", "NeighbourSampler", "PartSampler", "Sampler", "VertexSampler",

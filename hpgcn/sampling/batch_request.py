@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from hpgcn.errors import UsageError
 
 FULL = "full"
-EXPECTED = ("full, vertices:B, parts:Q, parts:Q:K, parts:Q:FILE or neighbours:K,...,K:B, e.g. "
-            "vertices:20000, parts:8:100 or neighbours:15,10:1024")
 MOST = 1 << 31
 
 
@@ -44,40 +42,8 @@ class BatchRequest:
         return given[::-1]
 
 
-def parse(text):
-    """Return the BatchRequest of a setting `batch`, None of "full"; a UsageError if it is none."""
-    if text == FULL:
-        return None
-    name, *rest = text.split(":")
-    if name == "vertices" and len(rest) == 1:
-        return BatchRequest(name, _number(text, rest[0]))
-    if name == "parts" and rest:
-        made = ":".join(rest[1:])  # a path may have colons
-        if len(rest) > 1 and not made:
-            raise _wrong(text)
-        if re.fullmatch("[0-9]+", made):
-            made = str(_number(text, made))
-        return BatchRequest(name, _number(text, rest[0]), made)
-    if name == "neighbours" and len(rest) == 2:
-        fan_outs = tuple(-1 if each == "-1" else _number(text, each)
-                         for each in rest[0].split(","))
-        return BatchRequest(name, _number(text, rest[1]), fan_outs=fan_outs)
-    raise _wrong(text)
-
-
-def smallest(text):
-    """Return a setting that runs the same code on three vertices."""
-    request = parse(text)
-    if request is None:
-        return FULL
-    return "neighbours:1:2" if request.fan_outs else "vertices:2"
-
-
-def _number(text, word):
+def positive(word):
+    """Return a number from 1 of the setting `batch`; a ValueError if the word is another."""
     if not re.fullmatch("[0-9]{1,10}", word) or not 1 <= int(word) < MOST:
-        raise _wrong(text)
+        raise ValueError(f"{word!r}: expected a number from 1 to {MOST - 1}")
     return int(word)
-
-
-def _wrong(text):
-    return UsageError(f"batch = {text!r:.80}: expected {EXPECTED}")

@@ -7,6 +7,7 @@ by seed, epoch, product and ORIGINAL vertex; -1 takes all. Source: Hamilton, Yin
 """
 from __future__ import annotations
 
+from hpgcn.sampling.batch_request import BatchRequest, positive
 from hpgcn.sampling.sampler import Sampler
 
 ALL = -1
@@ -17,7 +18,16 @@ class NeighbourSampler(Sampler):
 
     name = "neighbours"
     stream = 3
+    forms = "K,...,K:B",
+    example = "15,10:1024"
+    smallest = "1:2"
     induced = False
+
+    @classmethod
+    def parse(cls, words):
+        drawn, size = words
+        fan_outs = tuple(ALL if each == str(ALL) else positive(each) for each in drawn.split(","))
+        return BatchRequest(cls.name, positive(size), fan_outs=fan_outs)
 
     def __init__(self, units, size, seed, fan_outs):
         super().__init__(units, size, seed)

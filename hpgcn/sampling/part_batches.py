@@ -8,6 +8,9 @@ trained on, K that are made for the purpose, or those of another partitioned fil
 """
 from __future__ import annotations
 
+import re
+
+from hpgcn.sampling.batch_request import BatchRequest, positive
 from hpgcn.sampling.sampler import Sampler
 
 
@@ -16,7 +19,19 @@ class PartSampler(Sampler):
 
     name = "parts"
     stream = 2
+    forms = "Q", "Q:K", "Q:FILE"
+    example = "8:100"
     samples_parts = True
+
+    @classmethod
+    def parse(cls, words):
+        size, *made = words
+        parts = ":".join(made)  # a path may have colons
+        if made and not parts:
+            raise ValueError("a colon at the end")
+        if re.fullmatch("[0-9]+", parts):
+            parts = str(positive(parts))
+        return BatchRequest(cls.name, positive(size), parts)
 
     def factor(self, batch):
         # Entries between parts stay as they are.

@@ -1,45 +1,62 @@
-"""What samplers have in common: which batch of an epoch a vertex is in, told for it alone."""
+"""The base of samplers: how --batch spells one, and which batch of an epoch each unit is in."""
 from __future__ import annotations
 
 import numpy as np
 
 from hpgcn.parallel.layout import split
+from hpgcn.sampling.batch_request import BatchRequest, positive
 from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
 
 
 class Sampler:
     """Deals units, vertices or parts of them, into the batches of an epoch; the same on all ranks.
 
-    Each epoch goes through all units once, in a new order that seed and epoch key: a unit's place
-    in it says its batch, so that no rank has to be asked.
+    Each epoch takes all units once, in a new order that seed and epoch key. The place of a unit in
+    this order gives its batch, so every rank computes the batch of any unit without a message.
 
     Parameters
     ----------
     units : int
-        How many are dealt.
+        Number of units.
     size : int
-        Units of a batch at most; batches of an epoch differ by one.
+        Most units of a batch; batches of an epoch differ by at most one.
     seed : int
 
     Attributes
     ----------
     name : str
-        What --batch calls it.
+        The word that --batch begins with.
     stream : int
-        Keys its draws apart from others'.
+        Keys its draws; no two samplers have the same.
+    forms : tuple of str
+        What may follow the name and a colon; errors list it.
+    example, smallest : str
+        Such words for errors, and for a run on three vertices.
     induced : bool
-        A batch trains on the matrix that its vertices induce; others on rows that their neighbours
-        are drawn for.
+        A batch trains on the matrix that its vertices induce. If false, the units are training
+        vertices, and their neighbours are drawn.
     samples_parts : bool
-        Units are parts of a partition; else vertices.
+        Units are parts of a partition. If false, they are vertices.
     batches : int
-        Of an epoch.
+        Number of batches of an epoch.
     """
 
     name: str
     stream: int
+    forms: tuple[str, ...] = ("B",)
+    example = "20000"
+    smallest = "2"
     induced = True
     samples_parts = False
+
+    @classmethod
+    def parse(cls, words):
+        """Return the BatchRequest of the words after the name; a ValueError if they are invalid.
+
+        By default there is one word, the size of a batch.
+        """
+        size, = words
+        return BatchRequest(cls.name, positive(size))
 
     def __init__(self, units, size, seed):
         self.units = units
@@ -57,14 +74,14 @@ class Sampler:
         return np.diff(split(self.units, self.batches))
 
     def share(self, batch):
-        """Return the chance of a unit to be in this batch: its size over all units."""
+        """Return the chance that a unit is in this batch: the size of the batch over all units."""
         return self.sizes()[batch] / self.units
 
     def factor(self, batch):
-        """Return what an entry between two units in the batch is multiplied by.
+        """Return the factor of an entry between two units of the batch.
 
-        By default that is 1 over the chance of the second unit to be there if the first one is: the
-        matrix of a batch then estimates A-hat without bias.
+        By default it is 1 over the chance that the second unit is in the batch if the first one is.
+        The matrix of a batch then estimates A-hat without bias.
         """
         others = self.sizes()[batch] - 1
         return (self.units - 1) / others if others else 1.0

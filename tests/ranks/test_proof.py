@@ -1,4 +1,4 @@
-"""The proof of the house: a strategy and a layer that are written here do all that others do.
+"""The proof of the house: a strategy, a layer and a sampler written here do all that others do.
 
 Nothing else is touched. What a stranger writes is between the two lines; CONTRIBUTING tells it step
 by step.
@@ -6,6 +6,7 @@ by step.
 import numpy as np
 import oracle
 import pytest
+import test_mini_batches
 import test_strategies
 from graphs import make, scattered
 from training import alone, assert_same_curves, loss_and_gradient, metrics_of, run, start
@@ -13,6 +14,7 @@ from training import alone, assert_same_curves, loss_and_gradient, metrics_of, r
 import hpgcn
 from hpgcn import store
 from hpgcn.config import Config
+from hpgcn.errors import UsageError
 from hpgcn.model import MODELS, Layer
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.transfers import LOCAL, GatheredPlan, GatheredRows, OwnRows, OwnRowsPlan
@@ -20,6 +22,9 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.answers import dry_run, report
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts.footprint import PARTS
+from hpgcn.sampling import SAMPLERS, parse, smallest
+from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
+from hpgcn.sampling.sampler import Sampler
 from hpgcn.strategies import STRATEGIES, RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.training.setup.placement import assign_rows
 
@@ -98,6 +103,19 @@ class TwoHops(Layer):
         return self.masked(self.times_W_transposed(G, "W", "even", self.scale), below)
 
 
+class FlipFlop(Sampler):
+    """Each vertex is a unit; an even epoch reverses the order of the epoch before."""
+
+    name = "flip-flop"
+    stream = 4
+
+    def batch_of(self, units, epoch):
+        order = permuted(units, self.units, key_of(self.seed, self.stream, epoch - 1 + epoch % 2))
+        if epoch % 2 == 0:
+            order = self.units - 1 - order
+        return block_of(order, self.units, self.batches)
+
+
 # ------------------------------------------------------------------------------------------
 
 
@@ -106,6 +124,7 @@ def registered(monkeypatch):
     """The one step that is left: an entry in each registry."""
     monkeypatch.setitem(STRATEGIES, Everybody.name, Everybody)
     monkeypatch.setitem(MODELS, "hops", TwoHops)
+    monkeypatch.setitem(SAMPLERS, FlipFlop.name, FlipFlop)
 
 
 SETTINGS = {"strategy": "everybody", "model": "hops", "dtype": "float64", "layers": 3, "hidden": 6,
@@ -218,3 +237,48 @@ def test_a_run_is_kept_resumed_and_predicts(comm, tmp_path):
         logits = oracle.logits("gcn", squared(graph), oracle.features(graph), resumed.weights, 3)
         np.testing.assert_allclose(predicted["logits"], logits, atol=1e-10)
     comm.barrier()
+
+
+def test_the_sampler_reverses_every_second_epoch():
+    sampler = FlipFlop(100, 25, 4)
+    first, second, third = (sampler.batch_of(np.arange(100), epoch) for epoch in (1, 2, 3))
+    assert np.array_equal(second, 3 - first) and not np.array_equal(third, first)
+    assert smallest("flip-flop:25") == "flip-flop:2"
+    with pytest.raises(UsageError, match=r"K:B or flip-flop:B, e\.g\. .* or flip-flop:20000"):
+        parse("flip-flop:25:25")
+
+
+@pytest.mark.parametrize("comm", [3], indirect=True)
+def test_the_sampler_sends_what_is_counted_before(comm, tmp_path):
+    test_mini_batches.test_counters_equal_the_replay_of_batches(
+        comm, tmp_path, "p2p", "flip-flop:60", "gcn", True)
+
+
+@pytest.mark.parametrize("comm", [3], indirect=True)
+def test_the_sampler_trains_alike_on_one_rank_and_on_several(comm):
+    graph = make(directed=True)
+    config = Config(**{**SETTINGS, "strategy": "cover"}, batch="flip-flop:60")
+    alone, weights = test_mini_batches.of_one_rank(graph, config)
+    found, found_weights, _ = test_mini_batches.curves(scattered(graph, comm), config, comm)
+    assert_same_curves(found, alone, 1e-9)
+    np.testing.assert_allclose(found_weights, weights, rtol=1e-6, atol=1e-9)
+
+
+def test_a_plan_counts_batches_of_the_sampler(tmp_path):
+    store.write_graph(tmp_path / "graph.h5", make())
+    config = Config(strategy="p2p", batch="flip-flop:60")
+    told = report.forecast(tmp_path / "graph.h5", Options(ranks=(4,), config=config))
+    assert told["batch"] == "flip-flop:60" and {row["steps"] for row in told["rows"]} == {4}
+    assert all(row["replayed"] for row in told["rows"])
+
+
+@pytest.mark.long
+def test_a_run_goes_on_within_an_epoch_of_the_sampler(tmp_path):
+    config = Config(batch="flip-flop:60", epochs=5, checkpoint_every=3, hidden=6, seed=3)
+    expected = hpgcn.train(make(), config.replace(checkpoint_every=0))
+    out = str(tmp_path / "run")
+    hpgcn.train(make(), config.replace(out=out, epochs=2))
+    resumed = hpgcn.train(make(), config.replace(out=out), resume=out)
+    assert resumed["final_loss"] == expected["final_loss"]
+    for name, array in expected.weights.items():
+        np.testing.assert_array_equal(resumed.weights[name], array)
