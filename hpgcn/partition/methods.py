@@ -111,7 +111,32 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     InternalError
         The engine crashed, or ran out of time or memory.
     """
-    # validate the arguments
+    # validate the arguments, then what this graph or k does not allow
+    request = _checked(graph, k, method, engine, epsilon, w0=w0, seed=seed, time_limit=time_limit,
+                       memory=memory, threads=threads, refine=refine)
+    if balance_train and graph.masks is None:
+        raise DataError(f"{graph.header.name}: no split, so no vertices to train on to balance")
+    if nested and k % 2:
+        raise UsageError(f"k = {k}: nested parts merge two by two, expected an even number")
+
+    # find parts, balance training vertices, then number the parts
+    rows = pattern(graph)
+    weights = np.diff(rows.indptr).astype(np.int64) + request.w0
+    parts, groups = _find_parts(rows, weights, method, request, nested)
+    if balance_train:
+        parts = _balanced(rows, weights, parts, request, train_mask(graph))
+    if nested:
+        parts = _nested(rows, parts, k, groups)
+
+    # order the vertices within the parts
+    partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
+                         nested=bool(nested))
+    _warn_of_rows(partition, graph, request.refine)
+    return partition
+
+
+def _checked(graph, k, method, engine, epsilon, *, w0, seed, time_limit, memory, threads, refine):
+    """Return the PartitionRequest of arguments of `make_partition`; refuse invalid ones."""
     cores = usable_cores()
     engine = _choose(method, engine)
     if epsilon is None:
@@ -123,38 +148,20 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         memory=None if memory is None else _integer("memory", memory, 1),
         threads=_integer("threads", cores if threads is None else threads, 1),
         refine=bool(refine))
+
     n = _check_whole(graph)
     if k > n:
         raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
                         f"expected 1..{n}")
+    return request
 
-    # refuse what this graph or k does not allow
-    if balance_train and graph.masks is None:
-        raise DataError(f"{graph.header.name}: no split, so no vertices to train on to balance")
-    if nested and k % 2:
-        raise UsageError(f"k = {k}: nested parts merge two by two, expected an even number")
 
-    # partition
-    rows = pattern(graph)
-    weights = np.diff(rows.indptr).astype(np.int64) + request.w0
-    groups = 1
+def _find_parts(rows, weights, method, request, nested):
+    """Return the Parts that a method finds, and how many groups of them are nested already."""
     if nested and method in CUTS:
         part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
-        parts = Parts(part, engine, request.epsilon)
-    else:
-        parts = METHODS[method](rows, weights, request)
-
-    # balance training vertices, then number the parts
-    if balance_train:
-        parts = _balanced(rows, weights, parts, request, train_mask(graph))
-    if nested:
-        parts = _nested(rows, parts, k, groups)
-
-    # order the vertices within the parts
-    partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
-                         nested=bool(nested))
-    _warn_of_rows(partition, graph, request.refine)
-    return partition
+        return Parts(part, request.engine, request.epsilon), groups
+    return METHODS[method](rows, weights, request), 1
 
 
 def _warn_of_rows(partition, graph, refined):
