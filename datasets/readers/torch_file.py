@@ -68,7 +68,7 @@ def _edges(arrays, others, weights, source, memory):
         if n is None and key in arrays and np.shape(arrays[key]):
             n = arrays[key].shape[0]
 
-    # weights, and what else is left out
+    # weights, and arrays that are not read
     shapes = {key: tuple(value.shape) for key, value in others.items()}
     edges = arrays["edge_index"]
     name, left = choose_array(shapes, edges.shape[-1] if edges.ndim else 0, n, weights, str(source),

@@ -90,6 +90,6 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
     array([[  3.,   0., 300.],
            [  0.,  20., 200.]])
     """
-    # the mask comes first here, because the sums that it drops need not be formed
+    # the mask comes first: sums that it drops need not be formed
     return spmm(indptr, indices, data, x, out, row_scale=row_scale, col_scale=col_scale, rows=rows,
                 mask=mask, accumulate=accumulate)

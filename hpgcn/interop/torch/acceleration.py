@@ -108,7 +108,7 @@ def _refusal(function, args, kwargs):
 
 
 def _refused_tensors(A, x, reduce):
-    # the sparse matrix
+    # the left operand must be sparse
     if A.layout is torch.strided:
         return "the sparse matrix is on the right"
     if A.layout not in LAYOUTS or A.dim() != 2:
@@ -117,7 +117,7 @@ def _refused_tensors(A, x, reduce):
     if x.layout is not torch.strided:
         return "both are sparse"
 
-    # both together
+    # both operands together
     if A.dtype is not x.dtype or x.dtype not in WIDE:
         return f"A is {A.dtype}, x {x.dtype}".replace("torch.", "")
     if A.device != x.device or A.device.type not in ("cpu", "cuda"):

@@ -163,7 +163,7 @@ class Export:
             self._linear(own["W_ffn"], own["b_ffn"])
             self._dropout(block.dropout)
 
-        # the way around it
+        # the residual connection
         if block.residual == "matrix":
             self._linear(own["W_res"], None, "before")
         if block.residual:

@@ -174,7 +174,7 @@ def _anneal(state, seed, cool, work):
 
     Units alone move where there is time for it: at few turns they would take most, and gain little.
     """
-    # how long, and how hot
+    # the number of passes, and their temperature
     turns = int(np.clip(work // len(state.places), FEWEST, MOST))
     everyone = turns >= SLOW
     hot = cool * min(1, turns / SLOW)
@@ -185,7 +185,7 @@ def _anneal(state, seed, cool, work):
                      np.int64)
     price = PRICE
 
-    # cool down; go on while a part is too large
+    # cool down; continue while a part is too large
     for turn in range(turns + LAST + PATIENCE):
         over = state.load.max() > capacity[0] or state.rows.max() > capacity[1]
         if turn >= turns + LAST and not over:

@@ -92,7 +92,7 @@ def row(survey, candidate, request):
         "epoch": {"bytes": mean.summary(mean.bytes), "messages": mean.summary(mean.messages)},
         "replayed": None, "interval": None}
 
-    # what a counted epoch sends, if batches are known without a graph on every rank
+    # what one epoch sends, batch by batch, if its batches are known beforehand
     if isinstance(batches, InducedTraffic):
         counted = batches.replay(REPLAYED)
         found["replayed"] = {

@@ -47,7 +47,7 @@ def calibrate(run, options):
     strategy = strategy_by_name(config.strategy)
     survey = Survey(config.graph, config)
 
-    # find the case that the run was
+    # find the case of the run
     shape = tuple(int(axis) for axis in run.summary["grid"].split("x"))
     parts = "stored"
     if ranks == 1:

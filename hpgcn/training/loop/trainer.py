@@ -127,7 +127,7 @@ class Trainer(CollectiveClose):
             log.info("%s: all rows are computed, also those that nobody reads",
                      self.run_info.strategy)
 
-        # whatever observes the loop: timeline, signals, progress
+        # observers of the loop: timeline, signals, progress
         trace = Trace(comm) if config.out and config.trace else None
         quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
         interruptible = signals.record_signal(signal.SIGINT) if checkpoints else nullcontext()

@@ -132,12 +132,12 @@ def parse(path, arrays, attributes):
     if within:
         check_fields(told["under_way"], SUMS, f"{path}: under_way")
 
-    # take the settings apart from the state
+    # separate the settings from the state
     config = asdict(stored_config(path, told.pop("config_toml")))
     state = CheckpointState(config=config, arrays=arrays, provenance=told, **{
         name: told.pop(name) for name in ("epoch", "metrics", "best_epoch", "best_metrics")})
 
-    # metrics belong to the epochs that they are said to be of
+    # metrics must be of the epochs that the state names
     for name, metrics, epoch in (("metrics", state.metrics, state.epoch),
                                  ("best_metrics", state.best_metrics, state.best_epoch)):
         if epoch:

@@ -104,7 +104,7 @@ def restore(trainer, saved, history):
             f"the {saved.provenance['ranks']} ranks and the partition of the run"))
     _restore_persistent_arrays(trainer, saved.arrays.get("lasting"))
 
-    # tell the user where the run goes on
+    # log where the run continues
     where = f"epoch {state.epoch}"
     if state.within_epoch:
         where = f"step {state.sums.steps} of epoch {state.epoch + 1}"
