@@ -3,14 +3,7 @@ import numpy as np
 import pytest
 
 from hpgcn.parallel.layout import split
-from hpgcn.sampling import (
-    SAMPLERS,
-    NeighbourSampler,
-    PartSampler,
-    VertexSampler,
-    keyed_draws,
-    submatrix_kernels,
-)
+from hpgcn.sampling import SAMPLERS, keyed_draws, parse, submatrix_kernels
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 64, 1000, 4096, 4097, 70_001])
@@ -53,17 +46,24 @@ def test_blocks_are_those_of_a_split(n, blocks):
     assert np.array_equal(found, np.repeat(np.arange(blocks), np.diff(split(n, blocks))))
 
 
-@pytest.mark.parametrize("make", [lambda: VertexSampler(103, 25, 4), lambda: PartSampler(10, 3, 4),
-                                  lambda: NeighbourSampler(50, 16, 4, (2, 3))])
-def test_an_epoch_deals_each_unit_once(make):
-    sampler = make()
-    units = np.arange(sampler.units)
-    first, second = (sampler.batch_of(units, epoch) for epoch in (1, 2))
+@pytest.mark.parametrize("kind", SAMPLERS.values(), ids=SAMPLERS)
+@pytest.mark.parametrize("units, size", [(103, 25), (10, 3), (50, 16)])
+def test_an_epoch_deals_each_unit_once(kind, units, size):
+    fan_outs = [] if kind.induced else [(2, 3)]
+    sampler, again = (kind(units, size, 4, *fan_outs) for _ in range(2))
+    numbers = np.arange(units)
+    first, second = (sampler.batch_of(numbers, epoch) for epoch in (1, 2))
     assert np.array_equal(np.bincount(first), sampler.sizes())
     assert sampler.sizes().max() <= sampler.size
     assert not np.array_equal(first, second)
     assert sum(map(sampler.share, range(sampler.batches))) == pytest.approx(1)
-    assert np.array_equal(first, make().batch_of(units, 1))
+    assert np.array_equal(first, again.batch_of(numbers, 1))
+
+
+@pytest.mark.parametrize("kind", SAMPLERS.values(), ids=SAMPLERS)
+def test_words_of_a_sampler_are_taken(kind):
+    for words in (kind.example, kind.smallest):
+        assert parse(f"{kind.name}:{words}").name == kind.name
 
 
 def test_samplers_draw_apart():
