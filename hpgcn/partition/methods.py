@@ -1,7 +1,7 @@
 """The methods of partitioning, and `make_partition`, which runs one of them.
 
-A method is a function (rows, weights, request) -> Parts: it gets the pattern of A + I, the vertex
-weights, and what the caller asked for.
+A method is a function (rows, weights, request) -> Parts. It gets the pattern of A + I, the vertex
+weights, and the caller's request.
 """
 from __future__ import annotations
 
@@ -165,7 +165,9 @@ def _find_parts(rows, weights, method, request, nested):
 
 
 def _warn_of_rows(partition, graph, refined):
-    """Say so if a part of a method of nonzeros owns more rows than refinement would allow."""
+    """Log a warning if a part of a method of nonzeros owns more rows than refinement would
+    allow.
+    """
     share = 1 + partition.statistics["imbalance_rows"]
     mean = graph.num_rows / partition.k
     if partition.edge_part is None or share * mean <= max((1 + ROWS) * mean, math.ceil(mean)):
@@ -198,7 +200,7 @@ METHODS = {
     "medium-grain": medium_grain, "fine-grain": fine_grain, "vertex-cut": vertex_cut,
     "expansion": expansion, "block": block, "random": random,
 }
-# they say who holds each nonzero, too
+# methods that also give each nonzero a holder
 NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "expansion")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
     ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
@@ -215,7 +217,7 @@ def over_random(rows, k):
 
 
 def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
-    """Make a Partition of what a method returned, ordered, counted, and compared if asked."""
+    """Make a Partition of a method's result, ordered, counted, and compared if requested."""
     order = rcm_within_parts(graph, parts.part, k) if rcm else None
     version = engine_version(parts.engine) if parts.engine else ""
     edge_part = None if parts.holder is None else stored_holders(graph, rows, parts.holder)
@@ -230,7 +232,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
 
 
 def _balanced(rows, weights, parts, request, train):
-    """Balance the vertices to train on, too."""
+    """Balance the training vertices as well."""
     from hpgcn.partition.rows.balance_train import balance_train  # brings Numba
 
     if parts.holder is None:

@@ -1,4 +1,4 @@
-"""What a method of partitioning is asked, what it answers, and how it runs an engine."""
+"""Request, result and engine run of a partitioning method."""
 from __future__ import annotations
 
 from collections import namedtuple
@@ -14,14 +14,14 @@ MAX_ENGINE_SEED = 2**31 - 1
 ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have holders of their own
 
 
-# what `make_partition` was asked for, checked
+# the checked arguments of `make_partition`
 PartitionRequest = namedtuple(
     "PartitionRequest", "graph k engine epsilon w0 seed time_limit memory threads refine")
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a method returns."""
+    """Result of a partitioning method."""
 
     part: np.ndarray  # (n,) int32
     engine: str | None = None  # that found it; None where none was needed

@@ -1,4 +1,4 @@
-"""What a partition costs: communication volume, messages and imbalance."""
+"""Cost of a partition: communication volume, messages and imbalance."""
 from __future__ import annotations
 
 import numpy as np
@@ -35,9 +35,11 @@ COMPARED = tuple(LABELS)[:8]  # with random partitions: volumes, messages, repli
 def statistics(graph, part, k, edge_part=None):
     """Count what one product of width 1 sends under a partition (demirci-2022, section 4.3).
 
-    The owner of column j sends row j of H to every other part that holds an entry of column j, and
-    every part that holds one of row i sends a partial sum to the owner of row i. Where rows are
+    The owner of column j sends row j of H to every other part that holds an entry of column j.
+    Every part that holds an entry of row i sends a partial sum to the owner of row i. If rows are
     held whole there are no sums, and the volume is that of the column nets: sum of (lambda - 1).
+    Where rows are held whole there are no sums, and the volume is that of the column nets: sum of
+    (lambda - 1).
 
     Parameters
     ----------
@@ -94,7 +96,7 @@ def count(rows, part, k, holder=None, train=None):
     holder = part[entry_rows(rows)] if holder is None else holder
     in_columns, in_rows = touched(rows, part, k, holder)
     pulled, pushed = (HaloPlanSizes.of(each, part) for each in (in_columns, in_rows))
-    sent = pulled.sent + pushed.received  # whoever holds entries of a row sends the sum
+    sent = pulled.sent + pushed.received  # every holder of entries of a row sends the sum
     messages = pulled.destinations + pushed.sources
     volume = int(sent.sum())
 
@@ -163,7 +165,7 @@ def format_statistics(columns):
 
 
 def describe(partition):
-    """Say in a line how a partition was made."""
+    """Return a line that describes how a partition was made."""
     text = f"{partition.method or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
     if partition.engine:
         text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"

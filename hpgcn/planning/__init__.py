@@ -1,1 +1,1 @@
-"""What training will send, hold and take, before it runs: plans summed over a model's layers."""
+"""Forecast of training: plans summed over a model's layers, before it runs."""

@@ -32,7 +32,7 @@ class Batch:
     request_bytes: int = 0
 
     def field(self, strategy, products, device):
-        """Return the ReceptiveField of layers that take so many products with A each."""
+        """Return the ReceptiveField of layers with `products` products with A each."""
         bounds = layer_bounds(products)
         sizes = [rows.size for rows in self.rows]
         hops = []

@@ -33,7 +33,7 @@ class BatchRequest:
     def fan_outs_for(self, hops):
         """Return the fan-out of each of so many products with A, the first product's first.
 
-        One number is for all of them; a UsageError if they are neither one nor as many.
+        One number counts for all; a UsageError if there are neither one nor `hops` numbers.
         """
         given = self.fan_outs * (hops if len(self.fan_outs) == 1 else 1)
         if len(given) != hops:

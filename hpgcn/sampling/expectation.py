@@ -1,10 +1,11 @@
-"""How likely a row is sent in a batch, in closed form, a row at a time (pure, on arrays).
+"""Chances in closed form that a row is sent in a batch, a row at a time (pure, on arrays).
 
-Row j of H goes to another rank if j is in the batch, and with it some i whose nonzero (i, j) that
-rank holds; a partial sum of row i, if i is, and some j of its nonzeros there. Units, vertices or
-parts of them, are drawn alike: of d others none is in a batch of s of n units that holds the first
-one with chance C(n - 1 - d, s - 1) / C(n - 1, s - 1). Summed over rows, chances are the expected
-rows exactly. What fan-outs draw is an estimate: draws are taken as independent of one another.
+Row j of H goes to another rank if j is in the batch, and some i whose nonzero (i, j) that rank
+holds. A partial sum of row i is sent if i is in the batch, and some j of its nonzeros there. Units,
+vertices or parts of them, are drawn uniformly, in batches of s of n units. A batch with the first
+unit has none of d others with chance C(n - 1 - d, s - 1) / C(n - 1, s - 1). Summed over rows,
+chances are the expected rows exactly. What fan-outs draw is an estimate: draws are taken as
+independent of one another.
 """
 from __future__ import annotations
 
@@ -93,10 +94,10 @@ def deviation(ranges, risk):
 def permutation_ranges(changes):
     """Return the ranges of a sum over the batches of one epoch, (units,), for `deviation`.
 
-    Batches of an epoch are not independent, and what they send together is no sum of draws without
-    replacement, either: one order of all units makes them all. Their places are told one after
-    another, the most influential unit first. To give unit u another place is to swap it with one
-    that comes later, so the expected sum moves by what these two can change.
+    Batches of an epoch are not independent, because one order of all units makes them all. The sum
+    over them is not a sum of draws without replacement either. Their positions are revealed one
+    after another, the most influential unit first. Another position for unit u is a swap with a
+    later unit, so the expected sum moves by the changes of these two.
 
     Parameters
     ----------

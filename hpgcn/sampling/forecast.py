@@ -1,4 +1,4 @@
-"""What a batch is expected to send, from what each rank holds of a graph that no rank holds whole.
+"""Expected bytes and messages of a batch, from the local part of a graph on each rank.
 
 The formulas are those of hpgcn.sampling.expectation; all ranks call these functions together.
 """
@@ -62,7 +62,9 @@ def changes(builder, comm):
 
 
 def _chances(place, theirs, unit, sampler):
-    """Chance of each pair, (s,), to matter in a batch; theirs: units that decide, by its place."""
+    """Return the chance of each pair, (s,), to matter in a batch; theirs: deciding units, by
+    position.
+    """
     own = theirs == unit[place]
     keys = np.unique(place[~own] * sampler.units + theirs[~own])
     others = np.bincount(keys // sampler.units, minlength=unit.size)
@@ -105,7 +107,8 @@ def expect_neighbours(builder, comm):
 def _summed(comm, rows, some):
     """Sum over ranks; some: for each other rank, the chance of a message of rows, and of sums.
 
-    Both are told at the same end, of the owner or of the holder: one is there, the other back.
+    Both counts are for the same end, of the owner or of the holder: one as it is, the other
+    transposed.
     """
     table = np.array(comm.allgather([each.tolist() for each in some]))  # (P, 2, P)
     pulled, pushed = table[:, 0], table[:, 1].T

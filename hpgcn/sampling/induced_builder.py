@@ -1,7 +1,7 @@
 """Batches of the matrix that some vertices induce, cut by each rank for itself: no message.
 
-All that a rank has to know of others' vertices, besides their ORIGINAL numbers, is which batch of
-an epoch they are in; the sampler says that of any.
+A rank needs only one fact of the vertices of others, besides their ORIGINAL numbers: their batch in
+an epoch. The sampler computes it for any vertex.
 """
 from __future__ import annotations
 

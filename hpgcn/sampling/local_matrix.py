@@ -1,8 +1,9 @@
-"""What a rank holds of the matrix, and who else holds nonzeros of its rows and columns.
+"""The local part of the matrix on a rank, and the other holders of nonzeros of its rows and
+columns.
 
-A batch is cut out of it by each rank alone: the rank that holds a nonzero knows what it reads and
-whose sums it forms; the owners of its row and its column are told once, before training, which
-vertices it joins, so that they know what others will ask of them and send them.
+Each rank cuts a batch out of it alone. The rank that holds a nonzero has the rows that it reads and
+the sums that it forms. The owners of its row and its column receive the vertices that it joins
+once, before training. So they can derive what other ranks read and send.
 """
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ class LocalMatrix:
 
 
 def _run(number, own, plan):
-    """First and last row, or column, of a target, or a source."""
+    """Return the first and last row, or column, of a target or a source."""
     if number == LOCAL:
         return 0, own
     if number < 0:  # all others together
@@ -104,12 +105,12 @@ def _run(number, own, plan):
 
 
 def to_holders(plan, array, comm):
-    """Send what owners know of their rows, (m,) of 8 bytes, to who has them as ghosts; (g,)."""
+    """Send values of owned rows, (m,) of 8 bytes, to the ranks that have them as ghosts; (g,)."""
     return _travel(array[plan.send_rows], plan.send_offsets, comm)
 
 
 def from_holders(plan, array, comm):
-    """Send what ranks know of ghosts, (g,) of 8 bytes, to their owners; (s,) of rows to send."""
+    """Send values of ghosts, (g,) of 8 bytes, to their owners; (s,) of rows to send."""
     return _travel(array, plan.recv_offsets, comm)
 
 

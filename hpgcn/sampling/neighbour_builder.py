@@ -1,8 +1,8 @@
 """Batches of some training vertices and of neighbours drawn for them, level by level.
 
-Which entries of a row are drawn, any rank that holds some of them says for itself. Which rows are
-needed it asks of others: of each product with A, owners tell who holds nonzeros of rows that they
-need, where there is anybody, and are told which of their rows these read.
+Which entries of a row are drawn, any rank that holds some of them says for itself. Ranks exchange
+which rows they need, for each product with A. Owners send the ranks that hold nonzeros of needed
+rows, if there are any; they receive the list of their rows that are read.
 """
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class NeighbourBatchBuilder:
         degrees = np.diff(local.indptr[:m + 1])
         np.add.at(degrees, local.push.send_rows, np.diff(pointers))
 
-        # of rows that others hold entries of, too, all are put in order
+        # if other ranks also hold entries of rows, all are put in order
         shared = np.zeros(m, bool)
         shared[local.push.send_rows] = True
         mine = np.flatnonzero(np.repeat(shared, np.diff(local.indptr[:m + 1])))
@@ -166,7 +166,9 @@ class NeighbourBatchBuilder:
                           returned)
 
     def _targets(self, rows):
-        """Tell who holds nonzeros of own rows; return the rows of others that are asked of here."""
+        """Send own rows to the ranks that hold nonzeros of them; return the rows of others to sum
+        here.
+        """
         if not self.pushes:
             return np.empty(0, np.int64)
         push = self.local.push
@@ -179,7 +181,8 @@ class NeighbourBatchBuilder:
         return np.concatenate([begin + each for begin, each in zip(begins, found)])
 
     def _ask(self, ghosts, targets):
-        """Tell owners which of their rows are read and summed here; return what others say.
+        """Send owners the list of their rows that are read and summed here; return the lists
+        received.
 
         Both are increasing places among the ghosts of a plan; what is returned are places among the
         rows that it sends.

@@ -1,9 +1,9 @@
 """Batches of training vertices, and some of their neighbours: --batch neighbours:K,...,K:B.
 
-A step computes the logits of B training vertices. Of each row that it needs, K entries off the
-diagonal are drawn, the first K of the last product with A; they are multiplied by degree / K. Drawn
-by seed, epoch, product and ORIGINAL vertex; -1 takes all. Source: Hamilton, Ying and Leskovec 2017
-(GraphSAGE), section 3.1, Algorithm 2.
+A step computes the logits of B training vertices. For each row that it needs, K entries off the
+diagonal are drawn, and multiplied by degree / K. The first K of the setting is of the last product
+with A. Draws are keyed by seed, epoch, product and ORIGINAL vertex; -1 takes all entries. Source:
+Hamilton, Ying and Leskovec 2017 (GraphSAGE), section 3.1, Algorithm 2.
 """
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ class NeighbourSampler(Sampler):
 
     def __init__(self, units, size, seed, fan_outs):
         super().__init__(units, size, seed)
-        self.fan_outs = fan_outs  # of each product with A, the first of the first product
+        self.fan_outs = fan_outs  # fan-out of each product with A, the first product's first

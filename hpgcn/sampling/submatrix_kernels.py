@@ -35,7 +35,8 @@ def by_batch(number, batches):
 
 @jit()
 def agreeing(pointers, witnesses, rows, out):
-    """Write the batch of each row that any of its witnesses is in, too, -1 where none is; (s,).
+    """Write the batch that each row shares with any of its witnesses, -1 if they share no batch;
+    (s,).
 
     rows: (s,) batches of the rows; witnesses: batches of those of row s from pointers[s] on.
     """
@@ -49,7 +50,7 @@ def agreeing(pointers, witnesses, rows, out):
 
 @jit()
 def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, factor):
-    """Take the entries of some rows whose columns are in a batch, too.
+    """Select the entries of some rows whose columns are also in a batch.
 
     Entries between vertices of two units are multiplied by `factor`. Return row pointers, columns
     as they were numbered, and values.
@@ -200,7 +201,7 @@ def distinct(numbers, seen):
 @jit()
 def with_diagonal(pointers, columns, values, rows, diagonal, present):
     """Put the diagonal entry of each row that has one before its others, by place in `rows`."""
-    # room for the diagonal, too
+    # room for the diagonal
     extra = np.int64(0)
     for k in range(rows.size):
         extra += present[rows[k]]

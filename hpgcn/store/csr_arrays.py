@@ -9,14 +9,14 @@ from hpgcn.errors import DataError
 from hpgcn.graphs import validation
 
 LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names
-VERSION = "0.1.0"  # of both specifications
+VERSION = "0.1.0"  # version of both specifications
 
 
 def write_csr(writer, group, indptr, indices, values, num_columns):
-    """Write a CSR matrix, and what the two specifications want to know.
+    """Write a CSR matrix, and the metadata of the two specifications.
 
     `indptr` is (m + 1,) int64, `indices` (nnz,) int32 or int64, `values` (nnz,) float32, or None if
-    all are 1: ones are stored as uint8, and need never be read.
+    all are 1. Ones are stored as uint8, and need never be read.
     """
     ones = values is None
     if ones:

@@ -25,7 +25,9 @@ ROWS_AT_ONCE = 1 << 22
 
 
 def describe(path, *, verify=False):
-    """Say what any file of hpgcn holds, in aligned lines; `verify` compares every checksum."""
+    """Describe the contents of any file of hpgcn, in aligned lines; `verify` compares every
+    checksum.
+    """
     reader = Reader(path, tuple(KINDS))
     try:
         # what the file holds
@@ -66,7 +68,7 @@ def _verify(reader):
 
 
 def _slabs(stored):
-    """Yield all rows, so many at a time that neither they nor their entries are many."""
+    """Yield all rows in slabs whose rows and entries are few."""
     n = stored.header.num_nodes
     entries = np.arange(0, stored.header.num_edges, ROWS_AT_ONCE)
     by_entries = np.searchsorted(stored.pointers(0, n), entries)

@@ -1,8 +1,8 @@
 """Describes what runs leave behind: models, predictions and checkpoints, and their settings.
 
-`model`, `predictions` and `checkpoint` take the arrays of a file as name -> (shape, dtype) and its
-attributes, of which they take out those that they use, and the (label, text) pairs of its classes;
-they return such pairs.
+`model`, `predictions` and `checkpoint` take two arguments: the arrays of a file as name -> (shape,
+dtype), and its attributes. They remove the attributes that they use. They return the (label, text)
+pairs of its classes with their own.
 """
 
 import json
@@ -43,7 +43,7 @@ def accuracies(metrics):
 
 
 def settings(config):
-    """Return (label, text) pairs that say what a hpgcn.Config asks for."""
+    """Return (label, text) pairs that describe the settings of a hpgcn.Config."""
     usual = Config(**{name: getattr(config, name) for name in SAID})
     others = [f"{name} = {value!r}" for name, value in vars(config).items()
               if value != getattr(usual, name)]
@@ -141,7 +141,7 @@ def _size(shape):
 
 
 def _object(text):
-    """Return a JSON object, empty if it is none."""
+    """Return a JSON object, empty if the text is not one."""
     try:
         values = json.loads(text)
     except (TypeError, ValueError, RecursionError):

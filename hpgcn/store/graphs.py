@@ -49,9 +49,9 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
     """Write a whole graph to a new file of format hpgcn-graph.
 
     `graph` has all rows, in the order that is to be called the original one. Its arrays may be any
-    objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are asked for
-    at once. With `order`, (n,) int64 new -> old, of a graph in memory, the file has the rows in
-    this order, and the order itself. Other options are as in `hpgcn.store.writer.create`.
+    objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are read at
+    once. With `order`, (n,) int64 new -> old, of a graph in memory, the file has the rows in this
+    order, and the order itself. Other options are as in `hpgcn.store.writer.create`.
     """
     _require_whole(graph)
     with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
@@ -115,7 +115,7 @@ def _reordered(graph, perm):
 
 
 class _Reordered:
-    """Rows of an array in another order, made as they are asked for."""
+    """Rows of an array in another order, made when they are read."""
 
     def __init__(self, array, perm):
         self.array = array

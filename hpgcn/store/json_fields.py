@@ -11,14 +11,16 @@ from typing import NamedTuple
 from hpgcn.errors import DataError, printable
 from hpgcn.runtime.files import reading
 
-MAX_BYTES = 1 << 20  # of a file, or of a line
+MAX_BYTES = 1 << 20  # bytes of a file, or of a line
 MAX_DEPTH = 64
-MAX_DIGITS = 19  # of an integer of 64 bits
+MAX_DIGITS = 19  # digits of an integer of 64 bits
 NAMES = {int: "an integer", float: "a number", str: "text", dict: "an object"}
 
 
 class Field(NamedTuple):
-    """Values of a field: int, float (an integer, too), str or dict; if optional None, NaN, Inf."""
+    """Expected type and range of a JSON field. `float` accepts integers; `optional` accepts None,
+    NaN and Inf.
+    """
 
     kind: type
     low: float = -math.inf
@@ -79,7 +81,7 @@ def parse_json(text, where):
 
 
 def read_json(path, most=MAX_BYTES):
-    """Return the one object in a file of at most so many bytes."""
+    """Return the one object in a file of at most `most` bytes."""
     with reading(path) as file:
         text = file.read(most + 1)
     if len(text) > most:

@@ -15,10 +15,10 @@ CHECKPOINT = "hpgcn-checkpoint"
 WRITTEN = ("format", "format_version", "complete")  # attributes that every file has
 RESERVED = {*WRITTEN, "creator", "created_utc", "config_toml", "epoch", CLASS_NAMES}
 OF_A_RUN = {"config_toml": str, "epoch": int}
-ARRAYS = {  # of a predictions file: name -> dtype kind, dimensions
+ARRAYS = {  # arrays of a predictions file: name -> dtype kind, dimensions
     "id": ("iU", 1), "logits": ("f", 2), "label": ("i", 1), "embedding": ("f", 2),
     "original_ids": ("iU", 1)}
-MULTI_LABEL = ("iu", 2)  # of label, where it is 0 or 1 for each logit
+MULTI_LABEL = ("iu", 2)  # kind of label if it is 0 or 1 for each logit
 
 
 def write_model(path, weights, *, config_toml, epoch, attributes=None, class_names=None,
@@ -74,9 +74,9 @@ def read_state(path):
 def write_predictions(path, arrays, *, attributes=None, **options):
     """Write predictions, in ORIGINAL vertex order; DataError for arrays of another kind.
 
-    logits (n, c) floating; label (n,) integer, or (n, c) of 0 and 1; and optionally embedding (n,
-    h) floating, id and original_ids (n,), class_names (c,) text; None is left out. Options are as
-    in `write_model`.
+    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional: embedding (n, h)
+    floating, id and original_ids (n,), class_names (c,) text; None is left out. Options are as in
+    `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     class_names = arrays.pop(CLASS_NAMES, None)

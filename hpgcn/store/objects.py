@@ -104,7 +104,7 @@ class Entry:
     dtype: np.dtype
     stored: int  # bytes on disk
     filters: tuple[str, ...]
-    chunk_bytes: int  # of one chunk when read; 0 without
+    chunk_bytes: int  # bytes of one chunk when read; 0 without chunks
     address: int  # the same for all names of the dataset
 
     @property
@@ -122,7 +122,7 @@ class Entry:
 
 
 def inspect(item, file_size, *, textual=False):
-    """Return the Entry of an open dataset (h5py.h5d.DatasetID) in a file of so many bytes.
+    """Return the Entry of an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes.
 
     It holds numbers or, if `textual`, maybe text of a fixed length.
     """

@@ -10,7 +10,7 @@ from hpgcn.store.models import write_predictions
 
 COLUMNS = ("id", "label", "probability")
 ROWS_AT_ONCE = 1 << 16
-SEPARATOR = ";"  # of several labels of a vertex
+SEPARATOR = ";"  # between several labels of a vertex
 
 
 def prediction_writer(path):
@@ -93,8 +93,8 @@ WRITERS = {".csv": _write_csv, ".tsv": _write_tsv, ".parquet": _write_parquet, "
 def _blocks(path, arrays):
     """Yield lists of ids, labels and probabilities of some vertices, a column each.
 
-    A label is the name of its class, or the number. Of several labels a vertex both are text with
-    SEPARATOR between, empty where there is none.
+    A label is the name of its class, or the number. With several labels a vertex, label and
+    probability are text with SEPARATOR between, empty for no label.
     """
     label = arrays["label"]
     c = arrays["logits"].shape[1]

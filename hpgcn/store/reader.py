@@ -1,4 +1,4 @@
-"""Reading HDF5 files nobody vouches for: all is checked before a byte of data is read."""
+"""Read untrusted HDF5 files; headers are validated before any data is read."""
 
 import hashlib
 import os
@@ -46,7 +46,7 @@ class Reader:
         with self._refusing("the file"):
             self.file = h5py.File(self.path, "r", driver="sec2", locking=False)
         try:
-            self.refuse_rewritten()  # between the two openings, too
+            self.refuse_rewritten()  # detect a change between the two openings
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
             self.format = self._check_format(formats)
@@ -157,9 +157,9 @@ class Reader:
     def content_sha256(self):
         """Return the SHA-256 over all attributes and all checksums of blocks.
 
-        Reads are compared with these checksums from now on. So little is read for it, and every
-        block that is read later is a block of this content, even if the file was written to in
-        between. Who wrote the file and when, and how it is compressed, is no part of it.
+        Reads are compared with these checksums from now on. So little is read for it. Every block
+        that is read later is a block of this content, even if the file was written to in between.
+        Who wrote the file and when, and how it is compressed, is no part of it.
         """
         digest = hashlib.sha256()
         for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):
@@ -170,7 +170,7 @@ class Reader:
         return digest.hexdigest()
 
     def expect_ones(self, name):
-        """Refuse uint8 that are not all 1; the checksums tell, no more than a block is read."""
+        """Refuse uint8 that are not all 1, by the checksums; at most one block is read."""
         entry = self.entries[name]
         block = manifest.first_block_not_ones(entry.nbytes, self._block_checksums(name))
         if block is not None:
@@ -190,7 +190,7 @@ class Reader:
                                "file is damaged, or was changed by another program")
 
     def distinct(self):
-        """Return the entries without second names, each under the name that the manifest knows."""
+        """Return the entries without second names, each under its name in the manifest."""
         known = {self.entries[name].address: name for name in self.entries.keys() & self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 

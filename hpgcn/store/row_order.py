@@ -1,7 +1,7 @@
 """The order of the rows of a graph file: the original one, one of its own, or that of a partition.
 
-Each class has `vertices`, the ORIGINAL numbers of rows; `sums`, whose total over all vertices tells
-whether each vertex has one row; and `check`, which names what is wrong.
+Each class has three members. `vertices` are the ORIGINAL numbers of rows; `sums` add up over all
+vertices to a check that each has one row; `check` names the error.
 """
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from hpgcn.store.csr_arrays import read_csr, refuse_pointers, reorder_entries
 from hpgcn.store.row_arrays import read_ends, read_numbers, refuse_where
 from hpgcn.store.schema import ORDER, PARTITION_FIELDS
 
-ENTRY_BYTES = 32  # of memory that putting the part of an entry into the original order takes
+ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
 
 
 class OriginalOrder:
@@ -83,7 +83,7 @@ class StoredPartition:
 
     @property
     def nested(self):
-        """Parts 2 p and 2 p + 1 merge to part p of half as many."""
+        """Whether parts 2 p and 2 p + 1 merge to part p of half the number."""
         nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
         if nested not in (0, 1):
             raise self.reader.error(f"/partition: attribute nested is {nested!r}, expected 0 or 1")

@@ -14,13 +14,15 @@ GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
 CLASS_NAMES = "class_names"
 DEGREES = ("row", "column", "loop")
-ORDER = "order/perm"  # of the rows of a graph without parts, new -> original
+ORDER = "order/perm"  # order of the rows of a graph without parts, new -> original
 PARTITION_FIELDS = {
     "method": str, "engine": str, "engine_version": str, "seed": int, "epsilon": float}
 
 
 def mask_name(key, split):
-    """Return the dataset of a mask: of split 0 that of files with one split, which all know."""
+    """Return the dataset of a mask; split 0 has the dataset of files with one split, for all
+    readers.
+    """
     return f"masks/{split}/{key}" if split else f"masks/{key}"
 
 
@@ -99,7 +101,7 @@ def _expect_masks(reader, n):
     """Return the number of splits."""
     masked = any(mask_name(key, 0) in reader.entries for key in SPLIT)
     count = int(masked)
-    if "num_splits" in reader.attributes():  # of several
+    if "num_splits" in reader.attributes():  # several splits
         count = reader.field("num_splits", int)
         if not masked <= count <= MAX_SPLITS:
             raise reader.error(f"/: attribute num_splits is {count}, expected 1 to {MAX_SPLITS}")
@@ -136,7 +138,8 @@ def read_offsets(reader, header):
 def read_class_names(reader, num_classes=None):
     """Return the names of the classes in an open file, a tuple of str (c,), or None.
 
-    DataError unless they are distinct text, as many as there are classes; None: any number.
+    DataError unless they are distinct text, one for each of `num_classes` classes; None: any
+    number.
     """
     entry = reader.entries.get(CLASS_NAMES)
     if entry is None:

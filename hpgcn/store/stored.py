@@ -22,14 +22,15 @@ from hpgcn.store.reader import Reader
 from hpgcn.store.row_order import OriginalOrder, StoredOrder, StoredPartition
 from hpgcn.store.schema import GRAPH, ORDER, PARTITIONED, mask_name, read_class_names
 
-ENTRY_BYTES = 32  # of memory that putting an entry into the original order takes
+ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
 
 
 class StoredGraph(GraphSource):
-    """A graph in a file: header at once, rows as they are asked for. Picklable; a context manager.
+    """A graph in a file: the header at once, rows when they are read. Picklable; a context manager.
 
-    Whatever reads validates what it reads; it raises DataError and StorageError as hpgcn.store
-    says, DataError for rows that do not exist and more bytes than the memory budget, too.
+    Every read validates its data. It raises DataError and StorageError like the functions of
+    hpgcn.store. It also raises DataError for rows that do not exist, and for more bytes than the
+    memory budget.
     """
 
     path: str
@@ -115,13 +116,13 @@ class StoredGraph(GraphSource):
     def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
         """Read and validate the rows [start, stop); return a Graph, of one split or of all.
 
-        Of other splits nothing is read. A ConfigError if there is no such split.
+        Other splits are not read. A ConfigError if there is no such split.
         """
         self._check_rows(start, stop)
         reader = self.reader
         header = self.header
 
-        # the header of one split, if one is asked for
+        # the header of one split, if `split` is given
         if split is not None:
             header.check_split(split, self.path)
             header = dataclasses.replace(header, num_splits=min(1, header.num_splits))

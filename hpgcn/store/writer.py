@@ -60,7 +60,9 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 
 @contextmanager
 def _moved(path, overwrite, scratch):
-    """As `replacing`, with the temporary file in a folder that its owner cleans up."""
+    """Replace a file like `replacing`, with the temporary file in a folder that its owner cleans
+    up.
+    """
     finished = Path(scratch) / "finished"
     target = refuse_existing(path, overwrite)
     with replacing(finished) as temporary:
@@ -120,7 +122,7 @@ class Writer:
         """Set attributes of a group: bool, int, float, str, 1-d numbers; None is left out."""
         target = self.file.require_group(group)
         for name, value in values.items():
-            if isinstance(value, str):  # of a fixed length: the global heap has no checksum
+            if isinstance(value, str):  # text of a fixed length: the global heap has no checksum
                 text = value.encode("utf-8", "replace")
                 dtype = h5py.string_dtype("utf-8", max(1, len(text)))
                 target.attrs.create(name, np.bytes_(text), dtype=dtype)

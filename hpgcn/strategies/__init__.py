@@ -1,7 +1,7 @@
 """Ways of computing A H in parallel: one file each. They change nothing but rounding.
 
-A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it; STRATEGIES holds
-them by the name that --strategy takes, and is all that the rest of the package asks.
+A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it. STRATEGIES holds
+them by the name that --strategy takes; the rest of the package uses nothing else.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHOOSING = (AUTO, AUTO_PER_LAYER)
 def find_strategy(config):
     """Return the strategy that the settings name; of CHOOSING the one that a single rank takes.
 
-    UsageError: there is none of this name, or a setting is another strategy's.
+    UsageError: the name is unknown, or a setting is another strategy's.
     """
     name = next(iter(STRATEGIES)) if config.strategy in CHOOSING else config.strategy
     strategy = strategy_by_name(name)
@@ -40,7 +40,7 @@ def find_strategy(config):
 def strategy_by_name(name):
     """Return the strategy of a name, one of STRATEGIES or some of them with a + between.
 
-    These are of the products with A, in order. UsageError: there is none.
+    These are of the products with A, in order. UsageError: the name is unknown.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]

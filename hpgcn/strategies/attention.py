@@ -15,13 +15,13 @@ import numpy as np
 
 from hpgcn import kernels
 
-SLOPE = 0.2  # of LeakyReLU below 0
+SLOPE = 0.2  # slope of LeakyReLU below 0
 TILE = 1 << 13  # rows that are added at a time: a tile of them stays in a cache
 
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """What an attention layer computes on this rank, and keys its draws by.
+    """Input of an attention layer on this rank, and the keys of its draws.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Heads:
 
 
 class Attention:
-    """What ranks do with their own rows; subclasses say how others' come: `attend` and `return_`.
+    """Base class for own rows; subclasses receive the rows of others: `attend` and `return_`.
 
     `device`, `clock` : of the ranks; `heads` : Heads
     """
@@ -66,7 +66,7 @@ class Attention:
         self.device = device
         self.clock = clock
         self.heads = heads
-        self.count = heads.count  # of heads here
+        self.count = heads.count  # number of heads here
         self.rows_in, self.rows_out = heads.vertex_in.size, heads.vertex_out.size
 
     def forward(self, x, a, b, *, W=None, epoch=0):
@@ -150,7 +150,7 @@ class Attention:
         raise NotImplementedError
 
     def _own(self, x):
-        """Of the rows that it reads those that it computes."""
+        """Select the input rows that are computed."""
         if self.heads.self_rows is None:
             return x
         to = self.heads.take("part", self.rows_out, x.shape[1])

@@ -1,17 +1,17 @@
 """Rows by parts; between two ranks the fewest rows of H and partial sums: strategy `cover`.
 
-A nonzero (i, j) is held by the owner of row i or by that of column j, whichever a minimum vertex
-cover of the block of the two ranks says. A partial sum reads own rows of H alone: it is formed
-before anything arrives, and travels in the message of the rows. So there are as many messages as
-p2p sends on the same parts, in one phase, and own nonzeros are multiplied while these are under
-way.
+A nonzero (i, j) is held by the owner of row i or by that of column j. A minimum vertex cover of the
+block of the two ranks decides. A partial sum reads own rows of H only: it is formed before anything
+arrives, and travels in the message of the rows. A partial sum reads own rows of H alone: it is
+formed before anything arrives, and travels in the message of the rows. So the number of messages is
+that of p2p on the same parts, in one phase. Own nonzeros are multiplied while these are under way.
 
-No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest row. Where
-this, or rows that are left out, would let a pair of ranks exchange more rows and sums than p2p
-sends rows between the two, sums are given up. So no message of any product is longer than p2p's.
-Mini-batches keep the holders of the full product instead, so theirs may be longer.
-Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018, section 3; on top of
-demirci-2022, sections 3 and 4.1.
+No rank takes on nonzeros beyond a limit: (1 + balance) times the mean, or the heaviest row. This
+limit, or rows that are left out, could let a pair of ranks exchange more rows and sums than the
+rows of p2p. Sums are given up in that case. So no message of any product is longer than p2p's.
+Mini-batches keep the holders of the full product instead, so theirs may be longer. Source:
+Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018, section 3; on top of demirci-2022,
+sections 3 and 4.1.
 """
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Cover(NonzeroStrategy):
 
 
 def limit_of(loads, heaviest, balance):
-    """Nonzeros that a rank may hold by taking on others'."""
+    """Return the number of nonzeros up to which a rank may hold those of others."""
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
 

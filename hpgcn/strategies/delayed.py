@@ -1,29 +1,28 @@
 """Vertex cut with delayed sums: strategy `vertex-cut` with `--delay r`, or none. Approximate.
 
-A rank has copies of all vertices whose row or column it holds a nonzero of, and computes all layers
-for them: its own rows first, then replicas. With A_loc the nonzeros that ranks hold, on
-the rows of all copies, and C the sum over the copies of a vertex, given to all of them,
+A rank has copies of all vertices in whose row or column it holds a nonzero. It computes all layers
+for them: its own rows first, then replicas. Let A_loc be the nonzeros that ranks hold, on the rows
+of all copies. Let C be the sum over the copies of a vertex, given to all of them,
 
     exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
     cd-r         the same with sums C' in which others' shares are old: of training steps
     0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
 
-Values of A are those of the whole matrix. The loss is of own rows alone; gradients of weights are
-sums over all copies, each of which has its share of the gradient: with an exact C the sums are the
+Values of A are those of the whole matrix. The loss is of own rows only. Gradients of weights are
+sums over all copies, each of which has its share of the gradient. With an exact C the sums are the
 gradients of one rank. Dropout is keyed by the original vertex, and so alike on all copies.
 
-As Algorithm 4 of distgnn-2021 has it, one bin of r is sent in each step, and its sums are used r
-steps later by owners, 2r by replicas, in that one step: split vertices of other bins have local
-sums alone. Two things are decided here. A replica replaces its sum by an old total in the paper;
-here it adds to its own share, which is never old, what the others gave. The paper says nothing of
-the backward, and its program sends none of it, but lets each replica have a loss of its own, so
-that a vertex counts as often as it was split. Here the loss is of own rows alone, and gradients are
-summed up over copies by the same delays. To use what has arrived until it is replaced was tried:
-with delayed gradients runs diverge then, without them accuracy falls in the long run
-(docs/adr/0010).
+As in Algorithm 4 of distgnn-2021, one bin of r is sent in each step. Owners use its sums r steps
+later, replicas 2r steps later, in that one step. Split vertices of other bins have local sums only.
+Two things are decided here. In the paper, a replica replaces its sum by an old total. Here it adds
+the sum of the others to its own share, which is never old. The paper does not describe the
+backward. Its program sends none of it, but lets each replica have a loss of its own, so that a
+split vertex counts several times. Here the loss is of own rows alone, and gradients are summed up
+over copies by the same delays. Using received sums until they are replaced was tried. With delayed
+gradients runs then diverge; without them accuracy falls in the long run (docs/adr/0010).
 
-Rows that nobody reads are not left out. Memory: A on copies; X and activations of replicas; for
-each product with A, and with A^T, two pairs of message buffers for all replicas and owners.
+Unread rows are not left out. Memory: A on copies; X and activations of replicas. For each product
+with A, and with A^T, two pairs of message buffers for all replicas and owners.
 
 Source: distgnn-2021, section 5.3.
 """
@@ -60,7 +59,7 @@ MONITORED_STEPS = 5  # training steps at least that are held against exact ones
 
 
 class DelayedTraffic(Traffic):
-    """What ranks send in r steps, a bin in each, once all bins had their turn.
+    """Traffic of r steps, with a bin in each, after a turn of all bins.
 
     delay: r, 0 if sums are exact, None if nothing is sent. bins: list of HaloPlanSizes.
     """
@@ -84,7 +83,7 @@ class DelayedTraffic(Traffic):
 
 
 class DelayedPlan(Plan):
-    """What ranks hold of the rows of all copies.
+    """Storage of the rows of all copies on ranks.
 
     Attributes
     ----------
@@ -136,7 +135,7 @@ class DelayedPlan(Plan):
     def operand(self, pattern, layout):
         # One block, of all copies.
         rows = np.diff(self.layout.offsets)
-        plans = 2 if self.delay else 1  # of all replicas, and of bins
+        plans = 2 if self.delay else 1  # plans of all replicas, and of bins
         index_entries = (self.sent + 2 * self.replicas) * plans
         return Operand.of(rows.shape, np.bincount(pattern.holders, minlength=self.num_ranks),
                           rows + 1, index_entries=index_entries, results=rows)
@@ -196,8 +195,9 @@ class DelayedVertexCut(RowStrategy):
         self.bins = assign_bins(replicas, self.delay, comm) if self.delay else []
         here = comm.device.put(np.arange(replicas.layout.num_rows, product.num_rows))
         whole = WholeSum(ReplicaExchange(replicas, here, comm, dtype))
-        self.sums = [whole, whole]  # of products with A, and with A^T; empty: nothing is added up
-        self.workspace = Workspace(dtype, comm.device)  # of totals that A^T multiplies
+        # sums of products with A, and with A^T; empty: nothing is added up
+        self.sums = [whole, whole]
+        self.workspace = Workspace(dtype, comm.device)  # totals that A^T multiplies
         self.trained = []  # maps of training steps
 
     @classmethod

@@ -1,14 +1,14 @@
 """Graph attention on distributed rows: out_i = sum over j of softmax_j(LeakyReLU(l_i + r_j)) x_j.
 
 K heads of width f; l = <x, a> and r = <x, b>, head by head. The owner of a row pulls x of its
-neighbours, K f numbers each, forms their r itself, and takes block after block into the softmax of
+neighbours, K f numbers each, and forms their r itself. It adds block after block to the softmax of
 its rows as they arrive (online softmax). The backward pulls along A^T what `attend_dots` lays side
 by side: gradient, l, lse and dot of a row, K f + 3 K numbers. Nothing of the size of the nonzeros
 is kept, and where A is symmetric no partial sum travels.
 
-Where it is not, the owner of row i forms gradients for x_j of others out of the rows that it pulled
-and keeps, and these are pushed: K f + K numbers. Where nonzeros of a row are held elsewhere, its l
-goes there, K numbers; what is formed there, sums and lse, returns and is merged by the owner.
+If it is not, the owner of row i forms gradients for x_j of others from the rows that it pulled and
+keeps. These are pushed: K f + K numbers. If nonzeros of a row are held elsewhere, its l goes there,
+K numbers. The sums and lse formed there return and are merged by the owner.
 
 Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
 """
@@ -38,11 +38,11 @@ class RowAttention(Attention):
         self.pull, self.push = (end.message_transfer for end in ends)
 
         self.constant = None  # rows of others by source, maybe none, where they never change
-        self.work = Workspace(strategy.dtype, self.device)  # of what is formed for others
+        self.work = Workspace(strategy.dtype, self.device)  # work arrays of results for others
         self.ghosts = {}  # (x, r) by source, of the last step
         self.returns = strategy.returns_gradients  # those for others' rows: these are kept
         self.numbers = {}  # ORIGINAL ones of rows of x, by source
-        self.others = {}  # of rows of out, by target; by source of the backward
+        self.others = {}  # rows of out, by target; by source of the backward
 
         # vertex numbers key the draws of dropout
         if heads.p:
@@ -236,7 +236,7 @@ def received_rows_of(pull, wanted, own, mine, what):
 
 
 def pack(arrays, packed):
-    """Lay arrays of as many rows side by side in `packed`, None aside."""
+    """Copy arrays with equal numbers of rows side by side into `packed`, except None."""
     first = 0
     for array in arrays:
         if array is not None:

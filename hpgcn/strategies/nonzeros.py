@@ -1,8 +1,9 @@
 """Strategies that give each nonzero of A a rank: A H = S A_loc R H, and nothing is left out.
 
-R pulls row j of H to every rank that holds a nonzero of column j and does not own j; S pushes a
-partial sum of row i from every rank that holds a nonzero of row i to the owner of i, who adds in
-the order of ranks. A^T G swaps the two: as many rows pass. Masks apply to whole sums.
+R pulls row j of H to every rank that holds a nonzero of column j and does not own j. S pushes a
+partial sum of row i from every rank that holds a nonzero of row i to the owner of i. The owner adds
+in the order of ranks. A^T G swaps the two: the number of rows is the same. Masks apply to whole
+sums.
 
 Each rank reads the rows that it owns, scales them, and sends every nonzero to its holder, once.
 """
@@ -305,7 +306,9 @@ def sent_to(ranks, arrays, comm):
 
 
 def elsewhere(lines, owner, holder, k):
-    """Owner and holder of each pair of a line, a row or column, and a rank that does not own it."""
+    """Return owner and holder of each pair of a line (row or column) and a rank that does not own
+    it.
+    """
     others = owner != holder
     pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)
     return owner[others][first], pairs % k

@@ -1,16 +1,16 @@
 """Row-parallel aggregation with point-to-point messages: strategy `p2p`.
 
 Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a
-neighbour reads are sent to it and to nobody else, while the local block is multiplied; ghost blocks
-follow in order of their owners. If A is symmetric the backward is the same code applied to G;
-otherwise it is the adjoint of each step: partial products of the transposed ghost blocks return to
-the owners, who add them in the order of ranks.
+neighbour reads are sent to it only, while the local block is multiplied. Ghost blocks follow in
+order of their owners. If A is symmetric the backward is the same code applied to G; otherwise it is
+the adjoint of each step. Partial products of the transposed ghost blocks return to the owners, who
+add them in the order of ranks.
 
 Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the
-connectivity-1 metric of the partition, sum over columns of (parts that read it - 1) with the owner
-counted in; messages: non-empty (owner, reader) pairs. Memory: the slab of A (and its transpose if A
-is not symmetric), ghost rows and send rows of the widest exchange. A restricted map holds its own
-blocks, and sends in the buffers of the whole one.
+connectivity-1 metric of the partition. That is the sum over columns of (parts that read it - 1),
+including the owner. Messages: non-empty (owner, reader) pairs. Memory: the slab of A (and its
+transpose if A is not symmetric), ghost rows and send rows of the widest exchange. A restricted map
+holds its own blocks, and sends in the buffers of the whole one.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
@@ -183,7 +183,9 @@ def own_rows(adjacency, rows, comm):
 
 
 def halo_plan(rows, ghosts, comm):
-    """The HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks call this together."""
+    """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks call this
+    together.
+    """
     cuts = by_owner(ghosts, rows)
     wanted = comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)])
     return complete(rows, ghosts, wanted)
@@ -224,7 +226,9 @@ def local_numbers(indices, ghosts, rows):
 
 
 def product_of(matrix, exchange):
-    """The RowProduct of a csr_array (m, m_in + g), own columns first: a block for each owner."""
+    """Return the RowProduct of a csr_array (m, m_in + g), own columns first: a block for each
+    owner.
+    """
     plan = exchange.plan
     device = exchange.comm.device
     m = plan.layout.num_rows

@@ -1,9 +1,9 @@
 """A strategy for each product with A: strategy `mop+p2p`, one name a product.
 
-H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy multiplies: what
-one layer leaves is what the next one reads, and a switch between them sends nothing. A product
-forward and its backward are by the same strategy. Each strategy that is taken has its own blocks
-of A and its own buffers; layers of the same strategy share them.
+H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy multiplies. The
+result of one layer is the input of the next one, and a switch between them sends nothing. A product
+forward and its backward are by the same strategy. Each strategy that is taken has its own blocks of
+A and its own buffers; layers of the same strategy share them.
 
 Source: none; that layers differ is due to rows that nobody reads, and to attention, whose heads not
 every number of ranks can share.
@@ -21,7 +21,7 @@ BETWEEN = "+"  # names of strategies in that of the whole
 
 
 def keeps_rows(strategy):
-    """Whether a strategy leaves all columns of a row with one rank, on every grid."""
+    """Return whether a strategy leaves all columns of a row with one rank, on every grid."""
     axes = len(strategy.axes.split("x"))
     return strategy.block_grid((2,) * axes)[1] == 1
 
@@ -29,7 +29,7 @@ def keeps_rows(strategy):
 class PerLayerTraffic(Traffic):
     """The layout of several strategies; products are of their own Traffic."""
 
-    kinds: tuple[type[Strategy], ...]  # of each product with A
+    kinds: tuple[type[Strategy], ...]  # class for each product with A
 
     @classmethod
     def columns(cls, product):
@@ -40,7 +40,7 @@ class PerLayerTraffic(Traffic):
 class PerLayerPlan(Plan):
     """The plans of several strategies on one layout; `plan_for_product` returns one of them."""
 
-    kinds: tuple[type[Strategy], ...]  # of each product with A
+    kinds: tuple[type[Strategy], ...]  # class for each product with A
 
     def __init__(self, pattern, rank_grid):
         super().__init__(pattern, rank_grid)
@@ -80,7 +80,7 @@ class PerLayerPlan(Plan):
 class PerLayer(Strategy):
     """The maps of several strategies on one layout; `map_for_product` returns one of them."""
 
-    kinds: tuple[type[Strategy], ...]  # of each product with A
+    kinds: tuple[type[Strategy], ...]  # class for each product with A
     Plan: type[PerLayerPlan]
 
     def __init__(self, layout, comm, maps):
@@ -95,7 +95,7 @@ class PerLayer(Strategy):
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):
-        # Ask each strategy about its own products only.
+        # Query each strategy about its own products only.
         if len(heads) != len(cls.kinds):
             return (f"it names strategies for {len(cls.kinds)} products with A, but the model has "
                     f"{len(heads)}")
@@ -125,7 +125,7 @@ class PerLayer(Strategy):
 
 
 def own_grid(kind, rank_grid):
-    """The RankGrid of one of the strategies: its own grid on the same layout."""
+    """Return the RankGrid of one of the strategies: its own grid on the same layout."""
     options = rank_grid.options[kind.name]
     layout = rank_grid.layout
     return RankGrid(kind.default_shape(layout.size), layout, options)
@@ -134,7 +134,7 @@ def own_grid(kind, rank_grid):
 @cache
 def per_layer(*kinds):
     """Return the Strategy that takes one of these types for each product with A."""
-    # parts that say who holds nonzeros serve strategies that ask only who owns rows, too
+    # parts with holders of nonzeros also serve strategies that need only owners of rows
     taker = next((kind for kind in kinds if kind.accepts_nonzero_owners), Strategy)
     traffic = type("PerLayerTraffic", (PerLayerTraffic,), {"kinds": kinds})
     about = {"kinds": kinds, "name": BETWEEN.join(kind.name for kind in kinds),

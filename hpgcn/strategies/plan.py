@@ -1,7 +1,7 @@
-"""What all ranks send and hold to multiply by a matrix (pure), of every strategy.
+"""Traffic and storage of all ranks to multiply by a matrix (pure), for every strategy.
 
-A Traffic says what ranks send: it is known in a run as in planning. A Plan knows the pattern of
-the matrix; it has a Traffic, and says what ranks hold.
+A Traffic says what ranks send: it is known in a run as in planning. A Plan has the pattern of the
+matrix, a Traffic, and the bytes that ranks hold.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
 """
@@ -26,7 +26,7 @@ CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
 
 
 def sum_bytes(itemsize):
-    """Bytes of a number of a partial sum, or of the matrix, where rows take `itemsize` a number."""
+    """Return the bytes of a number of a partial sum, or of the matrix, for `itemsize` in rows."""
     return WHOLE if itemsize == HALF else itemsize
 
 
@@ -38,12 +38,13 @@ class Product:
     width: int  # columns of the dense matrix, over all ranks
     masked: bool = False  # the result is (S-SpMM)
     backward: bool = False  # with A^T
-    heads: int = 0  # of attention, whose values are its own; 0: a product with the fixed matrix
+    # heads of attention, whose values are its own; 0: a product with the fixed matrix
+    heads: int = 0
     kept: int = 0  # columns of what was pulled once of others' rows, and never is again
 
     @property
     def phase(self):
-        """Of a training step: "forward" or "backward"."""
+        """Phase of a training step: "forward" or "backward"."""
         return "backward" if self.backward else "forward"
 
 
@@ -61,7 +62,7 @@ class Operand:
     """A matrix as ranks keep it, in blocks; sizes by rank."""
 
     entries: np.ndarray  # that are kept
-    pointers: np.ndarray  # of rows, that go with them
+    pointers: np.ndarray  # row pointers that go with them
     index_entries: np.ndarray  # row numbers kept: rows to send, to receive, or touched by a block
     entries_read: np.ndarray  # entries that a product reads
     results: np.ndarray  # rows of the result, partial ones included
@@ -71,18 +72,18 @@ class Operand:
     @staticmethod
     def of(shape, entries, pointers, *, index_entries=0, entries_read=None, results=0, blocks=1,
            copied_pointers=0):
-        """Sizes that broadcast to the shape of the grid."""
+        """Return sizes that are broadcast to the shape of the grid."""
         entries_read = entries if entries_read is None else entries_read
         sizes = entries, pointers, index_entries, entries_read, results, blocks, copied_pointers
         return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
 
     def nbytes(self, itemsize):
-        """Bytes of entries and row pointers, (P,); itemsize: of rows that it multiplies."""
+        """Return the bytes of entries and row pointers, (P,); itemsize: of the multiplied rows."""
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
 
 class Traffic:
-    """What all ranks send to multiply by A (forward) and by A^T (backward).
+    """Messages of all ranks to multiply by A (forward) and by A^T (backward).
 
     A strategy's traffic derives from this, and says `calls`.
 
@@ -119,8 +120,8 @@ class Traffic:
     def calls(self, product, itemsize):
         """Yield (bytes, messages) by rank of each call that a Product makes.
 
-        In as many training steps as `period` says. itemsize: bytes of a number in rows of H and G;
-        a number of a partial sum has `sum_bytes`.
+        They are the calls of `period` training steps. itemsize: bytes of a number in rows of H and
+        G; a number of a partial sum has `sum_bytes`.
         """
         raise NotImplementedError
 
@@ -134,15 +135,15 @@ class Traffic:
 
     @staticmethod
     def columns(product):
-        """Columns of the widest message of a Product, over all ranks."""
+        """Return the columns of the widest message of a Product, over all ranks."""
         return product.width + 3 * product.heads
 
 
 class Plan:
-    """What all ranks hold to multiply by a known matrix, and the `traffic` of its products.
+    """Storage of all ranks to multiply by a known matrix, and the `traffic` of its products.
 
-    A strategy's plan derives from this, and says at least its `Traffic`. What it does not say of
-    memory is taken from the pattern: each rank keeps the rows of A that it owns, and A^T beside if
+    A strategy's plan derives from this, and says at least its `Traffic`. Memory that it does not
+    define is taken from the pattern. Each rank keeps the rows of A that it owns, and A^T as well if
     A is not symmetric.
 
     Parameters
@@ -257,20 +258,22 @@ class Plan:
         return [forward] if backward is forward else [forward, backward]
 
     def kept_bytes(self, itemsize):
-        """Bytes that ranks keep of A, and of its transpose if that is another; two (P,) int64."""
+        """Return the bytes that ranks keep of A, and of its transpose if that differs; two (P,)
+        int64.
+        """
         forward, *back = (operand.nbytes(itemsize) for operand in self.stored_operands)
         return forward, sum(back, np.zeros_like(forward))
 
     def rows(self):
-        """Rows that each rank owns, (P,)."""
+        """Return the rows that each rank owns, (P,)."""
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     def reduced_bytes(self, width, itemsize):
-        """Bytes that MPI copies of partial sums which it reduces, of `width` columns, (P,)."""
+        """Return the bytes that MPI copies of reduced partial sums of `width` columns, (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
     def buffer_bytes(self, width, itemsize):
-        """Bytes of buffers for messages and partial sums of at most `width` columns, (P,).
+        """Return the bytes of buffers for messages and sums of at most `width` columns, (P,).
 
         Default: every rank has room for all rows of what is multiplied.
         """
@@ -278,45 +281,54 @@ class Plan:
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
 
     def persistent_bytes(self, product, itemsize):
-        """Bytes of what a Product keeps from step to step, messages under way included; (P,)."""
+        """Return the bytes that a Product keeps between steps, with messages under way; (P,)."""
         return np.zeros(self.num_ranks, np.int64)
 
     def packed_bytes(self, width, itemsize):
-        """Bytes of rows on their way, (P,), where the host aggregates beside a GPU; else None."""
+        """Return the bytes of rows under way, (P,), if the host aggregates beside a GPU; else
+        None.
+        """
         return
 
     def read_peak_bytes(self, itemsize):
-        """Bytes that each rank holds at most while its part of A is made, its slab aside; (P,)."""
+        """Return the peak bytes of each rank while its part of A is made, without its slab;
+        (P,).
+        """
         held, transposes = self.kept_bytes(itemsize)
         rows = np.maximum(self.operands[0].entries, 1)
         filling = self.read_chunk_bytes(held, rows)
         return self.degree_bytes() + np.maximum(filling, held + transposes)
 
     def degree_bytes(self):
-        """Bytes of the factors of all rows and columns of A, held by each rank while it reads."""
+        """Return the bytes of the factors of all rows and columns of A on each rank while it
+        reads.
+        """
         return self.pattern.num_rows * 2 * POINTER
 
     def restrict_bytes(self, itemsize):
-        """Bytes that each rank holds beside all else while maps to fewer rows are cut, (P,)."""
+        """Return the additional bytes of each rank while maps to fewer rows are cut, (P,)."""
         forward = self.operands[0]
         return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
     def read_chunk_bytes(self, held, rows, portions=1):
-        """Bytes while the last chunk of A is read: what is filled of the matrix, and the chunk.
+        """Return the bytes while the last chunk of A is read: the filled part of the matrix, and
+        the chunk.
 
         held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows that are read
-        in so many portions; those in some columns are kept.
+        in `portions` portions; only those in some columns are kept.
         """
         read = np.minimum(rows // portions, CHUNK)
         kept = self.operands[0].entries / rows
         return held * (1 - read / np.maximum(rows, 1)) + self.chunk_bytes(read, kept)
 
     def chunk_bytes(self, entries, kept):
-        """Bytes of entries that are read at once, of which a part is kept."""
+        """Return the bytes of entries that are read at once, of which a part is kept."""
         entries = np.minimum(entries, CHUNK)
         weight = WEIGHT * self.pattern.weighted
         return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
     def of_big_rows(self, entries, together):
-        """Entries, at least one, that so many consecutive ranks hold: each reads them all; (P,)."""
+        """Return the entries, at least 1, of `together` consecutive ranks: each reads them all;
+        (P,).
+        """
         return np.repeat(np.maximum(entries.reshape(-1, together).sum(1), 1), together)

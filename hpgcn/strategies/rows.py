@@ -89,7 +89,7 @@ class RowStrategy(Strategy):
 
         self.row_dtype = parent.row_dtype if parent else row_dtype
         self.float32_sums = parent.float32_sums if parent else Workspace(np.float32, comm.device)
-        self.cached_ghost_rows = None  # of others, which never change: of `RowAttention`
+        self.cached_ghost_rows = None  # rows of others that never change: of `RowAttention`
 
         if not symmetric:
             self.back = product.transposed(layout_in.rows.num_rows)
@@ -164,7 +164,7 @@ class RowStrategy(Strategy):
 
     @property
     def dtype(self):
-        """Of its values."""
+        """Dtype of the matrix values."""
         return self.product.all_blocks()[0].data.dtype
 
     def reserve(self, width):
@@ -190,8 +190,8 @@ class RowStrategy(Strategy):
 def multiply(comm, product, H, mask, out, float32_sums=None):
     """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
 
-    A result of 16 bits that is added up from parts is so in float32, in an array of the Workspace
-    `float32_sums`, and rounded once: it does not depend on which rank holds what.
+    A result of 16 bits that is added up from parts is summed in float32, in an array of the
+    Workspace `float32_sums`, and rounded once. So it does not depend on the owners of nonzeros.
     """
     blocks, pull, push = product.blocks, product.pull, product.push
     clock = comm.clock
@@ -237,7 +237,7 @@ def multiply(comm, product, H, mask, out, float32_sums=None):
 
 
 class RowTraffic(Traffic):
-    """How rows are pulled, and sums pushed.
+    """Traffic of pulled rows and pushed sums.
 
     Parameters
     ----------
@@ -328,6 +328,6 @@ class RowPlan(Plan):
         return rows * width * number + self.sums_held(width, itemsize)
 
     def sums_held(self, width, itemsize):
-        """Bytes of sums of own rows that are rounded to 16 bits once they are complete, (P,)."""
+        """Return the bytes of sums of own rows that are rounded to 16 bits when complete, (P,)."""
         rounded = itemsize == HALF and self.num_ranks > 1
         return self.rows() * width * sum_bytes(itemsize) * rounded

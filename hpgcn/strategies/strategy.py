@@ -1,4 +1,4 @@
-"""What every way of computing A H has in common; a new one derives from it, or from RowStrategy."""
+"""Base class of all ways to compute A H; a new one derives from it, or from RowStrategy."""
 from __future__ import annotations
 
 import numpy as np
@@ -60,17 +60,17 @@ class Strategy:
 
     @classmethod
     def title(cls, config):
-        """What tables and files call a run by these settings."""
+        """Return the name of a run by these settings in tables and files."""
         return cls.name
 
     @classmethod
     def default_shape(cls, ranks):
-        """The grid of P ranks, a tuple of int whose product is P."""
+        """Return the grid of P ranks, a tuple of int whose product is P."""
         return (ranks,)
 
     @classmethod
     def block_grid(cls, shape):
-        """(row blocks, column blocks) of dense matrices on a grid of ranks."""
+        """Return (row blocks, column blocks) of dense matrices on a grid of ranks."""
         return int(np.prod(shape)), 1
 
     @classmethod
@@ -90,7 +90,7 @@ class Strategy:
 
     @classmethod
     def choose_shape(cls, config, ranks):
-        """The grid of ranks: as the settings say, or `default_shape`.
+        """Return the grid of ranks: from the settings, or `default_shape`.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Strategy:
 
     @classmethod
     def own_options(cls, config, device):
-        """The options of a RankGrid from the settings of a run; `device`: of its ranks."""
+        """Return the options of a RankGrid from the settings of a run; `device`: of its ranks."""
         return {}
 
     @classmethod
@@ -186,8 +186,8 @@ class Strategy:
     def training_map(self, *widths):
         """Return the map of one product of a training step; called once for each product.
 
-        widths: columns of H, then of G if A^T is multiplied, too; over all ranks. Default: itself.
-        Another is closed before this one, and may keep something between steps.
+        widths: columns of H, then of G if A^T is multiplied as well; over all ranks. Default:
+        itself. Another is closed before this one, and may keep something between steps.
         """
         return self
 
@@ -248,7 +248,9 @@ class Strategy:
 
 
 def grid_axes(grid, named):
-    """Axes of a grid as it is written, RxC or RxCxL; UsageError, which begins as it is `named`."""
+    """Return the axes of a grid written as RxC or RxCxL; `named` begins the text of a
+    UsageError.
+    """
     try:
         return tuple(int(axis) for axis in grid.split("x"))
     except ValueError:
@@ -256,7 +258,7 @@ def grid_axes(grid, named):
 
 
 def product_name(clock):
-    """What errors call the product that a Clock measures."""
+    """Return the name in errors of the product that a Clock measures."""
     return clock.detail or "a product with A"
 
 
@@ -269,7 +271,7 @@ def check_options(strategy, config):
 
 
 def most_square(ranks):
-    """(R, C) with R C = P, R >= C, as near to each other as they can be."""
+    """Return (R, C) with R C = P, R >= C, as near to each other as they can be."""
     small = max(d for d in divisors(ranks) if d * d <= ranks)
     return ranks // small, small
 

@@ -21,7 +21,7 @@ from hpgcn.runtime.machine import die_with_parent
 
 
 def main(folder, parent):
-    """Run the engine that FOLDER asks for; return the exit code."""
+    """Run the engine that FOLDER names; return the exit code."""
     # the memory limit of the parent holds for the engine alone
     die_with_parent(parent)
     tempfile.tempdir = str(folder)  # whatever an engine leaves goes with the folder
@@ -41,9 +41,9 @@ def main(folder, parent):
         part, volume = engine.run(arrays, settings)
         (folder / "volume.json").write_text(json.dumps(volume))
         np.save(folder / "part.npy", part)
-    except BaseException as error:  # whatever it is, the parent tells it
+    except BaseException as error:  # whatever it is, the parent reports it
         failure = {"kind": type(error).__name__, "message": str(error)}
-        with contextlib.suppress(OSError, ValueError):  # there may be no memory left to tell it
+        with contextlib.suppress(OSError, ValueError):  # there may be no memory left to report it
             resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
         (folder / "failure.part").write_text(json.dumps(failure))
         (folder / "failure.part").rename(folder / "failure.json")  # whole, or not there

@@ -30,10 +30,10 @@ OUT_OF_MEMORY = (
 def run_engine(name, arrays, settings, *, time_limit, memory):
     """Run one engine; return its part vector, (n,) int32, and its own count of the volume or None.
 
-    Arrays and settings are those of `engine_registry`; the child is killed after
-    `time_limit` seconds, and has `memory` bytes of address space (None: 80% of what is available).
-    Raises MissingError if the engine is not installed, StorageError if its input could not be
-    written to the temporary folder, and InternalError if it crashed, ended the process, ran out of
+    Arrays and settings are those of `engine_registry`. The child is killed after `time_limit`
+    seconds, and has `memory` bytes of address space (None: 80% of the available memory). Raises
+    MissingError if the engine is not installed, and StorageError if its input could not be written
+    to the temporary folder. Raises InternalError if it crashed, ended the process, ran out of
     memory or time, or returned no valid part vector.
     """
     # refuse an engine that is missing
@@ -94,7 +94,7 @@ def _spawn(name, folder, time_limit):
 
 
 def _failure(name, code, folder, memory):
-    """Return the error that tells why the child ended with a code other than 0."""
+    """Return the error that explains why the child ended with a code other than 0."""
     log = (folder / "log").read_text(errors="replace")
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     kind = ""

@@ -1,9 +1,11 @@
 """The partitioners behind the methods: what each is called, needs and gets.
 
-An engine is a function (arrays, settings) -> (part, volume), which runs in a child process: (n,)
-integers, and the connectivity-1 that it counts itself (None for what minimises something else).
-`arrays` holds what `partition_model` makes: offsets, pins (or adjacent), weights, and costs
-of nets where they are not 1; `settings` holds k, epsilon, seed and threads.
+An engine is a function (arrays, settings) -> (part, volume), which runs in a child process. It
+returns (n,) integers and the connectivity-1 that it counts itself (None if it minimises something
+else). `arrays` are those of `partition_model`: offsets, pins (or adjacent), weights, and costs of
+nets if they are not 1. `settings` holds k, epsilon, seed and threads. `arrays` holds what
+`partition_model` makes: offsets, pins (or adjacent), weights, and costs of nets where they are not
+1; `settings` holds k, epsilon, seed and threads.
 """
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def kahypar(arrays, settings):
 
 
 def net_costs(arrays):
-    """Return the costs of the nets, (nets,) int32; 1 each if there are none in `arrays`."""
+    """Return the costs of the nets, (nets,) int32; 1 each if `arrays` has no costs."""
     return arrays.get("costs", np.ones(arrays["offsets"].size - 1)).astype(np.int32)
 
 

@@ -17,11 +17,11 @@ ONE = np.uint64(1)
 def vertex_cut(graph, k, *, seed=0, deal=None):
     """Deal the edges of a graph to k parts so that few vertices lie in several.
 
-    Both arcs of an edge are one, on directed graphs too: products with A and with A^T need the same
-    two rows beside an edge, so arcs kept apart could only add clones.
+    Both arcs of an edge stay together, on directed graphs as well. Products with A and with A^T
+    need the same two rows for an edge, so separate arcs could only add replicas.
 
-    Roots: vertices are taken in the order of (parts that hold it, number), those without an edge as
-    if held by all parts; each is owned by the part that owns the fewest rows among those that hold
+    Owners: vertices are taken in the order of (parts that hold it, number), those without an edge
+    as if held by all parts. Each goes to the part that owns the fewest rows among those that hold
     it, ties to the lowest. Loops are no part of what is dealt; they go to the root.
 
     Takes n ceil(k/64) words.

@@ -14,9 +14,9 @@ def expand(u, v, n, k, seed):
     """Grow parts one after another, by all edges among the vertices that a part has reached.
 
     A part starts at a vertex of least degree, and reaches the neighbours of one of its vertices
-    after another: that with the fewest edges left, ties to the lowest. It is full with its share of
-    the edges that were left when it began; the last takes all. For `vertex_cut`; O(edges x parts of
-    a vertex) operations of one thread, and a heap.
+    after another. The next vertex is the one with the fewest edges left, ties to the lowest. It is
+    full with its share of the edges that were left when it began; the last takes all. For
+    `vertex_cut`; O(edges x parts of a vertex) operations of one thread, and a heap.
 
     Zhang et al., Graph edge partitioning via neighborhood heuristic, KDD 2017.
     """
@@ -46,7 +46,7 @@ def _expand(indptr, indices, edge, rest, start, k):
     for p in range(k):
         # a part takes its share of the edges that are left
         full = left - -(-left // (k - p))
-        heap = [(np.int64(n), np.int64(0))]  # tells Numba the type
+        heap = [(np.int64(n), np.int64(0))]  # gives Numba the type
         while left > full:
             # next vertex: the reached one with the fewest edges left
             fewest, x = heapq.heappop(heap)

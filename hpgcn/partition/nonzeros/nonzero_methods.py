@@ -35,8 +35,8 @@ def cover(rows, weights, request):
 def medium_grain(rows, weights, request):
     """Let each nonzero go with its row or its column, whichever is shorter; seek their parts.
 
-    A net for each row and each column, as many pins as the column nets have. The diagonal goes with
-    the row, and owns it (Pelt and Bisseling, IPDPS 2014).
+    Each row and each column has a net, and the pins are as in the column nets. The diagonal goes
+    with the row, and owns it (Pelt and Bisseling, IPDPS 2014).
     """
     n = weights.size
     number = entry_rows(rows)
@@ -95,7 +95,7 @@ def _by_groups(rows, request, group, weights):
 
 
 def _refined(rows, request, parts, holder, owner):
-    """Refine holders and owners, if that is asked, and put them into Parts."""
+    """Refine holders and owners, if requested, and put them into Parts."""
     epsilon = parts.epsilon
     if request.refine and request.k > 1:
         from hpgcn.partition.nonzeros.refine_nonzeros import refine_nonzeros

@@ -29,9 +29,11 @@ HALF = np.uint64(32)
 def empty_small_parts(s, seed, turn, temperature, most):
     """Offer each net to leave each part where it has few units; return how many left.
 
-    Each unit goes to a part that both of its nets touch, or follows its other net's last unit, or
-    lets one of the nets enter a part of the other. All of it happens with probability
-    exp(-nets that parts gain / temperature), or not at all. No part grows beyond its capacity.
+    A unit may move to a part that both of its nets touch, or to its other net's last unit. It may
+    also move to a part of one net, which the other net then enters. All of it happens with
+    probability exp(-nets that parts gain / temperature), or not at all. All of it happens with
+    probability exp(-nets that parts gain / temperature), or not at all. No part grows beyond its
+    capacity.
 
     most : int
         Units that a net may have in a part that it leaves.
@@ -181,8 +183,8 @@ def _follows(s, net, p, q, entering, leaving):
 def _change(s, net, p, q, chosen, size):
     """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
 
-    Owners that would stay behind alone are chosen, too, as long as q may own more.
-    Returns nets entering and leaving, how many units are chosen, and how many of them are owners.
+    Owners that would stay behind without nonzeros are chosen as well, while q may own more. Returns
+    nets entering and leaving, how many units are chosen, and how many of them are owners.
     """
     n = s.part.size - s.owners
 

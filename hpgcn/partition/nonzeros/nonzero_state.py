@@ -1,4 +1,6 @@
-"""Where nonzeros lie while they move between parts: who touches what, kept up to date."""
+"""State of the moves of nonzeros between parts: the nets that each part touches, kept up to
+date.
+"""
 from __future__ import annotations
 
 from collections import namedtuple
@@ -12,14 +14,15 @@ PART, PINS, HEAD = range(3)  # columns of State.places
 AFTER, BEFORE, AT = range(3)  # columns of State.links
 LAM = 1  # column of State.nets, beside its first place
 
-# Units are dealt to parts. Each lies in two nets, ends[e]; units from `owners` on say who owns a
-# vertex, and unit owners + v lies in the nets v and n + v, n being their number.
-# nets[net] is a net's first place, and the number of parts lam that it touches: from that place on
-# are these parts, its units in each (pins), and the head of a list of these; a net of k units or
-# more has a place for every part instead. held[net] is the bit set of these parts. Link 2 e + s is
-# unit e in the net ends[e, s]: the next and the last in its list, and its place, from the first of
-# the net on. members[start[net]:] are the units of a net. weight: of each unit. load and rows:
-# weight and owners of each part; capacity: those that a part may hold.
+# Units are assigned to parts. Each lies in two nets, ends[e]. Units from `owners` on own a vertex:
+# unit owners + v lies in the nets v and n + v, n being their number.
+# nets[net] is a net's first place, and the number of parts lam that it touches. From that place on
+# are these parts, its units in each (pins), and the head of a list of these. A net of k units or
+# more has a place for every part instead. held[net] is the bit set of these parts.
+# Link 2 e + s is unit e in the net ends[e, s]. It has the next and the last in
+# its list, and its place, from the first of the net on. members[start[net]:] are the units of a net.
+# weight: of each unit. load and rows: weight and owners of each part. capacity: the most weight and
+# owners of a part.
 State = namedtuple(
     "State", "ends part owners nets places held links start members weight load rows capacity")
 

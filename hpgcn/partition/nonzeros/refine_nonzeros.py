@@ -1,14 +1,16 @@
 """Refinement of nonzeros' holders and rows' owners by simulated annealing: fewer rows and sums.
 
-Every nonzero touches two nets: its column, whose row of H each holder must have, and its row, whose
-partial sums all holders send to the owner. A net that lies in lam parts costs lam - 1 rows, if its
-owner is among them. Of a symmetric pattern (i, j) and (j, i) stay together: they touch the same two
-vertices, so a column and its row are one net, at twice the price.
+Every nonzero touches two nets. One is its column, whose row of H each holder needs; the other is
+its row, whose partial sums all holders send to the owner. A net that lies in lam parts costs lam -
+1 rows, if its owner is among them. In a symmetric pattern (i, j) and (j, i) stay together. They
+touch the same two vertices, so a column and its row are one net, at twice the price.
 
-A nonzero that moves alone rarely saves anything: its nets stay behind. So what moves first are all
-that a net has in a part, where these are few, each to where its two nets are already; then the net
-is gone from there. Downhill alone that ends soon, so it happens at random, ever less often uphill
-(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
+A nonzero that moves alone rarely saves anything: its nets stay behind. So the first moves take all
+units of a net in a part, if they are few, to a part of its two nets. Then the net is gone from
+there. Moves that only improve soon end, so moves are random, and ever less often uphill
+(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983). Downhill
+alone that ends soon, so it happens at random, ever less often uphill (Kirkpatrick, Gelatt and
+Vecchi, Optimization by simulated annealing, Science 220, 1983).
 """
 from __future__ import annotations
 
@@ -24,11 +26,12 @@ from hpgcn.partition.rows.partition_model import entry_rows
 
 WORK = 180_000_000  # places of nets in parts that are looked at in all
 MOST, FEWEST = 400, 4  # turns that cool down
-SLOW = 100  # turns from which on units move alone, too
+SLOW = 100  # turns from which on units also move alone
 LAST = 4  # turns downhill alone
 PATIENCE = 40  # more, at most, while a part is too large
-PRICE, DEARER = 0.05, 1.2  # of a nonzero or a row too many, in rows; its growth while there are any
-SLACK = 0.5  # of the room above the mean, taken by nonzeros while a part is too large
+# price, in rows, of a nonzero or a row above capacity; its growth while there are any
+PRICE, DEARER = 0.05, 1.2
+SLACK = 0.5  # share of the room above the mean that nonzeros may take while a part is too large
 LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
@@ -102,9 +105,9 @@ def _held(rows, holder, owner, k):
 class Nets:
     """Units that are dealt to parts, and the nets that they touch: `ends` of nonzero_moves.State.
 
-    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i); then one for each
-    vertex, whose part owns it. Nets are n columns, or vertices, and n rows, or nets of an owner
-    alone.
+    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i). Behind these there
+    is one unit for each vertex, whose part owns it. Nets are n columns, or vertices, and n rows, or
+    nets of an owner alone.
     """
 
     def __init__(self, rows, paired):
@@ -155,8 +158,8 @@ class Nets:
 def _stages(rows):
     """Yield nets, how hot the first turn over them is, and how many places are looked at.
 
-    Where most entries have one across the diagonal, both move together first, even if the pattern
-    is not symmetric: half as many units, and a vertex' row and column stay together.
+    If most entries have one across the diagonal, both move together first, even if the pattern is
+    not symmetric. Units are half the number, and a vertex' row and column stay together.
     """
     paired = Nets(rows, True)
     arcs, pairs = paired.off.size, paired.first.size

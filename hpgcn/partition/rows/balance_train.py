@@ -1,7 +1,7 @@
 """Vertices to train on, dealt evenly: where the loss is on few rows, they are the last layer.
 
-Engines balance one weight. So vertices of parts that own too many of them move on, where that adds
-least to what is sent; then others move out of parts that have become too heavy.
+Engines balance one weight. So vertices of parts that own too many of them move to the part where
+this adds least to the volume. Then others move out of parts that have become too heavy.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpgcn.partition.rows.partition_model import entry_rows
 from hpgcn.partition.rows.refine import add_pin, take_pin
 
 SHARE = 0.1  # vertices to train on that a part may own beyond the mean, or one if that is less
-ROUNDS = 32  # a vertex may cost one row in the first, then twice as many
+ROUNDS = 32  # a vertex may cost one row in the first round, and twice the number in each next one
 
 # Vertex v lies in the nets indices[indptr[v]:indptr[v + 1]]. From first[j] on, net j lists the
 # lam[j] parts that it touches, and its pins in each.

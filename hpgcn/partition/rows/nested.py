@@ -1,4 +1,4 @@
-"""Parts numbered so that pairs of them make good partitions into half as many, and so on."""
+"""Number parts so that pairs of them make good partitions into half the number, and so on."""
 from __future__ import annotations
 
 import numpy as np

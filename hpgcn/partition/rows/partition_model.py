@@ -1,4 +1,4 @@
-"""What a partitioner sees of a graph: the column-net hypergraph, or the symmetric graph."""
+"""Partitioner's model of a graph: the column-net hypergraph, or the symmetric graph."""
 from __future__ import annotations
 
 from itertools import pairwise
@@ -71,9 +71,9 @@ def neighbours(rows):
 def dense_weight(widths):
     """Return the dense work of a row, in nonzeros: w0 for a GCN of these widths.
 
-    A row is multiplied by W forward, for dW and, but in the first layer, for its own gradient; a
-    nonzero once per exchange and column. A dense operation is taken as a quarter of a sparse one,
-    about what an SpMM in memory takes.
+    A row is multiplied by W forward, for dW, and for its own gradient except in the first layer. A
+    nonzero is multiplied once per exchange and column. A dense operation is taken as a quarter of a
+    sparse one, about what an SpMM in memory takes.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Refinement by moves of single vertices: less volume, then less for the busiest part.
 
-Partitioners minimise the total alone, but an exchange waits for its slowest rank (cagnet-2020,
-section VI: METIS saved 72% of the total of a graph and 29% of the maximum).
+Partitioners minimise only the total, but an exchange waits for its slowest rank. In cagnet-2020,
+section VI, METIS saved 72% of the total of a graph and 29% of the maximum.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest 
 MESSAGE = 0.5  # what a message costs, in rows
 MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would be too large
 
-# Nets are the columns of the pattern. Net j is owned by the part of vertex j; from first[j] on it
+# Nets are the columns of the pattern. Net j is owned by the part of vertex j. From first[j] on it
 # lists the lam[j] parts that it touches, and its pins in each. totals: volume and messages.
 State = namedtuple(
     "State", "indptr indices weight part first touched pins lam sent load pairs totals")
@@ -36,9 +36,9 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
         sum over parts of (sent + max(0, sent - T)^2 steepness / (2 (M - T))) + MESSAGE x messages
 
-    where `sent` are the rows that a part sends, M is the largest, and T falls behind it from pass
-    to pass (at first it is infinite). No part grows beyond (1 + epsilon) of the mean weight. The
-    best partition seen is kept: the least maximum, then messages, then volume.
+    where `sent` are the rows that a part sends and M is the largest of them. T falls behind M from
+    pass to pass (at first it is infinite). No part grows beyond (1 + epsilon) of the mean weight.
+    The best partition seen is kept: the least maximum, then messages, then volume.
 
     Parameters
     ----------
@@ -109,10 +109,10 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
     """Lower the largest volume of a refined partition to that of another one, if it is larger.
 
-    Rows are priced higher and higher (STEEPER) until the goal is reached; the total may grow to
-    that of the other one, and so may the messages. Where no price will do, the other partition is
-    taken, unless its heaviest part exceeds what epsilon allows and the heaviest of `part`: then the
-    try with the least maximum.
+    The price of rows rises (STEEPER) until the goal is reached. The total may grow to that of the
+    other one, and so may the messages. If no price reaches it, the other partition is taken, unless
+    its heaviest part exceeds the limit of epsilon and the heaviest of `part`. In that case the try
+    with the least maximum is taken.
 
     Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is. Returns `part`
     itself, `rival` itself, or a new one.
@@ -257,15 +257,15 @@ def _excess(sent, target):
 def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched_parts):
     """Find the part to which a move of v lowers the objective most (or its own), and the change.
 
-    Messages are left aside. The last three arguments are work arrays, (k,) each: cost and number
-    of the nets that v shares with each part, 0 before and after, and a list of parts.
+    Messages are left aside. The last three arguments are work arrays, (k,) each. They are the cost
+    and number of the nets that v shares with each part, 0 before and after, and a list of parts.
     """
     p = s.part[v]
     own = s.lam[v] - 1
     nets = s.indptr[v + 1] - s.indptr[v] - 1  # v's own net is not among them
     parts = 0  # that share a net with v, in `touched_parts`
-    total_cost = 0.0  # of v's nets
-    last_cost = 0.0  # of those in which v is the last pin of its part
+    total_cost = 0.0  # cost of v's nets
+    last_cost = 0.0  # cost of the nets in which v is the last pin of its part
     last = 0  # their number
     alone = False  # whether v is the last pin of its part in its own net
 

@@ -73,7 +73,7 @@ def random_parts(n, k, seed):
 
 
 def _refined(rows, weights, request, arrays):
-    """Run the engine, and refine its parts if that is asked."""
+    """Run the engine, and refine its parts if requested."""
     parts = run(arrays, weights, request)
     if not (request.refine and parts.engine):
         return parts

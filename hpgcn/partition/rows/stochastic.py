@@ -4,11 +4,11 @@ Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-
 n vertices and trains on the adjacency that they induce: its nets are {i in the batch : a_ij != 0}.
 
 The paper unites the hypergraphs of sampled batches. An entry a_ij lies in a batch with probability
-(s / n)^2 only, so before (n / s)^2 batches are drawn most of the graph is in no net, and its
-vertices are placed at random. The nets are therefore drawn one by one, with the same distribution:
-each column deals its neighbours at random to n / s batches, and each hand, with the column's own
-vertex, is a net. One round of this holds every entry exactly once, and its nets are independent
-between columns, as Hoeffding's inequality behind the number of nets wants them.
+(s / n)^2 only. So before (n / s)^2 batches are drawn most of the graph is in no net, and its
+vertices are placed at random. The nets are therefore drawn one by one, with the same distribution.
+Each column assigns its neighbours at random to n / s batches; each of these sets, with the column's
+own vertex, is a net. One round of this holds every entry exactly once. Its nets are independent
+between columns, as Hoeffding's inequality behind the number of nets requires.
 """
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.runtime.machine import available_memory
 
 BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
-MAX_ROUNDS = 32  # for many parts of a small graph the bound asks for millions of nets, mostly equal
+MAX_ROUNDS = 32  # for many parts of a small graph the bound gives millions of nets, mostly equal
 THETA = 0.5  # the mean connectivity of a net is within THETA of its estimate...
 DELTA = 0.1  # ...but for a chance of DELTA
 BYTES_PER_PIN = 256  # that the engine takes at its peak

@@ -61,7 +61,7 @@ def partitions_first(survey, rows, methods):
 def difference(survey, rows, choice, choose, options):
     """Return notes, a list, on what a run takes by itself where that is not the plan's choice.
 
-    `choose` is `report.choose`. A run knows no other machine than the assumed one.
+    `choose` is `report.choose`. A run assumes the default machine.
     """
     methods = options.methods
     ranks = choice["ranks"]

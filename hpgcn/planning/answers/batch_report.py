@@ -15,7 +15,7 @@ from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import SAMPLERS
 from hpgcn.strategies import STRATEGIES, Strategy, variant
 
-RISK = 0.05  # that an epoch's bytes lie outside of the interval that is told
+RISK = 0.05  # chance that an epoch's bytes lie outside of the stated interval
 REPLAYED = 1  # the epoch that is counted
 
 
@@ -61,12 +61,12 @@ def forecast(path, options, request, *, progress=False):
 
 
 def takers():
-    """Names of the strategies that train on batches."""
+    """Return the names of the strategies that train on batches."""
     return [name for name, each in STRATEGIES.items() if each.supports_minibatches]
 
 
 def notes(others, request):
-    """What a reader should know beside the numbers."""
+    """Return the notes for a reader of the numbers."""
     found = ["expected bytes are exact expectations, messages take rows as independent"]
     if not SAMPLERS[request.name].induced:
         found = ["bytes and messages are estimates: draws are taken as independent"]
@@ -77,7 +77,7 @@ def notes(others, request):
 
 
 def row(survey, candidate, request):
-    """The numbers of one case, as they go into the JSON object."""
+    """Return the numbers of one case, for the JSON object."""
     strategy = variant(STRATEGIES[candidate.strategy], survey.config)
     reading, offsets = arranged(survey, candidate, strategy)
     batches = batches_of(reading, survey, strategy, candidate.shape, offsets, request)
@@ -163,7 +163,7 @@ def sampler_of(survey, reading, request, seed):
 
 
 def _by_vertex(vertex, offsets):
-    """The part of each ORIGINAL vertex, of rows that are cut at offsets; and their number."""
+    """Return the part of each ORIGINAL vertex, of rows cut at offsets; and the number of parts."""
     sizes = np.diff(offsets)
     return _scattered(np.repeat(np.arange(sizes.size), sizes), vertex), sizes.size
 
@@ -175,7 +175,7 @@ def _scattered(values, vertex):
 
 
 def table(report):
-    """Lines for people: the notes, then a row a case. No line feed at the end."""
+    """Return lines of text: the notes, then a row a case. No line feed at the end."""
     # the title and the heading
     graph = report["graph"]
     title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "

@@ -33,8 +33,8 @@ def candidates(survey, ranks=None, methods=None):
     """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
     Numbers of ranks that the grid or the replication of survey.config does not fit are left out. A
-    DataError for more ranks than vertices; a UsageError for methods, of a file that is
-    partitioned already, and for a grid or a replication that fits none of the ranks.
+    DataError for more ranks than vertices. A UsageError for methods with a file that is partitioned
+    already, and for a grid or a replication that fits none of the ranks.
     """
     # choose the numbers of ranks, and refuse those that do not fit the file
     n = survey.header.num_nodes
@@ -83,7 +83,9 @@ def candidates(survey, ranks=None, methods=None):
 
 
 def grid_shapes(config, ranks):
-    """The grid of each (strategy, number of ranks); None where the one asked for does not fit."""
+    """Return the grid of each (strategy, number of ranks); None if the requested one does not
+    fit.
+    """
     shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
 
     # a grid is of one strategy and one number of ranks
@@ -114,7 +116,7 @@ def grid_shapes(config, ranks):
 
 
 def grid_owner(axes):
-    """The strategy that takes a grid of so many axes."""
+    """Return the strategy whose grid has this number of axes."""
     for name, each in STRATEGIES.items():
         if "grid" in each.options and len(each.axes.split("x")) == len(axes):
             return name

@@ -21,11 +21,11 @@ log = logging.getLogger("hpgcn")
 def choose_strategy(source, config, comm):
     """Choose among the strategies that a source and config.memory allow on these ranks.
 
-    Taken is the one with the least forecast of seconds among those that move no more rows in a
-    product than the parts promise: rows by their owners, or nonzeros by their holders, if they have
-    any. AUTO_PER_LAYER also asks what each layer alone would take, among those that send no more
-    for this layer than either of the two. Rank 0 reads the pattern of the whole adjacency, as
-    `hpgcn.planning.answers.dry_run.forecast`; all ranks call this together.
+    The strategy with the least forecast of seconds is chosen. It may not move more rows in a
+    product than the parts promise. Parts promise rows by their owners, or nonzeros by their
+    holders, if they have any. AUTO_PER_LAYER also compares strategies for each layer, among those
+    that send no more for this layer than either of the two. Rank 0 reads the pattern of the whole
+    adjacency, as `hpgcn.planning.answers.dry_run.forecast`; all ranks call this together.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def _choose(source, config, ranks):
 
     allowed = sparing(rows)
 
-    # mix strategies, if the settings ask for it
+    # mix strategies, if the settings allow it
     if config.strategy == AUTO_PER_LAYER:
         found = of_layers(survey, known, options.machine, (BY_ROWS, BY_HOLDERS))
         if found:

@@ -1,4 +1,4 @@
-"""What a run on these ranks will send and hold: `hpgcn train --dry-run` and `--memory`."""
+"""Forecast a run on these ranks: `hpgcn train --dry-run` and `--memory`."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -20,14 +20,18 @@ COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one 
 
 
 def forecast(placed, config, comm):
-    """Say what a run will send and hold once it is known who owns what; all ranks call this.
+    """Return the traffic and memory of a run once owners are known; all ranks call this.
 
-    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
-    values and no features. The dict, equal on all ranks, is the JSON object of docs/plan.md:
-    memory holds for each rank bytes of the PARTS of hpgcn.planning.counts.footprint, setup and
-    peak; gpu_memory those of ON_GPU and their total, or is None without a GPU; lean says
-    that A H is not kept; seconds are on an assumed machine. A ConfigError is raised on all
-    ranks if one needs more than config.memory, even if nothing is kept that need not be.
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and
+    no features. The dict, equal on all ranks, is the JSON object of docs/plan.md.
+
+    - memory holds for each rank the bytes of the PARTS of hpgcn.planning.counts.footprint, setup
+      and peak.
+    - gpu_memory holds those of ON_GPU and their total; None without a GPU.
+    - lean is true if A H is not kept.
+    - seconds are on an assumed machine.
+
+    A ConfigError is raised on all ranks if one needs more than config.memory, even without A H.
     """
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
@@ -37,7 +41,7 @@ def forecast(placed, config, comm):
 
 
 def drops_AX(placed, config, comm):
-    """Whether A H does not fit, and is not kept for its gradient: hpgcn.model.ModelSpec.drop_AX.
+    """Return whether A H does not fit, and is dropped: hpgcn.model.ModelSpec.drop_AX.
 
     Parameters and errors as `forecast`; without config.memory nothing is read.
     """
@@ -89,7 +93,7 @@ def _count(placed, config):
 
 
 def table(report):
-    """Lines for people. No line feed at the end."""
+    """Return lines of text. No line feed at the end."""
     seconds = report["seconds"]
     lines = [
         ("graph", f"{report['graph']}, {report['model']} of widths "
@@ -118,7 +122,7 @@ def table(report):
 
 
 def _memory(heading, ranks, decisive, names):
-    """A table of the rank that holds most, and of all ranks."""
+    """Return a table of the rank that holds most, and of all ranks."""
     most = int(np.argmax([rank[decisive] for rank in ranks]))
     rows = [(heading, f"rank {most}", "all ranks")]
     for name in names:

@@ -1,6 +1,8 @@
-"""What a plan is asked for: an epoch in so many seconds, the best of so many ranks, the cheapest.
+"""Goals of a plan: a limit of seconds an epoch, a limit of ranks, or the cheapest case. The answer
+is a case and the next best one, in a sentence; if no case fits, the nearest one.
 
-The answer is a case and the next best one, in a sentence; where no case does, what comes nearest.
+The answer is a case and the next best one, in a sentence; where no case does, what comes
+nearest.
 """
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ CHEAPEST = "cheapest"
 
 @dataclass(frozen=True)
 class Goal:
-    """What to ask of the rows of a plan; `seconds` an epoch, `ranks` at most, or neither."""
+    """Goal for the rows of a plan; `seconds` an epoch, `ranks` at most, or neither."""
 
     text: str
     seconds: float | None = None
@@ -37,7 +39,7 @@ class Goal:
                          f"number of ranks up to {MAX_RANKS}, such as 64ranks, or {CHEAPEST}")
 
     def numbers(self, num_nodes):
-        """Numbers of ranks to compare if none are asked for; None for those of any plan."""
+        """Return the numbers of ranks to compare by default; None for those of any plan."""
         if self.ranks is None:
             return None
         most = min(self.ranks, num_nodes)

@@ -34,10 +34,10 @@ class Sweep:
 def forecast(path, options, sweep, *, progress=False):
     """Predict what a training step of each model of a Sweep costs in every case of the Options.
 
-    The graph's partitions are made once for all models. Of options.widths the first and last
-    count. Return the JSON object of docs/plan.md, a dict: `models` hold a dict for each model, with
-    the `rows` and the `choice` of a plan. Errors as `report.forecast`; a ConfigError
-    if no model fits options.memory in any case; a UsageError with batches or a goal.
+    The graph's partitions are made once for all models. The first and last of options.widths count.
+    Return the JSON object of docs/plan.md, a dict: `models` hold a dict for each model, with the
+    `rows` and the `choice` of a plan. Errors as `report.forecast`; a ConfigError if no model fits
+    options.memory in any case; a UsageError with batches or a goal.
     """
     # refuse questions about one model
     if parse_batch(options.config.batch):
@@ -78,7 +78,7 @@ def forecast(path, options, sweep, *, progress=False):
 
 
 def best_of(model):
-    """The fastest row of a model on each number of ranks, fewest first: a list.
+    """Return the fastest row of a model on each number of ranks, fewest first: a list.
 
     Where none fits the memory of a rank, the one that needs least.
     """
@@ -91,8 +91,8 @@ def best_of(model):
 
 
 def table(found):
-    """Lines for people: of each model the best case on each number of ranks. No line feed at the
-    end.
+    """Return lines of text: for each model the best case on each number of ranks. No line feed at
+    the end.
     """
     graph = found["graph"]
     lines = [f"{graph['name']}: {graph['num_nodes']:,} vertices, "

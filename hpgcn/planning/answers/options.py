@@ -1,4 +1,4 @@
-"""What `hpgcn plan` is asked, checked: ranks, widths, methods, a machine, settings of a run."""
+"""Options of `hpgcn plan`, checked: ranks, widths, methods, a machine, settings of a run."""
 from __future__ import annotations
 
 import dataclasses
@@ -25,11 +25,14 @@ NETWORK = {  # key of a machine file: attribute of Machine, Field, whether it mu
 
 @dataclass(frozen=True)
 class Options:
-    """What to forecast.
+    """Options of a forecast.
 
-    By default as many ranks as powers of two up to 512 and n, or parts of a partitioned file;
-    widths (features, hidden, classes) from the file, with one hidden layer of 16; the partitions
-    random and block for p2p, or that of a partitioned file; any number of bytes a rank.
+    Defaults:
+
+    - ranks: powers of two up to 512 and n, or the parts of a partitioned file;
+    - widths (features, hidden, classes): from the file, with one hidden layer of 16;
+    - partitions: random and block for p2p, or that of a partitioned file;
+    - memory: any number of bytes a rank.
     """
 
     ranks: tuple[int, ...] | None = None
@@ -38,7 +41,7 @@ class Options:
     machine: Machine = field(default_factory=Machine)
     network: bool = False  # the machine's latency and network bandwidth are no defaults
     memory: int | None = None  # bytes that a rank may hold
-    config: Config = field(default_factory=Config)  # of which COST_FIELDS count
+    config: Config = field(default_factory=Config)  # settings, of which COST_FIELDS count
     goal: Goal | None = None
     calibrated: str = ""  # what a run corrected of the machine, in words
 
@@ -69,9 +72,9 @@ def read_machine(path):
     The file holds what `hpgcn bench machine --json` printed, or two devices, as
     `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with latency_s and
     bytes_per_s may be added by hand. Return the Machine, and whether the file has rates of the
-    network; otherwise they are defaults.
-    An InputNotFoundError if it cannot be opened; a DataError if it is no such JSON, or
-    a number is missing, not positive or not finite, or a key of "network" is unknown.
+    network; otherwise they are defaults. An InputNotFoundError if it cannot be opened. A DataError
+    if it is no such JSON, or if a key of "network" is unknown. The same if a number is missing, not
+    positive or not finite.
     """
     # read the rates of one device or two
     path = machine_path(path)

@@ -31,10 +31,10 @@ ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than 
 def forecast(path, options, *, progress=False):
     """Predict what one training step of a graph (.h5) costs in every case of the Options.
 
-    Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
-    `choice` the one to take. A ConfigError if no case fits options.memory: it names
-    the least number of ranks that would; other errors as `Survey` and `candidates`. Of batches
-    the object is another: `hpgcn.planning.answers.batch_report.forecast`.
+    Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case, `choice` the
+    one to take. A ConfigError if no case fits options.memory: it names the least number of ranks
+    that would; other errors as `Survey` and `candidates`. For batches the object is another:
+    `hpgcn.planning.answers.batch_report.forecast`.
     """
     # plans of batches have a report of their own
     config = options.config
@@ -84,11 +84,11 @@ def compare(survey, options, progress=False):
                 layered.append(row(*found, options))
 
     rows = [*(rows[each] for each in listed), *layered]
-    return sorted(rows, key=lambda entry: entry["ranks"])  # of as many ranks in this order
+    return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order
 
 
 def step_of(survey):
-    """What is trained, as the JSON object describes it."""
+    """Return the description of the trained model for the JSON object."""
     spec = survey.spec
     return {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
             "sparse_features": spec.sparse_features, "constant": spec.precomputed,
@@ -98,14 +98,14 @@ def step_of(survey):
 
 
 def machine_of(options):
-    """The machine, as the JSON object describes it: of measured kernels for how many ranks."""
+    """Return the machine for the JSON object; rates are listed by their numbers of ranks."""
     numbers = asdict(dataclasses.replace(options.machine, rates=()))
     return {**numbers, "rates": [each.ranks for each in options.machine.rates],
             "network_from_file": options.network}
 
 
 def row(candidate, footprint, options):
-    """The numbers of one case, as they go into the JSON object."""
+    """Return the numbers of one case, for the JSON object."""
     compute, communication = step_seconds(options.machine, footprint)
     peak = footprint.peak
     largest = int(np.argmax(peak))
@@ -156,7 +156,7 @@ def choose(rows):
 
 
 def left_out(survey, rows, options):
-    """Which strategies are missing for some numbers of ranks, why, and how to see them: lines."""
+    """Return lines on missing strategies for some numbers of ranks, with reason and remedy."""
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
     found = []
@@ -187,7 +187,7 @@ def _listed(things):
 
 
 def notes(options, rows):
-    """What a reader should know beside the numbers."""
+    """Return the notes for a reader of the numbers."""
     found = [options.calibrated] if options.calibrated else []
     if not options.network:
         found.append(f"network assumed: {options.machine.latency_s * 1e6:g} us, "
@@ -204,7 +204,9 @@ def notes(options, rows):
 
 
 def table(report):
-    """Lines for people: the choice and the notes, then a row a case. No line feed at the end."""
+    """Return lines of text: the choice and the notes, then a row a case. No line feed at the
+    end.
+    """
     if "batch" in report:
         return batch_report.table(report)
 
@@ -276,7 +278,9 @@ def _named(entry, ranks=True):
 
 
 def _refuse(survey, rows, options):
-    """Say which power of two is the least of ranks that would do, on parts that need no engine."""
+    """Raise the error that names the least power of two of ranks that fits, on parts without an
+    engine.
+    """
     tried = sorted({entry["ranks"] for entry in rows})
 
     memory = options.memory

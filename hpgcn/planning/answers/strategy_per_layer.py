@@ -1,4 +1,6 @@
-"""Which strategy each layer would take: the least seconds of its products with A, by the forecast.
+"""Choose a strategy for each layer: the least forecast seconds of its products with A. Candidates
+are the strategies that keep rows whole. On the same parts they hold H and G alike, and a switch
+between them costs nothing.
 
 Candidates are the strategies that keep rows whole: on the same parts they hold H and G alike, and
 a switch between them costs nothing.
@@ -22,9 +24,9 @@ NAMING = ("grid", "replication", "delay", "batch")  # settings that want one str
 def of_layers(survey, known, machine, limits=()):
     """Choose a strategy for each layer on the same parts.
 
-    Each layer takes what its products with A, forward and backward, take least seconds by on the
-    rank that takes longest; of equals what sends least, then what STRATEGIES has first. A layer
-    whose only product is formed once goes with the next one.
+    Each layer takes the strategy with the least seconds for its products with A, forward and
+    backward, on the slowest rank. Ties go to the one that sends least, and further ties to the
+    first in STRATEGIES. A layer whose only product is formed once goes with the next one.
 
     Parameters
     ----------
@@ -50,7 +52,7 @@ def of_layers(survey, known, machine, limits=()):
 
     # count each strategy once, and price its products layer by layer
     reading, offsets = arranged(survey, candidate, STRATEGIES[candidate.strategy])
-    found = [[] for _ in groups]  # of each layer (seconds, bytes, kind) of each strategy
+    found = [[] for _ in groups]  # for each layer: (seconds, bytes, kind) of each strategy
     counted = {each.strategy: footprint for each, footprint in known.items()}
     for kind in _able(survey, reading):
         footprint = counted.get(kind.name)
@@ -79,14 +81,16 @@ def of_layers(survey, known, machine, limits=()):
 
 
 def _able(survey, reading):
-    """Strategies that may share a layout; by holders of nonzeros only where there are any."""
+    """Return strategies that may share a layout; those by holders of nonzeros only if holders
+    exist.
+    """
     return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
             and (kind.supports_bf16 or not survey.spec.halved)
             and (not kind.accepts_nonzero_owners or reading.pattern.holders is not None)]
 
 
 def _cost(machine, footprint, products):
-    """Seconds of products on the rank that they take longest on, and bytes that all ranks send."""
+    """Return the seconds of products on the slowest rank, and the bytes that all ranks send."""
     seconds = sum(product_seconds(machine, footprint, each) for each in products)
     itemsize = footprint.spec.row_itemsize
     sent = sum(int(footprint.train_plans[each.layer].traffic.counts(each, itemsize)[0].sum())
@@ -95,6 +99,6 @@ def _cost(machine, footprint, products):
 
 
 def _within(costs, limits):
-    """Those that send no more than any of some strategies."""
+    """Return the costs that send no more than any of some strategies."""
     limit = min((sent for _, sent, kind in costs if kind in limits), default=math.inf)
     return [cost for cost in costs if cost[1] <= limit]

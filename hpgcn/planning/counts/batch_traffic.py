@@ -1,13 +1,13 @@
-"""What batches send before they are trained on: expected in closed form, and counted by replay.
+"""Traffic of batches before training: expected in closed form, and counted by replay.
 
-Batches of vertices or parts multiply by the matrix that they induce: of the rows and sums of a full
-product go those that a nonzero of the batch reads or adds to. Which batch a vertex is in is keyed,
-so every rank knows all batches of an epoch: `InducedTraffic.replay` counts what every rank sends in
-each. `InducedTraffic.expected` needs no epoch: rows are exact expectations
-(hpgcn.sampling.expectation, demirci-2022, section 4.3.3), messages an estimate. Of drawn neighbours
-all is an estimate, and a replay asks its caller what is drawn (`NeighbourTraffic`). Gradients of
-weights, and what ranks that share rows send, are those of a full step, once a batch. Pure: all
-ranks at once.
+Batches of vertices or parts multiply by the matrix that they induce. They send the rows and sums of
+a full product that a nonzero of the batch reads or adds to. The batch of a vertex is keyed, so
+every rank can compute all batches of an epoch. `InducedTraffic.replay` counts the messages of every
+rank in each. `InducedTraffic.expected` needs no epoch: rows are exact expectations
+(hpgcn.sampling.expectation, demirci-2022, section 4.3.3), messages an estimate. With drawn
+neighbours all numbers are estimates, and the caller of a replay gives the draws
+(`NeighbourTraffic`). Gradients of weights, and what ranks that share rows send, are those of a full
+step, once a batch. Pure: all ranks at once.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hpgcn.sampling.expectation import (
 
 @dataclass(frozen=True, eq=False)
 class BatchCounts:
-    """What P ranks send in batches: dicts of (s, P) under (kind, phase), as `Prediction`."""
+    """Counts of P ranks in batches: dicts of (s, P) under (kind, phase), like `Prediction`."""
 
     repeats: np.ndarray  # (s,) batches of an epoch that each row stands for
     bytes: dict = field(default_factory=dict)
@@ -44,23 +44,23 @@ class BatchCounts:
         return sum(counts.values())
 
     def epoch(self, counts):
-        """What each rank sends in an epoch, (P,)."""
+        """Return the count of each rank in an epoch, (P,)."""
         return self.repeats @ self.by_rank(counts)
 
     def summary(self, counts, steps=1):
-        """Return total, max over ranks, kind and phase of an epoch over so many steps; a dict."""
+        """Return total, max over ranks, kind and phase of an epoch over `steps` steps; a dict."""
         sent = self.epoch(counts)
         return {"total": _number(sent.sum(), steps), "max": _number(sent.max(), steps),
                 **{kind: {phase: _number(self.repeats @ counts[kind, phase].sum(1), steps)
                           for phase in PHASES} for kind in KINDS}}
 
     def busiest(self, counts):
-        """Mean over the batches of what the rank that sends most sends."""
+        """Return the mean over the batches of the count of the busiest rank."""
         return float(self.repeats @ self.by_rank(counts).max(1) / self.repeats.sum())
 
 
 def _number(value, steps):
-    """An int where it is one: a sum of int, of one step."""
+    """Return an int if it is one: a sum of int, of one step."""
     whole = steps == 1 and np.issubdtype(value.dtype, np.integer)
     return int(value) if whole else float(value / steps)
 
@@ -97,7 +97,7 @@ def expected_step(traffic, means, products, itemsize, symmetric):
 
 
 def falling(hops):
-    """Levels of which each has fewer rows than the one below, as fan-outs make them."""
+    """Return levels that each have fewer rows than the one below, as fan-outs make them."""
     rows = [np.array([each]) for each in range(hops + 1, 0, -1)]
     return LevelSizes(rows, [False] * len(rows), [int(each[0]) for each in rows],
                       np.ones((2, 1), np.int64))
@@ -209,7 +209,9 @@ class InducedTraffic(BatchTraffic):
         return deviation(permutation_ranges(changes), risk)
 
     def _row_bytes(self):
-        """Bytes of a step for each row that is pulled, and for each sum that is pushed."""
+        """Return the bytes of a step for each row that is pulled, and for each sum that is
+        pushed.
+        """
         one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
         row = [HaloPlanSizes(*[each] * 4) for each in (one, none)]
         return [sum(int(sent[0].sum()) for sent in self._count([*each, none, none]).values())
@@ -219,8 +221,8 @@ class InducedTraffic(BatchTraffic):
 class NeighbourTraffic(BatchTraffic):
     """Batches of rows to train on, and drawn neighbours: a mean field, in which all is estimated.
 
-    Rows are needed, and entries drawn, as if all were independent of one another. Chances p of a
-    row to be needed: those of the last product's are 1 / batches for rows to train on; below, p'_j
+    Rows are needed, and entries drawn, as if all were independent of one another. p is the chance
+    of a row to be needed. For the last product it is 1 / batches for rows to train on. Below, p'_j
     = 1 - (1 - p_j) prod_i (1 - p_i min(1, k / degree_i)) over the entries (i, j) off the diagonal.
 
     seeds: (n,) bool, rows to train on.

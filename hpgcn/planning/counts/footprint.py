@@ -20,10 +20,12 @@ from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 
-VERTEX = 8 + 8 + 3 + 2 * 8  # of a row: original number, label, three masks, place in one, twice
-LEVEL_ROW = 4 * 8  # of a row of a level: number, original number, label, place in the level below
+VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: original number, label, three masks, two positions
+# bytes of a row of a level: number, original number, label, place in the level below
+LEVEL_ROW = 4 * 8
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
-COPIES = 6  # of the parameters: they, gradient, Adam's two moments, the best, the best on their way
+# copies of the parameters: they, gradient, Adam's two moments, the best, the best on their way
+COPIES = 6
 PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters",
          "reductions")
 
@@ -38,12 +40,12 @@ LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longe
 
 @dataclass(frozen=True, eq=False)
 class DenseFootprint:
-    """What ranks hold of a model and its rows; A and messages come on top (RankFootprint)."""
+    """Storage of a model and its rows on ranks; A and messages come on top (RankFootprint)."""
 
     spec: ModelSpec
-    layout: BlockLayout  # of all rows
-    train: LevelSizes  # of a training step
-    evaluated: LevelSizes  # of an evaluation
+    layout: BlockLayout  # layout of all rows
+    train: LevelSizes  # levels of a training step
+    evaluated: LevelSizes  # levels of an evaluation
     steps: Steps
 
     @property
@@ -66,7 +68,7 @@ class DenseFootprint:
         return np.array([value(step) for step in self.rank_steps], np.int64)
 
     def _owned(self, width):
-        """Columns that each rank owns of a matrix of some width."""
+        """Return the columns that each rank owns of a matrix of some width."""
         return owned_width(width, self.layout.columns, np.arange(self.rows.size))
 
     @cached_property
@@ -74,7 +76,7 @@ class DenseFootprint:
         return layer_bounds(products_of(self.spec))
 
     def _left(self, view):
-        """Rows of the levels between layers that leave rows out."""
+        """Return the rows of the levels between layers that leave rows out."""
         return sum((view.rows[place] for place in self._bounds if not view.every[place]),
                    np.zeros_like(self.rows))
 
@@ -94,8 +96,8 @@ class DenseFootprint:
         if not spec.sparse_features:
             copies = 2 if spec.precomputed and reads_X(spec) else 1
             return width * spec.row_itemsize * sum(view.rows[0] for view in views) * copies
-        # CSR and its transpose, which knows the place of each entry; parts that layers have cut
-        # out; values dropped, and in the order of the transpose
+        # CSR and its transpose, with the position of each entry; parts that layers have cut out;
+        # values dropped, and in the order of the transpose
         entry = 2 * INDEX + POINTER + itemsize
         held = sum(view.feature_entries[0] * entry + (view.rows[0] + width + 2) * POINTER
                    for view in views)
@@ -151,13 +153,13 @@ class DenseFootprint:
 
 @dataclass(frozen=True, eq=False)
 class RankFootprint(DenseFootprint):
-    """What ranks hold of a graph, and do with it."""
+    """Storage and work of ranks for a graph."""
 
-    plan: Plan  # of all rows
-    train_plans: list  # of each product with A; None for one that was formed once
+    plan: Plan  # plan of all rows
+    train_plans: list  # plan of each product with A; None for one that was formed once
     evaluated_plans: list
     entries: np.ndarray  # (P,) of A in the rows of each rank, as stored: those that it reads first
-    locality: Locality | None = None  # of the rows that products read; None: not asked for
+    locality: Locality | None = None  # reuse of the rows that products read; None: not computed
 
     @property
     def products(self):
@@ -184,11 +186,17 @@ class RankFootprint(DenseFootprint):
     def parts(self):
         """Bytes that each rank holds from the first epoch on: dict under PARTS.
 
-        Matrix, with its transpose where A is not symmetric and the maps of layers that leave
-        rows out; features, of training and of evaluation; vertices (labels, masks, numbers);
-        activations that the backward needs, and work arrays; buffers of messages and partial
-        results; plan (row numbers); parameters, with gradient and Adam's moments;
-        reductions, which MPI copies.
+        The parts are:
+
+        - matrix, with its transpose if A is not symmetric and the maps of layers that leave rows
+          out;
+        - features, of training and of evaluation;
+        - vertices (labels, masks, numbers);
+        - activations that the backward needs, and work arrays;
+        - buffers of messages and partial results;
+        - plan (row numbers);
+        - parameters, with gradient and Adam's moments;
+        - reductions, which MPI copies.
         """
         itemsize = self.spec.row_itemsize
         dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
@@ -223,8 +231,8 @@ class RankFootprint(DenseFootprint):
     def setup(self):
         """Bytes that each rank holds at most before the first epoch.
 
-        The larger of two moments: its rows as read and what is made of them;
-        the maps of layers that leave rows out, being cut from the whole one.
+        It is the larger of two moments. In the first a rank holds its rows as read and their
+        results. In the second the maps of layers that leave rows out are cut from the whole one.
         """
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
@@ -237,7 +245,7 @@ class RankFootprint(DenseFootprint):
         return most.astype(np.int64)
 
     def _read_features(self):
-        """Features as they are read, and as they are held."""
+        """Return the bytes of features as they are read, and as they are held."""
         spec = self.spec
         if spec.sparse_features:
             entry = 2 * INDEX + POINTER + spec.itemsize
@@ -256,11 +264,10 @@ class RankFootprint(DenseFootprint):
     def on_gpu(self):
         """Bytes of each rank on a GPU from the first epoch on; a dict under ON_GPU, and "total".
 
-        As `parts`, but for masks, which stay on the host, and with two more: what
-        kernels take besides (pieces that rows are cut in, where degrees are
-        skewed; copies of operands whose rows are no multiple of 16 bytes), and
-        "staging", pinned memory of the HOST that messages pass through, which is
-        not in the sum. An upper bound: how skewed degrees are is not known before.
+        They are the `parts` without masks, which stay on the host, and with two more. One is the
+        memory of kernels: pieces of rows if degrees are skewed, and copies of operands whose rows
+        are no multiple of 16 bytes. The other is "staging", pinned memory of the HOST for messages,
+        which is not in the sum. An upper bound: how skewed degrees are is not known before.
         """
         sizes = dict(self.parts)
         cuts = sum(_cut_bytes(operand) for operand in self.operands)
@@ -278,7 +285,9 @@ class RankFootprint(DenseFootprint):
 
 
 def _cut_bytes(operand):
-    """Of the rows of a matrix in pieces; and row pointers of blocks that come from others."""
+    """Return the bytes of the rows of a matrix in pieces, and of row pointers of blocks from
+    others.
+    """
     copied = operand.copied_pointers
     entries = np.where(copied > 0, operand.entries_read, operand.entries)
     pieces = operand.pointers + copied + entries // PIECE

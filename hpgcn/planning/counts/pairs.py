@@ -105,7 +105,7 @@ def counted(pulled, pushed, hits, batch, batches, k):
 
 
 def _ends(links, k):
-    """Batch and source, and batch and destination, of links (batch, source, destination)."""
+    """Return batch and source, and batch and destination, of links (batch, source, destination)."""
     source = links // k
     return source, source - source % k + links % k
 

@@ -33,13 +33,13 @@ PHASES = ("forward", "backward")
 class LevelSizes:
     """Rows of each rank at each level of a receptive field, one level more than products with A.
 
-    `feature_entries` (2, P) int64 are stored entries of sparse features in the rows of
-    the first level, and in those that the first layer computes; 0 if they are dense.
+    `feature_entries` (2, P) int64 are stored entries of sparse features. The first row counts the
+    rows of the first level, the second those that the first layer computes; 0 if they are dense.
     """
 
-    rows: list  # of (P,) int64
-    every: list  # of bool: the level is all rows
-    totals: list  # of int: rows over all ranks, each counted once
+    rows: list  # arrays of (P,) int64
+    every: list  # bool each: the level is all rows
+    totals: list  # int each: rows over all ranks, each counted once
     feature_entries: np.ndarray
 
     @staticmethod
@@ -61,12 +61,14 @@ class LevelSizes:
                           [int(each.offsets[-1]) for each in layouts], entries)
 
     def of_rank(self, rank):
-        """The sizes of one rank alone: (rows of levels, entries), tuples of int."""
+        """Return the sizes of one rank: (rows of levels, entries), tuples of int."""
         entries = self.feature_entries[:, rank]
         return tuple(int(rows[rank]) for rows in self.rows), tuple(entries.tolist())
 
     def narrows(self, first, last):
-        """Whether a layer between two levels computes fewer rows than it reads: (P,) bool."""
+        """Return whether a layer between two levels computes fewer rows than it reads: (P,)
+        bool.
+        """
         if self.every[last]:
             return np.zeros(self.rows[0].shape, bool)
         if self.every[first]:
@@ -76,7 +78,9 @@ class LevelSizes:
 
 @dataclass(frozen=True, eq=False)
 class RankStep:
-    """What one rank takes and sends in a training step and an evaluation, products with A aside."""
+    """Work and messages of one rank in a training step and an evaluation, without products with
+    A.
+    """
 
     products: list  # with A and A^T, of the columns of this rank, in order
     arrays: dict  # bytes of its work arrays by name
@@ -84,8 +88,8 @@ class RankStep:
     dense: dict  # (bytes, messages) by phase, to ranks that share its rows, sums over them aside
     reductions: dict  # by phase the bytes of each sum over the ranks that share its rows, a list
     column_reductions: dict  # over those that share its columns
-    work: Work  # of the training step
-    part_bytes: int  # of rows of sparse features that layers have cut out and keep
+    work: Work  # work of the training step
+    part_bytes: int  # bytes of rows of sparse features that layers have cut out and keep
 
     @property
     def nbytes(self):
@@ -138,8 +142,8 @@ class ShapeAttention(Attention):
 def run_rank(spec, levels, rank, columns):
     """Run a training step and an evaluation of one rank on shapes, a RankStep.
 
-    `levels` are the LevelSizes of both. So many ranks as `columns` (C) share
-    the rows of this one, which has the columns of block rank mod C.
+    `levels` are the LevelSizes of both. `columns` (C) ranks share the rows of this one, which has
+    the columns of block rank mod C.
     """
     # a device whose arrays have shapes but no contents
     device = Shapes()
@@ -147,7 +151,7 @@ def run_rank(spec, levels, rank, columns):
     comm = ShapeComm(device, column, columns)
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
     shared = SharedRows(layout, comm, spec.dtype)
-    shared.column = ShapeComm(device, 0, 2, comm.counters)  # of two: what it sums is noted
+    shared.column = ShapeComm(device, 0, 2, comm.counters)  # one of two ranks: its sums are noted
 
     workspace = Workspace(spec.row_dtype, device)
     parameters = Parameters.zeros(spec, device)
@@ -190,7 +194,7 @@ def run_rank(spec, levels, rank, columns):
 
 
 def shape_field(spec, view, rank, products, device):
-    """The ReceptiveField of one rank on shapes; its maps note products in a list."""
+    """Return the ReceptiveField of one rank on shapes; its maps note products in a list."""
     bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
     numbers = [None if every else device.empty(size, np.int64)
@@ -206,7 +210,7 @@ def shape_field(spec, view, rank, products, device):
 
 
 def features_of(spec, rows, entries, columns, device):
-    """The Features of so many rows on shapes."""
+    """Return the Features of `rows` rows on shapes."""
     width = columns.width(spec.widths[0])
     if spec.sparse_features:
         return Features(ShapeCsr(device, rows, width, entries[0], spec.dtype, entries[1]))
@@ -217,7 +221,7 @@ def features_of(spec, rows, entries, columns, device):
 
 
 def owned_width(width, columns, rank):
-    """Columns that a rank, or each of an array of them, owns where `columns` ranks share rows."""
+    """Return the columns that a rank, or each of an array, owns if `columns` ranks share rows."""
     quotient, remainder = divmod(width, columns)
     return quotient + (rank % columns < remainder)
 
@@ -239,11 +243,14 @@ class Steps:
         return self._known[key]
 
     def products(self, spec, levels):
-        """Products with A and A^T of a training step, at their full widths; list of Product."""
+        """Return the products with A and A^T of a training step, at full widths; list of
+        Product.
+        """
         return self.of(spec, levels, 0, 1).products
 
     def widest(self, spec, traffic=Traffic):
-        """Columns of the widest message of a type of Traffic, also where A X is formed once.
+        """Return the columns of the widest message of a type of Traffic, also if A X is formed
+        once.
 
         Rows that are left out narrow none: buffers of messages are made for it.
         """

@@ -1,7 +1,7 @@
 """A device of shapes alone: a training step runs on it, and what it takes and sends is counted.
 
-Its arrays have a shape and a type, and no contents; its kernels return such arrays, and log
-what real ones would read and multiply; its communicator counts what real ones would send.
+Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and log the
+reads and multiplications of real ones. Its communicator counts the messages of a real one.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpgcn.kernels.reference import dropout_scale
 from hpgcn.parallel.csr import Csr
 
 SIZELESS = ("dropout_scale",)
-DROPPING = ("activate", "activate_smooth")  # these may draw dropout, too, which takes longer
+DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which takes longer
 
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -128,14 +128,14 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 @dataclass
 class Work:
-    """What kernels read and multiply."""
+    """Reads and multiplications of kernels."""
 
     moved: int = 0  # bytes read and written by all but dense products
-    dense: list = field(default_factory=list)  # of (flops, bytes) of each dense product
-    calls: int = 0  # of kernels
-    # how often each was called, by (name, rows, columns) of its first matrix; of a dense product
-    # (name, rows, length of the sums, columns), of a sparse one (name, rows, nonzeros, and of
-    # what it multiplies rows, columns)
+    dense: list = field(default_factory=list)  # (flops, bytes) of each dense product
+    calls: int = 0  # number of kernel calls
+    # Number of calls, by (name, rows, columns) of the first matrix. A dense product has (name,
+    # rows, length of the sums, columns), a sparse one (name, rows, nonzeros, rows and columns of
+    # the multiplied matrix).
     kernels: Counter = field(default_factory=Counter)
     marks: list = field(default_factory=list)  # (len(dense), moved) before each product with A
 
@@ -153,7 +153,7 @@ class ShapeKernels:
         self.work.moved += sum(each.nbytes for each in arrays if each is not None)
 
     def _in_place(self, x, *others, **named):
-        """A kernel that changes its first array, and returns it."""
+        """Run a kernel that changes its first array, and returns it."""
         self._log(x, x)
         return x
 
@@ -176,7 +176,7 @@ class ShapeKernels:
         return g
 
     def _to_out(self, x, *others, out=None, **named):
-        """A kernel that writes something like its first array to `out`."""
+        """Run a kernel that writes something like its first array to `out`."""
         if out is None:
             alike = [each for each in others
                      if isinstance(each, ShapeArray) and each.shape == x.shape]
@@ -228,7 +228,7 @@ class ShapeKernels:
         return x._like((), np.float64)
 
     def _by_row(self, x, *others):
-        """A number for each row, in float64."""
+        """Return a number for each row, in float64."""
         self._log(x)
         return x._like((x.shape[0],), np.float64)
 
@@ -300,14 +300,14 @@ class Shapes:
 
     def __init__(self):
         self.kernels = Counted(ShapeKernels())
-        self.part_bytes = 0  # of sparse features that layers have cut out and keep
+        self.part_bytes = 0  # bytes of sparse features that layers have cut out and keep
         self.xp = SimpleNamespace(zeros=self.empty, ascontiguousarray=lambda array: array)
 
     def empty(self, shape, dtype):
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def put(self, array):
-        """An array like one of the host."""
+        """Return an array like one of the host."""
         if array is None or isinstance(array, ShapeArray):
             return array
         return ShapeArray(self, array.shape, array.dtype)
@@ -319,7 +319,7 @@ class Shapes:
         return [0.0] * len(values)
 
     def synchronize(self):
-        """Nothing is queued."""
+        """Do nothing: no work is queued."""
 
 
 class ShapeCsr(Csr):
@@ -354,7 +354,9 @@ class ShapeCsr(Csr):
 
 
 class ShapeComm(SerialComm):
-    """One rank of several, alone: what it would send is counted; see hpgcn.comm.MpiComm."""
+    """One rank of several, which counts its messages without sending them; see
+    hpgcn.comm.MpiComm.
+    """
 
     def __init__(self, device, rank=0, size=1, counters=None):
         super().__init__()
@@ -366,7 +368,7 @@ class ShapeComm(SerialComm):
         self.reductions = {}
 
     def group(self, ranks):
-        """The communicator of some of these ranks."""
+        """Return the communicator of some of these ranks."""
         group = ShapeComm(self.device, ranks.index(self.rank), len(ranks), self.counters)
         group.reductions = self.reductions
         return group

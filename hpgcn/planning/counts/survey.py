@@ -1,4 +1,4 @@
-"""What planning reads of a graph: its pattern, and which rows matter to a model; no values."""
+"""Input of planning from a graph: its pattern, and the rows that matter to a model; no values."""
 from __future__ import annotations
 
 import dataclasses
@@ -30,8 +30,8 @@ REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for e
 class Reading:
     """A graph's rows in some order, as far as planning reads them."""
 
-    pattern: Pattern  # of what is multiplied
-    train: list  # of (n,) bool, or None for all rows, as `find_levels`
+    pattern: Pattern  # pattern of the multiplied matrix
+    train: list  # (n,) bool each, or None for all rows, as in `find_levels`
     evaluated: list
     stored: np.ndarray  # (n,) int64, stored entries of A in each row
     feature_entries: np.ndarray | None  # (n,) int64, of sparse features
@@ -45,7 +45,7 @@ class Reading:
         return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
     def merged(self, size):
-        """Return the reading with so many parts that hold entries as one."""
+        """Return the reading with every `size` parts that hold entries merged into one."""
         if self.pattern.holders is None:
             return self
         pattern = self.pattern.assign_holders(self.pattern.holders // size)
@@ -65,13 +65,13 @@ class Reading:
 class Survey:
     """The pattern of a graph, and what a model reads of it.
 
-    `source` is a GraphSource of all rows, or the path of a file; `widths` as `make_spec`.
-    `config` are the settings that all answers are for.
-    `name` is the path of the file, or the name of the graph; `offsets` (k + 1,) are the parts of a
-    partitioned graph, else None, `method` how they were made, and `part_counts` k and the numbers
-    that nested parts merge to; `edge_parts` says whether entries have parts of their own. Errors as
-    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Surveys of one source
-    share the partitions that they make in the dict `partitions`.
+    `source` is a GraphSource of all rows, or the path of a file; `widths` as `make_spec`. `config`
+    are the settings that all answers are for. `name` is the path of the file, or the name of the
+    graph. `offsets` (k + 1,) are the parts of a partitioned graph, else None. `method` is how they
+    were made; `part_counts` are k and the numbers that nested parts merge to. `edge_parts` is true
+    if entries have parts of their own. Errors as `hpgcn.store.load` and `make_spec`; a DataError if
+    there are no vertices. Surveys of one source share the partitions that they make in the dict
+    `partitions`.
     """
 
     def __init__(self, source, config=None, widths=None, partitions=None):
@@ -131,7 +131,7 @@ class Survey:
     def partition(self, method, k):
         """Return a hpgcn.partition.Partition of the rows, made once for all strategies.
 
-        It is that of the graph in its ORIGINAL order, which runs make, too.
+        It is that of the graph in its ORIGINAL order, like in runs.
         """
         if (method, k) not in self._partitions:
             quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
@@ -159,7 +159,7 @@ class Survey:
         return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 
     def totals(self, levels):
-        """Rows of levels, at the bounds of layers; list of L + 1 int."""
+        """Return the rows of levels, at the bounds of layers; list of L + 1 int."""
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
                 for rows in read]

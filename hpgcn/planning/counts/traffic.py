@@ -16,14 +16,19 @@ KINDS = ("aggregation", "dense", "weights")
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What each of P ranks sends in one training step: dicts of (P,) int64 under (kind, phase).
+    """Traffic of each of P ranks in one training step: dicts of (P,) int64 under (kind, phase).
 
-    The kind is "aggregation" (products with A and A^T), "dense" (products with W and softmax where
-    columns are divided) or "weights" (gradients of weights and biases); the phase "forward" or
-    "backward". Sums over ranks are exact. Of an allreduce over q ranks, 2 m (q - 1) bytes in all,
-    each rank counts the quotient by q, and the first ranks one more until the remainder is used up.
-    Where steps send different things the dicts are of `period` steps, and methods give the mean,
-    rounded down.
+    The phase is "forward" or "backward". The kinds are:
+
+    - "aggregation": products with A and A^T;
+    - "dense": products with W and softmax if columns are divided;
+    - "weights": gradients of weights and biases.
+
+    Sums over ranks are exact. An allreduce over q ranks sends 2 m (q - 1) bytes in all. Each rank
+    counts the quotient by q, and the first ranks one more until the remainder is used up. If steps
+    send different amounts, the dicts are of `period` steps, and methods give the mean, rounded
+    down. Where steps send different things the dicts are of `period` steps, and methods give the
+    mean, rounded down.
     """
 
     ranks: int
@@ -43,11 +48,11 @@ class Prediction:
             book[kind, phase] += np.asarray(amount, np.int64).reshape(-1)
 
     def rank_bytes(self):
-        """Bytes that each rank sends, (P,) int64."""
+        """Return the bytes that each rank sends, (P,) int64."""
         return sum(self.bytes.values()) // self.period
 
     def rank_messages(self):
-        """Messages that each rank sends, (P,) int64."""
+        """Return the messages that each rank sends, (P,) int64."""
         return sum(self.messages.values()) // self.period
 
     def total_bytes(self):
@@ -60,12 +65,14 @@ class Prediction:
         return int(sum(counts.values()).sum()) // self.period
 
     def besides(self, name):
-        """Bytes or messages, by name, of a step but for its products with A; of all ranks."""
+        """Return the bytes or messages, by name, of a step without its products with A; of all
+        ranks.
+        """
         return sum(int(sent.sum()) for (kind, _), sent in getattr(self, name).items()
                    if kind != KINDS[0])
 
     def max_bytes(self):
-        """Bytes sent by the rank that sends most."""
+        """Return the bytes sent by the rank that sends most."""
         return int(self.rank_bytes().max())
 
 
@@ -115,7 +122,9 @@ def predict_step(spec, traffics, levels, layout, steps):
 
 
 def weights(row_blocks, columns, spec):
-    """Gradients of all parameters: an allreduce over columns of ranks, an allgather along rows."""
+    """Return the traffic of all gradients: an allreduce over columns of ranks, an allgather along
+    rows.
+    """
     shapes = parameter_shapes(spec).values()
     size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)
     size = np.broadcast_to(size * spec.itemsize, (row_blocks, columns))

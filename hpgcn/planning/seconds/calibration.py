@@ -13,7 +13,7 @@ from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.sampling import parse
 from hpgcn.strategies import strategy_by_name
 
-FIELDS = (*COST_FIELDS, "hidden", "layers")  # of a run, which a plan takes over
+FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 
 
 def settings_of(run):
@@ -67,7 +67,7 @@ def calibrate(run, options):
     later = slice(1, None) if run.epochs > 1 else slice(None)
     metrics = {name: column[later] for name, column in run.metrics.items()}
     waited = metrics["comm_s"] + metrics["wait_s"] if ranks > 1 else 0 * metrics["epoch_s"]
-    # of other ranks than those that wait longest these may be seconds of the same moment
+    # on ranks that do not wait longest, these may be seconds of the same moment
     computed = np.maximum(metrics["epoch_s"] - waited, metrics["spmm_s"] + metrics["dense_s"])
     measured = [float(np.median(each)) for each in (computed, waited)]
     compute, communication = (found / told if found > 0 and told > 0 else 1.0

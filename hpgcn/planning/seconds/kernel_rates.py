@@ -1,9 +1,9 @@
-"""How long kernels of one rank take on a machine, by their sizes, as `hpgcn bench machine` says.
+"""Seconds of kernels of one rank on a machine, by their sizes, from `hpgcn bench machine`.
 
 Times were measured at few widths and at few sizes of the arrays; between them they are read off
-straight lines. So no size of a cache need be known: a product with a sparse matrix takes for each
-nonzero what one takes in a random matrix over as many bytes of x as were read since the same row
-was last read, which `Locality` estimates of a graph.
+straight lines. So no size of a cache is needed. A nonzero of a sparse product takes as long as one
+in a random matrix with the same reuse distance. That is the number of bytes of x read since the
+same row was last read. `Locality` estimates it for a graph.
 """
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hpgcn.errors import DataError
 from hpgcn.store import Field
 
 ROW_WIDTHS = (8, 64)  # columns, float32
-ROW_BYTES = (1 << 20, 1 << 24, 1 << 28)  # of the arrays of a kernel
+ROW_BYTES = (1 << 20, 1 << 24, 1 << 28)  # bytes of the arrays of a kernel
 ARRAYS = 3  # that a kernel reads and writes, about
 PRODUCT_WIDTHS = (1, 8, 32, 64, 256)
-PRODUCT_BYTES = tuple(1 << size for size in (18, 21, 24, 27, 30))  # of x
+PRODUCT_BYTES = tuple(1 << size for size in (18, 21, 24, 27, 30))  # bytes of x
 DENSE_SIZES = (8, 16, 32, 64, 128, 256, 512)  # columns of either matrix
 ENTRY = 8  # bytes of an entry of a sparse matrix: its column and its value
-# what a Rates holds: a kind of number, so many of what is in a tuple, objects of some keys or any
+# fields of a Rates: a type of number, a tuple with one type an element, or objects with these keys
 SHAPES = {
     "ranks": int, "call_s": float,
     "rows": {None: ((float, len(ROW_WIDTHS)), len(ROW_BYTES))},
@@ -38,14 +38,14 @@ NEEDED = {"rows": ("pack", "pack pieces", "take", "adam", "numpy"),
 class Rates:
     """Seconds of kernels of one of `ranks` that compute side by side.
 
-    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS; "numpy" is
-    a sum of two arrays by NumPy, "take" numbers that it gathers, "pack" a gather of rows in order,
-    "pack pieces" of the halves of their columns. `entries` has those of kernels that take a nonzero
-    at a time, of a nonzero and of a row, for each of ROW_WIDTHS, where all is in caches. `products`
-    has seconds of a nonzero for each of PRODUCT_BYTES and of PRODUCT_WIDTHS, `product_rows` what a
-    row takes besides, for each of ROW_BYTES and of PRODUCT_WIDTHS. `dense` has seconds of a
-    multiplication by kind ("rows": of many rows with a small matrix, "sums": of x^T g), for each
-    pair of DENSE_SIZES.
+    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS. Other names
+    are "numpy", a sum of two arrays by NumPy, and "take", a gather of numbers. "pack" is a gather
+    of rows in order, "pack pieces" a gather of the halves of their columns. `entries` has seconds
+    of kernels that take a nonzero at a time, of a nonzero and of a row. They are for each of
+    ROW_WIDTHS, with all data in caches. `products` has seconds of a nonzero for each of
+    PRODUCT_BYTES and of PRODUCT_WIDTHS. `product_rows` has the additional seconds of a row, for
+    each of ROW_BYTES and of PRODUCT_WIDTHS. `dense` has seconds of a multiplication by kind
+    ("rows": of many rows with a small matrix, "sums": of x^T g), for each pair of DENSE_SIZES.
     """
 
     ranks: int
@@ -153,12 +153,14 @@ def surface(values, first, second):
 
 
 class Locality:
-    """How many bytes of x products with a sparse matrix read until they read a row of it again.
+    """Reuse distance of rows of x in products with a sparse matrix, in bytes.
 
-    The bytes of T reads in a row follow from how often reads go to a row that was not among the
-    last t, for all t up to T: the footprint of a window is the integral of the miss ratio (Xiang,
-    Ding, Luo and Bao, HOTL: a higher order theory of locality, 2013, section 3). These are counted
-    in the stored order of a graph, of a large one at samples.
+    The footprint of a window of T reads is the integral of the miss ratio for all t up to T. The
+    miss ratio of t is the share of reads of a row that was not among the last t.
+
+    Source: Xiang, Ding, Luo and Bao, HOTL: a higher order theory of locality, 2013, section 3.
+
+    These are counted in the stored order of a graph, of a large one at samples.
 
     Parameters
     ----------
@@ -176,7 +178,7 @@ class Locality:
 
     @cached_property
     def missed(self):
-        """Shares of the reads of a row that was not among the last so many: (SPANS.size,)."""
+        """Shares of the reads of a row that was not among the last SPANS: (SPANS.size,)."""
         from hpgcn.kernels import orders
 
         reads = self.indices.size

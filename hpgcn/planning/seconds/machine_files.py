@@ -11,7 +11,7 @@ from hpgcn.errors import DataError
 from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater
 from hpgcn.store import Field, check_fields
 
-RATE = Field(float, 1e-15, 1e30)  # whose quotients are numbers, too
+RATE = Field(float, 1e-15, 1e30)  # quotients of these are numbers
 MOST_STAGES = 1 << 20
 AGGREGATE = {"adders": RATE, "clock_hz": RATE, "memory_bytes_per_s": RATE,
              "cache_bytes": Field(float, 0, 1e30)}
@@ -33,9 +33,12 @@ def machine_path(text):
 def read_devices(path, found):
     """Make MixedDevices of a machine file's object, or None if it describes no two devices.
 
-    A DataError names file and field if one of "aggregate" and "update" is missing or no object,
-    a number in them is missing, unknown or out of range, "stages" is no whole number of at least
-    1, or "limits" is there, too.
+    A DataError names file and field in these cases:
+
+    - one of "aggregate" and "update" is missing or no object;
+    - a number in them is missing, unknown or out of range;
+    - "stages" is no whole number of at least 1;
+    - "limits" is given as well.
     """
     if not {"aggregate", "update", "stages"} & set(found):
         return None
@@ -49,7 +52,7 @@ def read_devices(path, found):
 
 
 def _numbers(path, found, group, required, optional):
-    """The numbers of one device, by field: dict of float."""
+    """Return the numbers of one device, by field: dict of float."""
     check_fields({group: found.get(group)}, {group: Field(dict)}, path)
     named = {f"{group}.{name}": value for name, value in found[group].items()}
     known = {f"{group}.{name}": field for name, field in (required | optional).items()}

@@ -1,9 +1,9 @@
-"""How long a training step computes on two devices a rank: one aggregates, one updates.
+"""Seconds of a training step on two devices a rank: one aggregates, one updates.
 
-Products with A run on a device made for sparse work, all else on one made for dense work; rows
-go from the first to the second in batches, so that both work at once (mixgcn, section 3.2).
-A step is a chain: what is updated before the first product with A, then each product with what
-is updated after it, until the next:
+Products with A run on a device for sparse work, all else on one for dense work. Rows go from the
+first to the second in batches, so that both work at once (mixgcn, section 3.2). A step is a chain
+of updates and products. It begins with the update before the first product with A; each product is
+followed by its update:
 
     seconds = u_0 + sum over products i of pipeline_seconds(a_i, u_i, s) + calls x time of a call
 
@@ -33,13 +33,14 @@ class Aggregator:
     clock_hz: float
     memory_bytes_per_s: float
     cache_bytes: float  # on the chip, for rows of what is multiplied
-    masked_share: float = 1.0  # of additions that are left where a mask drops results (S-SpMM)
+    masked_share: float = 1.0  # share of additions that are left if a mask drops results (S-SpMM)
 
     def seconds(self, entries, results, row_bytes, itemsize, rows, masked=False):
-        """Seconds of a product with A, arrays that broadcast: additions or memory, the slower.
+        """Return the seconds of a product with A, arrays that broadcast: additions or memory, the
+        slower.
 
-        Entries read rows at random: the cache holds a share of those that are read at all, and
-        an entry finds its row there with that chance, but each row comes from memory once.
+        Entries read rows at random. The cache holds a share of the rows that are read, and an entry
+        finds its row there with that chance. Each row comes from memory once.
 
         Parameters
         ----------
@@ -71,7 +72,9 @@ class Updater:
     memory_bytes_per_s: float
 
     def seconds(self, dense, moved, itemsize):
-        """Seconds of dense products, list of (flops, bytes), and of other work of `moved` bytes."""
+        """Return the seconds of dense products, list of (flops, bytes), and of `moved` bytes of
+        other work.
+        """
         flops = (self.gemm_float32_flops_per_s if itemsize == 4
                  else self.gemm_float64_flops_per_s)
         products = sum(max(work / flops, size / self.memory_bytes_per_s) for work, size in dense)
@@ -88,7 +91,7 @@ class MixedDevices:
 
 
 def pipeline_seconds(first, second, stages):
-    """Seconds of two devices that work on s equal batches, one after the other: exact.
+    """Return the seconds of two devices in sequence on s equal batches: exact.
 
     Each takes its batches in order, and the second a batch once the first has finished it. So it
     is the slower device that is never idle between batches; the faster adds one batch, the first
@@ -96,17 +99,17 @@ def pipeline_seconds(first, second, stages):
 
         max(a, u) + min(a, u) / s
 
-    Section 3.2.2 of mixgcn gives no time; what it gives is when the NEXT product need not wait
-    for all batches of this update: at a bandwidth b of A, n/s + b <= (s - 1) n/s, which is its
-    Proposition 3.5, (n - b) / 2n >= 1 / s. (The inequality printed before the proposition has
-    <= for >=.) Then min(a, u) / s is paid about once instead of in each layer, so that ordering
+    Section 3.2.2 of mixgcn gives no time, but a condition for the NEXT product not to wait for all
+    batches of this update. At a bandwidth b of A it is n/s + b <= (s - 1) n/s, which is its
+    Proposition 3.5, (n - b) / 2n >= 1 / s. (The inequality printed before the proposition has <=
+    for >=.) In that case min(a, u) / s is paid about once instead of in each layer. So an order of
     rows saves less than a factor of 1 + 1 / s. That gain is not counted on here.
     """
     return np.maximum(first, second) + np.minimum(first, second) / stages
 
 
 def compute_seconds(devices, call_s, footprint):
-    """Seconds that each rank of a RankFootprint computes in a training step, (P,).
+    """Return the seconds that each rank of a RankFootprint computes in a training step, (P,).
 
     Source: mixgcn, section 3.2. `call_s`: of a kernel or library call.
     """
@@ -132,7 +135,7 @@ def compute_seconds(devices, call_s, footprint):
 
 
 def product_seconds(device, footprint, product):
-    """Seconds of one product with A on each rank, (P,)."""
+    """Return the seconds of one product with A on each rank, (P,)."""
     itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]

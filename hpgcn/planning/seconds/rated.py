@@ -1,4 +1,4 @@
-"""How long a training step computes on a machine whose kernels were timed (kernel_rates).
+"""Seconds of a training step on a machine whose kernels were timed (kernel_rates).
 
     products with A   nonzeros x seconds of one as far away as its row of H is, rows x seconds of
                       one; rows that are packed, or put in their place
@@ -19,7 +19,7 @@ FLOAT = 4  # bytes of the numbers that were measured
 
 
 def compute_seconds(rates, footprint, slower, bandwidth):
-    """Seconds that each rank of a RankFootprint computes in a training step, (P,).
+    """Return the seconds that each rank of a RankFootprint computes in a training step, (P,).
 
     `slower`: times that a dense product of float64 takes as long. `bandwidth`: of memory, in bytes
     a second, for kernels that were not measured.
@@ -48,7 +48,7 @@ def compute_seconds(rates, footprint, slower, bandwidth):
 
 def product_seconds(rates, footprint, product):
     # the work of each rank, and the width of its rows
-    """Seconds that each rank computes for one product with A, (P,)."""
+    """Return the seconds that each rank computes for one product with A, (P,)."""
     spec = footprint.spec
     itemsize = spec.row_itemsize
     plan = footprint.train_plans[product.layer]
@@ -81,16 +81,18 @@ def product_seconds(rates, footprint, product):
 
 
 def kernel_seconds(rates, name, size, itemsize, bandwidth):
-    """Seconds of one call of a kernel, of a `size` as in hpgcn.planning.counts.shapes.Work."""
+    """Return the seconds of one call of a kernel, of a `size` like
+    hpgcn.planning.counts.shapes.Work.
+    """
     wide = itemsize / FLOAT
-    if name == "spmm":  # of sparse features, which read all of W or G in no order
+    if name == "spmm":  # products of sparse features, which read all of W or G in no order
         rows, nonzeros, read, width = size
         return rates.product_seconds(nonzeros, rows, width * wide, (1, read * width * itemsize))
     rows, width = size
     if name in rates.entries:  # dropout of sparse features
         return rates.entry_seconds(name, width, 0, 1)
     taken = rates.row_seconds(name, width * wide, ARRAYS * rows * width * itemsize)
-    if taken is None:  # of no layer's own: as fast as memory
+    if taken is None:  # kernels of no layer: as fast as memory
         return 2 * rows * width * itemsize / bandwidth
     if rows == 1:  # an array of one axis
         return number_seconds(rates, name, width * wide)
@@ -98,5 +100,5 @@ def kernel_seconds(rates, name, size, itemsize, bandwidth):
 
 
 def number_seconds(rates, name, count):
-    """Seconds of so many numbers in the widest rows that were measured."""
+    """Return the seconds of `count` numbers in the widest rows that were measured."""
     return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * FLOAT * count) / ROW_WIDTHS[-1]

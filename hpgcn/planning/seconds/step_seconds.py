@@ -1,4 +1,4 @@
-"""How long a training step takes on a machine of given rates: alpha, beta and gamma of each rank.
+"""Seconds of a training step on a machine of given rates: alpha, beta and gamma of each rank.
 
     compute        by the kernels that were timed there (`rated`); where none were,
                    bytes of products with A, of element-wise work and of narrow dense products
@@ -28,17 +28,17 @@ class Machine:
     """
 
     memory_bytes_per_s: float = 200e9  # streaming, of all its threads
-    gemm_float32_flops_per_s: float = 3e12  # of a large dense product
+    gemm_float32_flops_per_s: float = 3e12  # rate of a large dense product
     gemm_float64_flops_per_s: float = 1.5e12
-    latency_s: float = 2e-6  # of a message between two ranks
+    latency_s: float = 2e-6  # latency of a message between two ranks
     network_bytes_per_s: float = 12e9  # that it can send
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
-    cores: int = 56  # behind these rates; told, not computed with
+    cores: int = 56  # cores behind these rates; only shown
     devices: mixed_devices.MixedDevices | None = None  # if two compute, instead of those rates
     hidden: float = 0.0  # share of a message that travels while a rank computes
     compute_factor: float = 1.0  # by which a run was slower than these rates say
     communication_factor: float = 1.0
-    rates: tuple = ()  # of kernel_rates.Rates, by their numbers of ranks; () if not known
+    rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
 
     def rates_of(self, ranks):
         """Return the Rates of most ranks side by side, not more than these; None if unknown."""
@@ -47,7 +47,7 @@ class Machine:
 
 
 def compute_seconds(machine, footprint):
-    """Seconds that each rank of a RankFootprint computes in a training step, (P,)."""
+    """Return the seconds that each rank of a RankFootprint computes in a training step, (P,)."""
     if machine.devices is not None:
         return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
     rates = machine.rates_of(footprint.rows.size)
@@ -58,7 +58,8 @@ def compute_seconds(machine, footprint):
 
 
 def streamed_seconds(machine, footprint):
-    """Seconds that each rank computes, by the bandwidth of memory and the rate of dense products.
+    """Return the seconds that each rank computes, by memory bandwidth and the rate of dense
+    products.
 
     A product with A reads a row of H for each entry, as if none were found in a cache again.
     """
@@ -88,7 +89,7 @@ def streamed_seconds(machine, footprint):
 
 
 def _multiplied(footprint, product):
-    """Bytes that ranks move, and calls that they make, for one product with A; two (P,) int64."""
+    """Return the bytes and calls of ranks for one product with A; two (P,) int64."""
     itemsize = footprint.spec.itemsize
     row_itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]
@@ -101,9 +102,9 @@ def _multiplied(footprint, product):
 
 
 def product_seconds(machine, footprint, product):
-    """Seconds of one product with A on each rank, (P,): it multiplies, and sends what it sends.
+    """Return the seconds of one product with A on each rank, (P,): computing and sending.
 
-    Of two devices those of the one that aggregates count, and no update beside it.
+    With two devices only the seconds of the aggregating one count, without an update.
     """
     if machine.devices is not None:
         compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
@@ -118,13 +119,13 @@ def product_seconds(machine, footprint, product):
 
 
 def communication_seconds(machine, sent, messages):
-    """Seconds that ranks take to send so many bytes in so many messages, (P,)."""
+    """Return the seconds that ranks take to send bytes in `messages` messages, (P,)."""
     passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
     return machine.communication_factor * (messages * machine.latency_s + passing)
 
 
 def step_seconds(machine, footprint):
-    """Seconds of one training step: (compute, communication) of the rank that takes longest."""
+    """Return the seconds of one training step: (compute, communication) of the slowest rank."""
     compute = machine.compute_factor * compute_seconds(machine, footprint)
     sent = footprint.prediction
     communication = communication_seconds(machine, sent.rank_bytes(), sent.rank_messages())

@@ -44,7 +44,8 @@ class Blocks:
 
         # pack the blocks of this rank
         self.messages = dict.fromkeys(own, self.device.empty(0, np.uint8))
-        self.arrays = {}  # Csr by stage: those of this rank, and of others what a GPU knows again
+        # Csr by stage: those of this rank, and those of others that a GPU recognises
+        self.arrays = {}
         nonzeros = np.zeros(((layout.offsets.size - 1) // cuts.pieces, cuts.row.size))
         for stage, matrix in blocks:
             block = Csr.of(matrix)
@@ -63,8 +64,8 @@ class Blocks:
     def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
         """Read blocks of A, or of A^T, from a NormalizedAdjacency.
 
-        The intervals of one rank lie among those of L layers: rows are read in L portions, so that
-        what is cut away is never more than what stays.
+        The intervals of one rank lie among those of L layers. Rows are read in L portions, so that
+        the part cut away is never more than the rest.
         """
         _, rows, own = held(layout, cuts)
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]
@@ -99,7 +100,9 @@ class Blocks:
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 
     def pack(self, block):
-        """One message: row pointers int64, then values and column numbers, the wider first."""
+        """Return one message: row pointers int64, then values and column numbers, the wider
+        first.
+        """
         data = block.data
         if not data.size:
             return np.empty(0, np.uint8)
@@ -111,7 +114,9 @@ class Blocks:
         return message
 
     def unpack(self, message, count):
-        """(indptr, indices, data) of a block of `count` entries: aligned views into its message."""
+        """Return (indptr, indices, data) of a block of `count` entries: aligned views into its
+        message.
+        """
         indptr, rest = cut(message, POINTER_BYTES * (self.num_rows + 1))
         if self.columns.itemsize > self.dtype.itemsize:
             indices, data = cut(rest, count * self.columns.itemsize)
@@ -120,8 +125,8 @@ class Blocks:
         return indptr.view(np.int64), indices.view(self.columns), data.view(self.dtype)
 
     def arrived(self, stage, message):
-        """The Csr of the block of a stage, which has come from its owner."""
-        if stage in self.arrays and stage in self.messages:  # of this rank itself: it stays there
+        """Return the Csr of the block of a stage, which has come from its owner."""
+        if stage in self.arrays and stage in self.messages:  # a block of this rank stays there
             return self.arrays[stage]
         indptr, indices, data = self.unpack(message, self.entries[stage])
         if stage not in self.messages:
@@ -134,12 +139,12 @@ class Blocks:
 
 
 def cut(array, place):
-    """The array before and from a place."""
+    """Return the array before and from a place."""
     return array[:place], array[place:]
 
 
 def held(layout, cuts):
-    """What a rank keeps: its big row block, the bounds of the L pieces of that, and its stages."""
+    """Return a rank's big row block, the bounds of its L pieces, and the rank's stages."""
     row, piece = divmod(layout.block, cuts.pieces)
     rows = layout.offsets[row * cuts.pieces:(row + 1) * cuts.pieces + 1].tolist()
     own = np.flatnonzero((cuts.piece == piece) & (cuts.column == layout.column)).tolist()

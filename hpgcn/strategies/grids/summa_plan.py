@@ -1,4 +1,4 @@
-"""What ranks of a grid send and hold in broadcast stages (pure); see `summa`."""
+"""Traffic and storage of ranks of a grid in broadcast stages (pure); see `summa`."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,9 @@ TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as tr
 
 
 def cube_of(shape):
-    """(R, L, C): big row blocks, pieces of each, column blocks; ranks are numbered in order."""
+    """Return (R, L, C): big row blocks, pieces of each, column blocks; ranks are numbered in
+    order.
+    """
     rows, columns, *layers = shape
     return rows, layers[0] if layers else 1, columns
 
@@ -26,8 +28,8 @@ def cube_of(shape):
 class BroadcastBlocks:
     """The blocks of A in one direction; packed_blocks.Blocks has the same attributes."""
 
-    layout: BlockLayout  # of rows of the result
-    layout_in: BlockLayout  # of what is multiplied
+    layout: BlockLayout  # layout of rows of the result
+    layout_in: BlockLayout  # layout of the multiplied matrix
     cuts: Cuts
     nonzeros: np.ndarray  # (R, S) int64: entries by big row block and stage
 
@@ -47,7 +49,7 @@ class SummaTraffic(Traffic):
         self.directions = directions
 
     def pieces(self, layout):
-        """Rows of each piece of each big block, (R, L)."""
+        """Return the rows of each piece of each big block, (R, L)."""
         R, L, _ = self.shape
         return np.diff(layout.offsets).reshape(R, L)
 
@@ -157,7 +159,7 @@ class SummaPlan(Plan):
 
 
 def block_bytes(nonzeros, rows, columns, itemsize, n):
-    """Bytes of the blocks of A of `nonzeros` entries, (R, S), in one message each; none if empty.
+    """Return the bytes of blocks of A with `nonzeros` entries, (R, S), a message each; 0 if empty.
 
     rows: (R, L), in each piece of each big block. columns: C; with one A stays where it is. n:
     columns of A.

@@ -1,32 +1,31 @@
 """Mixture of parallelism: aggregation by columns, update by rows: strategy `mop`.
 
-Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows
-are exchanged for columns: rank q gets its part of the columns of all rows, multiplies them
-by all of A-hat, which every rank holds, and sends the rows of the result back to their
-owners. The mask of a result travels as bits, before the product, and is applied within it
-(S-SpMM).
+Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows are
+exchanged for columns. Rank q gets its part of the columns of all rows and multiplies them by all of
+A-hat, which every rank holds. It sends the rows of the result back to their owners. The mask of a
+result travels as bits, before the product, and is applied within it (S-SpMM).
 
-Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at
-once; batch i is aggregated as soon as the rows that it reads have arrived, known from the
-columns of A, and returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and
-s = ceil(2 m / (m - b)) the first batch does not wait for the last (Proposition 3.5 with the
-rows of a rank for all rows). With a wider matrix the way back alone is hidden.
+Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at once. Batch i is
+aggregated as soon as the rows that it reads have arrived, by the columns of A. It returns while
+batch i + 1 is aggregated. With bandwidth b < m = n / P and s = ceil(2 m / (m - b)) the first batch
+does not wait for the last. (This is Proposition 3.5 with the rows of a rank for all rows.) With a
+wider matrix only the way back is hidden. With a wider matrix the way back alone is hidden.
 
-Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks.
-Words per product of width f: n f - sum of m_p f_p each way over all ranks, whatever the
-graph; a masked result adds ceil(f_q / 8) bytes of rank q's columns for each row of the
-others. Messages: one for each non-empty (source, destination, batch) each way; the bits go
-in one batch. Memory: all of A on every rank (and A^T if A is not symmetric),
-2 n ceil(f / P) words of columns, m f of rows on their way.
+Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks. Words per
+product of width f: n f - sum of m_p f_p each way over all ranks, whatever the graph. A masked
+result adds ceil(f_q / 8) bytes of rank q's columns for each row of the others. Messages: one for
+each non-empty (source, destination, batch) each way; the bits go in one batch. Memory: all of A on
+every rank (and A^T if A is not symmetric), 2 n ceil(f / P) words of columns. Rows under way take m
+f words.
 
 Restricted to some rows (out) of the result and some (in) of H, only these travel:
 n_in f words there, n_out f back. Such a map holds its entries of A, once in each direction
 that differs, and works in the buffers of the whole one.
 
-Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU): A, and
-the columns that a rank gets, are in host memory then, where there is more of it. Batches
-are packed on the GPU and copied to pinned memory one after the other, each sent when it is
-there; what returns is copied back batch by batch while others are aggregated.
+Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU). A, and the
+columns that a rank gets, are then in host memory, which is larger. Batches are packed on the GPU
+and copied to pinned memory one after the other, each sent when it is there. Returning rows are
+copied back batch by batch while others are aggregated.
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
@@ -64,8 +63,8 @@ class BatchedOperand:
     block: Csr
     batches: list  # S Csr: the rows of each batch, in the memory of `block`
     order: np.ndarray  # (n_out,) int64: that of `rows`, on its device
-    rows: RowBatches  # of the result
-    columns: RowBatches  # of what it is multiplied by
+    rows: RowBatches  # batches of the result
+    columns: RowBatches  # batches of the multiplied matrix
     needed: list  # S int: batches of columns that must be there before each batch of rows
 
     @staticmethod
@@ -80,7 +79,9 @@ class BatchedOperand:
         return BatchedOperand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
-        """Some rows and columns, (n,) bool in the distributed order, in that of other batches."""
+        """Return some rows and columns, (n,) bool in the distributed order, in that of other
+        batches.
+        """
         kept_rows, row_numbers = self.rows.kept(kept_rows)
         kept_columns, column_numbers = self.columns.kept(kept_columns)
         matrix = self.block.select(kept_rows, kept_columns)
@@ -102,7 +103,7 @@ class MopBuffers:
         self.batched = batched
         self.num_rows = int(layout.offsets[-1])
         self.room = layout.rows.num_rows
-        self.places = comm.device.xp.arange(self.room)  # of the rows of a piece
+        self.places = comm.device.xp.arange(self.room)  # positions of the rows of a piece
         self.attended = Workspace(dtype, home)  # by layers that attend
         self.width = -1
         self.reserve(0)
@@ -115,7 +116,8 @@ class MopBuffers:
         mine = -(-width // self.comm.size)
         device = self.comm.device
         empty = self.home.empty
-        self.columns = empty((2, self.num_rows * mine), self.dtype)  # of H and of the result
+        # columns of H and of the result
+        self.columns = empty((2, self.num_rows * mine), self.dtype)
         kind = Shared if self.home is device else StagedBuffers
         self.packed = kind(device, self.room * width, self.dtype)
         bits = 1 + self.batched, self.num_rows * -(-mine // 8)  # as they come, and in batches
@@ -134,7 +136,7 @@ class MixtureOfParallelism(Strategy):
     """A-hat by columns, on rows distributed by row blocks (a single column block).
 
     `operands`: of the forward product and of the backward, one object where it serves both; they
-    and `buffers` make `num_batches` batches. `asked`: batches that the settings ask for, or 0.
+    and `buffers` make `num_batches` batches. `asked`: number of batches in the settings, or 0.
     `parent`: the map of all rows, which this one was cut from.
     """
 
@@ -292,7 +294,7 @@ class MixtureOfParallelism(Strategy):
         return out
 
     def _alone(self, block, H, mask, out, work):
-        """The product of a single rank, whose rows may be updated elsewhere than aggregated."""
+        """Return the product of a single rank, whose rows may be updated on another device."""
         Z = out
         if self.home is not self.comm.device:
             H, mask = map(self.buffers.packed.fetch, (H, mask))

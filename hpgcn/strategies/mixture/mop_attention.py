@@ -1,9 +1,10 @@
 """Attention by columns: each rank has some heads of all rows, so scores and softmax are local.
 
 Rows of x are exchanged for columns, K / P heads a rank, and rows of the result return, as in any
-product of strategy mop; the backward does the same with gradients. Batches are attended as soon as
-the rows that they read are there. Nothing else travels: gradients of the vectors a and b are formed
-by the ranks that have their heads.
+product of strategy mop. The backward does the same with gradients. Batches are attended as soon as
+the rows that they read are there. Batches are attended as soon as the rows that they read are
+there. Nothing else travels: gradients of the vectors a and b are formed by the ranks that have
+their heads.
 """
 from __future__ import annotations
 
@@ -122,14 +123,14 @@ class AttentionColumns:
 
 
 class Gradients:
-    """What the backward does with the own heads of all rows."""
+    """Backward of the own heads of all rows."""
 
     def __init__(self, columns):
         self.columns = columns
         owner = columns.owner
         K, take = owner.count, owner.columns.take
         self.dl, self.dr = take("dl", owner.rows_out + 1, K), take("dr", owner.rows_in, K)
-        self.dl[-1] = 0  # of rows that are not computed
+        self.dl[-1] = 0  # gradient of rows that are not computed
         self.pulled = take("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G, first, last):
@@ -153,10 +154,10 @@ class Gradients:
 
 
 class BatchProduct:
-    """What a product with the matrix does with rows as they come."""
+    """Product with the matrix on rows as they arrive."""
 
     def receive_rows(self, X, first, last):
-        """Nothing is done before a batch of rows is multiplied."""
+        """Do nothing before a batch of rows is multiplied."""
 
     def tile(self, block, indptr, X, Z, first, last, bits):
         """Multiply some rows."""

@@ -1,4 +1,4 @@
-"""What ranks send and hold that exchange rows for columns (pure); see `mop`."""
+"""Traffic and storage of ranks that exchange rows for columns (pure); see `mop`."""
 from __future__ import annotations
 
 from types import MappingProxyType

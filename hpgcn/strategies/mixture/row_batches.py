@@ -63,7 +63,7 @@ class RowBatches:
         return np.repeat(self.starts.ravel() - begins, counts) + np.arange(counts.sum())
 
     def places(self, rows):
-        """Where rows, (n,) old numbers in any order, are in the new order."""
+        """Return the positions of rows, (n,) old numbers in any order, in the new order."""
         return rows if self.num_batches == 1 else inverse(self.order)[rows]
 
     def kept(self, keep):
@@ -77,7 +77,8 @@ class RowBatches:
         return found, (np.cumsum(keep) - 1)[self.order[found]]
 
     def read(self, indptr, indices, rows):
-        """How many of these batches must have arrived before each batch of `rows`; (S,), rising.
+        """Return the number of these batches that each batch of `rows` waits for; (S,),
+        non-decreasing.
 
         Batch i itself always must: what returns goes where it was packed (`PackedBatches`). indptr,
         indices: CSR with sorted columns in the order of these batches, rows in that of `rows`.
@@ -95,10 +96,11 @@ class PackedBatches:
 
     Rank q takes columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix; the room is (m_p * f,).
 
-    Two matrices may share the room for m rows, m at least those of either, if what goes out lies at
-    its end and what comes back at its beginning: returning batches 0 to i then take the place of
-    departing batches 0 to i at most. For of l <= m rows dealt alike the first batches hold no more
-    than of m, and so do the last.
+    Two matrices may share the room for m rows, m at least those of either. Outgoing rows lie at its
+    end, returning rows at its beginning. So returning batches 0 to i overwrite at most departing
+    batches 0 to i. For l <= m rows divided alike, the first batches hold no more than those of m,
+    and neither do the last. For of l <= m rows dealt alike the first batches hold no more than of
+    m, and so do the last.
     """
 
     def __init__(self, batches, rank, room, cuts):
@@ -108,7 +110,7 @@ class PackedBatches:
         self.parts = pieces(room, self.counts * cuts[-1])
 
     def sizes(self, batch):
-        """Elements of a batch that each rank's columns take; (P,) int64."""
+        """Return the elements of a batch in each rank's columns; (P,) int64."""
         return self.counts[batch] * np.diff(self.cuts)
 
     def pairs(self, batch, matrix):
@@ -120,16 +122,17 @@ class PackedBatches:
 
 
 def pieces(flat, sizes):
-    """Consecutive pieces of an array that have these sizes; list of views."""
+    """Return consecutive pieces of an array that have these sizes; list of views."""
     return [flat[first:last] for first, last in pairwise(run_offsets(sizes).tolist())]
 
 
 def default_num_batches(offsets, bandwidth):
-    """Batches of rows for row blocks, (P + 1,) offsets, and a matrix of some bandwidth.
+    """Return the number of batches for row blocks, (P + 1,) offsets, and a matrix of some
+    bandwidth.
 
-    Those of Proposition 3.5 (mixgcn) where they let aggregation begin before all rows are there,
-    TILES where the bandwidth forbids it; at most MAX_STAGES, and at least BATCH_ROWS rows of a rank
-    in each. 1 for a single rank.
+    It is that of Proposition 3.5 (mixgcn) if aggregation can then begin before all rows are there,
+    TILES if the bandwidth forbids it. There are at most MAX_STAGES batches, and at least BATCH_ROWS
+    rows of a rank in each. 1 for a single rank.
     """
     if offsets.size == 2:
         return 1
@@ -142,7 +145,7 @@ def count_batches(offsets, asked, bandwidth):
     """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
 
     No more than the longest row block has rows, nor than one on a single rank. `bandwidth`: a
-    function that tells it, called if it is needed.
+    function that returns it, called if it is needed.
     """
     if offsets.size == 2:
         return 1
@@ -151,6 +154,8 @@ def count_batches(offsets, asked, bandwidth):
 
 
 def count_fewer(num_batches, asked, layouts):
-    """Batches of a restricted map: those of the whole one, unless all row blocks are too short."""
+    """Return the batches of a restricted map: the whole map's, unless all row blocks are too
+    short.
+    """
     longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
     return max(1, min(num_batches, longest // (1 if asked else BATCH_ROWS)))

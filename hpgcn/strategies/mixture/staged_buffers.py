@@ -19,7 +19,7 @@ class Shared:
         self.near = self.far = device.empty(size, dtype)
 
     def begin(self):
-        """Before the first call for a product: what was received for the last one is copied."""
+        """Wait before the first call for a product: rows received for the last one are copied."""
 
     def lower(self, near, far):
         """Copy a part of `near` to its place in `far`; returns what waits until it is there."""
@@ -29,7 +29,7 @@ class Shared:
         """Copy a part of `far` to its place in `near`; what is computed there later sees it."""
 
     def fetch(self, array):
-        """An array of the device that updates, as one of that which aggregates; waits for it."""
+        """Return an array of the updating device as one of the aggregating device; waits for it."""
         return array
 
     def put_back(self, array, out):
@@ -58,7 +58,7 @@ class StagedBuffers(Shared):
         return self.device.event(self.down).synchronize
 
     def lift(self, near, far):
-        self.up.wait_event(self.device.event())  # nobody reads that place any more
+        self.up.wait_event(self.device.event())  # that place is read no more
         self.device.copy(address(near), address(far), near.nbytes, self.up)
         self.lifted = self.device.event(self.up)
         self.device.wait(self.lifted)
