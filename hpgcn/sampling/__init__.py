@@ -1,7 +1,7 @@
 """Mini-batches: samplers, one a file, and what a rank makes of a batch of theirs.
 
-SAMPLERS holds the samplers by the name that --batch begins with, and is all that the rest of the
-package asks.
+SAMPLERS holds the samplers by the name that --batch begins with. The rest of the package uses
+nothing else.
 """
 from hpgcn.errors import UsageError
 from hpgcn.sampling.batch_request import FULL, BatchRequest
@@ -17,7 +17,9 @@ SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSa
 
 
 def parse(text):
-    """Return the BatchRequest of a setting `batch`, None of "full"; a UsageError if it is none."""
+    """Return the BatchRequest of a setting `batch`, None for "full"; a UsageError if it is
+    invalid.
+    """
     if text == FULL:
         return None
     name, *words = text.split(":")

@@ -31,7 +31,7 @@ class BatchRequest:
     fan_outs: tuple[int, ...] = ()
 
     def fan_outs_for(self, hops):
-        """Return the fan-out of each of so many products with A, the first product's first.
+        """Return the fan-out of each of `hops` products with A, the first product's first.
 
         One number counts for all; a UsageError if there are neither one nor `hops` numbers.
         """

@@ -56,7 +56,7 @@ class InducedBatchBuilder:
         lists = [lists_to_owners(local.pull, read[1] - m, local.row_vertex[read[0]], comm),
                  lists_to_owners(local.push, summed[0] - m, local.column_vertex[summed[1]], comm)]
 
-        # every vertex that this rank has to know of, once: own, ghosts, others' rows, witnesses
+        # every vertex that this rank needs, once: own, ghosts, rows of others, witnesses
         vertex = np.concatenate([local.column_vertex, local.row_vertex[m:]])
         known, index = np.unique(np.concatenate([vertex, *(witnesses for _, witnesses in lists)]),
                                  return_inverse=True)
@@ -64,14 +64,15 @@ class InducedBatchBuilder:
         self.known_index, *witnesses = np.split(index, np.cumsum([vertex.size, lists[0][1].size]))
         self.lists = [(pointers, each) for (pointers, _), each in zip(lists, witnesses)]
         units = self.unit[self.known_index]
-        self.units = np.delete(units, np.s_[m:m + g]), units[:m + g]  # of rows, of columns
+        # units of rows, and of columns
+        self.units = np.delete(units, np.s_[m:m + g]), units[:m + g]
         self.new_number = np.empty(m + g, np.int32)  # work: new column numbers
         self.assigned = None, None
 
     def assignment(self, epoch):
         """Return the BatchAssignment of an epoch.
 
-        The time is in proportion to the rows that the rank knows.
+        The time is in proportion to the rows in the rank's tables.
         """
         if self.assigned[0] != epoch:
             local, batches = self.local, self.sampler.batches

@@ -111,7 +111,7 @@ def _mark(seen, stamp, position):
 
 @jit()
 def _position_in(positions, low, high, wanted):
-    """Where a position stands among increasing ones, -1 where it does not."""
+    """Return the index of a position among increasing ones, -1 if it is missing."""
     end = high
     while low < high:
         middle = (low + high) // 2
@@ -126,7 +126,7 @@ def _position_in(positions, low, high, wanted):
 def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, count, key, longest):
     """Draw `count` entries of each of some rows (all for -1), by a key and the row's vertex.
 
-    Positions among all entries of the row are drawn by Floyd's algorithm; positions, (nnz,)
+    Positions among all entries of the row are drawn by Floyd's algorithm. positions, (nnz,)
     increasing in each row, are those of the entries stored here, empty if rows are stored whole.
     degrees: of whole rows. longest: the largest. Return row pointers, columns, and values times
     degree / count.

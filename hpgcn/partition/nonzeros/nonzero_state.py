@@ -20,7 +20,8 @@ LAM = 1  # column of State.nets, beside its first place
 # are these parts, its units in each (pins), and the head of a list of these. A net of k units or
 # more has a place for every part instead. held[net] is the bit set of these parts.
 # Link 2 e + s is unit e in the net ends[e, s]. It has the next and the last in
-# its list, and its place, from the first of the net on. members[start[net]:] are the units of a net.
+# its list, and its place, from the first of the net on.
+# members[start[net]:] are the units of a net.
 # weight: of each unit. load and rows: weight and owners of each part. capacity: the most weight and
 # owners of a part.
 State = namedtuple(
