@@ -12,8 +12,8 @@ from hpgcn.kernels.bits16 import BF16
 from hpgcn.model import MODELS
 from hpgcn.runtime.device import Host
 
-FREE = ("odd", "own")  # work arrays that hold nothing between two calls
-LAST = "even"  # holds H or G, or nothing
+FREE = ("scratch", "scratch2")  # work arrays that hold nothing between two calls
+LAST = "ping"  # holds H or G, or nothing
 
 
 def fill(array):
@@ -36,7 +36,7 @@ def fill_apart(arrays, *read):
 
 
 def work_arrays(layer, *names):
-    workspace = layer.take.__self__
+    workspace = layer.buffer.__self__
     return [array for name, array in getattr(workspace, "arrays", {}).items()
             if name.split()[0] in names]
 

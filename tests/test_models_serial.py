@@ -118,7 +118,7 @@ class Stale(GraphConvolution):
     """It reads what another call left in a work array."""
 
     def forward(self, H, out, *, keep=False, AX=None):
-        left = self.take("own", self.rows_out, self.width_out)[0, 0]
+        left = self.buffer("scratch2", self.rows_out, self.width_out)[0, 0]
         Z, backward = super().forward(H, out, keep=keep, AX=AX)
         Z += 0 * left
         return Z, backward

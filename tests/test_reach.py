@@ -58,6 +58,6 @@ def test_rows_lie_within_those_of_the_level_below(model):
         assert hop.narrows == (below.size > above.size)
         H = np.random.default_rng(0).standard_normal((graph.num_rows, 3)).astype(np.float32)
         whole = shard.strategy.forward(H)
-        part = hop.maps[0].forward(field.take(layer, H))
-        np.testing.assert_allclose(part, field.take(layer + 1, whole), atol=1e-6)
+        part = hop.maps[0].forward(field.select(layer, H))
+        np.testing.assert_allclose(part, field.select(layer + 1, whole), atol=1e-6)
     shard.close()

@@ -40,7 +40,7 @@ class Model:
         self.layers = []
         self.norms = []
         self._maps = []  # layers and their second linear maps, in order
-        self._place = "even"
+        self._place = "ping"
 
         groups = self._groups()
         first = spec.linear_first
@@ -123,14 +123,14 @@ class Model:
         """The stage of a layer; what it puts out does not lie where its input does."""
         self._maps.append(layer)
         taken = self._place
-        self._place = "even" if layer.hop.maps or taken == "spare" else "spare"
+        self._place = "ping" if layer.hop.maps or taken == "pong" else "pong"
         return LayerStage(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
         """Let linear layers write gradients where those that they read do not lie."""
-        place = "even"  # of the gradient of the logits
+        place = "ping"  # of the gradient of the logits
         for layer in reversed(self._maps):
-            place = "even" if layer.hop.maps or place == "spare" else "spare"
+            place = "ping" if layer.hop.maps or place == "pong" else "pong"
             layer.place = place
 
     def infer(self, features, *, embed=False):
@@ -168,9 +168,9 @@ class Model:
     def outputs(self):
         """What each layer put out in the last training forward, (m, f), as `forward` left it."""
         last = self.layers[-1]
-        return [self.workspace.take(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
-                                    layer.rows_out, layer.width_out,
-                                    self.spec.dtype if layer is last else None)
+        return [self.workspace.buffer(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
+                                      layer.rows_out, layer.width_out,
+                                      self.spec.dtype if layer is last else None)
                 for layer, block in zip(self.layers, blocks_of(self.spec))]
 
     def update_running_moments(self, gradient):

@@ -22,9 +22,9 @@ class Features:
         """List of the arrays and matrices that it holds."""
         return [each for each in (self.X, self.AX) if each is not None]
 
-    def take(self, rows, device):
+    def select(self, rows, device):
         """Return some rows, (r,) increasing, or all for None, in the memory of a device."""
-        return Features(*(take(each, rows, device) for each in (self.X, self.AX)))
+        return Features(*(select_rows(each, rows, device) for each in (self.X, self.AX)))
 
     def dropped(self, vertex, workspace, **key):
         """Return X after dropout keyed by `key`: seed, epoch, layer, p, first.
@@ -36,10 +36,10 @@ class Features:
         if self.sparse:
             ops = kernels.backend(X.data)
             return X.with_data(ops.dropout_csr(X.indptr, X.indices, X.data, vertex, **key))
-        return kernels.backend(X).dropout(X, vertex, out=workspace.take("X", *X.shape), **key)
+        return kernels.backend(X).dropout(X, vertex, out=workspace.buffer("X", *X.shape), **key)
 
 
-def take(X, rows, device):
+def select_rows(X, rows, device):
     """Some rows of an array, of a Csr or of None, in the memory of a device."""
     if isinstance(X, Csr):
         if rows is not None:

@@ -61,8 +61,8 @@ class LayerStage:
         if self.last and context.embedded is not None:
             context.embedded.append(H.copy())
         layer.clock.detail = f"layer {layer.number} forward"
-        out = layer.take(self.kept if context.keep else self.place, layer.rows_out, layer.width_out,
-                         self.dtype)
+        name = self.kept if context.keep else self.place
+        out = layer.buffer(name, layer.rows_out, layer.width_out, self.dtype)
         options = {"AX": context.AX} if layer.precomputed else {}
         if layer.uses_attention:
             options["epoch"] = context.step
@@ -108,11 +108,11 @@ class Activation:
         if context.keep:
             options |= {**self.drawn, "epoch": context.step, "p": self.p}
             if self.kind == "relu" or self.p:
-                self.mask = layer.take(f"mask{self.name}", Z.shape[0], -(-Z.shape[1] // 8),
-                                       np.uint8)
+                self.mask = layer.buffer(f"mask{self.name}", Z.shape[0], -(-Z.shape[1] // 8),
+                                         np.uint8)
                 options["mask"] = self.mask
             if self.kind == "gelu":
-                slope = options["slopes"] = layer.take(f"slope{self.name}", *Z.shape)
+                slope = options["slopes"] = layer.buffer(f"slope{self.name}", *Z.shape)
 
         ops = kernels.backend(Z)
         with layer.clock("dense"):
@@ -151,13 +151,13 @@ class Residual:
 
     def forward(self, H, context):
         layer = self.layer
-        take = partial(layer.take, "residual", layer.rows_out, layer.width_out)
+        buffer = partial(layer.buffer, "residual", layer.rows_out, layer.width_out)
         if self.matrix:
-            added = layer.times_W(layer.self_rows(H, "part"), "W_res", take())
+            added = layer.times_W(layer.self_rows(H, "part"), "W_res", buffer())
         else:
             added = layer.self_rows(H, "residual")
             if added is H and not context.keep:  # what F puts out may lie where H does
-                added = take()
+                added = buffer()
                 added[...] = H
         Z, backward = chain(self.stages, H, context)
         with layer.clock("dense"):
@@ -173,7 +173,7 @@ class Residual:
             if layer.number:
                 own = layer.times_W_transposed(whole, "W_res", "residual")
         elif layer.number:
-            own = layer.take("residual", *G.shape)
+            own = layer.buffer("residual", *G.shape)
             own[...] = G
         G = backward(G, gradient)
         return None if own is None else layer.add_self(own, G)

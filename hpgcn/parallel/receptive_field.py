@@ -117,7 +117,7 @@ class ReceptiveField:
         between = ([each[place] for place in bounds] for each in (numbers, totals, sizes))
         return ReceptiveField(strategy, *between, hops)
 
-    def take(self, level, array):
+    def select(self, level, array):
         """Return the rows of a level from an array over all rows of this rank: (m, ...) to (m_l,
         ...).
         """

@@ -73,7 +73,7 @@ class SharedRows:
         packed = self.workspace.flat("packed", m * width, G.dtype)
         counts = (m * np.diff(cuts)).tolist()
         self.row.start_allgather(G.reshape(-1), packed, counts, "dense").wait("a dense gradient")
-        whole = self.workspace.take("whole", m, width, G.dtype)
+        whole = self.workspace.buffer("whole", m, width, G.dtype)
         for first, last in pairwise(cuts.tolist()):
             whole[:, first:last] = packed[m * first:m * last].reshape(m, last - first)
         return whole

@@ -234,7 +234,7 @@ class GatheredRows(Transfer):
     def start(self, H, what):
         """Gather the big block, then start what follows."""
         width = H.shape[1]
-        whole = self.workspace.take("whole", self.rows, width)
+        whole = self.workspace.buffer("whole", self.rows, width)
         handle = self.comm.start_allgather(H, whole, self.heights * width, "aggregation")
         handle.wait(f"the rows of a big block in {what}")
         self.inner.start(whole, what)

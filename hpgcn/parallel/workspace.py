@@ -21,7 +21,7 @@ class Workspace:
         self.device = device
         self.arrays = {}
 
-    def take(self, name, rows, width, dtype=None):
+    def buffer(self, name, rows, width, dtype=None):
         """Return the (rows, width) array called `name`, which holds what was last left there.
 
         Arrays of another dtype than the workspace's have names of their own.
@@ -65,11 +65,11 @@ def touch(array):
     memory = array.reshape(-1).view(np.uint8)
     starts = iter(range(0, memory.size, PIECE))
 
-    def take():
+    def write_pages():
         for start in starts:
             memory[start:min(start + PIECE, memory.size):PAGE] = 0
 
     if num_threads() > 1 and memory.size > PIECE:
-        run_on_all_threads(take)
+        run_on_all_threads(write_pages)
     else:
-        take()
+        write_pages()

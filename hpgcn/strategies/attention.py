@@ -33,7 +33,7 @@ class Heads:
         Where the latter lie among the former; None where they are the same.
     p, seed : float, int
         Of dropout of the entries of the softmax.
-    take : callable
+    buffer : callable
         Arrays by name, rows and width: see hpgcn.parallel.workspace.
     """
 
@@ -44,11 +44,11 @@ class Heads:
     self_rows: np.ndarray | None
     p: float
     seed: int
-    take: object
+    buffer: object
 
     def array(self, name, rows, width, keep=True):
         """Take an array of the layer's own; or, if it is not kept, one that layers share."""
-        return self.take(f"{name}{self.layer}" if keep else name, rows, width)
+        return self.buffer(f"{name}{self.layer}" if keep else name, rows, width)
 
     def drawn(self, epoch):
         """Return what a draw of a training step depends on but for vertices; none without one."""
@@ -74,7 +74,7 @@ class Attention:
 
         a, b: (K, f), of l and r. W: the matrix that x was multiplied by, where rows of others were
         kept (`keep_rows`). epoch: keys dropout; 0: no training step. The backward takes the
-        gradient of out and returns those of x, a and b: x's is the work array "odd".
+        gradient of out and returns those of x, a and b: x's is the work array "scratch".
         """
         heads, keep = self.heads, epoch > 0
         K, width = heads.count, x.shape[1]
@@ -103,9 +103,9 @@ class Attention:
         ops = kernels.backend(G)
         with self.clock("dense"):
             pulled, dl = ops.attend_dots(
-                G, out, above, share, l, lse, heads.take("pulled", self.rows_out, width + 3 * K),
-                heads.take("dl", self.rows_out, K), slope=SLOPE)
-        dx, dr = heads.take("odd", self.rows_in, width), heads.take("dr", self.rows_in, K)
+                G, out, above, share, l, lse, heads.buffer("pulled", self.rows_out, width + 3 * K),
+                heads.buffer("dl", self.rows_out, K), slope=SLOPE)
+        dx, dr = heads.buffer("scratch", self.rows_in, width), heads.buffer("dr", self.rows_in, K)
         self.return_(pulled, (x, r), (dx, dr), heads.drawn(epoch))
 
         with self.clock("dense"):
@@ -123,7 +123,7 @@ class Attention:
         ops = kernels.backend(dx)
         m, width = len(scores), dx.shape[1]
         tile = TILE if self.device.in_tiles else max(m, 1)
-        room = self.heads.take("tile", min(tile, m), width)
+        room = self.heads.buffer("tile", min(tile, m), width)
         for lo in range(0, m, tile):
             part = scores[lo:lo + tile]
             added = ops.matmul(part, spread.T, room[:len(part)])
@@ -153,7 +153,7 @@ class Attention:
         """Select the input rows that are computed."""
         if self.heads.self_rows is None:
             return x
-        to = self.heads.take("part", self.rows_out, x.shape[1])
+        to = self.heads.buffer("part", self.rows_out, x.shape[1])
         return kernels.backend(x).gather(x, self.heads.self_rows, to)
 
     def _spread(self, vectors, x):

@@ -262,7 +262,7 @@ class DelayedVertexCut(RowStrategy):
     def backward(self, G, *, mask=None, out=None):
         # G is left as it is.
         if self.sums:
-            totals = self.workspace.take("totals", *G.shape)
+            totals = self.workspace.buffer("totals", *G.shape)
             totals[:] = G
             self.sums[1].add(totals, product_name(self.comm.clock))
             G = totals

@@ -100,9 +100,9 @@ class RowAttention(Attention):
         if self.push.adds:  # 1. for others first, with what has arrived by then
             width = sum(each.shape[1] for each in state if each is not None)
             for target, buffer in self.push.send_buffers(width):
-                part = [each if each is None else self.work.take(
+                part = [each if each is None else self.work.buffer(
                     f"partial {place}", len(buffer), each.shape[1])
-                    for place, each in enumerate(state)]
+                        for place, each in enumerate(state)]
                 blocks = self._rows(target, rows, spread, W, what, keep=part[2] is not None)
                 self._attend(target, blocks, rows, far[target], part, self.others.get(target),
                              drawn)
@@ -193,7 +193,7 @@ class RowAttention(Attention):
         dx, dr = gradients
         packed = None
         if push.adds:
-            packed = self.work.take("returned", self.rows_in, dx.shape[1] + dr.shape[1])
+            packed = self.work.buffer("returned", self.rows_in, dx.shape[1] + dr.shape[1])
 
         # send the rows that other ranks read
         pull.start(pulled, what)
@@ -202,7 +202,7 @@ class RowAttention(Attention):
         for target, Z in push.partial_sums(packed, what):
             mine = Z is packed
             x, r = rows if mine else self.ghosts[target]
-            to = gradients if mine else [self.work.take(f"to {name}", *each.shape)
+            to = gradients if mine else [self.work.buffer(f"to {name}", *each.shape)
                                          for name, each in (("x", x), ("r", r))]
             neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
             accumulate = False

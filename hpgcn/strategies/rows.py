@@ -171,7 +171,7 @@ class RowStrategy(Strategy):
         self.product.pull.reserve(width)
         self.product.push.reserve(width)
         if self.row_dtype == BF16 and self.comm.size > 1:
-            self.float32_sums.take("sums", self.layout.rows.num_rows, width)
+            self.float32_sums.buffer("sums", self.layout.rows.num_rows, width)
 
     def traffic(self):
         # Made from layouts only; a strategy may override this.
@@ -203,7 +203,7 @@ def multiply(comm, product, H, mask, out, float32_sums=None):
     total = out
     in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
     if out.dtype == BF16 and in_parts and comm.size > 1:
-        total = float32_sums.take("sums", *out.shape)
+        total = float32_sums.buffer("sums", *out.shape)
     bits = None if push.adds else mask  # where sums are added later, only their total may be masked
 
     # 1. send the rows that other ranks read

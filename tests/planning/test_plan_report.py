@@ -150,7 +150,7 @@ def test_defaults(made, tmp_path):
     assert report["step"] == {
         "widths": [13, 16, 5], "itemsize": 4, "sparse_features": False, "constant": False,
         "directed": True, "model": "gcn", "multilabel": False, "norm": "none",
-        "rows": [203, 203, 67], "lean": False}
+        "rows": [203, 203, 67], "drop_AX": False}
     assert report["rows_per_level"] == {"train": [203, 203, 67], "evaluated": [203, 203, 203]}
     cases = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]}
     ranks = [2, 4, 8, 16, 32, 64, 128]

@@ -62,8 +62,8 @@ def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
     sent = sum(plans[each.layer].traffic.counts(each, itemsize)
                for each in footprint.products)
     total = footprint.prediction
-    assert total.total_bytes() == sent[0].sum() + total.besides("bytes")
-    assert total.total_messages() == sent[1].sum() + total.besides("messages")
+    assert total.total_bytes() == sent[0].sum() + total.non_aggregation_total("bytes")
+    assert total.total_messages() == sent[1].sum() + total.non_aggregation_total("messages")
     for one in metrics:
         assert (one["sent_bytes"], one["sent_messages"]) == (total.total_bytes(),
                                                              total.total_messages())

@@ -88,19 +88,19 @@ class TwoHops(Layer):
     def forward(self, H, out, *, keep=False):
         """See `Layer`."""
         first, second = self.hop.maps
-        Y = self.times_W(H, "W", self.take("odd", self.rows_in, self.width_out))
-        Y = first.forward(Y, out=self.take("own", self.hop.rows[1], self.width_out))
+        Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
+        Y = first.forward(Y, out=self.buffer("scratch2", self.hop.rows[1], self.width_out))
         return second.forward(Y, out=out), lambda *given: self._backward(H, *given)
 
     def _backward(self, H, G, below, gradient):
         first, second = self.hop.maps
-        G = second.backward(G, out=self.take("own", self.hop.rows[1], self.width_out))
-        G = first.backward(G, out=self.take("odd", self.rows_in, self.width_out))
+        G = second.backward(G, out=self.buffer("scratch2", self.hop.rows[1], self.width_out))
+        G = first.backward(G, out=self.buffer("scratch", self.rows_in, self.width_out))
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", H, G)
         if not self.number:
             return None
-        return self.masked(self.times_W_transposed(G, "W", "even", self.scale), below)
+        return self.masked(self.times_W_transposed(G, "W", "ping", self.scale), below)
 
 
 class FlipFlop(Sampler):

@@ -37,7 +37,8 @@ class PersonalizedPropagation(Layer):
         for number, A in enumerate(self.hop.maps, 1):
             target = out
             if number < len(self.hop.maps):
-                target = self.take("own" if number % 2 else "odd", self.rows_out, self.width_out)
+                name = "scratch2" if number % 2 else "scratch"
+                target = self.buffer(name, self.rows_out, self.width_out)
             Z = A.forward(Z, out=target)
             with self.clock("dense"):
                 Z *= self.rest
@@ -47,17 +48,17 @@ class PersonalizedPropagation(Layer):
     def _backward(self, G, below, gradient):
         total = self._share(G)
         for number, A in enumerate(self.hop.maps, 1):
-            name = "own" if number % 2 else "odd"
-            G = A.backward(G, out=self.take(name, self.rows_in, self.width_in))
+            name = "scratch2" if number % 2 else "scratch"
+            G = A.backward(G, out=self.buffer(name, self.rows_in, self.width_in))
             with self.clock("dense"):
                 G *= self.rest
                 if number < len(self.hop.maps):
                     total += self.restart * G
         with self.clock("dense"):
-            G = np.add(G, total, out=self.take("even", self.rows_in, self.width_in))
+            G = np.add(G, total, out=self.buffer("ping", self.rows_in, self.width_in))
         return self.masked(G, below)
 
     def _share(self, H):
         """The share of H that each product adds, in a work array of its own."""
         with self.clock("dense"):
-            return np.multiply(H, self.restart, out=self.take("part", *H.shape))
+            return np.multiply(H, self.restart, out=self.buffer("part", *H.shape))

@@ -49,7 +49,7 @@ class GraphAttention(Layer):
         self.averaged = number + 1 == spec.num_layers and self.count > 1
         self.keeps_rows = spec.keeps_rows and number == 0
         heads = Heads(number, self.count, *vertex, self.hop.self_rows, spec.attention_dropout,
-                      spec.seed, self.take)
+                      spec.seed, self.buffer)
         self.attention = self.A.attention(heads)
 
     def prepare(self, features, width):
@@ -58,8 +58,8 @@ class GraphAttention(Layer):
             self.attention.keep_rows(features.X, width)
 
     def forward(self, H, out, *, keep=False, epoch=0):
-        x = self.times_W(H, "W", self.take(f"x{self.number}" if keep else "odd", self.rows_in,
-                                           self.inner))
+        x = self.times_W(H, "W", self.buffer(f"x{self.number}" if keep else "scratch", self.rows_in,
+                                             self.inner))
 
         # attend, then lay heads side by side or take their mean
         vectors = self.parameter("a_self"), self.parameter("a_neighbour")
@@ -80,7 +80,7 @@ class GraphAttention(Layer):
     def _backward(self, H, attention_backward, G, below, gradient):
         with self.clock("dense"):
             if self.averaged:
-                share = self.take("own", self.rows_out, self.inner)
+                share = self.buffer("scratch2", self.rows_out, self.inner)
                 for h in range(self.count):
                     share[:, h * self.fan_out:(h + 1) * self.fan_out] = G
                 share *= 1 / self.count
@@ -93,4 +93,4 @@ class GraphAttention(Layer):
         self.weight_gradient(gradient, "W", H, dx)
         if not self.number:
             return None
-        return self.times_W_transposed(dx, "W", "even", self.scale, below)
+        return self.times_W_transposed(dx, "W", "ping", self.scale, below)

@@ -21,7 +21,7 @@ class GraphConvolution(Layer):
             if self.stores_AX:
                 return Z, partial(self._back_to_W, T)
             return Z, partial(self._back_to_A, H)
-        Y = self.times_W(H, "W", self.take("odd", self.rows_in, self.width_out))
+        Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
         return self.A.forward(Y, out=out), partial(self._back_to_A, H)
 
     def _back_to_W(self, T, G, below, gradient):
@@ -30,17 +30,17 @@ class GraphConvolution(Layer):
         self.weight_gradient(gradient, "W", T, G)
         if not self.number:
             return None
-        dT = self.times_W_transposed(G, "W", "odd", self.scale)
-        return self.A.backward(dT, mask=below, out=self.take("even", self.rows_in, dT.shape[1]))
+        dT = self.times_W_transposed(G, "W", "scratch", self.scale)
+        return self.A.backward(dT, mask=below, out=self.buffer("ping", self.rows_in, dT.shape[1]))
 
     def _back_to_A(self, H, G, below, gradient):
         """The gradient of W is H^T (A^T G)."""
-        dY = self.A.backward(G, out=self.take("odd", self.rows_in, G.shape[1]))
+        dY = self.A.backward(G, out=self.buffer("scratch", self.rows_in, G.shape[1]))
         dY = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W", H, dY)
         if not self.number:
             return None
-        return self.times_W_transposed(dY, "W", "even", self.scale, below)
+        return self.times_W_transposed(dY, "W", "ping", self.scale, below)
 
 
 class MeanConvolution(GraphConvolution):

@@ -39,7 +39,7 @@ class GraphIsomorphism(Layer):
 
     def forward(self, H, out, *, keep=False, AX=None):
         name = f"inner{self.number}" if keep else "inner"
-        inner = self.take(name, self.rows_out, self.width_inner)
+        inner = self.buffer(name, self.rows_out, self.width_inner)
         if self.spmm_first:
             S = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
             T = self.A.forward(H, out=S) if AX is None else AX
@@ -52,7 +52,7 @@ class GraphIsomorphism(Layer):
         bits = None
         if keep:
             width = -(-self.width_inner // 8)
-            bits = self.take(f"bits{self.number}", self.rows_out, width, np.uint8)
+            bits = self.buffer(f"bits{self.number}", self.rows_out, width, np.uint8)
 
         with self.clock("dense"):
             b = self.parameter("b_a")[self.columns.of(self.inner)]
@@ -63,7 +63,7 @@ class GraphIsomorphism(Layer):
         # the second linear layer and its input
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_b", inner, whole)
-        dU = self.times_W_transposed(whole, "W_b", "own", mask=bits)
+        dU = self.times_W_transposed(whole, "W_b", "scratch2", mask=bits)
         with self.clock("dense"):
             db = gradient.arrays[self.name_of("b_a")]
             db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
@@ -71,7 +71,7 @@ class GraphIsomorphism(Layer):
         # the sum of a vertex and its neighbors
         if self.spmm_first:
             whole = self.gathered(dU, self.inner)
-            dS = self.times_W_transposed(whole, "W_a", "odd", self.scale)
+            dS = self.times_W_transposed(whole, "W_a", "scratch", self.scale)
             self._epsilon_gradient(gradient, dS, H, 1 / self.scale)
         else:
             self._epsilon_gradient(gradient, dU, kept)
@@ -81,14 +81,14 @@ class GraphIsomorphism(Layer):
             self.weight_gradient(gradient, "W_a", kept, whole)
             if not self.number:
                 return None
-            G = self.A.backward(dS, out=self.take("even", self.rows_in, dS.shape[1]))
+            G = self.A.backward(dS, out=self.buffer("ping", self.rows_in, dS.shape[1]))
             return self.masked(self._add_self(G, dS), below)
-        dY = self.A.backward(dU, out=self.take("odd", self.rows_in, dU.shape[1]))
+        dY = self.A.backward(dU, out=self.buffer("scratch", self.rows_in, dU.shape[1]))
         dY = self.gathered(self._add_self(dY, dU), self.inner)
         self.weight_gradient(gradient, "W_a", H, dY)
         if not self.number:
             return None
-        return self.times_W_transposed(dY, "W_a", "even", self.scale, below)
+        return self.times_W_transposed(dY, "W_a", "ping", self.scale, below)
 
     @property
     def _factor(self):
@@ -96,10 +96,11 @@ class GraphIsomorphism(Layer):
 
     def _with_self(self, T, H, out):
         """T + (1 + eps) H in `out`, which may be T; of H the rows that the layer computes."""
-        H = self.self_rows(H, "own")
+        H = self.self_rows(H, "scratch2")
         with self.clock("dense"):
-            own = np.multiply(H, self._factor, out=self.take("own", self.rows_out, H.shape[1]))
-            return np.add(T, own, out=out)
+            scaled = self.buffer("scratch2", self.rows_out, H.shape[1])
+            np.multiply(H, self._factor, out=scaled)
+            return np.add(T, scaled, out=out)
 
     def _add_self(self, T, G):
         """T + (1 + eps) G in T; G is lost."""

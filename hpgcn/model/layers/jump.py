@@ -24,7 +24,7 @@ class Jump:
         self.groups = groups
         self.behind = behind
         self.layer = layers[-1]  # the one that reads all
-        self.take = self.layer.take
+        self.buffer = self.layer.buffer
         self.clock = self.layer.clock
         self.rows = []  # where the last rows lie among those of each layer; None: they are the same
         rows = None
@@ -49,7 +49,7 @@ class Jump:
         if rows is None:
             return H
         with self.clock("dense"):
-            return kernels.backend(H).gather(H, rows, self.take("part", rows.size, H.shape[1]))
+            return kernels.backend(H).gather(H, rows, self.buffer("part", rows.size, H.shape[1]))
 
     def _backward(self, backwards, outputs, backward, G, gradient):
         whole = self.start(backward, G, gradient)
@@ -83,13 +83,13 @@ class Concatenation(Jump):
         if number == 0:
             layer.times_W(H, "W_0", total)
             return
-        product = layer.times_W(H, f"W_{number}", self.take("odd", *total.shape))
+        product = layer.times_W(H, f"W_{number}", self.buffer("scratch", *total.shape))
         with self.clock("dense"):
             total += product
 
     def _total(self, context):
         name = self.behind[0].kept if context.keep else "jumped"
-        return self.take(name, self.layer.rows_out, self.layer.width_out)
+        return self.buffer(name, self.layer.rows_out, self.layer.width_out)
 
     def finish(self, context):
         _, *others = self.behind
@@ -102,7 +102,7 @@ class Concatenation(Jump):
         with self.clock("dense"):
             db = gradient.arrays[layer.bias]
             db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
-        whole = self.take("jump_G", G.shape[0], layer.fan_out)
+        whole = self.buffer("jump_G", G.shape[0], layer.fan_out)
         whole[...] = layer.gathered(G, layer.fan_out)
         return whole
 
@@ -121,7 +121,7 @@ class Maximum(Jump):
                 total[...] = H
                 which[...] = 0
                 return
-            better = self.take("better", *H.shape, np.bool_)
+            better = self.buffer("better", *H.shape, np.bool_)
             np.less_equal(H, total, out=better)
             np.logical_not(better, out=better)  # NaN passes on: the loss must see it
             np.copyto(total, H, where=better)
@@ -129,22 +129,22 @@ class Maximum(Jump):
 
     def _arrays(self):
         shape = self.layer.rows_in, self.layer.width_in
-        return self.take("jumped", *shape), self.take("which", *shape, np.int16)
+        return self.buffer("jumped", *shape), self.buffer("which", *shape, np.int16)
 
     def finish(self, context):
         return chain(self.behind, self._arrays()[0], context)
 
     def start(self, backward, G, gradient):
         G = backward(G, gradient)
-        whole = self.take("jump_G", *G.shape)
+        whole = self.buffer("jump_G", *G.shape)
         whole[...] = G
         return whole
 
     def scatter_gradient(self, number, H, whole, gradient):
         with self.clock("dense"):
-            mine = self.take("better", *whole.shape, np.bool_)
+            mine = self.buffer("better", *whole.shape, np.bool_)
             np.equal(self._arrays()[1], number, out=mine)
-            return np.multiply(whole, mine, out=self.take("jump", *whole.shape))
+            return np.multiply(whole, mine, out=self.buffer("jump", *whole.shape))
 
 
 JUMPS = {"cat": Concatenation, "max": Maximum}

@@ -48,9 +48,9 @@ class Layer:
     these two kept of the layer's input; None where they are not the layer's affair. What the
     backward reads is kept if `keep`; otherwise it may not be called.
 
-    Arrays come from `take(name, rows, width)`, once for all steps. H, or G, may
-    lie in "even", and so may the result: a layer writes there last. "odd" and
-    "own" are free; what the backward reads gets a name of the layer's own
+    Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may
+    lie in "ping", and so may the result: a layer writes there last. "scratch" and
+    "scratch2" are free; what the backward reads gets a name of the layer's own
     (`kept`). The same code is run on shapes alone, to know what it takes.
 
     Parameters
@@ -103,7 +103,7 @@ class Layer:
         # where its arrays come from
         self.parameter_arrays = parameters.arrays
         self.columns = columns
-        self.take = workspace.take
+        self.buffer = workspace.buffer
 
         # the matrix, and rows before and after it
         self.A = hop.maps[0] if hop.maps else None
@@ -141,7 +141,7 @@ class Layer:
 
     def kept(self, name, rows, width, keep):
         """An array for what the backward reads: the layer's own, or a work array."""
-        return self.take(f"{name}{self.number}" if keep else "odd", rows, width)
+        return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
     def self_rows(self, H, name):
         """Of the rows that it reads those that it computes: H, or some of it in a work array."""
@@ -153,7 +153,7 @@ class Layer:
                 if self._self_part is None:
                     self._self_part = H.take_rows(rows)
                 return self._self_part.with_data(H.data[self._self_part.edges])
-            return kernels.backend(H).gather(H, rows, self.take(name, self.rows_out, H.shape[1]))
+            return kernels.backend(H).gather(H, rows, self.buffer(name, self.rows_out, H.shape[1]))
 
     def add_self(self, G, to):
         """Add rows that it computes to those that it reads, in place: transpose of `self_rows`."""
@@ -193,7 +193,7 @@ class Layer:
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
                 W = W * W.dtype.type(scale)  # the smallest operand takes the factor
-            out = self.take(out, G.shape[0], W.shape[0])
+            out = self.buffer(out, G.shape[0], W.shape[0])
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 
     def masked(self, G, mask):

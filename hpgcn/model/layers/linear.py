@@ -13,7 +13,7 @@ class Linear(Layer):
     products = 0
     supports_bf16 = True
     matrix = "W"
-    place = "even"
+    place = "ping"
 
     def forward(self, H, out, *, keep=False):
         return self.times_W(H, self.matrix, out), partial(self._backward, H)

@@ -28,7 +28,7 @@ class Norm:
         self.count = count  # of what moments are over: columns, or rows of all ranks
         self.first = block.norm_first
         self.columns = layer.columns
-        self.take = layer.take
+        self.buffer = layer.buffer
         self.arrays = layer.parameter_arrays
         self.bias = self.name_of("shift")
         self.clock = layer.clock
@@ -44,7 +44,7 @@ class Norm:
         with self.clock("dense"):
             out = Z
             if self.first:
-                out = self.take(f"N{self.number}" if context.keep else "normed", *Z.shape)
+                out = self.buffer(f"N{self.number}" if context.keep else "normed", *Z.shape)
             else:
                 bias = self.arrays[self.layer.bias][self.mine]
                 ops.activate(Z, bias, first=self.mine.start, relu=False)
@@ -52,7 +52,7 @@ class Norm:
 
             mean, variance = self.moments(ops, Z, context.keep)
             inv_std = 1 / np.sqrt(variance + EPSILON)
-            normal = self.take(f"normal{self.number}", *Z.shape) if context.keep else None
+            normal = self.buffer(f"normal{self.number}", *Z.shape) if context.keep else None
             self.normalise(ops)(Z, mean, inv_std, gain, shift, out, xhat=normal)
 
         moments = (mean, variance) if self.keeps_moments else None

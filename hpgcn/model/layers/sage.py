@@ -29,7 +29,7 @@ class SageMean(Layer):
     def forward(self, H, out, *, keep=False, AX=None):
         own = self.self_rows(H, "part")
         own = self.times_W(own, "W_self",
-                           self.take("own", self.rows_out, self.width_out, out.dtype))
+                           self.buffer("scratch2", self.rows_out, self.width_out, out.dtype))
 
         # the neighbors, on whichever side of W is cheaper
         T = AX
@@ -39,7 +39,7 @@ class SageMean(Layer):
                 T = self.A.forward(H, out=T)
             Z = self.times_W(T, "W_neighbour", out)
         else:
-            Y = self.times_W(H, "W_neighbour", self.take("odd", self.rows_in, self.width_out))
+            Y = self.times_W(H, "W_neighbour", self.buffer("scratch", self.rows_in, self.width_out))
             Z = self.A.forward(Y, out=out)
 
         with self.clock("dense"):
@@ -52,19 +52,19 @@ class SageMean(Layer):
 
         own = None
         if self.number:
-            own = self.times_W_transposed(whole, "W_self", "own", self.scale)
+            own = self.times_W_transposed(whole, "W_self", "scratch2", self.scale)
 
         # the neighbors
         if not self.stores_AX:
-            dY = self.A.backward(G, out=self.take("odd", self.rows_in, G.shape[1]))
+            dY = self.A.backward(G, out=self.buffer("scratch", self.rows_in, G.shape[1]))
             whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
         if not self.number:
             return None
 
         if self.stores_AX:
-            dT = self.times_W_transposed(whole, "W_neighbour", "odd", self.scale)
-            G = self.A.backward(dT, out=self.take("even", self.rows_in, dT.shape[1]))
+            dT = self.times_W_transposed(whole, "W_neighbour", "scratch", self.scale)
+            G = self.A.backward(dT, out=self.buffer("ping", self.rows_in, dT.shape[1]))
         else:
-            G = self.times_W_transposed(whole, "W_neighbour", "even", self.scale)
+            G = self.times_W_transposed(whole, "W_neighbour", "ping", self.scale)
         return self.masked(self.add_self(own, G), below)

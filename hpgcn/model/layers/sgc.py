@@ -17,19 +17,19 @@ class SimplifiedConvolution(Layer):
         return spec.hops
 
     def forward(self, H, out, *, keep=False):
-        Z = self.times_W(H, "W", self.take("odd", self.rows_in, self.width_out))
+        Z = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
         *others, last = self.hop.maps
         for number, A in enumerate(others, 1):
-            name = "own" if number % 2 else "odd"
-            Z = A.forward(Z, out=self.take(name, self.hop.rows[number], self.width_out))
+            name = "scratch2" if number % 2 else "scratch"
+            Z = A.forward(Z, out=self.buffer(name, self.hop.rows[number], self.width_out))
         return last.forward(Z, out=out), partial(self._backward, H)
 
     def _backward(self, H, G, below, gradient):
         for number, A in reversed([*enumerate(self.hop.maps)]):
-            name = "own" if number % 2 else "odd"
-            G = A.backward(G, out=self.take(name, self.hop.rows[number], self.width_out))
+            name = "scratch2" if number % 2 else "scratch"
+            G = A.backward(G, out=self.buffer(name, self.hop.rows[number], self.width_out))
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", H, G)
         if not self.number:
             return None
-        return self.times_W_transposed(G, "W", "even", self.scale, below)
+        return self.times_W_transposed(G, "W", "ping", self.scale, below)

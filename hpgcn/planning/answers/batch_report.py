@@ -8,7 +8,7 @@ from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.model import products_of
 from hpgcn.partition.batch_parts import parts_of
 from hpgcn.planning.answers.candidates import arranged, candidates, count
-from hpgcn.planning.counts.batch_traffic import InducedTraffic, NeighbourTraffic, falling
+from hpgcn.planning.counts.batch_traffic import InducedTraffic, NeighbourTraffic, decreasing_levels
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
@@ -125,7 +125,7 @@ def batches_of(reading, survey, strategy, shape, offsets, request):
     spec = survey.spec
     levels = footprint.levels
     if not sampler.induced:
-        levels = (falling(sum(products_of(spec))),) * 2
+        levels = (decreasing_levels(sum(products_of(spec))),) * 2
     given = (footprint.plan, footprint.prediction, footprint.steps.products(spec, levels),
              spec.row_itemsize, sampler)
     if sampler.induced:

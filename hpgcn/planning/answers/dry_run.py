@@ -45,7 +45,7 @@ def drops_AX(placed, config, comm):
 
     Parameters and errors as `forecast`; without config.memory nothing is read.
     """
-    return bool(config.memory) and forecast(placed, config, comm)["lean"]
+    return bool(config.memory) and forecast(placed, config, comm)["drop_AX"]
 
 
 def _count(placed, config):
@@ -87,7 +87,7 @@ def _count(placed, config):
         "max_rank_bytes_per_epoch": prediction.max_bytes(),
         "memory": by_rank({**footprint.parts, "setup": footprint.setup, "peak": peak}),
         "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
-        "memory_limit_bytes": limit, "lean": spec.drop_AX,
+        "memory_limit_bytes": limit, "drop_AX": spec.drop_AX,
         "seconds": {"epoch": compute + communication, "compute": compute,
                     "communication": communication}}
 
@@ -107,7 +107,7 @@ def table(report):
          f"communication {seconds['communication']:.3g}) on the machine that "
          "`hpgcn plan` assumes")]
 
-    if report["lean"]:
+    if report["drop_AX"]:
         lines.append(("T = A H",
                       "not kept, it does not fit: its backward takes the wider product"))
 

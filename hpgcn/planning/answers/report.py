@@ -94,7 +94,7 @@ def step_of(survey):
             "sparse_features": spec.sparse_features, "constant": spec.precomputed,
             "directed": survey.header.directed, "model": spec.architecture,
             "multilabel": spec.multilabel, "norm": spec.norm,
-            "rows": survey.totals(survey.reading.train), "lean": spec.drop_AX}
+            "rows": survey.totals(survey.reading.train), "drop_AX": spec.drop_AX}
 
 
 def machine_of(options):

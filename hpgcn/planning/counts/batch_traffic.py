@@ -96,7 +96,7 @@ def expected_step(traffic, means, products, itemsize, symmetric):
     return totals
 
 
-def falling(hops):
+def decreasing_levels(hops):
     """Return levels that each have fewer rows than the one below, as fan-outs make them."""
     rows = [np.array([each]) for each in range(hops + 1, 0, -1)]
     return LevelSizes(rows, [False] * len(rows), [int(each[0]) for each in rows],

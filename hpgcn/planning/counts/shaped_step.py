@@ -172,7 +172,7 @@ def run_rank(spec, levels, rank, columns):
     masked = MaskedRows(dict.fromkeys(SPLIT, device.empty(0, np.int64)), dict.fromkeys(SPLIT, 1))
     labels = device.empty((logits.shape[0], spec.widths[-1]), np.float32)
     loss = make_loss(spec, labels, masked, shared)
-    _, G = loss.gradient(logits, workspace.take("even", *logits.shape))
+    _, G = loss.gradient(logits, workspace.buffer("ping", *logits.shape))
     counters.phase = "backward"
     backward(G)
     step = list(products)

@@ -64,7 +64,7 @@ class Prediction:
     def _total(self, counts):
         return int(sum(counts.values()).sum()) // self.period
 
-    def besides(self, name):
+    def non_aggregation_total(self, name):
         """Return the bytes or messages, by name, of a step without its products with A; of all
         ranks.
         """

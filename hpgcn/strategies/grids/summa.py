@@ -157,7 +157,7 @@ class Summa(Strategy):
         # partial sums of this layer of the grid
         if out is None:
             out = comm.device.empty((blocks.layout.rows.num_rows, width), H.dtype)
-        total = out if L == 1 else self.workspace.take("partial", blocks.num_rows, width)
+        total = out if L == 1 else self.workspace.buffer("partial", blocks.num_rows, width)
         entries_read = [stage for stage in self.mine if blocks.entries[stage]]
         if not entries_read:
             total[:] = 0
@@ -220,7 +220,7 @@ class Summa(Strategy):
             first = blocks.layout_in.rows.start
             stage.rows = H[lo - first:hi - first]
         else:
-            stage.rows = self.workspace.take(f"H {turn % 2}", hi - lo, H.shape[1])
+            stage.rows = self.workspace.buffer(f"H {turn % 2}", hi - lo, H.shape[1])
 
         # one broadcast along the row of ranks, one along the column
         for comm, array, root, name in ((self.along_row, stage.message, column, "A"),

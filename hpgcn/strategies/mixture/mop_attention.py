@@ -33,7 +33,7 @@ class ColumnAttention(Attention):
         operand = strategy.operand
         self.rows_in, self.rows_out = operand.columns.num_rows, operand.rows.num_rows
         self.work = strategy.buffers.attended
-        self.columns = replace(heads, take=self.work.take)
+        self.columns = replace(heads, buffer=self.work.buffer)
 
         vertex = [self._ordered(comm, operand.columns, heads.vertex_in),
                   self._ordered(comm, operand.rows, heads.vertex_out)]
@@ -74,7 +74,7 @@ class ColumnAttention(Attention):
 
     def _backward(self, columns, G):
         heads = self.heads
-        dx = heads.take("odd", heads.vertex_in.size, G.shape[1])
+        dx = heads.buffer("scratch", heads.vertex_in.size, G.shape[1])
         work = Gradients(columns)
         self.strategy.product(self.strategy.operand_back, G, dx, work)
         matmul = kernels.backend(work.dr).matmul
@@ -128,10 +128,10 @@ class Gradients:
     def __init__(self, columns):
         self.columns = columns
         owner = columns.owner
-        K, take = owner.count, owner.columns.take
-        self.dl, self.dr = take("dl", owner.rows_out + 1, K), take("dr", owner.rows_in, K)
+        K, buffer = owner.count, owner.columns.buffer
+        self.dl, self.dr = buffer("dl", owner.rows_out + 1, K), buffer("dr", owner.rows_in, K)
         self.dl[-1] = 0  # gradient of rows that are not computed
-        self.pulled = take("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
+        self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G, first, last):
         """Take in gradients of the result as they have come."""

@@ -104,7 +104,7 @@ class MiniBatches(FullBatch):
         epoch, batch = divmod(number - 1, self.steps)
         batch = self.builder.batch(epoch + 1, batch)
         device = self.full_view.model.columns.device
-        features = self.full_view.features.take(device.put(batch.rows[0]), device)
+        features = self.full_view.features.select(device.put(batch.rows[0]), device)
         rows = batch.rows[-1]
         train = np.flatnonzero(self.shard.masks["train"][rows])
         products = products_of(self.shard.spec)

@@ -29,14 +29,14 @@ def make_views(shard, parameters, workspace, targets):
     # views that compute all rows share one copy of the features
     for field in (shard.train, shard.evaluated):
         if field.rows[0] is not None:
-            read = features.take(field.rows[0], device)
+            read = features.select(field.rows[0], device)
         else:
-            read = whole = whole or features.take(None, device)
+            read = whole = whole or features.select(None, device)
 
         model = Model(shard.spec, parameters, field, columns, workspace, shard.key)
-        masks = {key: field.take(-1, mask) for key, mask in shard.masks.items()}
+        masks = {key: field.select(-1, mask) for key, mask in shard.masks.items()}
         masked = MaskedRows.of(masks, columns)
-        loss = make_loss(shard.spec, field.take(-1, shard.labels), masked, columns, targets)
+        loss = make_loss(shard.spec, field.select(-1, shard.labels), masked, columns, targets)
         model.prepare(read, shard.width)
         views.append(StepView(model, loss, read))
 
@@ -53,7 +53,7 @@ def train_step(view, number, optimizer, columns):
     logits, backward = view.model.forward(view.features, number)
     clock.detail = "loss"
     with clock("dense"):
-        loss, G = view.loss.gradient(logits, view.model.workspace.take("even", *logits.shape))
+        loss, G = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
     gradient = backward(G)
     clock.detail = "update"
     columns.reduce(gradient)

@@ -140,7 +140,7 @@ def _infer(placed, comm, spec, parameters):
                       Workspace(spec.row_dtype, device), shard.key)
 
         set_activity("computing the logits")
-        logits, embedded = model.infer(shard.release_features().take(None, device), embed=True)
+        logits, embedded = model.infer(shard.release_features().select(None, device), embed=True)
 
         # gather rows from one rank of each row block
         arrays = {"vertex": shard.vertex}

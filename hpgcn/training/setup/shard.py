@@ -104,7 +104,7 @@ class GraphShard(CollectiveClose):
         if not self.spec.sparse_features:
             return [0, 0]
         counts = np.diff(self._features.indptr)
-        return [int(field.take(place, counts).sum()) for place in (0, 1)]
+        return [int(field.select(place, counts).sum()) for place in (0, 1)]
 
     def release_features(self):
         """Return the Features of all rows, on the host, once; all ranks call this together.

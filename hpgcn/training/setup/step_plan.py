@@ -9,7 +9,7 @@ import numpy as np
 from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, products_of
-from hpgcn.planning.counts.batch_traffic import expected_step, falling
+from hpgcn.planning.counts.batch_traffic import decreasing_levels, expected_step
 from hpgcn.planning.counts.traffic import Prediction
 from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighbourBatchBuilder, parse
 from hpgcn.sampling.expectation import deviation, permutation_ranges
@@ -130,7 +130,7 @@ def _forecast(builder, shard, full_step):
     comm, sampler = shard.comm, builder.sampler
     expect = expect_induced if sampler.induced else expect_neighbours
     sent = _step_traffic(expect(builder, comm), sampler, shard)
-    mean, messages = (sampler.batches * (each + full_step.besides(kind))
+    mean, messages = (sampler.batches * (each + full_step.non_aggregation_total(kind))
                       for each, kind in zip(sent, ("bytes", "messages")))
     interval = None
     if sampler.induced:
@@ -144,7 +144,7 @@ def _forecast(builder, shard, full_step):
 
 def _step_traffic(means, sampler, shard):
     """Return bytes and messages of a step's products with A; all ranks call this together."""
-    levels = shard.sizes() if sampler.induced else (falling(len(means)),) * 2
+    levels = shard.sizes() if sampler.induced else (decreasing_levels(len(means)),) * 2
     products = shard.steps.products(shard.spec, levels)
     symmetric = sampler.induced and shard.strategy.symmetric
     return expected_step(shard.strategy.traffic(), means, products, shard.spec.row_itemsize,
