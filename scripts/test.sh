@@ -17,7 +17,7 @@ for argument; do
         *) rest+=("$argument") ;;
     esac
 done
-setup mpi,mpich,partition,kahypar,demo,plot,test,dev
+setup mpi,mpich,partition,kahypar,demo,plot,test,docs,dev
 python=.venv/bin/python
 unset PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile all modules again
 [ ${#measure[@]} -eq 0 ] || "$python" -m coverage erase

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-NOTEBOOKS = sorted(DOCS.glob("*.ipynb"))
+NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 
 
 @pytest.mark.long
@@ -18,7 +18,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     pytest.importorskip("ipykernel", reason="needs ipykernel: pip install '.[test]'")
     pytest.importorskip("sklearn", reason="needs scikit-learn: pip install '.[demo]'")
     pytest.importorskip("mpi4py", reason="needs mpi4py: pip install '.[mpi,mpich]'")
-    if "torch" in path.stem:
+    if "torch" in path.stem or "pyg" in path.stem:
         pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
     book = nbformat.read(path, as_version=4)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
@@ -39,4 +39,4 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 2
+    assert len(NOTEBOOKS) == 6

@@ -23,8 +23,8 @@ import hpgcn
 
 README = (ROOT / "README.md").read_text()
 FENCED = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-FIRST, OF_PYG, LAST = FENCED.findall(README)  # OF_PYG is run by test_coming_from.py
-COMMANDS = re.findall(r"(?:^    .*\n)+", FENCED.sub("", README), re.MULTILINE)
+FIRST, OF_PYG = FENCED.findall(README)  # OF_PYG is run by test_coming_from.py
+CLUSTERS = (ROOT / "docs" / "how-to" / "clusters.md").read_text()
 NO_INDEX = re.compile(r"No matching distribution|Could not find a version|connection|"
                       r"No module named (ensurepip|venv)")
 NEEDS_GPU = "--device cuda", "--update-on cuda"
@@ -33,16 +33,22 @@ FEW = "--epochs 3"
 COLLECTED = "--collect-only --ignore-glob=*/test_[!c]*.py"
 
 
-def block(words):
-    """Return the lines of the block of commands that holds some words."""
-    text, = (text for text in COMMANDS if words in text)
+def blocks(page):
+    """Return the indented blocks of a page, each a text."""
+    return re.findall(r"(?:^    .*\n)+", FENCED.sub("", page), re.MULTILINE)
+
+
+def block(words, page=README):
+    """Return the lines of the block of commands that holds these words."""
+    text, = (text for text in blocks(page) if words in text)
     return [line.strip() for line in text.splitlines()]
 
 
 def bare(line):
     """Return a command without its comment, and with FEW epochs if it trains."""
     command = line.partition("  #")[0].partition(" # ")[0].rstrip()
-    return f"{command} {FEW}" if "hpgcn train" in command else command
+    few = "hpgcn train" in command and "--epochs" not in command
+    return f"{command} {FEW}" if few else command
 
 
 def call(line, cwd):
@@ -60,8 +66,14 @@ def call(line, cwd):
 
 def test_no_block_is_left_out():
     words = ("scripts/demo.sh", "pip install '.[mpi", "hpgcn convert edges.txt.gz",
-             "--device cuda", "kill -USR1", "module load", "--bind-to numa")
-    assert len(COMMANDS) == len(words) and all(map(block, words))
+             "--goal cheapest", "--dry-run    # what", "kill -USR1", "--device cuda")
+    assert len(blocks(README)) == len(words) and all(map(block, words))
+    assert len(blocks(CLUSTERS)) == 2
+
+
+def test_the_readme_fits_a_screen():
+    lines = README.splitlines()
+    assert len(lines) <= 150 and max(map(len, lines)) <= 110
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +148,8 @@ def work(clone, run, tried):
         file.writelines(f"{u} {v}\n" for u, v in [*ring, *edges])
     np.save(folder / "X.npy", rng.standard_normal((n, 64)).astype(np.float32))
     np.save(folder / "y.npy", rng.integers(0, 8, n))
-    for line in (*block("hpgcn convert edges.txt.gz")[:2], "hpgcn partition graph.h5 -k 4"):
+    for line in (block("hpgcn convert edges.txt.gz")[0], "hpgcn partition graph.h5 -k 4",
+                 block("--goal cheapest")[1]):
         call(line, folder)
     return folder
 
@@ -144,42 +157,42 @@ def work(clone, run, tried):
 @pytest.mark.long
 def test_the_first_commands(tried):
     demo, *tests = tried
-    assert "test accuracy" in demo
+    shown, = re.findall(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    for line in shown.splitlines():
+        assert line[:20] in demo, line  # figures of seconds differ
     assert all("all tests passed" in output for output in tests)
 
 
 @pytest.mark.long
-def test_your_own_graph_then_python(work, run, monkeypatch):
-    for line in [*block("hpgcn convert edges.txt.gz")[2:], *block("--device cuda")]:
-        if "hpgcn predict run " in line and line.startswith("mpiexec"):
+def test_your_own_graph_then_several_ranks(work, run):
+    plan, _, costs = block("--goal cheapest")
+    for line in [*block("hpgcn convert edges.txt.gz")[1:], plan, costs,
+                 *block("--dry-run    # what"), *block("--device cuda")]:
+        if "hpgcn predict run8" in line:
             run(line, work)
         else:
             call(line, work)
     assert (work / "run.html").stat().st_size > 10_000
 
-    (work / "script.py").write_text(
-        "import numpy as np, scipy.sparse as sp, functools, hpgcn\n"
-        "hpgcn.Config = functools.partial(hpgcn.Config, epochs=3)\n"
-        "X, y = np.load('X.npy'), np.load('y.npy')\n"
-        "A = sp.random_array((300, 300), density=0.02, rng=np.random.default_rng(0))\n"
-        "train, val, test = np.split(np.arange(300), [150, 200])\n"
-        + FIRST.replace("epochs=200", "epochs=3"))
-    shutil.rmtree(work / "run")
-    run("mpiexec -n 4 python script.py", work)
-    monkeypatch.chdir(work)
-    exec(LAST, {})
+
+def test_the_first_lines_of_python(capsys):
+    graph = make(n=60)
+    masks = [graph.masks[name] for name in ("train", "val", "test")]
+    names = dict(zip(("train", "val", "test"), masks), X=graph.features, y=graph.labels,
+                 A=graph.to_scipy())
+    exec(FIRST.replace("hidden=16", "hidden=16, epochs=3"), names)
+    assert names["labels"].shape == (60,) and capsys.readouterr().out
 
 
 @pytest.mark.long
 def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
     start, stop = block("kill -USR1")
-    shutil.rmtree(work / "run", ignore_errors=True)
 
     with subprocess.Popen(["bash"], cwd=work, env=environment, stdin=subprocess.PIPE, text=True,
                           stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as shell:
         shell.stdin.write(start + "\n")
         shell.stdin.flush()
-        metrics = work / "run" / "metrics.jsonl"
+        metrics = work / "long" / "metrics.jsonl"
         while not (metrics.exists() and metrics.stat().st_size) and shell.poll() is None:
             time.sleep(0.05)
         shell.stdin.write(f"{stop}\nwait $!\nexit $?\n")
@@ -196,5 +209,5 @@ def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
 @pytest.mark.long
 def test_clusters(work, run, clone):
     for words, folder in (("module load", clone), ("--bind-to numa", work)):
-        for line in block(words):
+        for line in block(words, CLUSTERS):
             run(bare(line), folder)

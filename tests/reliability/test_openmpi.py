@@ -1,6 +1,5 @@
-"""What the README says of Open MPI's launcher is so, where scripts/test_openmpi.sh put it."""
+"""Open MPI's launcher does what the page on clusters says, where scripts/test_openmpi.sh put it."""
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -8,8 +7,8 @@ import pytest
 from commands import clean_environment
 from jobs import OPENMPI
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-SAID = re.search(r"^\*\*Open MPI\*\* .*?\n\n", README, re.MULTILINE | re.DOTALL).group()
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "clusters.md"
+SAID = PAGE.read_text().partition("## Open MPI\n")[2]
 ROOT, MORE = "--allow-run-as-root", "--oversubscribe"
 ROOT_BY_VARIABLES = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MORE_BY_VARIABLE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
@@ -43,7 +42,7 @@ def test_root(words, variables, started):
     assert starts(words, variables, 1) == started
 
 
-def test_the_readme_says_so():
+def test_the_page_says_so():
     words = [ROOT, MORE, "--map-by :OVERSUBSCRIBE", *(f"{name}={value}" for name, value in
              (ROOT_BY_VARIABLES | MORE_BY_VARIABLE).items())]
     assert [word for word in words if word not in SAID] == []

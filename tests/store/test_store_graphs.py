@@ -275,15 +275,15 @@ def csr_of(tensor):
     return sp.csr_array(tuple(map(np.asarray, arrays)), shape=tuple(tensor.shape))
 
 
-def test_the_readme_says_how(tmp_path, monkeypatch):
+def test_the_page_says_how(tmp_path, monkeypatch):
     pytest.importorskip("anndata")
     binsparse = pytest.importorskip("binsparse")
     monkeypatch.chdir(tmp_path)
     graph = make_graph(weighted=True)
     store.write_graph("graph.h5", graph)
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "open-files.md").read_text()
     names = {}
-    code = re.search(r"```python\n(import anndata, binsparse.*?)```", readme, re.DOTALL)[1]
+    code = re.search(r"```python\n(import anndata, binsparse.*?)```", page, re.DOTALL)[1]
     exec(code, names)
     assert (names["A"] != graph.adjacency).nnz == 0
     assert (csr_of(names["tensor"]) != graph.adjacency).nnz == 0

@@ -1,0 +1,144 @@
+"""The tables of the documentation site that the code itself fills in: TABLES, by name."""
+import argparse
+import importlib
+import inspect
+from collections import defaultdict
+
+import hpgcn
+from hpgcn import errors
+from hpgcn.cli.parser import parser
+from hpgcn.kernels import reference
+from hpgcn.model.registry import MODELS
+from hpgcn.strategies import STRATEGIES
+
+
+def table(head, rows):
+    """Return a Markdown table of cells, each a text."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def code(text):
+    return f"`{text}`"
+
+
+def models():
+    """Return what each model of the registry can do."""
+    exported = importlib.import_module("hpgcn.interop.torch.export").CONVOLUTIONS
+    rows = []
+    for name, layer in MODELS.items():
+        heads = [int(layer.uses_attention)]
+        able = [strategy for strategy in STRATEGIES.values()
+                if not strategy.unsupported_reason(heads, 1)]
+        batches = [each.name for each in able if each.supports_minibatches]
+        model, _, aggregator = name.partition("-")
+        flags = f"--model {model}" + f" --aggregator {aggregator}" * bool(aggregator)
+        rows.append([
+            code(flags), "not read" if layer.uses_attention else "yes", "yes",
+            "yes" if layer.supports_bf16 else "no",
+            "all" if len(able) == len(STRATEGIES) else ", ".join(code(each.name) for each in able),
+            ", ".join(map(code, batches)), "to PyG" if layer in exported else "no"])
+    return table(["model", "edge weights", "directed", "bf16", "strategies",
+                  "mini-batches by", "export"], rows)
+
+
+def strategies():
+    """Return what each strategy of the registry can do."""
+    def answer(value):
+        return "yes" if value else "no"
+
+    return table(
+        ["strategy", "owners from a partition", "leaves out unread rows", "attention", "bf16",
+         "mini-batches", "settings of its own"],
+        [[code(name), answer(each.accepts_partition), answer(each.supports_pruning),
+          answer(each.supports_attention), answer(each.supports_bf16),
+          answer(each.supports_minibatches),
+          ", ".join(code(f"--{option.replace('_', '-')}") for option in each.options)]
+         for name, each in STRATEGIES.items()])
+
+
+def exit_codes():
+    """Return the exit codes of the classes of errors, and of signals."""
+    meaning = defaultdict(list)
+    for kind in vars(errors).values():
+        if inspect.isclass(kind) and issubclass(kind, errors.HpgcnError) and "code" in vars(kind):
+            meaning[kind.code].append(kind)
+    del meaning[errors.HpgcnError.code][0]  # the base class
+    rows = [["0", "", "Success."]]
+    for number, kinds in sorted(meaning.items()):
+        texts = [inspect.getdoc(kind).splitlines()[0] for kind in kinds]
+        rows.append([str(number), ", ".join(code(kind.__name__) for kind in kinds),
+                     " ".join(texts)])
+    return table(["code", "exception in Python", "meaning"], rows)
+
+
+def api():
+    """Return an autosummary of the public names."""
+    kinds = {True: "Classes", False: "Functions"}
+    groups = {title: [] for title in kinds.values()}
+    for name in hpgcn.__all__:
+        groups[kinds[inspect.isclass(getattr(hpgcn, name))]].append(f"hpgcn.{name}")
+    return "\n\n".join(f"## {title}\n\n{autosummary(names)}" for title, names in groups.items())
+
+
+def kernels():
+    """Return an autosummary of the kernels."""
+    return autosummary([f"hpgcn.kernels.reference.{name}" for name in reference.__all__])
+
+
+def autosummary(names):
+    listed = "\n   ".join(names)
+    return f"```{{eval-rst}}\n.. autosummary::\n   :toctree: generated\n\n   {listed}\n```"
+
+
+def commands():
+    """Return the usage, arguments and flags of every command."""
+    return "\n\n".join(f"## hpgcn {words}\n\n{each.description}\n\n{flags_of(each)}"
+                       for words, each in commands_of(parser()))
+
+
+def commands_of(command, before=""):
+    """Return pairs of a command's words and its parser; those that only group others are left."""
+    pairs = []
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, each in action.choices.items():
+                pairs += commands_of(each, f"{before} {word}".strip()) or [
+                    (f"{before} {word}".strip(), each)]
+    return pairs
+
+
+def flags_of(command):
+    """Return the tables of a command's arguments and flags, one a group."""
+    parts = []
+    for group in command._action_groups:
+        rows = [[", ".join(map(code, words_of(action))), text_of(action, command)]
+                for action in group._group_actions if action.help != argparse.SUPPRESS]
+        if rows:
+            parts.append(f"**{(group.title or 'options').capitalize()}**\n\n"
+                         + table(["name", "meaning"], rows))
+    return "\n\n".join(parts)
+
+
+def words_of(action):
+    value = action.metavar or action.dest
+    if not action.option_strings:
+        return [str(value)]
+    if action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction):
+        return action.option_strings
+    return [f"{flag} {value}" for flag in action.option_strings]
+
+
+def text_of(action, command):
+    """Return the help text of a flag, with its choices, as Markdown in a table."""
+    known = vars(action) | {"prog": command.prog}
+    text = (action.help or "") % known
+    if action.choices and not isinstance(action.choices, dict):
+        text += f"; one of {', '.join(map(str, action.choices))}"
+    for letter in "\\|*_<>[]$":
+        text = text.replace(letter, "\\" + letter)
+    return text
+
+
+TABLES = {"api": api, "commands": commands, "exit-codes": exit_codes, "kernels": kernels,
+          "models": models, "strategies": strategies}

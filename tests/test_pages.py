@@ -1,0 +1,62 @@
+"""The how-to pages: their commands and their Python run as they stand there, page by page.
+
+Blocks of `bash` and `python` run in order, in one folder a page. Blocks of `text` are output,
+files, and commands of a site, such as sbatch.
+"""
+import re
+
+import numpy as np
+import pytest
+from graphs import make
+from test_readme import ROOT, call
+
+import hpgcn
+
+PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS = {"export": "torch", "open-files": "binsparse", "python": "mpi4py", "strategy": "mtkahypar",
+         "clusters": "mtkahypar", "cost": "mtkahypar"}
+OURS = re.compile(r"^(hpgcn|mpiexec)\b", re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What pages begin with: a graph, later vertices, and tables."""
+    monkeypatch.chdir(tmp_path)
+    graph = make(n=203, f=16, c=4)
+    hpgcn.save(graph, "graph.h5")
+    rng = np.random.default_rng(0)
+    ends = rng.integers(0, 250, (900, 2))
+    ring = np.stack([np.arange(250), (np.arange(250) + 1) % 250], axis=1)
+    np.savetxt("later.csv", [*ends, *ring], "%d", ",", header="source,target", comments="")
+    np.save("later.npy", rng.standard_normal((250, graph.header.num_features)).astype(np.float32))
+    with open("edges.csv", "w") as file:
+        file.write("source,target\n")
+        file.writelines(f"p{u},p{v}\n" for u, v in [*ends, *ring])
+    with open("people.csv", "w") as file:
+        file.write("id,label\n")
+        file.writelines(f"p{u},{'doctor' if u % 5 else 'engineer'}\n" for u in range(250))
+    return tmp_path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_runs(page, folder):
+    if page.stem in NEEDS:
+        pytest.importorskip(NEEDS[page.stem])
+    names = {}
+    for kind, text in BLOCK.findall(page.read_text()):
+        if kind == "bash":
+            for line in text.splitlines():
+                call(line, folder)
+        elif kind == "python":
+            exec(text.replace("epochs=200", "epochs=3"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_does_not_run_needs_a_site(page):
+    """A command of hpgcn alone is in a block that runs, unless it needs what tests lack."""
+    for kind, text in BLOCK.findall(page.read_text()):
+        assert kind in ("bash", "python", "text", "{toctree}"), kind
+        if kind == "text":
+            assert not OURS.search(text) or re.search(r"doctor|machine|cuda", text), text
