@@ -176,10 +176,8 @@ def test_your_own_graph_then_several_ranks(work, run):
 
 
 def test_the_first_lines_of_python(capsys):
-    graph = make(n=60)
-    masks = [graph.masks[name] for name in ("train", "val", "test")]
-    names = dict(zip(("train", "val", "test"), masks), X=graph.features, y=graph.labels,
-                 A=graph.to_scipy())
+    A, X, y, masks = make(n=60).to_scipy()
+    names = {"A": A, "X": X, "y": y} | masks
     exec(FIRST.replace("hidden=16", "hidden=16, epochs=3"), names)
     assert names["labels"].shape == (60,) and capsys.readouterr().out
 
