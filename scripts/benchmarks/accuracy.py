@@ -227,7 +227,7 @@ def peer_settings(source, graph, config, folder):
         fan_outs = list(request.fan_outs) * (config.layers if len(request.fan_outs) == 1 else 1)
         options |= {"size": request.size, "fan_outs": fan_outs}
     elif request is not None and request.name == "parts":
-        from hpgcn.training.setup.batch_partition import parts_of
+        from hpgcn.training.setup.run_partition import parts_of
 
         options["size"] = request.size
         part, _ = parts_of(request, source, SerialComm(), CLUSTERS)

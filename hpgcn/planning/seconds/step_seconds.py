@@ -1,8 +1,7 @@
 """Seconds of a training step on a machine of given rates: alpha, beta and gamma of each rank.
 
-    compute        by the kernels that were timed there (`rated`); where none were,
-                   bytes of products with A, of element-wise work and of narrow dense products
-                   over memory bandwidth; flops of dense products over their rate; a time per call
+    compute        by one of three modules: `mixed_devices`, if two devices share the work;
+                   `timed_kernels`, if the kernels were timed there; else `memory_rates`
     communication  latency x messages + bytes / network bandwidth, of what the rank sends, less
                    the share that was measured to be hidden behind computation
 
@@ -14,9 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.model import num_parameters
-from hpgcn.planning.seconds import mixed_devices, rated
-from hpgcn.strategies.plan import INDEX
+from hpgcn.planning.seconds import memory_rates, mixed_devices, timed_kernels
 
 
 @dataclass(frozen=True)
@@ -52,53 +49,9 @@ def compute_seconds(machine, footprint):
         return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
     rates = machine.rates_of(footprint.rows.size)
     if rates is None:
-        return streamed_seconds(machine, footprint)
+        return memory_rates.compute_seconds(machine, footprint)
     slower = machine.gemm_float32_flops_per_s / machine.gemm_float64_flops_per_s
-    return rated.compute_seconds(rates, footprint, slower, machine.memory_bytes_per_s)
-
-
-def streamed_seconds(machine, footprint):
-    """Return the seconds that each rank computes, by memory bandwidth and the rate of dense
-    products.
-
-    A product with A reads a row of H for each entry, as if none were found in a cache again.
-    """
-    spec = footprint.spec
-    itemsize = spec.itemsize
-    flops = (machine.gemm_float32_flops_per_s if itemsize == 4
-             else machine.gemm_float64_flops_per_s)
-
-    seconds = np.zeros(footprint.rows.size)
-    moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
-    calls = np.zeros(footprint.rows.size)
-
-    # products with A
-    for product in footprint.products:
-        of_product, calls_of_product = _multiplied(footprint, product)
-        moved += of_product
-        calls += calls_of_product
-
-    # the dense part
-    for rank, step in enumerate(footprint.rank_steps):
-        moved[rank] += step.work.moved
-        calls[rank] += step.work.calls
-        seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
-                            for work, size in step.work.dense)
-
-    return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
-
-
-def _multiplied(footprint, product):
-    """Return the bytes and calls of ranks for one product with A; two (P,) int64."""
-    itemsize = footprint.spec.itemsize
-    row_itemsize = footprint.spec.row_itemsize
-    plan = footprint.train_plans[product.layer]
-    operand = plan.operands[product.backward]
-    row_bytes = -(-product.width // plan.traffic.slices) * row_itemsize
-    moved = operand.entries_read * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
-    whole = footprint.plan.plan_for_product(product.layer)
-    packed = whole.buffer_bytes(footprint.widest, row_itemsize)
-    return moved + 2 * packed, 1 + operand.blocks
+    return timed_kernels.compute_seconds(rates, footprint, slower, machine.memory_bytes_per_s)
 
 
 def product_seconds(machine, footprint, product):
@@ -109,10 +62,9 @@ def product_seconds(machine, footprint, product):
     if machine.devices is not None:
         compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
     elif (rates := machine.rates_of(footprint.rows.size)) is not None:
-        compute = rated.product_seconds(rates, footprint, product)
+        compute = timed_kernels.product_seconds(rates, footprint, product)
     else:
-        moved, calls = _multiplied(footprint, product)
-        compute = moved / machine.memory_bytes_per_s + calls * machine.call_s
+        compute = memory_rates.product_seconds(machine, footprint, product)
     plan = footprint.train_plans[product.layer]
     sent, messages = plan.traffic.counts(product, footprint.spec.row_itemsize)
     return machine.compute_factor * compute + communication_seconds(machine, sent, messages)

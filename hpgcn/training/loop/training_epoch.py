@@ -6,10 +6,9 @@ import time
 
 import numpy as np
 
-from hpgcn.runtime import signals
+from hpgcn.runtime import faults, signals
 from hpgcn.runtime.machine import peak_rss
 from hpgcn.training.loop.divergence import diverged
-from hpgcn.training.loop.fault_view import with_faults
 from hpgcn.training.loop.loop_state import CLOCKED
 from hpgcn.training.loop.training_step import train_step
 
@@ -59,3 +58,44 @@ def take_step(trainer, epoch):
     sums.max_sent += max_sent
     sums.resident = max(sums.resident, int(resident))
     state.pending_signal = int(pending)
+
+
+def with_faults(view, columns):
+    """Return a view and columns that meet the faults asked for: the same ones if there are none."""
+    if not faults.requested_fault():
+        return view, columns
+    view = view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss))
+    return view, _FaultyColumns(columns)
+
+
+class _Proxy:
+    """Another object, whose attributes it hands on."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+class _FaultyModel(_Proxy):
+    def forward(self, features, step):
+        faults.point("forward")
+        logits, backward = self.inner.forward(features, step)
+        if faults.point("loss"):
+            logits[...] = math.nan
+        return logits, backward
+
+
+class _FaultyLoss(_Proxy):
+    def gradient(self, logits, out):
+        loss, G = self.inner.gradient(logits, out)
+        if faults.point("backward"):
+            G[...] = math.nan
+        return loss, G
+
+
+class _FaultyColumns(_Proxy):
+    def reduce(self, gradient):
+        faults.point("update")
+        self.inner.reduce(gradient)

@@ -15,7 +15,7 @@ from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, Neighbour
 from hpgcn.sampling.expectation import deviation, permutation_ranges
 from hpgcn.sampling.forecast import Expected, changes, expect_induced, expect_neighbours
 from hpgcn.strategies import STRATEGIES
-from hpgcn.training.setup.batch_partition import parts_of
+from hpgcn.training.setup.run_partition import parts_of
 
 RISK = 0.05  # probability that the bytes of an epoch lie outside of the forecast interval
 

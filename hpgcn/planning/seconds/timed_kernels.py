@@ -47,8 +47,8 @@ def compute_seconds(rates, footprint, slower, bandwidth):
 
 
 def product_seconds(rates, footprint, product):
-    # the work of each rank, and the width of its rows
     """Return the seconds that each rank computes for one product with A, (P,)."""
+    # the work of each rank, and the width of its rows
     spec = footprint.spec
     itemsize = spec.row_itemsize
     plan = footprint.train_plans[product.layer]

@@ -1,0 +1,61 @@
+"""Seconds of a training step on a machine of which only rates of memory and flops are known.
+
+Bytes of products with A, of element-wise work and of narrow dense products over memory bandwidth;
+flops of dense products over their rate; a time per call.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from hpgcn.model import num_parameters
+from hpgcn.strategies.plan import INDEX
+
+
+def compute_seconds(machine, footprint):
+    """Return the seconds that each rank computes, by memory bandwidth and the rate of dense
+    products.
+
+    A product with A reads a row of H for each entry, as if none were found in a cache again.
+    """
+    spec = footprint.spec
+    itemsize = spec.itemsize
+    flops = (machine.gemm_float32_flops_per_s if itemsize == 4
+             else machine.gemm_float64_flops_per_s)
+
+    seconds = np.zeros(footprint.rows.size)
+    moved = np.full(footprint.rows.size, 7.0 * num_parameters(spec) * itemsize)  # the update
+    calls = np.zeros(footprint.rows.size)
+
+    # products with A
+    for product in footprint.products:
+        of_product, calls_of_product = _bytes_and_calls(footprint, product)
+        moved += of_product
+        calls += calls_of_product
+
+    # the dense part
+    for rank, step in enumerate(footprint.rank_steps):
+        moved[rank] += step.work.moved
+        calls[rank] += step.work.calls
+        seconds[rank] = sum(max(work / flops, size / machine.memory_bytes_per_s)
+                            for work, size in step.work.dense)
+
+    return seconds + moved / machine.memory_bytes_per_s + calls * machine.call_s
+
+
+def product_seconds(machine, footprint, product):
+    """Return the seconds that each rank computes for one product with A, (P,)."""
+    moved, calls = _bytes_and_calls(footprint, product)
+    return moved / machine.memory_bytes_per_s + calls * machine.call_s
+
+
+def _bytes_and_calls(footprint, product):
+    """Return the bytes and calls of ranks for one product with A; two (P,) int64."""
+    itemsize = footprint.spec.itemsize
+    row_itemsize = footprint.spec.row_itemsize
+    plan = footprint.train_plans[product.layer]
+    operand = plan.operands[product.backward]
+    row_bytes = -(-product.width // plan.traffic.slices) * row_itemsize
+    moved = operand.entries_read * (INDEX + itemsize + row_bytes) + operand.results * row_bytes
+    whole = footprint.plan.plan_for_product(product.layer)
+    packed = whole.buffer_bytes(footprint.widest, row_itemsize)
+    return moved + 2 * packed, 1 + operand.blocks
