@@ -230,6 +230,10 @@ class Config:
         check_keys(changes, "setting")
         return dataclasses.replace(self, **changes)
 
+    def select(self, kind: type) -> Any:
+        """Return the settings that the fields of a dataclass name, as an object of that class."""
+        return kind(**{entry.name: getattr(self, entry.name) for entry in dataclasses.fields(kind)})
+
     def to_toml(self) -> str:
         """The text of config.toml, every field in it."""
         return "".join(

@@ -9,7 +9,7 @@ import numpy as np
 from once import once
 
 from hpgcn.kernels import reference, unpack_mask
-from hpgcn.model import find_model
+from hpgcn.model import ModelOptions, find_model
 
 MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row", True),
           "gin": ("none", False), "sgc": ("sym", True), "appnp": ("sym", True),
@@ -256,7 +256,8 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     if read["class_weight"] not in ("", "balanced"):  # the file may be another by and by
         read["class_weight"] = np.loadtxt(config.class_weight)
     w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
-    return known_losses(graph, read, w, epochs, model or find_model(config), A)
+    model = model or find_model(config.select(ModelOptions))
+    return known_losses(graph, read, w, epochs, model, A)
 
 
 @once

@@ -12,9 +12,9 @@ import hpgcn
 from hpgcn import store
 from hpgcn.config import Config, values_of
 from hpgcn.errors import InputNotFoundError, UsageError
-from hpgcn.model import find_model
+from hpgcn.model import ModelOptions, find_model
 from hpgcn.model.registry import model_kinds
-from hpgcn.strategies import STRATEGIES, find_strategy, keeps_rows
+from hpgcn.strategies import STRATEGIES, StrategyOptions, find_strategy, keeps_rows
 
 
 def test_toml_round_trip(tmp_path):
@@ -113,7 +113,8 @@ WORDS = [
 @pytest.mark.parametrize("settings, message", WORDS, ids=str)
 def test_words_that_name_nothing(settings, message):
     config = Config(**settings)  # takes any word: the rooms that have strategies and models refuse
-    for use in (lambda: (find_strategy(config), find_model(config)),
+    for use in (lambda: (find_strategy(config.select(StrategyOptions)),
+                         find_model(config.select(ModelOptions))),
                 lambda: hpgcn.train(make(n=40), config)):
         with pytest.raises(UsageError) as error:
             use()

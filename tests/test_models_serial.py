@@ -14,7 +14,15 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import NormalizedAdjacency
-from hpgcn.model import MODELS, ModelSpec, Parameters, find_model, keyed_uniform, num_parameters
+from hpgcn.model import (
+    MODELS,
+    ModelOptions,
+    ModelSpec,
+    Parameters,
+    find_model,
+    keyed_uniform,
+    num_parameters,
+)
 from hpgcn.model.layers.gcn import GraphConvolution
 from hpgcn.model.layers.layer import spmm_first
 from hpgcn.model.parameters import parameter_shapes
@@ -407,8 +415,9 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
                        **SETTINGS[model], **(HEADS if model == "gat" else {})})
     hpgcn.train(graph, config)
     weights, settings, _ = read_run(out)
-    assert find_model(Config(**settings)) == model
-    spec = spec_of(config, model, find_widths(config, model, 13, 5))
+    assert find_model(options_of(**settings)) == model
+    options = config.select(ModelOptions)
+    spec = spec_of(options, model, find_widths(options, model, 13, 5))
     assert sorted(weights) == sorted(parameter_shapes(spec))
     found = hpgcn.predict(graph, out)
     if model in KNOWN:
@@ -419,10 +428,14 @@ def test_a_run_is_stored_and_predicts(tmp_path, model, sparse, layers):
     assert len(spec.layers) == 1 or found["embedding"].shape == (203, spec.widths[-2])
 
 
+def options_of(**settings):
+    return Config(**settings).select(ModelOptions)
+
+
 def test_a_model_file_that_does_not_fit_is_one_line():
     good = initial("gin", 5, 4, 3).arrays
-    config = Config(model="gin", layers=2)
-    assert Parameters.stored(good, config, "gin", "m.h5")[1].widths == (5, 4, 3)
+    options = options_of(model="gin", layers=2)
+    assert Parameters.stored(good, options, "m.h5")[1].widths == (5, 4, 3)
     for name, shape, message in (  # without it, where there is no shape
             ("W1_a", None, "is missing"), ("eps1", None, r"has shape None, expected \(1,\)"),
             ("b0_a", 3, r"has shape \(3,\), expected \(4,\)"), ("b1_b", None, "is missing"),
@@ -432,9 +445,9 @@ def test_a_model_file_that_does_not_fit_is_one_line():
         if shape is not None:
             arrays[name] = np.zeros(shape)
         with pytest.raises(DataError, match=f"m.h5: weights/{name} {message}"):
-            Parameters.stored(arrays, config, "gin", "m.h5")
+            Parameters.stored(arrays, options, "m.h5")
     with pytest.raises(DataError, match=r"m.h5: weights/gain0 has shape None, expected \(4,\)"):
-        Parameters.stored(good, config.replace(layer_norm=True), "gin", "m.h5")
+        Parameters.stored(good, replace(options, norm="layer"), "m.h5")
 
 
 def test_metrics_of_several_labels_by_hand():
@@ -451,8 +464,8 @@ def test_metrics_of_several_labels_by_hand():
 
 
 def test_settings_name_a_model():
-    assert find_model(Config()) == "gcn"
-    assert [find_model(Config(**settings)) for settings in SETTINGS.values()] == list(SETTINGS)
+    assert find_model(options_of()) == "gcn"
+    assert [find_model(options_of(**settings)) for settings in SETTINGS.values()] == list(SETTINGS)
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])

@@ -11,7 +11,7 @@ from training import run, start
 import hpgcn
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.model import Parameters, find_model
+from hpgcn.model import ModelOptions, Parameters, find_model
 from hpgcn.planning.counts.survey import Survey
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "residual"),
@@ -39,7 +39,8 @@ def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
     config = settings(kind, stack)
     trainer = start(graph, config)
     initial = Parameters.initial(trainer.shard.spec)
-    expected, weights = of_torch(graph, config, find_model(config), initial)
+    model = find_model(config.select(ModelOptions))
+    expected, weights = of_torch(graph, config, model, initial)
     history, flat = run(graph, config)
     # PyTorch's bias before a batch norm has a gradient of rounding errors alone, which Adam divides
     # by their size; moments of rows take it off again, running ones later

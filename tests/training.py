@@ -5,8 +5,8 @@ from once import once
 
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.model import MODELS, heads_of, make_spec
-from hpgcn.strategies import STRATEGIES, find_strategy
+from hpgcn.model import MODELS, ModelOptions, heads_of, make_spec
+from hpgcn.strategies import STRATEGIES, StrategyOptions, find_strategy
 from hpgcn.training.loop.trainer import make_trainer
 
 SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # beside what names a model
@@ -54,8 +54,9 @@ def start(source, config, comm=None):
 
 def skip_refused(source, config, comm):
     """Skip a test of a model that a strategy does not compute: a test of its own refuses it."""
-    heads = heads_of(make_spec(source.header, config))
-    reason = find_strategy(config).unsupported_reason(heads, comm.size)
+    heads = heads_of(make_spec(source.header, config.select(ModelOptions)))
+    strategy = find_strategy(config.select(StrategyOptions))
+    reason = strategy.unsupported_reason(heads, comm.size)
     if reason:
         pytest.skip(f"{config.strategy}: {reason}")
 

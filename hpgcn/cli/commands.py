@@ -169,12 +169,12 @@ def train(args):
     threads = config.threads or machine.default_threads()
     machine.limit_threads(threads)
     from hpgcn import comm
-    from hpgcn.model import find_model
-    from hpgcn.strategies import find_strategy
+    from hpgcn.model import ModelOptions, find_model
+    from hpgcn.strategies import StrategyOptions, find_strategy
 
     # refuse unknown names before MPI starts
-    find_strategy(config)
-    find_model(config)
+    find_strategy(config.select(StrategyOptions))
+    find_model(config.select(ModelOptions))
 
     # train on the ranks of a launcher, or of this process
     ranks = comm.world(config.comm_timeout)
@@ -192,11 +192,15 @@ def train_on(comm, args, config, grid, threads):
     """Train on this rank of a communicator; all of its ranks call this together."""
     from hpgcn import store
     from hpgcn.comm import as_comm
+    from hpgcn.planning.answers import dry_run
     from hpgcn.runtime import faults
+    from hpgcn.training.runs import run, run_directory
+    from hpgcn.training.setup.placement import assign_rows, same_everywhere
+    from hpgcn.training.setup.run_plan import check_trainable
 
     # validate on all ranks together
     ranks = as_comm(comm, config.comm_timeout)
-    ranks.assert_same(launch_signature(args, config), "command line")
+    ranks.assert_same(launch_signature(args, dataclasses.asdict(config)), "command line")
     with ranks.collective_errors():
         faults.requested_fault()  # refused now, if it makes no sense
         if args.resume and not config.out:
@@ -206,48 +210,35 @@ def train_on(comm, args, config, grid, threads):
                              f"{config.batch}` says what batches send")
         source = store.load(args.graph, verify=not args.no_verify)
     with source:
-        _train_graph(ranks, args, config, grid, threads, source)
+        with ranks.collective_errors():
+            grid = grid.of(source.header)
+            check_trainable(source.header, grid.last_split(config.split_index), source.path)
 
+        # a dry run trains nothing
+        if args.dry_run:
+            same_everywhere(source, config, ranks)
+            with assign_rows(source, ranks, config) as placed:
+                report = dry_run.forecast(placed, config, ranks)
+            if ranks.rank == 0:
+                print_text(json.dumps(report) if args.json else dry_run.table(report))
+            return
 
-def _train_graph(ranks, args, config, grid, threads, source):
-    """As `train_on`, on this rank of a graph that is open."""
-    from hpgcn.runtime import faults
-    from hpgcn.training.runs import run, run_directory
-    from hpgcn.training.setup.run_plan import check_trainable
+        # choose the run directories
+        if not config.out:
+            name = source.header.name + launcher.task_suffix()
+            config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
+        configs = grid.configs(config.replace(threads=threads))
+        with ranks.collective_errors():
+            if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
+                for each in configs:
+                    run_directory.refuse_existing_run(each.out, args.overwrite)
 
-    with ranks.collective_errors():
-        grid = grid.of(source.header)
-        check_trainable(source.header, grid.last_split(config), source.path)
+        # train
+        summaries = [run.train(source, each, ranks, progress=not args.quiet,
+                               overwrite=args.overwrite, resume=each.out if args.resume else None)
+                     for each in configs]
 
-    # a dry run trains nothing
-    if args.dry_run:
-        from hpgcn.planning.answers import dry_run
-        from hpgcn.training.setup.placement import assign_rows, same_everywhere
-
-        same_everywhere(source, config, ranks)
-        with assign_rows(source, ranks, config) as placed:
-            report = dry_run.forecast(placed, config, ranks)
-        if ranks.rank == 0:
-            print_text(json.dumps(report) if args.json else dry_run.table(report))
-        return
-
-    # choose the run directories
-    if not config.out:
-        name = source.header.name + launcher.task_suffix()
-        config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
-    config = config.replace(threads=threads)
-    configs = grid.configs(config)
-    with ranks.collective_errors():
-        if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
-            for each in configs:
-                run_directory.refuse_existing_run(each.out, args.overwrite)
-
-    # train, then print on rank 0
-    summaries = []
-    for each in configs:
-        summaries.append(run.train(
-            source, each, ranks, progress=not args.quiet, overwrite=args.overwrite,
-            resume=each.out if args.resume else None))
+    # print on rank 0
     if ranks.rank == 0 and grid:
         print_text(json.dumps(run_grid.summarize_runs(configs, summaries)) if args.json else
                    grid.words(configs, summaries))

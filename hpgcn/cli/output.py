@@ -1,6 +1,4 @@
 """What all commands share: printing, the settings that were given, what ranks must agree on."""
-import dataclasses
-
 from hpgcn import __version__
 from hpgcn.errors import printable
 
@@ -22,8 +20,8 @@ def given(args, names):
     return {name: value for name, value in values.items() if value is not None}
 
 
-def launch_signature(args, config=None):
-    """Return the arguments that must be equal on all ranks."""
+def launch_signature(args, settings=None):
+    """Return the arguments, and settings by name, that must be equal on all ranks."""
     own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0,
            "quiet": 0, "config": None}
-    return {**vars(args), **(dataclasses.asdict(config) if config else {}), **own}
+    return {**vars(args), **(settings or {}), **own}

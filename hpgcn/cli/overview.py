@@ -78,7 +78,7 @@ def _run(folder, names):
     # what the run was and how it ended
     yield "folder", folder
     yield "kind", f"run directory, {'' if run.summary else 'not '}finished"
-    yield "epochs", _epochs(run, config)
+    yield "epochs", _epochs(run, config.epochs, config.patience) if config else f"{run.epochs:,}"
     yield from _figures(run)
 
     # settings and circumstances
@@ -96,18 +96,16 @@ def _run(folder, names):
     yield "files", ", ".join(name for name in FILES if name in names)
     for note in run.notes:
         yield "note", note
-    for command in _next(folder, names, config, run, checkpoints):
+    for command in _next(folder, names, config and config.graph, run, checkpoints):
         yield "next", command
 
 
-def _epochs(run, config):
-    if not config:
-        return f"{run.epochs:,}"
-    text = f"{run.epochs:,} of {config.epochs:,} at most"
-    if not run.summary or run.epochs >= config.epochs:
+def _epochs(run, most, patience):
+    text = f"{run.epochs:,} of {most:,} at most"
+    if not run.summary or run.epochs >= most:
         return text
-    if config.patience and run.epochs - (run.number("best_epoch") or 0) >= config.patience:
-        return f"{text}, ended by patience {config.patience:,}"
+    if patience and run.epochs - (run.number("best_epoch") or 0) >= patience:
+        return f"{text}, ended by patience {patience:,}"
     return f"{text}, ended early"
 
 
@@ -145,9 +143,9 @@ def _when(folder, summary):
     return f"started {summary['started_utc']}{where}, {last}"
 
 
-def _next(folder, names, config, run, checkpoints):
+def _next(folder, names, graph, run, checkpoints):
     out = shlex.quote(str(folder))
-    train = resume_command(config and config.graph, folder, int(run.number("ranks") or 1))
+    train = resume_command(graph, folder, int(run.number("ranks") or 1))
 
     if not run.summary:
         where = "goes on" if checkpoints else "starts at epoch 1"

@@ -65,9 +65,9 @@ class RunGrid:
         splits = [0] if self.splits == ALL else self.splits
         return (splits or [None])[0], (self.seeds or [None])[0]
 
-    def last_split(self, config):
-        """Return the highest number of a split that is trained on."""
-        return max(self.splits or [config.split_index])
+    def last_split(self, split_index):
+        """Return the highest number of a split that is trained on; `split_index` is the setting."""
+        return max(self.splits or [split_index])
 
     def directory(self, out, split, seed):
         """Return the run directory of a split and a seed; None adds no folder."""

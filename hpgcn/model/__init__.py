@@ -4,6 +4,7 @@ from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.model_features import Features
+from hpgcn.model.model_options import ModelOptions
 from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
 from hpgcn.model.registry import (
     MODELS,
@@ -29,6 +30,7 @@ __all__ = [
     "Loss",
     "MaskedRows",
     "Model",
+    "ModelOptions",
     "ModelSpec",
     "MultiLabelLoss",
     "Parameters",

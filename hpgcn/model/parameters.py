@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.errors import DataError
 from hpgcn.model.layers.layer import layer_of
 from hpgcn.model.model_parts import blocks_of
-from hpgcn.model.registry import MODELS, find_widths, spec_of
+from hpgcn.model.registry import MODELS, find_model, find_widths, spec_of
 from hpgcn.runtime.device import HOST
 
 
@@ -58,15 +58,17 @@ class Parameters:
         return parameters
 
     @staticmethod
-    def stored(arrays, config, architecture, name):
+    def stored(arrays, options, name):
         """Take parameters from arrays by name, as a file holds them; return them and ModelSpec.
 
-        `config` is of the run that trained them, `name` that of the file. A DataError if an
-        array is missing, is one too many, or is of another shape than its neighbours tell.
+        `options` are ModelOptions of the run that trained them, `name` is that of the file. A
+        UsageError as `find_model`; a DataError if an array is missing, is one too many, or is of
+        another shape than its neighbours tell.
         """
         # take the width of each layer from its first matrix
-        widths = list(find_widths(config, architecture, 1, 1))
-        blocks = blocks_of(spec_of(config, architecture, widths))
+        architecture = find_model(options)
+        widths = list(find_widths(options, architecture, 1, 1))
+        blocks = blocks_of(spec_of(options, architecture, widths))
         for block in blocks:
             matrices = [key for key, shape in block.shapes().items() if len(shape) == 2]
             if not matrices:
@@ -74,7 +76,7 @@ class Parameters:
             W = arrays.get(matrices[0], np.empty(0))
             if W.ndim != 2 or 0 in W.shape:
                 raise DataError(f"{name}: weights/{matrices[0]} is missing or no matrix, expected "
-                                f"one for each of {config.layers} layers of {architecture}")
+                                f"one for each of {options.layers} layers of {architecture}")
             widths[block.number] = W.shape[0]
 
         # take the number of classes from the last bias
@@ -87,7 +89,7 @@ class Parameters:
             [classes] * (1 + MODELS[architecture].after_mlp))
 
         # compare all shapes, and fill the arrays
-        spec = spec_of(config, architecture, widths)
+        spec = spec_of(options, architecture, widths)
         parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):
             found, expected = (each[key].shape if key in each else None

@@ -23,40 +23,40 @@ HEADS = ("heads", "output_heads", "attention_dropout")  # of attention
 STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
-def find_model(config):
-    """The name in MODELS that the settings say: MODEL-AGGREGATOR, or MODEL where that takes none.
+def find_model(options):
+    """The name in MODELS that ModelOptions say: MODEL-AGGREGATOR, or MODEL where that takes none.
 
     A UsageError if there is none of this name, it takes no aggregator, not the norm, or no such
     stack; or settings of the stack exclude each other.
     """
-    name = _model_name(config.model, config.aggregator)
+    name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
-    if config.norm_adj not in ("own", layer.norm) and not layer.any_norm:
-        raise UsageError(f"norm_adj = {config.norm_adj}: model {name} has a norm of its own, "
+    if options.norm_adj not in ("own", layer.norm) and not layer.any_norm:
+        raise UsageError(f"norm_adj = {options.norm_adj}: model {name} has a norm of its own, "
                          f"{layer.norm}")
-    _check_stack(config, name)
-    if config.dtype != config.number_dtype:
-        _check_halves(config, name)
+    _check_stack(options, name)
+    if options.dtype != options.number_dtype:
+        _check_halves(options, name)
     return name
 
 
-def _check_halves(config, name):
+def _check_halves(options, name):
     """Refuse what computes with rows outside of kernels that take them in 16 bits."""
     serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
     if not MODELS[name].supports_bf16:
-        raise UsageError(f"dtype = {config.dtype}: model {name} takes no rows of 16 bits; expected "
-                         f"one of {serving}")
-    if config.activation not in ("own", "relu"):
-        raise UsageError(f"dtype = {config.dtype}: activation {config.activation} takes no rows of "
-                         "16 bits; expected relu")
+        raise UsageError(f"dtype = {options.dtype}: model {name} takes no rows of 16 bits; "
+                         f"expected one of {serving}")
+    if options.activation not in ("own", "relu"):
+        raise UsageError(f"dtype = {options.dtype}: activation {options.activation} takes no rows "
+                         "of 16 bits; expected relu")
     for field in ("norm", "residual", "ffn", "jump"):
-        value = getattr(config, field)
+        value = getattr(options, field)
         if value != getattr(Config, field):
-            raise UsageError(f"dtype = {config.dtype}: {field} = {value} takes no rows of 16 bits; "
-                             f"expected {getattr(Config, field)}")
+            raise UsageError(f"dtype = {options.dtype}: {field} = {value} takes no rows of 16 "
+                             f"bits; expected {getattr(Config, field)}")
 
 
-def _check_stack(config, name):
+def _check_stack(options, name):
     """Refuse settings that the model takes no part in, or of a stack that cannot be."""
     layer = MODELS[name]
 
@@ -65,18 +65,18 @@ def _check_stack(config, name):
     refused |= dict.fromkeys(() if layer.default_hops else ("hops",), "takes none")
     refused |= dict.fromkeys(STACK if layer.after_mlp else ("restart",), "takes none")
     for field, reason in refused.items():
-        value = getattr(config, field)
+        value = getattr(options, field)
         if value != getattr(Config, field):
             raise UsageError(f"{field} = {value}: model {name} {reason}")
 
     # settings that need others
     for field, others in (("ffn", ("input_layer", "output_layer")), ("jump", ("output_layer",))):
-        value = getattr(config, field)
+        value = getattr(options, field)
         for other in others:
-            if value != getattr(Config, field) and not getattr(config, other):
+            if value != getattr(Config, field) and not getattr(options, other):
                 raise UsageError(f"{field} = {value}: expected {setting(other, True)}, too")
-    if config.ffn and config.jump != "none":
-        raise UsageError(f"jump = {config.jump}: with ffn, each block adds to the one before; "
+    if options.ffn and options.jump != "none":
+        raise UsageError(f"jump = {options.jump}: with ffn, each block adds to the one before; "
                          "expected one of the two")
 
 
@@ -133,29 +133,29 @@ def reads_X(spec):
     return layer_kinds(spec)[0].reads_self or spec.residual
 
 
-def find_widths(config, architecture, features, classes):
-    """Widths of a model of the settings' layers, between features and classes: L + 1 of them."""
-    outer = config.input_layer + config.output_layer
-    hidden = [config.hidden] * (config.layers - 1 + outer)
+def find_widths(options, architecture, features, classes):
+    """Widths of a model of the options' layers, between features and classes: L + 1 of them."""
+    outer = options.input_layer + options.output_layer
+    hidden = [options.hidden] * (options.layers - 1 + outer)
     return (features, *hidden, classes, *([classes] * MODELS[architecture].after_mlp))
 
 
-def spec_of(config, architecture, widths, **others):
-    """The ModelSpec of settings for these widths; `others` are fields that the graph decides."""
+def spec_of(options, architecture, widths, **others):
+    """The ModelSpec of ModelOptions and widths; `others` are fields that the graph decides."""
     layer = MODELS[architecture]
-    own = config.activation == "own"
-    first = len(widths) - 2 if layer.after_mlp else int(config.input_layer)
+    own = options.activation == "own"
+    first = len(widths) - 2 if layer.after_mlp else int(options.input_layer)
 
     spec = ModelSpec(
-        architecture, widths, config.number_dtype, halved=config.dtype != config.number_dtype,
+        architecture, widths, options.number_dtype, halved=options.dtype != options.number_dtype,
         linear_first=first,
-        linear_last=int(config.output_layer),
-        activation=layer.activation if own else config.activation, norm=config.norm,
-        residual=config.residual, ffn=config.ffn, jump=config.jump,
-        hops=config.hops or layer.default_hops, restart=config.restart * layer.after_mlp,
-        norm_adj=config.norm_adj, first_dropout=config.first_dropout, dropout=config.dropout,
-        heads=config.heads, output_heads=config.output_heads,
-        attention_dropout=config.attention_dropout, seed=config.seed, **others)
+        linear_last=int(options.output_layer),
+        activation=layer.activation if own else options.activation, norm=options.norm,
+        residual=options.residual, ffn=options.ffn, jump=options.jump,
+        hops=options.hops or layer.default_hops, restart=options.restart * layer.after_mlp,
+        norm_adj=options.norm_adj, first_dropout=options.first_dropout, dropout=options.dropout,
+        heads=options.heads, output_heads=options.output_heads,
+        attention_dropout=options.attention_dropout, seed=options.seed, **others)
 
     between = set(spec.widths[first + 1:-1])
     if spec.jump == "max" and len(between) > 1:
@@ -165,29 +165,29 @@ def spec_of(config, architecture, widths, **others):
     return spec
 
 
-def make_spec(header, config, widths=None):
+def make_spec(header, options, widths=None):
     """Return the ModelSpec of a run on a graph of which the header is known.
 
-    `widths` are the graph's features and classes, and the settings' hidden layers between, unless
+    `widths` are the graph's features and classes, and the options' hidden layers between, unless
     they are given. A DataError if the graph has no features or classes then; as `find_model`.
     """
     # the widths of all layers
-    architecture = find_model(config)
+    architecture = find_model(options)
     if widths is None:
         for what, count in (("features", header.num_features), ("classes", header.num_classes)):
             if not count:
                 raise DataError(f"{header.name}: no {what}; give --widths, "
-                                f"e.g. --widths 128,{config.hidden},40")
-        widths = find_widths(config, architecture, header.num_features, header.num_classes)
+                                f"e.g. --widths 128,{options.hidden},40")
+        widths = find_widths(options, architecture, header.num_features, header.num_classes)
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])
 
     # what the first layer can do with the features
     sparse = header.sparse_features and widths[0] == header.num_features
-    constant = (config.precompute and config.first_dropout == 0 and not sparse
-                and config.batch == Config.batch)  # a batch has a matrix of its own
+    constant = (options.precompute and options.first_dropout == 0 and not sparse
+                and options.batch == Config.batch)  # a batch has a matrix of its own
 
-    spec = spec_of(config, architecture, widths, sparse_features=sparse,
+    spec = spec_of(options, architecture, widths, sparse_features=sparse,
                    multilabel=header.multilabel and widths[-1] == header.num_classes)
 
     # refuse layers that do not fit the widths

@@ -17,6 +17,7 @@ from hpgcn.strategies.per_layer import BETWEEN, keeps_rows, per_layer
 from hpgcn.strategies.plan import Operand, Plan, Product, RankGrid, Traffic
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 from hpgcn.strategies.strategy import Strategy, check_options
+from hpgcn.strategies.strategy_options import StrategyOptions
 from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (
@@ -26,15 +27,15 @@ AUTO_PER_LAYER = "auto-per-layer"  # chosen for each layer
 CHOOSING = (AUTO, AUTO_PER_LAYER)
 
 
-def find_strategy(config):
-    """Return the strategy that the settings name; of CHOOSING the one that a single rank takes.
+def find_strategy(options):
+    """Return the strategy that StrategyOptions name; of CHOOSING the one that a single rank takes.
 
     UsageError: the name is unknown, or a setting is another strategy's.
     """
-    name = next(iter(STRATEGIES)) if config.strategy in CHOOSING else config.strategy
+    name = next(iter(STRATEGIES)) if options.strategy in CHOOSING else options.strategy
     strategy = strategy_by_name(name)
-    check_options(strategy, config)
-    return variant(strategy, config)
+    check_options(strategy, options)
+    return variant(strategy, options.delay)
 
 
 def strategy_by_name(name):
@@ -57,9 +58,9 @@ def strategy_by_name(name):
     return per_layer(*(STRATEGIES[each] for each in names))
 
 
-def variant(strategy, config):
-    """Return what a strategy becomes by the settings: with a delay a vertex cut is another."""
-    delayed = strategy is VertexCut and config.delay != Config.delay
+def variant(strategy, delay):
+    """Return what a strategy becomes by the setting `delay`: a delayed vertex cut is another."""
+    delayed = strategy is VertexCut and delay != Config.delay
     return DelayedVertexCut if delayed else strategy
 
 
@@ -77,6 +78,7 @@ __all__ = [
     "RowStrategy",
     "RowTraffic",
     "Strategy",
+    "StrategyOptions",
     "Traffic",
     "find_strategy",
     "keeps_rows",

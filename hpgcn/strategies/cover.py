@@ -99,8 +99,8 @@ class Cover(NonzeroStrategy):
     options = ("balance",)
 
     @classmethod
-    def own_options(cls, config, device):
-        return {"balance": config.balance}
+    def own_options(cls, options, device):
+        return {"balance": options.balance}
 
     @staticmethod
     def holders(adjacency, rank_grid, comm, rows, columns):

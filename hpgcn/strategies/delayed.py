@@ -201,12 +201,12 @@ class DelayedVertexCut(RowStrategy):
         self.trained = []  # maps of training steps
 
     @classmethod
-    def title(cls, config):
-        return f"{cls.name} 0c" if config.delay == "none" else f"{cls.name} cd-{config.delay}"
+    def title(cls, options):
+        return f"{cls.name} 0c" if options.delay == "none" else f"{cls.name} cd-{options.delay}"
 
     @classmethod
-    def own_options(cls, config, device):
-        return {"delay": None if config.delay == "none" else int(config.delay)}
+    def own_options(cls, options, device):
+        return {"delay": None if options.delay == "none" else int(options.delay)}
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):

@@ -288,11 +288,11 @@ class OneAndAHalfD(StagedStrategy):
         return most_square(ranks)
 
     @classmethod
-    def choose_shape(cls, config, ranks):
-        shape = super().choose_shape(config, ranks)
-        if not config.replication:
+    def choose_shape(cls, options, ranks):
+        shape = super().choose_shape(options, ranks)
+        if not options.replication:
             return shape
-        if ranks % config.replication:
+        if ranks % options.replication:
             raise agreed(ConfigError(
-                f"replication = {config.replication}: expected a divisor of the {ranks} ranks"))
-        return ranks // config.replication, config.replication
+                f"replication = {options.replication}: expected a divisor of the {ranks} ranks"))
+        return ranks // options.replication, options.replication

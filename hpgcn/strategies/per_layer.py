@@ -89,9 +89,9 @@ class PerLayer(Strategy):
         self.maps = maps
 
     @classmethod
-    def own_options(cls, config, device):
+    def own_options(cls, options, device):
         # The options of each strategy, by its name.
-        return {kind.name: kind.own_options(config, device) for kind in cls.kinds}
+        return {kind.name: kind.own_options(options, device) for kind in cls.kinds}
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):

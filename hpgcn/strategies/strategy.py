@@ -59,8 +59,8 @@ class Strategy:
     replication = 1  # ranks that hold the same rows of A
 
     @classmethod
-    def title(cls, config):
-        """Return the name of a run by these settings in tables and files."""
+    def title(cls, options):
+        """Return the name of a run by these StrategyOptions in tables and files."""
         return cls.name
 
     @classmethod
@@ -89,8 +89,8 @@ class Strategy:
         return balanced(indptr, cls.block_grid(shape)[0])
 
     @classmethod
-    def choose_shape(cls, config, ranks):
-        """Return the grid of ranks: from the settings, or `default_shape`.
+    def choose_shape(cls, options, ranks):
+        """Return the grid of ranks: from StrategyOptions, or `default_shape`.
 
         Raises
         ------
@@ -98,13 +98,13 @@ class Strategy:
             It does not fit the number of ranks, or a setting is another strategy's.
         """
         for option in ("grid", "replication"):
-            given = getattr(config, option)
+            given = getattr(options, option)
             if given and option not in cls.options:
                 raise agreed(ConfigError(
-                    f"{option} = {given}: strategy {config.strategy} takes none"))
-        if config.grid:
+                    f"{option} = {given}: strategy {options.strategy} takes none"))
+        if options.grid:
             try:
-                return cls.check_shape(ranks, grid_axes(config.grid, f"grid {config.grid}"))
+                return cls.check_shape(ranks, grid_axes(options.grid, f"grid {options.grid}"))
             except UsageError as error:
                 raise agreed(ConfigError(str(error))) from None
         return cls.default_shape(ranks)
@@ -132,8 +132,8 @@ class Strategy:
         return tuple(map(int, shape))
 
     @classmethod
-    def own_options(cls, config, device):
-        """Return the options of a RankGrid from the settings of a run; `device`: of its ranks."""
+    def own_options(cls, options, device):
+        """Return the options of a RankGrid from the StrategyOptions of a run on a device."""
         return {}
 
     @classmethod
@@ -262,12 +262,12 @@ def product_name(clock):
     return clock.detail or "a product with A"
 
 
-def check_options(strategy, config):
-    """Refuse settings that are another strategy's; UsageError."""
+def check_options(strategy, options):
+    """Refuse StrategyOptions that are another strategy's; UsageError."""
     for option in ("balance", "delay", "aggregate_on", "update_on"):
-        given = getattr(config, option)
+        given = getattr(options, option)
         if given != getattr(Config, option) and option not in strategy.options:
-            raise UsageError(f"{option} = {given}: strategy {config.strategy} takes none")
+            raise UsageError(f"{option} = {given}: strategy {options.strategy} takes none")
 
 
 def most_square(ranks):

@@ -26,7 +26,7 @@ from hpgcn.parallel import csr
 from hpgcn.parallel.layout import BlockLayout, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.store import load, write_graph
-from hpgcn.strategies import STRATEGIES, Product, RankGrid, RowStrategy
+from hpgcn.strategies import STRATEGIES, Product, RankGrid, RowStrategy, StrategyOptions
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -103,7 +103,8 @@ def build(comm, case, source, blocks="uneven", *, width=20, **options):
     offsets = row_blocks(n, rows, blocks)
     if blocks == "balanced":
         offsets = strategy.row_offsets(shape, source.pointers(0, n))
-    settings = strategy.own_options(Config(strategy=name, pipeline_batches=stages), comm.device)
+    chosen = Config(strategy=name, pipeline_batches=stages).select(StrategyOptions)
+    settings = strategy.own_options(chosen, comm.device)
     rank_grid = RankGrid(shape, BlockLayout(offsets, columns, comm.rank), settings)
     adjacency = NormalizedAdjacency(source, **{"dtype": np.float64, **options})
     return strategy.build(adjacency, rank_grid, comm, width=width), rank_grid

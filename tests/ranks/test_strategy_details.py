@@ -17,11 +17,15 @@ from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.kernels import pack_mask
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.strategies import STRATEGIES, RankGrid
+from hpgcn.strategies import STRATEGIES, RankGrid, StrategyOptions
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.mixture.mop import column_bits
 from hpgcn.strategies.mixture.row_batches import default_num_batches
 from hpgcn.strategies.nonzeros import NonzeroPlan
+
+
+def options_of(**settings):
+    return Config(**settings).select(StrategyOptions)
 
 
 @pytest.mark.parametrize("comm", [1, 5], indirect=True)
@@ -98,20 +102,20 @@ def test_a_layout_of_another_grid_is_refused(comm):
     ("2d", "", None)])
 def test_grids(comm, name, grid, said):
     strategy = STRATEGIES[name]
-    config = Config(strategy=name, grid=grid)
+    options = options_of(strategy=name, grid=grid)
     if said is None:
-        assert strategy.choose_shape(config, comm.size) == strategy.default_shape(comm.size)
+        assert strategy.choose_shape(options, comm.size) == strategy.default_shape(comm.size)
         return
     with pytest.raises(ConfigError, match=said.format(P=comm.size)) as caught:
-        strategy.choose_shape(config, comm.size)
+        strategy.choose_shape(options, comm.size)
     assert caught.value.collective
 
 
 def test_replicas():
     strategy = STRATEGIES["1.5d"]
-    assert strategy.choose_shape(Config(strategy="1.5d", replication=3), 12) == (4, 3)
+    assert strategy.choose_shape(options_of(strategy="1.5d", replication=3), 12) == (4, 3)
     with pytest.raises(ConfigError, match="replication = 5: expected a divisor of the 12 ranks"):
-        strategy.choose_shape(Config(strategy="1.5d", replication=5), 12)
+        strategy.choose_shape(options_of(strategy="1.5d", replication=5), 12)
     with pytest.raises(UsageError, match="there are 12"):
         strategy.check_shape(12, (12, 2))
 
@@ -186,8 +190,8 @@ def test_counts_of_some_rows_by_hand(comm):
     pair = comm.group((0, 1) if comm.rank < 2 <= comm.size else (comm.rank,))
     if pair.size == 2:
         layout = BlockLayout(np.array([0, 4, 6]), 1, pair.rank)
-        config = Config(strategy="mop", pipeline_batches=2)
-        options = STRATEGIES["mop"].own_options(config, pair.device)
+        given = options_of(strategy="mop", pipeline_batches=2)
+        options = STRATEGIES["mop"].own_options(given, pair.device)
         adjacency = NormalizedAdjacency(make(n=6), dtype=np.float64)
         whole = STRATEGIES["mop"].build(adjacency, RankGrid((2,), layout, options), pair)
         made = whole.restrict(np.array([0, 0, 1, 0, 1, 1]) == 1, np.array([1, 1, 0, 1, 0, 1]) == 1)

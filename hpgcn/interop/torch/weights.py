@@ -14,7 +14,7 @@ from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.interop.torch.state_dict import Module, as_arrays, modules_of, tensors_of
-from hpgcn.model import MODELS, find_model
+from hpgcn.model import MODELS, ModelOptions, find_model
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
 from hpgcn.model.layers.gin import GraphIsomorphism
@@ -81,7 +81,8 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
 
 def _check_weights(header, trained):
     """Refuse (DataError) a graph with edges that the layers would read otherwise than PyG."""
-    if header.parallel_edges and MODELS[find_model(trained.config)].uses_attention:
+    layer = MODELS[find_model(trained.config.select(ModelOptions))]
+    if header.parallel_edges and layer.uses_attention:
         raise DataError(f"{header.name}: its edges are counted, but attention here reads each "
                         f"once, other than that of {trained.name}: make the graph with "
                         f"{setting('duplicates', 'merge')}")

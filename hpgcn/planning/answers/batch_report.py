@@ -37,7 +37,7 @@ def forecast(path, options, request, *, progress=False):
     survey = Survey(path, config, options.widths)
     listed = candidates(survey, options.ranks, options.methods)
     able = [each for each in listed
-            if variant(STRATEGIES[each.strategy], config).supports_minibatches]
+            if variant(STRATEGIES[each.strategy], config.delay).supports_minibatches]
     others = dict.fromkeys(each.strategy for each in listed if each not in able)
 
     # count each case
@@ -78,14 +78,14 @@ def notes(others, request):
 
 def row(survey, candidate, request):
     """Return the numbers of one case, for the JSON object."""
-    strategy = variant(STRATEGIES[candidate.strategy], survey.config)
+    strategy = variant(STRATEGIES[candidate.strategy], survey.config.delay)
     reading, offsets = arranged(survey, candidate, strategy)
     batches = batches_of(reading, survey, strategy, candidate.shape, offsets, request)
     mean = batches.expected()
     steps = batches.sampler.batches
 
     found = {
-        "strategy": strategy.title(survey.config), "parts": candidate.parts,
+        "strategy": strategy.title(survey.strategy_options), "parts": candidate.parts,
         "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
         "step": {"bytes": mean.summary(mean.bytes, steps),
                  "messages": mean.summary(mean.messages, steps)},

@@ -1,7 +1,7 @@
 """The ways to train a graph that are compared: strategy, parts, ranks and grid; their volumes."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -32,7 +32,7 @@ class Candidate:
 def candidates(survey, ranks=None, methods=None):
     """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
-    Numbers of ranks that the grid or the replication of survey.config does not fit are left out. A
+    Numbers of ranks that the grid or the replication of the settings does not fit are left out. A
     DataError for more ranks than vertices. A UsageError for methods with a file that is partitioned
     already, and for a grid or a replication that fits none of the ranks.
     """
@@ -48,7 +48,7 @@ def candidates(survey, ranks=None, methods=None):
         raise DataError(f"{survey.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
 
     # list the strategies for each number of ranks
-    shapes = grid_shapes(survey.config, ranks)
+    shapes = grid_shapes(survey.strategy_options, ranks)
     listed = []
     for k in ranks:
         parts = ("whole",) if k == 1 else methods or QUICK
@@ -82,31 +82,31 @@ def candidates(survey, ranks=None, methods=None):
             and (STRATEGIES[each.strategy].supports_bf16 or not survey.spec.halved)]
 
 
-def grid_shapes(config, ranks):
+def grid_shapes(options, ranks):
     """Return the grid of each (strategy, number of ranks); None if the requested one does not
     fit.
     """
     shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
 
     # a grid is of one strategy and one number of ranks
-    if config.grid:
-        axes = grid_axes(config.grid, setting("grid", config.grid))
+    if options.grid:
+        axes = grid_axes(options.grid, setting("grid", options.grid))
         product = int(np.prod(axes, dtype=object))
         name = grid_owner(axes)
         shapes.update(((name, k), None) for k in ranks)
         STRATEGIES[name].check_shape(product, axes)
         if product not in ranks:
-            raise UsageError(f"{setting('grid', config.grid)} holds {product} ranks, "
+            raise UsageError(f"{setting('grid', options.grid)} holds {product} ranks, "
                              f"expected one of {', '.join(map(str, ranks))}")
         shapes[name, product] = axes
 
     # a replication fits its multiples
-    if config.replication:
-        fits = [k for k in ranks if k % config.replication == 0]
+    if options.replication:
+        fits = [k for k in ranks if k % options.replication == 0]
         if not fits:
-            raise UsageError(f"{setting('replication', config.replication)}: expected a divisor of "
-                             f"one of {', '.join(map(str, ranks))}")
-        alone = config.replace(grid="")
+            raise UsageError(f"{setting('replication', options.replication)}: expected a divisor "
+                             f"of one of {', '.join(map(str, ranks))}")
+        alone = replace(options, grid="")
         for name, each in STRATEGIES.items():
             if "replication" in each.options:
                 shapes.update(((name, k), each.choose_shape(alone, k) if k in fits else None)
@@ -125,7 +125,7 @@ def grid_owner(axes):
 
 def count_candidate(survey, candidate):
     """Count one way to train: a RankFootprint."""
-    strategy = variant(strategy_by_name(candidate.strategy), survey.config)
+    strategy = variant(strategy_by_name(candidate.strategy), survey.config.delay)
     reading, offsets = arranged(survey, candidate, strategy)
     return count(reading, survey, strategy, candidate.shape, offsets)
 
@@ -147,7 +147,7 @@ def arranged(survey, candidate, strategy):
 def count(reading, survey, strategy, shape, offsets):
     """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
-    rank_grid = RankGrid(shape, layout, strategy.own_options(survey.config, HOST))
+    rank_grid = RankGrid(shape, layout, strategy.own_options(survey.strategy_options, HOST))
     plan = strategy.Plan.of(reading.pattern, rank_grid)
     train, evaluated = reading.train, reading.evaluated
     if not strategy.supports_pruning:

@@ -77,7 +77,7 @@ def _count(placed, config):
                 for rank in range(prediction.ranks)]
 
     return {
-        "graph": survey.header.name, "strategy": placed.strategy.title(config),
+        "graph": survey.header.name, "strategy": placed.strategy.title(survey.strategy_options),
         "grid": "x".join(map(str, shape)), "ranks": prediction.ranks,
         "model": spec.architecture, "widths": list(spec.widths),
         "rows_per_level": [footprint.train.totals[place]

@@ -23,7 +23,7 @@ from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
-from hpgcn.strategies import STRATEGIES, strategy_by_name, variant
+from hpgcn.strategies import STRATEGIES, StrategyOptions, strategy_by_name, variant
 
 ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
 
@@ -110,10 +110,10 @@ def row(candidate, footprint, options):
     peak = footprint.peak
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
-    strategy = variant(strategy_by_name(candidate.strategy), options.config)
+    strategy = variant(strategy_by_name(candidate.strategy), options.config.delay)
 
     return {
-        "strategy": strategy.title(options.config),
+        "strategy": strategy.title(options.config.select(StrategyOptions)),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
         "fits": options.memory is None or int(peak[largest]) <= options.memory,

@@ -14,7 +14,14 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph_source import GraphSource
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.model import MODELS, make_spec, norm_of, products_of, supports_pruning
+from hpgcn.model import (
+    MODELS,
+    ModelOptions,
+    make_spec,
+    norm_of,
+    products_of,
+    supports_pruning,
+)
 from hpgcn.parallel.pattern import Pattern, permuted
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
@@ -22,6 +29,7 @@ from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.store.csr_arrays import reorder_entries
+from hpgcn.strategies import StrategyOptions
 
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
 
@@ -84,7 +92,7 @@ class Survey:
             raise DataError(f"{self.name}: no vertices")
 
         # the matrix that the model multiplies by
-        self.spec = make_spec(self.header, config, widths)
+        self.spec = make_spec(self.header, config.select(ModelOptions), widths)
         layer = MODELS[self.spec.architecture]
         with_loops = pattern(self.graph)
         self.pointers = with_loops.indptr.astype(np.int64)  # by which row blocks are balanced
@@ -111,6 +119,11 @@ class Survey:
         self.steps = Steps()
         self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions
+
+    @property
+    def strategy_options(self):
+        """The settings that strategies read."""
+        return self.config.select(StrategyOptions)
 
     def _read(self, source, split):
         """Read the pattern and the parts of a source; return masks of a split, pointers of sparse

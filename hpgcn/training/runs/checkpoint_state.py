@@ -10,7 +10,7 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.errors import DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
-from hpgcn.model import Parameters, find_model, find_widths
+from hpgcn.model import ModelOptions, Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
 from hpgcn.training.loop.loop_state import SUMS
 from hpgcn.training.loop.optimizers import OPTIMIZERS
@@ -74,9 +74,9 @@ class CheckpointState:
 
     def parameters(self, kind):
         """Parameters of one of `kinds`, and their widths; a DataError as Parameters.stored."""
-        config = Config(**self.config)
+        options = Config(**self.config).select(ModelOptions)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
-        parameters, spec = Parameters.stored(self.of(kind), config, find_model(config), name)
+        parameters, spec = Parameters.stored(self.of(kind), options, name)
         return parameters, list(spec.widths)
 
 
@@ -151,7 +151,7 @@ def parse(path, arrays, attributes):
 def _check_arrays(path, state):
     """Refuse arrays that are not those of the model; return its widths."""
     # refuse arrays of unknown names
-    settings = Config(**state.config)
+    options = Config(**state.config).select(ModelOptions)
     known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
     unknown = state.arrays.keys() - known
     if unknown:
@@ -161,8 +161,8 @@ def _check_arrays(path, state):
     # refuse wrong types and numbers that are not finite
     for name, array in state.arrays.items():
         where = f"{path}: {name}"
-        if array.dtype != settings.number_dtype:
-            raise DataError(f"{where} has dtype {array.dtype}, expected {settings.number_dtype}")
+        if array.dtype != options.number_dtype:
+            raise DataError(f"{where} has dtype {array.dtype}, expected {options.number_dtype}")
         check_finite(array, where)
         if name.startswith("optimizer/variance/") and (array < 0).any():
             raise DataError(f"{where} is negative at {int(array.argmin())}")
@@ -175,7 +175,7 @@ def _check_arrays(path, state):
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
         first = first or widths
-        expected = list(find_widths(settings, find_model(settings), first[0], first[-1]))
+        expected = list(find_widths(options, find_model(options), first[0], first[-1]))
         if widths != expected:
             raise DataError(f"{path}: {kind} has widths {widths}, expected {expected}")
     return first

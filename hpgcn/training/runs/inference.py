@@ -12,12 +12,12 @@ from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.kernels.bits16 import numbers
-from hpgcn.model import Model, Parameters, check_strategy, find_model
+from hpgcn.model import Model, ModelOptions, Parameters, check_strategy
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import set_activity
-from hpgcn.strategies import find_strategy
+from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.runs.run_directory import read_run
 from hpgcn.training.setup.placement import assign_rows, opened, same_everywhere
 from hpgcn.training.setup.shard import GraphShard
@@ -83,15 +83,15 @@ def _predict_graph(comm, source, run, device):
         config = Config(**{**settings, **own, "device": device, "prune": False})
 
         # check that the model suits the graph and the ranks
-        find_strategy(config)
+        strategy = find_strategy(config.select(StrategyOptions))
         name = getattr(run, "name", "the model") if hasattr(run, "weights") else run
-        parameters, spec = Parameters.stored(weights, config, find_model(config), name)
+        parameters, spec = Parameters.stored(weights, config.select(ModelOptions), name)
         if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")
         class_names = _class_names(attributes, source, spec.widths[-1], name)
         spec = replace(spec, sparse_features=source.header.sparse_features)
-        check_strategy(find_strategy(config), spec, comm.size)
+        check_strategy(strategy, spec, comm.size)
 
     # all ranks must have the same graph, settings and weights
     same_everywhere(source, config, comm)

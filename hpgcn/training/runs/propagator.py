@@ -12,7 +12,7 @@ from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency
 from hpgcn.runtime.device import choose
-from hpgcn.strategies import find_strategy
+from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.setup.placement import assign_rows, opened, read_slab, same_everywhere
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
     if config.dtype != config.number_dtype:
         raise UsageError(f"dtype = {config.dtype}: of training alone; expected float32 or float64")
-    kind = find_strategy(config)
+    kind = find_strategy(config.select(StrategyOptions))
     if kind.num_monitored_steps:
         raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
     config = config.replace(strategy=kind.name)

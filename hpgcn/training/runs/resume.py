@@ -40,7 +40,8 @@ def load_resume_state(checkpoints, config, comm):
                 if saved.epoch > config.epochs or unknown:
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {saved.epoch}, "
                                       f"expected more {setting('epochs')} than {config.epochs}")
-            summary = _finished_result(config, saved)
+            done = _finished_summary(config.out, config.epochs, config.patience, saved)
+            summary = done and Result.read(config, done)
 
     common = saved  # arrays of single ranks stay on rank 0 until their ranks are known
     if saved is not None:
@@ -51,15 +52,14 @@ def load_resume_state(checkpoints, config, comm):
     return saved or common, summary
 
 
-def _finished_result(config, saved):
-    """Return the Result of a finished run; None if there is more to do."""
-    out = config.out
+def _finished_summary(out, epochs, patience, saved):
+    """Return the summary of a finished run; None if there is more to do."""
     summary = read_summary(out)
     if summary is not None:
-        if is_finished(summary["epochs"], summary["best_epoch"], epochs=config.epochs,
-                       patience=config.patience):
+        if is_finished(summary["epochs"], summary["best_epoch"], epochs=epochs,
+                       patience=patience):
             log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
-            return Result.read(config, summary)
+            return summary
         if saved is None:
             raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
                               f"checkpoint to go on from: train anew with another "

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from hpgcn.comm import as_comm, in_process
 from hpgcn.config import Config, settings_of_run
 from hpgcn.errors import UsageError, setting
-from hpgcn.model import find_model
+from hpgcn.model import ModelOptions, find_model
 from hpgcn.runtime import signals
 from hpgcn.runtime.device import choose
 from hpgcn.runtime.gpu_limits import translate_gpu_oom
 from hpgcn.runtime.progress_log import progress_log
-from hpgcn.strategies import find_strategy
+from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.loop.stopping import check_callbacks, raise_if_stop_requested
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.runs.checkpoint import Checkpoints
@@ -100,51 +100,50 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
 
 def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     # settings that no graph makes possible
-    check_batch(config, find_strategy(config))
-    find_model(config)
+    options = config.select(StrategyOptions)
+    strategy = find_strategy(options)
+    check_batch(config.batch, config.memory, strategy, strategy.title(options))
+    find_model(config.select(ModelOptions))
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
     with opened(source, comm) as graph, translate_gpu_oom(comm):
-        return _train_graph(graph, config, comm, progress, overwrite, resume, callbacks)
+        same_everywhere(graph, config, comm)
+        comm.use(choose(config.updates_on, comm))
 
+        # whether it can be trained on, and files written
+        with comm.collective_errors():
+            check_trainable(graph.header, config.split_index, graph.where)
+            if config.checkpoint_every and not config.out:
+                raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
+                                 f"directory, set {setting('out')}")
+            check_callbacks(callbacks)
+            if config.out and comm.rank == 0:
+                refuse_existing_run(config.out, overwrite or bool(resume))
 
-def _train_graph(source, config, comm, progress, overwrite, resume, callbacks):
-    """As `train`, on this rank of a graph that is open."""
-    same_everywhere(source, config, comm)
-    comm.use(choose(config.updates_on, comm))
+        # where an earlier run stopped
+        checkpoints = Checkpoints(config.out, graph) if config.out else None
+        saved = summary = None
+        if resume:
+            saved, summary = load_resume_state(checkpoints, config, comm)
+        if summary:
+            return summary
 
-    # whether it can be trained on, and files written
-    with comm.collective_errors():
-        check_trainable(source.header, config.split_index, source.where)
-        if config.checkpoint_every and not config.out:
-            raise UsageError(f"checkpoint_every = {config.checkpoint_every}: needs a run "
-                             f"directory, set {setting('out')}")
-        check_callbacks(callbacks)
-        if config.out and comm.rank == 0:
-            refuse_existing_run(config.out, overwrite or bool(resume))
+        # set up
+        first = saved.epoch + 1 if saved else 1
+        with signals.record_signal(signal.SIGUSR1) if config.out else nullcontext():
+            raise_if_stop_requested(first, config.graph, config.out, comm)
+            with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
+                trainer = make_trainer(graph, config, comm)
 
-    # where an earlier run stopped
-    checkpoints = Checkpoints(config.out, source) if config.out else None
-    saved = summary = None
-    if resume:
-        saved, summary = load_resume_state(checkpoints, config, comm)
-    if summary:
-        return summary
-
-    # set up, and train
-    stoppable = signals.record_signal(signal.SIGUSR1) if config.out else nullcontext()
-    with stoppable:
-        raise_if_stop_requested(saved.epoch + 1 if saved else 1, config.graph, config.out, comm)
-        with compiling(progress, comm.rank), progress_log(progress and comm.rank == 0):
-            trainer = make_trainer(source, config, comm)
-        with trainer:
-            record = None
-            with comm.collective_errors():  # only now: what cannot start leaves nothing behind
-                if config.out and comm.rank == 0:
-                    after = saved and (saved.metrics or {"epoch": 0})
-                    record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),
-                                          after=after)
-            with record or nullcontext():
-                return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
-                                   callbacks)
+            # train
+            with trainer:
+                record = None
+                with comm.collective_errors():  # only now: what cannot start leaves nothing behind
+                    if config.out and comm.rank == 0:
+                        after = saved and (saved.metrics or {"epoch": 0})
+                        record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),
+                                              after=after)
+                with record or nullcontext():
+                    return trainer.run(record, progress and comm.rank == 0, checkpoints, saved,
+                                       callbacks)

@@ -27,7 +27,7 @@ from hpgcn.errors import (
 )
 from hpgcn.runtime import faults
 from hpgcn.runtime.temporary import remove
-from hpgcn.strategies import find_strategy
+from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.runs.records import read_history
 
 log = logging.getLogger("hpgcn")
@@ -184,8 +184,9 @@ class RunDirectory:
 
     def keep_model(self, weights, epoch, *, multilabel, class_names=None):
         """Write model.h5: the best weights so far, their epoch, and what the labels are."""
-        strategy = find_strategy(self.config).title(self.config)
-        attributes = {"strategy": strategy, "multilabel": multilabel}
+        options = self.config.select(StrategyOptions)
+        title = find_strategy(options).title(options)
+        attributes = {"strategy": title, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
                           epoch=epoch, attributes=attributes, class_names=class_names, **OURS)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.strategies import StrategyOptions
 from hpgcn.training.runs.run_directory import versions
 
 
@@ -78,7 +79,7 @@ def make_run_info(plan, comm, threads, started, begin):
         started_utc=started.isoformat(timespec="seconds"),
         hosts=tuple(dict.fromkeys(comm.allgather(platform.node()))),
         graph=plan.header.name,
-        strategy=strategy.title(plan.config),
+        strategy=strategy.title(plan.config.select(StrategyOptions)),
         strategy_choice=plan.placement.choice,
         grid="x".join(map(str, plan.placement.rank_grid.shape)),
         replication=strategy.replication,

@@ -13,7 +13,7 @@ from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.choice import choose_strategy
-from hpgcn.strategies import CHOOSING, RankGrid, Strategy, find_strategy
+from hpgcn.strategies import CHOOSING, RankGrid, Strategy, StrategyOptions, find_strategy
 from hpgcn.training.setup.run_partition import partitioned
 
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
@@ -104,8 +104,9 @@ def assign_rows(source, comm, config):
     its partition contradicts itself.
     """
     # what the settings say
-    strategy = find_strategy(config)
-    shape = strategy.choose_shape(config, comm.size)
+    options = config.select(StrategyOptions)
+    strategy = find_strategy(options)
+    shape = strategy.choose_shape(options, comm.size)
     open_choice = config.strategy in CHOOSING and comm.size > 1
     choice = ""
 
@@ -126,7 +127,7 @@ def assign_rows(source, comm, config):
         # the rows of each rank
         offsets = _row_offsets(source, comm, strategy, shape)
         layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
-        rank_grid = RankGrid(shape, layout, strategy.own_options(config, comm.device))
+        rank_grid = RankGrid(shape, layout, strategy.own_options(options, comm.device))
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Header
-from hpgcn.model import ModelSpec, Targets, check_strategy, find_targets, make_spec, metric_of
+from hpgcn.model import ModelSpec, Targets, find_targets, metric_of
 from hpgcn.planning.answers.dry_run import drops_AX
 from hpgcn.planning.counts.footprint import DenseFootprint
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
-from hpgcn.strategies import find_strategy
 from hpgcn.training.loop.schedules import LearningRate
 from hpgcn.training.setup.placement import Placement, assign_rows
 from hpgcn.training.setup.shard import GraphShard
@@ -68,23 +67,18 @@ class RunPlan:
     device: str
 
 
-def make_run_plan(source, config, comm):
-    """Return the RunPlan of a graph and settings; all ranks call this together.
+def make_run_plan(source, config, spec, comm):
+    """Return the RunPlan of a graph, settings and their model; all ranks call this together.
 
-    `source` is a Graph or StoredGraph. It may be partitioned, and files of parts written. Errors
-    on all ranks as `hpgcn.train`.
+    `source` is a Graph or StoredGraph. It may be partitioned, and files of parts written. `spec` is
+    the ModelSpec that `make_spec` returns. Errors on all ranks as `hpgcn.train`.
     """
-    # the model: a strategy may not compute it
-    spec = make_spec(source.header, config)
-    check_strategy(find_strategy(config), spec, comm.size)
     metric = metric_of(spec, config.metric)
     targets = find_targets(source, comm, config.class_weight, config.label_smoothing)
 
     # which rank owns which rows, and which strategy multiplies by A
     set_activity("finding out who owns which rows")
     with assign_rows(source, comm, config) as placement:
-        config = config.replace(strategy=placement.strategy.name)
-
         # which products are recomputed instead of stored
         spec = replace(spec, drop_AX=drops_AX(placement, config, comm))
 
@@ -104,8 +98,9 @@ def make_run_plan(source, config, comm):
         device += ", aggregation on cpu"
 
     return RunPlan(
-        config=config, header=source.header, placement=placement, spec=spec, metric=metric,
-        targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
+        config=config.replace(strategy=placement.strategy.name), header=source.header,
+        placement=placement, spec=spec, metric=metric, targets=targets,
+        learning_rate=learning_rate, shard=shard, steps=steps,
         work_arrays=work_arrays(shard) if full_batch else {}, device=device)
 
 

@@ -55,17 +55,20 @@ class StepPlan:
     threaded: bool = False
 
 
-def check_batch(config, strategy):
-    """Raise UsageError if config.batch is malformed or incompatible with strategy or memory."""
-    if parse(config.batch) is None:
+def check_batch(batch, memory, strategy, title):
+    """Refuse (UsageError) a malformed setting `batch`, or one that does not go with others.
+
+    These are the setting `memory`, and the Strategy, which has this title.
+    """
+    if parse(batch) is None:
         return
-    if config.memory:
-        raise UsageError(f"{setting('memory', config.memory)} goes with "
+    if memory:
+        raise UsageError(f"{setting('memory', memory)} goes with "
                          f"{setting('batch', 'full')}: what batches hold is not counted before")
     if not strategy.supports_minibatches:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_minibatches)
-        raise UsageError(f"{setting('batch', config.batch)}: strategy {strategy.title(config)} "
-                         f"trains on all vertices, expected one of {serving}")
+        raise UsageError(f"{setting('batch', batch)}: strategy {title} trains on all vertices, "
+                         f"expected one of {serving}")
 
 
 def plan_steps(batch, source, shard, full_step, out=""):

@@ -18,7 +18,7 @@ from hpgcn.kernels import backend
 from hpgcn.kernels.ahead import load_layer, load_product
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
-from hpgcn.model import METRICS, make_spec, products_of
+from hpgcn.model import METRICS, products_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime import faults
 from hpgcn.runtime.machine import default_threads
@@ -84,13 +84,12 @@ def compiling(shown=True, rank=0):
         yield
 
 
-def warm_up(make_trainer, comm, header, config):
+def warm_up(make_trainer, comm, header, config, spec):
     """Compile or load the kernels of a run; all ranks call this together.
 
     `make_trainer` is that of hpgcn.training.loop.trainer, which imports this module. One rank of
     each node compiles first; the other ranks then load the kernels from the cache.
     """
-    spec = make_spec(header, config)
     aggregates_on_host = comm.device.name == "cpu" or config.aggregates_on_host
     for turn in (True, False):
         if (comm.local_rank == 0) == turn:
