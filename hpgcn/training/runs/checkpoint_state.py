@@ -213,7 +213,7 @@ def bitwise_fields(trainer):
     """Return a dict of BITWISE_FIELDS of this run; every rank calls this together."""
     info, config = trainer.run_info, trainer.config
     owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))
-    shape = trainer.plan.placement.rank_grid.shape
+    shape = trainer.plan.grid_shape
     layout = [config.strategy, shape, config.pipeline_batches, owned]
     return {"ranks": info.ranks, "strategy": info.strategy, "grid": info.grid,
             "threads": info.threads, "device": info.device, "memory": config.memory,

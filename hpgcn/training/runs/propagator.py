@@ -152,8 +152,8 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     device : "auto", "cpu" or "cuda"
     dtype : "float32" or "float64"
     settings
-        Other fields of hpgcn.Config that it reads: grid, replication, stages, split_index,
-        comm_timeout.
+        Other fields of hpgcn.Config that it reads: grid, replication, pipeline_batches,
+        split_index, comm_timeout.
 
     Returns
     -------

@@ -17,7 +17,7 @@ from hpgcn.runtime.gpu_limits import check_memory
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.sampling import FULL
 from hpgcn.training.loop.schedules import LearningRate
-from hpgcn.training.setup.placement import Placement, assign_rows
+from hpgcn.training.setup.placement import assign_rows
 from hpgcn.training.setup.shard import GraphShard
 from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 
@@ -26,16 +26,17 @@ from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 class RunPlan:
     """Every decision of a run, and what it will send and store.
 
-    Nothing of it is replaced afterwards; equal on all ranks but for `shard`, `work_arrays` and
-    this rank's view of `placement`.
+    Nothing of it is replaced afterwards; equal on all ranks but for `shard` and `work_arrays`.
 
     Attributes
     ----------
     config : hpgcn.Config
         As in config.toml: `strategy` is the one that was chosen; `out` says where files go.
     header : hpgcn.graphs.graph.Header
-    placement : Placement
-        Which rank owns which rows, and the strategy.
+    grid_shape : tuple of int
+        The grid of ranks.
+    strategy_choice : str
+        Why the strategy was chosen; empty if the settings name it.
     spec : hpgcn.model.ModelSpec
         The model, including what its layers recompute (`drop_AX`) or form once (`precomputed`).
     metric : str
@@ -56,7 +57,8 @@ class RunPlan:
 
     config: Config
     header: Header
-    placement: Placement
+    grid_shape: tuple[int, ...]
+    strategy_choice: str
     spec: ModelSpec
     metric: str
     targets: Targets
@@ -99,8 +101,8 @@ def make_run_plan(source, config, spec, comm):
 
     return RunPlan(
         config=config.replace(strategy=placement.strategy.name), header=source.header,
-        placement=placement, spec=spec, metric=metric, targets=targets,
-        learning_rate=learning_rate, shard=shard, steps=steps,
+        grid_shape=placement.rank_grid.shape, strategy_choice=placement.choice, spec=spec,
+        metric=metric, targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
         work_arrays=work_arrays(shard) if full_batch else {}, device=device)
 
 
