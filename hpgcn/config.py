@@ -15,8 +15,7 @@ from typing import Any
 from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
 
-RENAMED = {"pipeline_batches": "pipeline_batches"}  # settings in files of earlier versions
-RENAMED = {"pipeline_batches": "pipeline_batches"}  # settings in files of earlier versions
+RENAMED = {"stages": "pipeline_batches"}  # settings in files of earlier versions
 # fields on which it depends what a training step of given widths sends and holds
 COST_FIELDS = ("grid", "replication", "balance", "delay", "pipeline_batches", "model", "aggregator",
                "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
