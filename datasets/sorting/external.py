@@ -66,6 +66,7 @@ class Entries:
 
         Raise a DataError if strict, or if a sum overflows.
         """
+        # merge windows of rows that fit into memory
         rows = _FinishedRows(self, scratch)
         entry = 2 * (24 + 32 * self.weighted + 24 * self.strict)
         capacity = room(memory - 9 * self.numbering.num_nodes) // entry
@@ -77,6 +78,7 @@ class Entries:
                 pending = pool.submit(next, windows, None)
                 rows.take(*window)
 
+        # refuse or count duplicates, then let the runs go
         duplicates = int(self.tally[sort_kernels.KEPT] - rows.tally[sort_kernels.MERGED])
         if self.strict and duplicates:
             number, u, v = keys.repeated

@@ -214,12 +214,15 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     -------
     (k, heads) bool
     """
+    # one counter per entry and eight heads, from 32 bits of each vertex number
     vertex, neighbour = (np.asarray(numbers, np.int64) for numbers in (vertex, neighbour))
     counter = np.empty((vertex.size, -(-heads // 8), 4), np.uint64)
     counter[..., 0] = (vertex & 0xFFFFFFFF)[:, None]
     counter[..., 1] = (neighbour & 0xFFFFFFFF)[:, None]
     counter[..., 2] = (vertex >> 32 << 16 | neighbour >> 32)[:, None]
     counter[..., 3] = np.arange(counter.shape[1])
+
+    # draw, and compare 16 bits per head with the threshold
     words = philox(counter, attention_key(seed, epoch, layer))
     lanes = np.stack([words & 0xFFFF, words >> 16], -1).reshape(vertex.size, counter.shape[1] * 8)
     return lanes[:, :heads] >= dropout_threshold(p)
