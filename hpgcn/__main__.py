@@ -33,7 +33,7 @@ from hpgcn.errors import (
 from hpgcn.runtime import launcher, streams
 
 log = logging.getLogger("hpgcn")
-LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that nobody reads to its end
+LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word too long to read
 
 
 def main(argv=None, make_parser=None):
@@ -95,7 +95,9 @@ def command(argv, make_parser):
 
 
 def failed(error, verbose, ranked):
-    """Say what a command ended with; return its exit code. Within the `except` of that error."""
+    """Report the error that a command ended with; return its exit code. Within the `except` of that
+    error.
+    """
     number = signals.ended_by()
     if number:  # whatever the libraries on the way out made of it
         return interrupted(number)
@@ -127,7 +129,7 @@ def failed(error, verbose, ranked):
 def fail(error, verbose, ranked):
     """Print one line (once if all ranks raise the error together); return its code, or end all.
 
-    Ranks that are about to start MPI are told there, if this one has not started it.
+    Ranks that are about to start MPI get the message there, if this one has not started it.
     """
     if verbose:
         with suppress(OSError):

@@ -21,8 +21,8 @@ COST_FIELDS = ("grid", "replication", "balance", "delay", "pipeline_batches", "m
                "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
                "residual", "ffn", "input_layer", "output_layer", "jump", "input_dropout",
                "precompute", "prune", "dtype", "split_index", "batch")
-# fields in which a run that goes on from a checkpoint may differ from the run that wrote it: how it
-# computes, how long and where, but not what; all others would make it another run
+# fields in which a resumed run may differ from the run that wrote its checkpoint: how it computes,
+# how long and where. All others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
                     "pipeline_batches", "epochs", "patience", "device", "aggregate_on",
                     "update_on", "threads", "memory", "checkpoint_every", "trace", "comm_timeout")
@@ -234,21 +234,21 @@ class Config:
         return kind(**{entry.name: getattr(self, entry.name) for entry in dataclasses.fields(kind)})
 
     def to_toml(self) -> str:
-        """The text of config.toml, every field in it."""
+        """Return the text of config.toml, every field in it."""
         return "".join(
             f"{entry.name} = {_toml(getattr(self, entry.name))}  # {entry.metadata['help']}\n"
             for entry in dataclasses.fields(self))
 
     @staticmethod
     def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Settings found in a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
+        """Return settings from a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
         with reading(path) as file:
             text = file.read(MAX_FILE + 1)
         return parse_toml(text, path)
 
 
 def values_of(entry):
-    """Say in words what values a field of Config takes: its type, choices, range and default."""
+    """Return the values of a field of Config in words: type, choices, range and default."""
     limits = entry.metadata
     words = entry.type
     if limits["choices"]:
@@ -267,7 +267,7 @@ Config.__doc__ = "\n".join([
 
 
 def parse_toml(text, where):
-    """Settings out of the bytes of a TOML file, a dict; values are not checked before `Config`.
+    """Return settings from the bytes of a TOML file, a dict of values that are not checked.
 
     A byte-order mark is dropped. A UsageError, with the file, if it is no TOML,
     or a key is no field: it suggests the nearest.
@@ -278,7 +278,7 @@ def parse_toml(text, where):
 
 
 def toml_values(text, where):
-    """As `parse_toml`, with any keys."""
+    """Return the values like `parse_toml`, with any keys."""
     if len(text) > MAX_FILE:
         raise UsageError(f"{where}: more than {MAX_FILE} bytes, expected settings in TOML")
     try:
@@ -300,7 +300,7 @@ def toml_values(text, where):
 
 
 def settings_of_run(out, given):
-    """Settings, a dict, of a run directory for a command that goes on with it; empty without any.
+    """Return settings, a dict, of a run directory for a command that resumes it; empty without any.
 
     The number of threads is this command's affair, and a grid that of a strategy. Errors as
     `Config.from_toml`.
@@ -316,7 +316,7 @@ def settings_of_run(out, given):
 
 
 def size(text):
-    """Bytes from 500M, 2G or a plain number; UsageError if it is none."""
+    """Return bytes from 500M, 2G or a plain number; UsageError for other text."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     try:
         unit = units.get(text.rstrip("Bb")[-1:].upper(), 1)
@@ -358,7 +358,7 @@ def _checked(entry, value):
     kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
     name = entry.name
     limits = entry.metadata
-    if not isinstance(value, bool | int | float) and isinstance(value, numbers.Real):  # of NumPy
+    if not isinstance(value, bool | int | float) and isinstance(value, numbers.Real):  # NumPy's
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if isinstance(value, int) and abs(value) >= 1 << 63:
         expected = "an integer of 64 bits" if kind is int else kind.__name__
@@ -371,7 +371,7 @@ def _checked(entry, value):
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise UsageError(f"{name} = {_shown(value)}: expected {kind.__name__}")
 
-    # of a name of other bytes than UTF-8, which config.toml could not hold
+    # a name with bytes other than UTF-8, which config.toml could not hold
     if kind is str and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise UsageError(f"{name} = {value!r:.80}: expected text that UTF-8 can hold")
     if kind is str and "\0" in value:

@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code of each kind: one class a code, one clear line a message."""
+"""Errors and the exit code of each kind: one class a code, one clear line a message."""
 from contextvars import ContextVar
 
 from hpgcn.runtime.advice import install_command

@@ -7,7 +7,7 @@ import numpy as np
 
 from hpgcn.runtime.device import HOST
 
-HEADS = 4  # of attention, if they divide the width
+HEADS = 4  # heads of attention, if they divide the width
 DROPOUT = {"seed": 1, "epoch": 1, "layer": 0, "p": 0.5}
 ADAM = {"step": 1, "lr": 1e-3}
 

@@ -5,7 +5,8 @@ from itertools import cycle
 import numpy as np
 
 LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
-BUFFERS = 8  # that take turns: in training, too, other work passes the caches between messages
+# number of buffers in turn: in training other work also passes the caches between messages
+BUFFERS = 8
 WORK = 1 << 22  # numbers that are computed with meanwhile
 
 

@@ -25,11 +25,11 @@ from hpgcn.runtime.progress_bar import bar
 from hpgcn.training.loop.trainer import make_trainer
 
 SHORT, LONG = 4, 36  # nonzeros of a row; the difference of their times gives that of a nonzero
-ROWS = 1 << 15  # of such a matrix
+ROWS = 1 << 15  # rows of such a matrix
 MOST_ROWS = 1 << 20
 DENSE_ROWS = (64, 1 << 17)  # least and most rows of a dense product
-MULTIPLICATIONS = 1 << 29  # of a dense product, if these rows allow it
-STEPS = 30  # of training
+MULTIPLICATIONS = 1 << 29  # multiplications of a dense product, if these rows allow it
+STEPS = 30  # steps of training
 
 
 def measure(settings, host, ranks=1):

@@ -19,8 +19,8 @@ from hpgcn.runtime.device import HOST
 ROWS = {"one line": 16, "few lines": 64, "more": 128}  # columns of x, float32, by ROW_BYTES
 WORK = 1 << 27  # bytes of rows of x that a product reads
 PER_ROW = 16  # nonzeros of a row
-FEW = 4  # of a row, where stores are timed: there results are much of what moves
-BEYOND = 6  # an x in memory is so many times the last cache,
+FEW = 4  # nonzeros of a row for timing stores: results are then much of the traffic
+BEYOND = 6  # size of an x in memory, in last caches,
 ENOUGH = 1 << 30  # but no larger than this, unless two last caches are
 MANY = 1 << 20  # rows where entries are timed: they lie in memory
 CACHES = 8  # second caches that a blocked x fills
@@ -86,8 +86,8 @@ def measure(settings, host, comm):
 def choose(level, place, product, settings, host):
     """Return the best PrefetchDistance of a level for rows of a kind, and ms of all candidates.
 
-    First how far ahead into the second cache, then the first cache; the best is held against the
-    default once more, and must be faster by SPARE.
+    First the distance into the second cache is chosen, then the first cache. The best is compared
+    with the default once more, and must be faster by SPARE.
     """
     default = tuning.default().reach[level][place]
     lines = list(ROWS.values())[place] // 16
@@ -101,7 +101,7 @@ def choose(level, place, product, settings, host):
         return {reach: timing["time_ms"] for reach, timing in timings.items()}
 
     def of(candidates):
-        """Return candidates that are not alike in rows of so many lines."""
+        """Return candidates that differ in rows of `lines` lines."""
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
 

@@ -1,4 +1,4 @@
-"""What each command does, from its parsed arguments; its docstring is its help text.
+"""Functions of the commands, on parsed arguments; the docstring of each is its help text.
 
 Heavy imports wait for the command.
 """
@@ -178,7 +178,8 @@ def train(args):
 
     # train on the ranks of a launcher, or of this process
     ranks = comm.world(config.comm_timeout)
-    threads = config.threads or machine.default_threads()  # MPI knows the ranks of this node
+    # MPI has the number of ranks of this node
+    threads = config.threads or machine.default_threads()
     if args.ranks == 1:
         train_on(ranks, args, config, grid, threads)
         return
@@ -229,7 +230,8 @@ def train_on(comm, args, config, grid, threads):
             config = config.replace(out=ranks.bcast(run_directory.free_name(name)))
         configs = grid.configs(config.replace(threads=threads))
         with ranks.collective_errors():
-            if ranks.rank == 0 and not args.resume:  # of all, before the first takes its time
+            # check all runs before the first takes its time
+            if ranks.rank == 0 and not args.resume:
                 for each in configs:
                     run_directory.refuse_existing_run(each.out, args.overwrite)
 
@@ -282,7 +284,7 @@ def predict(args):
     out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
     ranks = comm.world()
     if ranks.size > 1:
-        set_threads(config.threads)  # MPI knows the ranks of this node
+        set_threads(config.threads)  # MPI has the number of ranks of this node
     ranks.assert_same(launch_signature(args), "command line")
     with ranks.collective_errors():
         write = store.prediction_writer(out)
@@ -347,7 +349,7 @@ def bench(args):
 
     ranks = comm.world() if args.what == "machine" else comm.SerialComm()
     if not args.threads and ranks.size > 1:
-        threads = machine.default_threads()  # MPI knows the ranks of this node
+        threads = machine.default_threads()  # MPI has the number of ranks of this node
     ranks.assert_same(launch_signature(args), "command line")
     numbers = {name: getattr(args, name) for name in bench.Settings._fields if name in args}
     settings = bench.Settings(**{**numbers, "threads": threads})
@@ -359,7 +361,7 @@ def bench(args):
 def doctor(args):
     """Check that MPI, HDF5, threads and GPUs work."""
     if launcher.launched_rank():
-        return 0  # under a launcher, too, one process looks
+        return 0  # under a launcher only one process checks
     from hpgcn import doctor
 
     found = doctor.examine()

@@ -1,4 +1,4 @@
-"""Flags of `hpgcn generate` that ask for degrees, and those that no such graph has."""
+"""Flags of `hpgcn generate` for degrees, and those that no such graph has."""
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime import machine
 

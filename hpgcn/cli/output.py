@@ -1,4 +1,4 @@
-"""What all commands share: printing, the settings that were given, what ranks must agree on."""
+"""Functions of all commands: printing, given settings, and settings that ranks must share."""
 from hpgcn import __version__
 from hpgcn.errors import printable
 

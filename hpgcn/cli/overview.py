@@ -1,4 +1,4 @@
-"""What lies at a path, in words: `hpgcn inspect` of files, run directories and checkpoints."""
+"""Describe a path: `hpgcn inspect` of files, run directories and checkpoints."""
 
 import shlex
 import time
@@ -16,7 +16,7 @@ from hpgcn.training.runs.run_directory import FILES
 
 
 def describe(path, *, verify=False):
-    """Say what a file of hpgcn, a run directory or a checkpoint of one holds, and what is next.
+    """Describe a file of hpgcn, a run directory or a checkpoint, and the next step.
 
     `verify` compares every checksum, of a run directory that of its model; DataError for others.
     """
@@ -42,7 +42,7 @@ def describe(path, *, verify=False):
 
 
 def _checkpoint(folder):
-    """Say whether a run can go on from a checkpoint."""
+    """Return whether a run can resume from a checkpoint, in words."""
     try:
         read_checkpoint(folder)
     except HpgcnError as error:

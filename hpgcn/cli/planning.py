@@ -1,4 +1,4 @@
-"""What `hpgcn plan` prints: a comparison of cases, or of models with --sweep."""
+"""Output of `hpgcn plan`: a comparison of cases, or of models with --sweep."""
 import json
 
 from hpgcn.config import Config

@@ -1,7 +1,7 @@
-"""Whether what hpgcn rests on is there and works: `hpgcn doctor`.
+"""Check the software below hpgcn: `hpgcn doctor`.
 
-Whatever may crash, hang or be missing is asked in a process of its own (hpgcn.doctor.probes,
-hpgcn.doctor.selftest), under a deadline; only the standard library is imported here.
+Probes that may crash, hang or lack a library run in a process of their own, under a deadline
+(hpgcn.doctor.probes, hpgcn.doctor.selftest). Only the standard library is imported here.
 """
 
 import json
@@ -71,7 +71,7 @@ def examine():
 
 @contextmanager
 def asking(pool):
-    """Ask processes from the threads of a pool; whatever ends the block ends them, too."""
+    """Run processes from the threads of a pool; an exception of the block also ends them."""
     try:
         yield pool
     except BaseException:
@@ -108,7 +108,9 @@ def answer(seconds, module, *arguments, launcher=()):
 
 
 def judge(alone, pair):
-    """Judge the self tests on one rank and on two; `pair` is None without a launcher or MPI."""
+    """Return findings on the self tests on one rank and on two; `pair` is None without launcher or
+    MPI.
+    """
     if isinstance(alone, tuple):
         return [Finding("training", *alone)]
     text = f"kernels for {8 * alone['vector_bytes']}-bit vectors"
@@ -134,13 +136,13 @@ def judge(alone, pair):
 
 
 def find_launcher():
-    """Find mpiexec: beside this Python, else on the PATH; None if there is none."""
+    """Find mpiexec: beside this Python, else on the PATH; None if missing."""
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return shutil.which("mpiexec", path=os.pathsep.join(folders))
 
 
 def describe_launcher(launcher):
-    """Say which mpiexec is meant, and whether the shell would find another."""
+    """Return a finding on the mpiexec in use, and whether the shell would find another."""
     if launcher is None:
         return Finding("mpiexec", "warn", "not found: one rank only, unless the site has a "
                                           "launcher of its own (srun)")
@@ -216,7 +218,7 @@ def end(child):
 
 
 def no_answer(code, err, seconds):
-    """Say how a process ended that gave no answer: a status, and words."""
+    """Return how a process without an answer ended: a status, and words."""
     if code is None:
         return "slow", (f"no answer within {seconds} s: the machine is busy (load "
                         f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), or it hangs; look "

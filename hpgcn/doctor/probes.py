@@ -48,7 +48,7 @@ def mpi():
 
 
 def takes_gpu_memory(MPI):
-    """Say whether messages leave a GPU straight, and why; with CuPy a claim is tried."""
+    """Return whether messages leave a GPU directly, and why; with CuPy a claim is tried."""
     claimed, reason = route.query_gpu_support(MPI)
     failure = route.probe(0) if claimed and cupy_packages() else None
     if failure:

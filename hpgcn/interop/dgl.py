@@ -81,9 +81,9 @@ def _own(frame):
 def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     """Return the whole graph, in its ORIGINAL order, as a `dgl.DGLGraph`.
 
-    `ndata` has, where the graph has them, `feat` (dense, which is all that DGL holds), `label`,
-    masks, and `original_ids` that are numbers; `edata` has `weight` if not all are 1.
-    MissingError without DGL; DataError where only some rows are held.
+    `ndata` has these entries, if the graph has them: `feat` (dense, the only form of DGL), `label`,
+    masks, and `original_ids` that are numbers. `edata` has `weight` if not all are 1. MissingError
+    without DGL; DataError where only some rows are held.
     """
     torch = require("torch", "dgl", "hpgcn.to_dgl")
     dgl = require("dgl", "dgl", "hpgcn.to_dgl")

@@ -95,9 +95,9 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
 def to_networkx(graph: GraphSource) -> nx.Graph:
     """Return the whole graph, in its ORIGINAL order, as a `networkx.Graph`, or DiGraph if directed.
 
-    Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1; nodes, where the
-    graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask`, `test_mask`; and
-    the graph `class_names`, a list. MissingError without NetworkX; DataError where only some rows
+    Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1. Nodes have, if the
+    graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask` and `test_mask`. The
+    graph has `class_names`, a list. MissingError without NetworkX; DataError where only some rows
     are held, or ids repeat.
     """
     networkx = require("networkx", "io", "hpgcn.to_networkx")
@@ -228,7 +228,7 @@ def _labels(G, key, name):
 
 
 def _masks(G, name):
-    """Return the masks that are attributes of nodes; None if there are none."""
+    """Return the masks that are attributes of nodes; None without masks."""
     masks = {}
     for key in SPLIT:
         values = dict(G.nodes(data=f"{key}_mask"))

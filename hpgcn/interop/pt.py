@@ -1,7 +1,7 @@
-"""What torch.save wrote of one graph of PyTorch Geometric, with nothing in it executed.
+"""Read one graph of PyTorch Geometric from a file of torch.save, and execute nothing in it.
 
-PyTorch's restricted unpickler builds tensors and plain containers; the classes of PyG in such a
-file are replaced by empty ones that only hold what was stored, so that PyG need not be there.
+PyTorch's restricted unpickler builds tensors and plain containers. Classes of PyG in such a file
+are replaced by empty ones that only hold the stored data, so PyG is not needed.
 """
 import re
 import zipfile

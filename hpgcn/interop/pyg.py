@@ -108,10 +108,13 @@ def _names(data):
 def to_pyg(graph: GraphSource) -> Data:
     """Return the whole graph, in its ORIGINAL order, as a `torch_geometric.data.Data`.
 
-    It has `edge_index`, sorted and without duplicates, `num_nodes` and, where the graph has them,
-    `edge_weight` (if not all are 1), `x` (sparse features as a sparse CSR tensor), `y`, masks,
-    `original_ids` (of names a list) and `class_names`, a list. MissingError without PyG; DataError
-    where only some rows are held.
+    It has `edge_index`, sorted and without duplicates, and `num_nodes`. If the graph has them, it
+    also has:
+
+    - `edge_weight` (if not all are 1);
+    - `x` (sparse features as a sparse CSR tensor);
+    - `y`, masks, `original_ids` (a list for names) and `class_names`, a list. MissingError without
+      PyG; DataError where only some rows are held.
     """
     torch = require("torch", "pyg", "hpgcn.to_pyg")
     Data = require("torch_geometric.data", "pyg", "hpgcn.to_pyg").Data

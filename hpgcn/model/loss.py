@@ -27,13 +27,13 @@ class MaskedRows(NamedTuple):
 
 
 class BatchLoss:
-    """What both losses do for mini-batches."""
+    """Mini-batches of both losses."""
 
     def part(self, labels, train, share):
         """Return the training loss of some rows.
 
         labels: theirs, (m',) or (m', t). train: numbers of those that count, (k,). share: the
-        chance of a training vertex to be among them over all ranks; with `norm` times that, the
+        chance over all ranks that a training vertex is among them. With `norm` times that, the
         gradient of a batch is an estimate of the whole one.
         """
         part = copy.copy(self)
@@ -69,7 +69,9 @@ class Loss(BatchLoss):
             self.target = columns.device.put(targets.table(np.ones(num_classes)))
 
     def _weigh(self, labels, num_classes, targets):
-        """Weights of classes, and what the training vertices of all ranks weigh together."""
+        """Return the weights of classes, and the total weight of the training vertices of all
+        ranks.
+        """
         mine = labels[self.columns.device.get(self.rows["train"])]
         own = self.columns.row.rank == 0  # one of the ranks that share a row counts it
         counts = self.comm.sum(own * np.bincount(mine, minlength=num_classes))
@@ -77,7 +79,9 @@ class Loss(BatchLoss):
         return weights, float(counts @ weights)
 
     def gradient(self, logits, out=None):
-        """Share of this rank in the SUM of training losses; gradient of their mean, (m, c_j)."""
+        """Return this rank's share in the SUM of training losses; gradient of their mean, (m,
+        c_j).
+        """
         grad = np.empty_like(logits) if out is None else out
         options = {"scale": 1 / self.norm, "grad": grad, "target": self.target}
         if self.columns.row.size == 1:
@@ -87,7 +91,7 @@ class Loss(BatchLoss):
         return self._spread(logits, self._moments(logits), "train", **options), grad
 
     def evaluate(self, logits):
-        """Dict of train_acc, val_acc, test_acc and val_loss; None where a mask is empty."""
+        """Return a dict of train_acc, val_acc, test_acc and val_loss; None if a mask is empty."""
         if self.columns.row.size == 1:
             ops = kernels.backend(logits)
             found = [ops.softmax_cross_entropy(logits, self.labels, self.rows[key])
@@ -108,29 +112,33 @@ class Loss(BatchLoss):
         return result
 
     def _moments(self, logits):
-        """Maximum, and sum of exp(z - maximum), of each row over the ranks that share it."""
+        """Return the maximum and the sum of exp(z - maximum) of each row over the ranks that share
+        it.
+        """
         largest = self._largest(logits)
         total = kernels.backend(logits).spread_sum(logits, largest)
         self.columns.row.allreduce(total, "dense")
         return largest, total
 
     def _largest(self, logits):
-        """Maximum of each row over the ranks that share it."""
+        """Return the maximum of each row over the ranks that share it."""
         largest = kernels.backend(logits).spread_max(logits)
         self.columns.row.allreduce(largest, "dense", op="max")
         return largest
 
     def _spread(self, logits, moments, key, **options):
-        """What this block adds to the losses of a mask."""
+        """Return this block's terms of the losses of a mask."""
         return kernels.backend(logits).spread_gradient(
             logits, self.labels, self.first, self.rows[key], *moments, **options)
 
     def _right(self, logits, largest):
-        """Which rows are classified rightly, counted by the first of the ranks that share them."""
+        """Return which rows are classified rightly, counted by the first of the ranks that share
+        them.
+        """
         return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
 
     def _predicted(self, logits, largest):
-        """The class of each row, (m,) int64."""
+        """Return the class of each row, (m,) int64."""
         where = -kernels.backend(logits).spread_argmax(logits, self.first, largest)
         self.columns.row.allreduce(where, "dense", op="max")
         return -where
@@ -153,7 +161,9 @@ class Loss(BatchLoss):
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
     def ranking(self, logits):
-        """Of two classes the lead of the second, (m, 1), and whether it is true; on the host."""
+        """Return scores and labels for ROC-AUC with two classes: z[:, 1] - z[:, 0], shape (m, 1),
+        and y == 1. On the host.
+        """
         lead = self.columns.device.xp.zeros(logits.shape[0], logits.dtype)
         for column in range(logits.shape[1]):
             lead += logits[:, column] if self.first + column else -logits[:, column]
@@ -165,11 +175,11 @@ class Loss(BatchLoss):
 class MultiLabelLoss(BatchLoss):
     """Sigmoid cross-entropy on labels (m, t) of 0 and 1.
 
-    Its mean is over the GLOBAL number of masked vertices and over all t labels. As
-    Loss; in place of accuracies it gives micro-averaged F1, under the same names: 2
-    TP / (2 TP + FP + FN) over all vertices and labels of a mask, a label being
-    predicted where its logit is positive, and 0 where nothing is predicted nor true. Of
-    `targets` smoothing alone counts: labels y are (1 - smoothing) y + smoothing / 2.
+    Its mean is over the GLOBAL number of masked vertices and over all t labels. Instead of
+    accuracies it gives micro-averaged F1, under the same names: 2 TP / (2 TP + FP + FN) over all
+    vertices and labels of a mask. A label is predicted if its logit is positive. F1 is 0 if no
+    label is predicted or true. Only the smoothing of `targets` counts: labels y are (1 - smoothing)
+    y + smoothing / 2.
     """
 
     several = True
@@ -183,7 +193,7 @@ class MultiLabelLoss(BatchLoss):
         self.norm, self.smoothing = self.count["train"], targets.smoothing
 
     def gradient(self, logits, out=None):
-        """Share of this rank in the SUM of mean losses of vertices; gradient (m, t_j)."""
+        """Return this rank's share in the SUM of mean losses of vertices; gradient (m, t_j)."""
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / (self.norm * self.num_classes)
         kernel = kernels.backend(logits).sigmoid_cross_entropy
@@ -192,7 +202,7 @@ class MultiLabelLoss(BatchLoss):
         return total / self.num_classes, grad
 
     def evaluate(self, logits):
-        """As of Loss, with micro-F1."""
+        """Return the dict of Loss, with micro-F1."""
         kernel = kernels.backend(logits).sigmoid_cross_entropy
         found = [number for key in SPLIT for number in kernel(logits, self.labels, self.rows[key])]
         found = self.comm.sum(self.comm.device.numbers(found))
@@ -216,12 +226,12 @@ class MultiLabelLoss(BatchLoss):
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
     def ranking(self, logits):
-        """The logits (m, t_j), and which labels are true, on the host."""
+        """Return the logits (m, t_j), and which labels are true, on the host."""
         get = self.columns.device.get
         return get(logits), get(self.labels) > 0
 
 
 def make_loss(spec, labels, masked, columns, targets=PLAIN):
-    """The loss of a model: on labels (m,), or (m, t) where spec.multilabel."""
+    """Return the loss of a model: on labels (m,), or (m, t) if spec.multilabel."""
     kind = MultiLabelLoss if spec.multilabel else Loss
     return kind(labels, masked, columns, spec.widths[-1], targets)

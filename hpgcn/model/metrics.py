@@ -1,6 +1,7 @@
-"""What is told of an evaluation in place of accuracies: exact over all ranks.
+"""Metrics of an evaluation in place of accuracies: exact over all ranks.
 
-Ranks add whole numbers, or one of them has all scores: no partition changes more than the logits.
+Ranks add whole numbers, or one of them has all scores: no partition changes more than the
+logits.
 """
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def roc_auc(loss, logits):
 
 
 def _area(score, true):
-    """The area of scores (m,) and what is true (m,) bool; None unless both kinds are there."""
+    """Return the area of scores (m,) and truth (m,) bool; None unless both classes are there."""
     positive = int(true.sum())
     pairs = positive * (true.size - positive)
     if not pairs:
@@ -66,7 +67,7 @@ def _area(score, true):
     return (ranks - positive * (positive + 1) / 2) / pairs
 
 
-# those that the loss does not tell itself
+# metrics that the loss does not compute itself
 METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
 
 

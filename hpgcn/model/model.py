@@ -19,11 +19,11 @@ from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual,
 class Model:
     """Layers of one of MODELS, and what is around them, on distributed matrices.
 
-    Besides one activation a layer, and what its gradient reads, it takes work arrays
-    of the widest layer: products with W go to one, products with A (which read it) to
-    the other, or the other way round. Level l of its ReceptiveField are the rows, m_l,
-    that layer l reads. Models that are used in turn may share a workspace. `vertex`
-    (m,) int64, ORIGINAL numbers of all rows of this rank, on its device, key dropout.
+    Besides one activation a layer, and the arrays that its gradient reads, it takes work arrays of
+    the widest layer. Products with W go to one, products with A (which read it) to the other, or
+    the other way round. Level l of its ReceptiveField are the rows, m_l, that layer l reads. Models
+    that are used in turn may share a workspace. `vertex` (m,) int64, ORIGINAL numbers of all rows
+    of this rank, on its device, key dropout.
     """
 
     def __init__(self, spec, parameters, field, columns, workspace, vertex):
@@ -52,7 +52,9 @@ class Model:
             self.stages = [*(stage for group in groups[:first] for stage in group), jump]
 
     def _groups(self):
-        """The stages of each layer, a list of lists; layers and norms are made on the way."""
+        """Return the stages of each layer, a list of lists; layers and norms are made on the
+        way.
+        """
         blocks = blocks_of(self.spec)
         scale = kernels.backend(self.parameters.flat).dropout_scale
         groups = []
@@ -73,7 +75,9 @@ class Model:
         return groups
 
     def _fused(self, blocks, number):
-        """Whether the bits of the activation after a layer go into the next one's backward."""
+        """Return whether the bits of the activation after a layer go into the next one's
+        backward.
+        """
         block = blocks[number]
         if block.activation != "relu" or block.ffn:
             return False
@@ -83,7 +87,7 @@ class Model:
         return not (read_twice or (following.norm != "none" and following.norm_first))
 
     def _stages(self, block, layer, given, before, fused):
-        """The stages of a block."""
+        """Return the stages of a block."""
         # the norm, before or after the layer
         number = block.number
         level = number + 1
@@ -120,7 +124,7 @@ class Model:
         return stages
 
     def _map(self, layer, kept, before=None, **which):
-        """The stage of a layer; what it puts out does not lie where its input does."""
+        """Return the stage of a layer; its output does not lie where its input does."""
         self._maps.append(layer)
         taken = self._place
         self._place = "ping" if layer.hop.maps or taken == "pong" else "pong"
@@ -128,7 +132,7 @@ class Model:
 
     def _place_backwards(self):
         """Let linear layers write gradients where those that they read do not lie."""
-        place = "ping"  # of the gradient of the logits
+        place = "ping"  # place of the gradient of the logits
         for layer in reversed(self._maps):
             place = "ping" if layer.hop.maps or place == "pong" else "pong"
             layer.place = place
@@ -136,9 +140,9 @@ class Model:
     def infer(self, features, *, embed=False):
         """Apply the model, without dropout, to the Features of level 0.
 
-        Return this rank's columns of the logits (m_L, c), valid until the next step; and with
-        `embed` what the last layer reads, a list of (m, h): of a model of one layer, whose input
-        is X, an empty one.
+        Return this rank's columns of the logits (m_L, c), valid until the next step. With `embed`
+        also return the inputs of the last layer, a list of (m, h). It is empty for a model of one
+        layer, whose input is X.
         """
         embedded = [] if embed else None
         context = ForwardContext(AX=features.AX, embedded=embedded)
@@ -146,10 +150,10 @@ class Model:
         return logits, embedded
 
     def forward(self, features, step):
-        """Training forward of the Features of level 0; the step, from 1, keys dropout.
+        """Run the training forward of the Features of level 0; the step, from 1, keys dropout.
 
-        Return the logits (m_L, c) and backward: backward(G) takes the gradient of the logits and
-        returns Parameters that hold this rank's partial sums; their sum over ranks is the gradient.
+        Return the logits (m_L, c) and backward. backward(G) takes the gradient of the logits and
+        returns Parameters with this rank's partial sums; their sum over ranks is the gradient.
         """
         H = features.X
         p = self.spec.first_dropout
@@ -166,7 +170,9 @@ class Model:
         self.layers[0].prepare(features, width)
 
     def outputs(self):
-        """What each layer put out in the last training forward, (m, f), as `forward` left it."""
+        """Return the output of each layer in the last training forward, (m, f), as `forward` left
+        it.
+        """
         last = self.layers[-1]
         return [self.workspace.buffer(f"{'F' if block.ffn else 'H'}{layer.number + 1}",
                                       layer.rows_out, layer.width_out,
@@ -174,7 +180,9 @@ class Model:
                 for layer, block in zip(self.layers, blocks_of(self.spec))]
 
     def update_running_moments(self, gradient):
-        """Take from a gradient, summed over all ranks, what is none: moments of normalisations."""
+        """Move batch-norm moments, which share the gradient's allreduce, to the running
+        statistics.
+        """
         for norm in self.norms:
             norm.update_running_moments(gradient)
 

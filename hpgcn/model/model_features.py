@@ -29,8 +29,8 @@ class Features:
     def dropped(self, vertex, workspace, **key):
         """Return X after dropout keyed by `key`: seed, epoch, layer, p, first.
 
-        Dense, it is the work array "X". Of sparse features the stored entries
-        are dropped, by the bits that their dense form would get.
+        Dense, it is the work array "X". Sparse features lose stored entries, by the bits of their
+        dense form.
         """
         X = self.X
         if self.sparse:
@@ -40,11 +40,11 @@ class Features:
 
 
 def select_rows(X, rows, device):
-    """Some rows of an array, of a Csr or of None, in the memory of a device."""
+    """Return some rows of an array, of a Csr or of None, in the memory of a device."""
     if isinstance(X, Csr):
         if rows is not None:
             X = X.take_rows(rows)
-            X.edges = None  # nobody asks which entries they were
+            X.edges = None  # the numbers of the entries are not used
         X = X.on(device)
         X.ordered_transpose()  # the gradient of W needs it in every step
         return X

@@ -1,4 +1,4 @@
-"""What a model is made of, layer by layer: the parameters follow from it, and the stages."""
+"""Parts of a model, layer by layer: they determine the parameters and the stages."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.registry import layer_kinds
 
 ACTIVATIONS = ("relu", "elu", "gelu")
-MOMENTS = ("mean", "variance")  # of columns, as batch normalisation has found them so far
+MOMENTS = ("mean", "variance")  # running moments of columns in batch normalisation
 INNER_KEY = 1024  # what keys the dropout within the block of layer 0: more than there are layers
 
 
@@ -22,9 +22,10 @@ class LayerBlock:
     fan_out: int
     ffn: bool  # a second linear map follows, on rows of the same level
     norm: str  # none, layer or batch
-    norm_first: bool  # of the input of the layer, not of its result
+    norm_first: bool  # whether the input of the layer is normalised, not its result
     residual: str  # what is added: "", the input ("same"), or the input times a "matrix"
-    activation: str  # of ACTIVATIONS, after the layer, and between the two linear maps; "" for none
+    # one of ACTIVATIONS, after the layer, and between the two linear maps; "" for no activation
+    activation: str
     dropout: float  # after it, and between the two linear maps
     parts: tuple  # widths of all layers that it reads, if it reads more than the one before
     own: dict  # shapes of the layer's own parameters, by name
@@ -35,11 +36,11 @@ class LayerBlock:
 
     @property
     def bias(self):
-        """Name of the last bias, "" if there is none."""
+        """Name of the last bias, "" without one."""
         return self.kind.last_bias and indexed(self.kind.last_bias, self.number)
 
     def shapes(self):
-        """Shapes of its parameters by name, as the model has them."""
+        """Return the shapes of its parameters by name, as the model has them."""
         found = dict(self.own)
 
         # matrices and biases that stand for the layer's own, or follow it
@@ -62,7 +63,7 @@ class LayerBlock:
 
 
 def blocks_of(spec):
-    """The layers of a model, list of LayerBlock."""
+    """Return the layers of a model, list of LayerBlock."""
     kinds = layer_kinds(spec)
     found = []
     for number, (kind, (fan_in, fan_out)) in enumerate(zip(kinds, spec.layers)):

@@ -43,7 +43,7 @@ class Parameters:
 
     @staticmethod
     def initial(spec):
-        """Glorot uniform weights keyed by (seed, name), gains and variances 1, else 0.
+        """Return Glorot uniform weights keyed by (seed, name), gains and variances 1, else 0.
 
         They are equal on every rank.
         """
@@ -62,8 +62,8 @@ class Parameters:
         """Take parameters from arrays by name, as a file holds them; return them and ModelSpec.
 
         `options` are ModelOptions of the run that trained them, `name` is that of the file. A
-        UsageError as `find_model`; a DataError if an array is missing, is one too many, or is of
-        another shape than its neighbours tell.
+        UsageError as `find_model`; a DataError if an array is missing, is one too many, or has
+        another shape than its neighbours imply.
         """
         # take the width of each layer from its first matrix
         architecture = find_model(options)
@@ -110,13 +110,15 @@ class Parameters:
         return [array for array in self.arrays.values() if array.ndim == 1]
 
     def decayed(self, which):
-        """How many elements `flat` begins with that decay: "first" layer's matrices, or "all"."""
+        """Return the number of elements of `flat` that decay: "first" layer's matrices, or
+        "all".
+        """
         return sum(array.size for name, array in self.arrays.items()
                    if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
 
 def parameter_shapes(spec):
-    """Shapes of a model's parameters by name: matrices first, in order of layers, then vectors.
+    """Return the shapes of a model's parameters by name: matrices in order of layers, then vectors.
 
     They are those that each layer says, with its number, and those of what is around it; see
     `hpgcn.model.model_parts.LayerBlock.shapes`.
@@ -128,12 +130,12 @@ def parameter_shapes(spec):
 
 
 def num_parameters(spec):
-    """Elements of all parameters of a model."""
+    """Return the number of elements of all parameters of a model."""
     return sum(map(math.prod, parameter_shapes(spec).values()))
 
 
 def keyed_uniform(seed, name, count):
-    """`count` float64 in [0, 1) that depend on (seed, name) alone."""
+    """Return `count` float64 in [0, 1) that depend only on (seed, name)."""
     key = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:16], "little")
     # NumPy keeps the raw bits of Philox stable
     return (np.random.Philox(key=key).random_raw(count) >> np.uint64(11)) * 2.0**-53

@@ -19,15 +19,15 @@ MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvol
           "gin": GraphIsomorphism, "sgc": SimplifiedConvolution,
           "appnp": PersonalizedPropagation, "gat": GraphAttention}
 DEFAULT_AGGREGATOR = "mean"
-HEADS = ("heads", "output_heads", "attention_dropout")  # of attention
+HEADS = ("heads", "output_heads", "attention_dropout")  # settings of attention
 STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around layers with A
 
 
 def find_model(options):
-    """The name in MODELS that ModelOptions say: MODEL-AGGREGATOR, or MODEL where that takes none.
+    """Return the name in MODELS of ModelOptions: MODEL-AGGREGATOR, or MODEL without aggregators.
 
-    A UsageError if there is none of this name, it takes no aggregator, not the norm, or no such
-    stack; or settings of the stack exclude each other.
+    A UsageError if the name is unknown, or if the model does not take the aggregator, the norm or
+    the stack. The same if settings of the stack exclude each other.
     """
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
@@ -96,52 +96,54 @@ def _model_name(model, aggregator):
 
 
 def norm_of(spec):
-    """The norm of the matrix that the layers of a model multiply by: given, or their own."""
+    """Return the norm of the matrix that the layers of a model multiply by: given, or their own."""
     return MODELS[spec.architecture].norm if spec.norm_adj == "own" else spec.norm_adj
 
 
 def model_kinds():
-    """The words that --model takes, list of str."""
+    """Return the words that --model takes, list of str."""
     return list(dict.fromkeys(name.partition("-")[0] for name in MODELS))
 
 
 def layer_kinds(spec):
-    """The class of each layer of a model, list."""
+    """Return the class of each layer of a model, list."""
     last = spec.num_layers - spec.linear_last
     return [MODELS[spec.architecture] if spec.linear_first <= number < last else Linear
             for number in range(spec.num_layers)]
 
 
 def products_of(spec):
-    """Products with A of each layer, list of L int."""
+    """Return the number of products with A of each layer, list of L int."""
     return [kind.products_of(spec) for kind in layer_kinds(spec)]
 
 
 def supports_pruning(spec):
-    """Whether rows that nobody reads may be left out: none, if a level's rows are read together."""
+    """Return whether unread rows may be left out: not if a level's rows are read together."""
     return spec.norm != "batch" and all(kind.supports_pruning for kind in layer_kinds(spec))
 
 
 def inner_widths(spec):
-    """Width within each layer, list of L int: see `hpgcn.model.Layer.inner_width`."""
+    """Return the width within each layer, list of L int: see `hpgcn.model.Layer.inner_width`."""
     return [kind.inner_width(spec, number)
             for number, kind in enumerate(layer_kinds(spec))]
 
 
 def reads_X(spec):
-    """Whether the first layer reads X even where A X is formed once."""
+    """Return whether the first layer reads X even if A X is formed once."""
     return layer_kinds(spec)[0].reads_self or spec.residual
 
 
 def find_widths(options, architecture, features, classes):
-    """Widths of a model of the options' layers, between features and classes: L + 1 of them."""
+    """Return the L + 1 widths of a model with the options' layers, between features and classes."""
     outer = options.input_layer + options.output_layer
     hidden = [options.hidden] * (options.layers - 1 + outer)
     return (features, *hidden, classes, *([classes] * MODELS[architecture].after_mlp))
 
 
 def spec_of(options, architecture, widths, **others):
-    """The ModelSpec of ModelOptions and widths; `others` are fields that the graph decides."""
+    """Return the ModelSpec of ModelOptions and widths; `others` are fields that the graph
+    decides.
+    """
     layer = MODELS[architecture]
     own = options.activation == "own"
     first = len(widths) - 2 if layer.after_mlp else int(options.input_layer)
@@ -203,14 +205,14 @@ def make_spec(header, options, widths=None):
 
 
 def heads_of(spec):
-    """The number of heads of each product with A of a model; 0 where it computes no attention."""
+    """Return the number of heads of each product with A of a model; 0 without attention."""
     return [kind.heads(spec, number) if kind.uses_attention else 0
             for number, kind in enumerate(layer_kinds(spec))
             for _ in range(kind.products_of(spec))]
 
 
 def check_strategy(strategy, spec, ranks):
-    """Refuse a Strategy that so many ranks cannot compute a model's layers by; UsageError."""
+    """Refuse a Strategy that cannot compute a model's layers on `ranks` ranks; UsageError."""
     heads = heads_of(spec)
     if spec.halved and not strategy.supports_bf16:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_bf16)

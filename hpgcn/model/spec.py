@@ -1,4 +1,4 @@
-"""What a model is, before any rank holds a part of it: widths, and how layers are put together."""
+"""Specification of a model on no particular rank: widths, and the structure of its layers."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class ModelSpec:
 
     architecture: str  # in hpgcn.model.MODELS
     widths: tuple[int, ...]  # L + 1: features, hidden widths, classes
-    dtype: str = "float32"  # of weights and sums, and of rows unless they are halved
+    dtype: str = "float32"  # dtype of weights and sums, and of rows unless they are halved
     halved: bool = False  # rows of X, H and G are stored, and sent, in bfloat16
     sparse_features: bool = False  # layer 1 multiplies by W first, so that X stays sparse
     precomputed: bool = False  # A X was formed once: layer 1 multiplies by neither A nor A^T
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
-    norm_adj: str = "own"  # of the matrix; own: what its layers say
+    norm_adj: str = "own"  # norm of the matrix; own: that of the layers
     linear_first: int = 0  # layers without A before those with A
     linear_last: int = 0  # and behind them
     activation: str = "relu"  # between layers: one of ACTIVATIONS
@@ -35,9 +35,9 @@ class ModelSpec:
     jump: str = "none"  # how the last layer reads all with A: cat, max; none: the last of them
     hops: int = 0  # products with A of a layer, where it takes a number
     restart: float = 0.0  # share of its input that each of these adds
-    heads: int = 1  # of attention, side by side in the columns of hidden layers
-    output_heads: int = 0  # of the last layer, averaged; 0: as `heads`
-    attention_dropout: float = 0.0  # of entries of each head's softmax
+    heads: int = 1  # heads of attention, side by side in the columns of hidden layers
+    output_heads: int = 0  # heads of the last layer, averaged; 0: as `heads`
+    attention_dropout: float = 0.0  # dropout of entries of each head's softmax
     keeps_rows: bool = False  # rows of a constant X that others own were pulled once
     drop_AX: bool = False  # A H is not kept where A comes first: the gradient is H^T (A^T G)
     first_dropout: float = 0.0  # before the first layer
@@ -66,7 +66,7 @@ class ModelSpec:
 
     @property
     def row_dtype(self):
-        """Of rows as they are stored and sent."""
+        """Dtype of rows as they are stored and sent."""
         return BF16 if self.halved else np.dtype(self.dtype)
 
     @property

@@ -15,7 +15,7 @@ from hpgcn import kernels
 
 
 class ForwardContext(NamedTuple):
-    """What a forward through all stages is told."""
+    """Arguments of a forward through all stages."""
 
     step: int = 0  # from 1: it keys dropout
     keep: bool = False  # for the backward; there is no dropout otherwise
@@ -42,9 +42,9 @@ class LayerStage:
     """A Layer, but for its last bias, whose gradient it takes.
 
     `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
-    Activation whose bits the layer's own backward applies, if it does. Where `centred`, what comes
-    next takes the mean off each column: the gradient of the bias is 0, and is not left to rounding
-    errors, which Adam would divide by their own size. `dtype` is that of what it puts out.
+    Activation whose bits the layer's own backward applies, if it does. If `centred`, the next stage
+    takes the mean off each column. The gradient of the bias is then 0, and is set so: Adam would
+    divide rounding errors by their own size. `dtype` is that of what it puts out.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
@@ -141,7 +141,7 @@ class Activation:
 class Residual:
     """H + F(H), or H W_res + F(H), where F are stages around a layer: He et al. 2016, equation 1.
 
-    Of H the rows that the layer computes are added.
+    The rows of H that the layer computes are added.
     """
 
     def __init__(self, stages, layer, *, matrix):

@@ -1,4 +1,4 @@
-"""What training takes for the labels: smoothed ones, and classes that weigh differently."""
+"""Training targets: smoothed labels, and class weights."""
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -16,16 +16,16 @@ LONGEST = 400  # characters of a number
 class Targets(NamedTuple):
     """Label smoothing and weights of classes in a training loss, as PyTorch's CrossEntropyLoss.
 
-    The loss of a vertex of class y is the sum over the C classes of -t_c log(softmax_c), where t_c
-    is w_c smoothing / C, and w_y (1 - smoothing) more at y. Its mean is the sum over training
-    vertices divided by the sum of their w_y.
+    The loss of a vertex of class y is the sum over the C classes of -t_c log(softmax_c). t_c is w_c
+    smoothing / C, plus w_y (1 - smoothing) at y. Its mean is the sum over training vertices divided
+    by the sum of their w_y.
     """
 
     smoothing: float = 0.0
     class_weight: np.ndarray | str | None = None  # (C,) float64, BALANCED, or None: all 1
 
     def weights(self, counts):
-        """Weights of classes, (C,) float64, of which so many training vertices are there.
+        """Return the weights of classes, (C,) float64, from their numbers of training vertices.
 
         A DataError if all these vertices weigh 0.
         """
@@ -33,12 +33,12 @@ class Targets(NamedTuple):
             # as in scikit-learn, but that no class of the graph is left out
             return np.where(counts > 0, counts.sum() / (counts.size * np.maximum(counts, 1)), 0.0)
         if not counts @ self.class_weight > 0:
-            # all ranks know the same counts
+            # all ranks have the same counts
             raise agreed(DataError("the weights of all classes that training vertices have are 0"))
         return self.class_weight
 
     def table(self, weights):
-        """The `target` of the kernels for these weights, (3, C)."""
+        """Return the `target` of the kernels for these weights, (3, C)."""
         own = (1 - self.smoothing) * weights
         every = self.smoothing / weights.size * weights
         return np.stack([own, every, own + every.sum()])
@@ -67,11 +67,11 @@ def find_targets(source, comm, class_weight, label_smoothing):
 
 
 def read_weights(path, classes, names=None):
-    """Weights of so many classes out of a text file, (C,) float64.
+    """Return the weights of `classes` classes from a text file, (C,) float64.
 
-    A line has the weight of a class, a number from 0, in the order of the classes; or each has the
-    name of a class, a comma, a tab or blanks, and its weight, in any order. A DataError, with file
-    and line, for what is neither; as `hpgcn.runtime.files.reading`.
+    A line has the weight of a class, a number from 0, in the order of the classes. Otherwise each
+    line has the name of a class, a comma, a tab or blanks, and its weight, in any order. A
+    DataError, with file and line, for what is neither; as `hpgcn.runtime.files.reading`.
     """
     # read no more lines than there may be, and find out which form they have
     with reading(path) as file:

@@ -10,7 +10,7 @@ from hpgcn.store import atomic_write
 
 SUFFIXES = ("png", "svg", "pdf")
 MARKERS = "os^DvPX*<>"
-LABELS_APART = 0.06  # of the width of an axis: labels of ranks that lie closer are left out
+LABELS_APART = 0.06  # share of the width of an axis: labels of ranks that lie closer are left out
 
 
 def check_picture(path):

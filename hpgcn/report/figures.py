@@ -8,7 +8,7 @@ import numpy as np
 from hpgcn.errors import require
 from hpgcn.report.table import WORK
 
-# Okabe and Ito's, which readers with any colour vision tell apart; matrices use cividis
+# Okabe and Ito's, which readers with any colour vision can distinguish; matrices use cividis
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 COLORS = {"spmm": "#0072B2", "dense": "#E69F00", "comm": "#009E73", "wait": "#B0B0B0",
@@ -58,7 +58,7 @@ def unit_of(largest):
 
 
 def line_style(number):
-    """Return how a line is drawn; dashes differ, too: of equal curves both are seen."""
+    """Return the style of a line; dashes differ as well, so equal curves are both visible."""
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
 
 
@@ -228,7 +228,7 @@ def matrix(run):
 
 
 def _bytes(axis, sent, largest, factor):
-    """Draw bytes from rank to rank, (P, P), as a matrix: in numbers, too, where ranks are few."""
+    """Draw bytes from rank to rank, (P, P), as a matrix; with numbers if ranks are few."""
     picture = axis.imshow(np.ma.masked_equal(sent / factor, 0), cmap="cividis", vmin=0,
                           vmax=largest / factor, interpolation="nearest")
     axis.set_facecolor("#f2f2f2")
@@ -268,7 +268,7 @@ def timeline(trace):
     # a bar for each step, and one for each kind of work in it
     height = min(1.5 + 0.42 * len(ranks), 12)
     drawing, axis = _rows([f"rank {rank}" for rank in ranks], height)
-    points = 0.8 * 72 * (height - 1.2) / len(ranks)  # of a row
+    points = 0.8 * 72 * (height - 1.2) / len(ranks)  # height of a row in points
     axis.hlines(rows[step], low[step], high[step], colors="#ebebeb", linewidths=points,
                 label="other")
     for kind, color in COLORS.items():

@@ -40,7 +40,7 @@ class Run:
 
     path: Path
     name: str  # unique among the runs that were read together; printable
-    settings: dict[str, Any]  # config.toml; empty if there is none
+    settings: dict[str, Any]  # config.toml; empty if missing
     metrics: dict[str, np.ndarray]  # columns of metrics.jsonl, (epochs,) float64; NaN for null
     summary: dict[str, Any]  # summary.json; empty while the run is not finished
     traffic: np.ndarray | None = None  # (P, P) int64: bytes from p to q in one training step
@@ -113,8 +113,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 def read_runs(paths):
     """Read run directories; return a list of Run.
 
-    InputNotFoundError where there is nothing under a path, or a file cannot be opened; DataError
-    where it is no run directory, or a file in it is malformed (file, line and field are named).
+    InputNotFoundError if the path does not exist, or a file cannot be opened. DataError if it is no
+    run directory, or a file in it is malformed (file, line and field are named).
     """
     runs = [_read_run(Path(check_path(path))) for path in paths]
     names = [run.name for run in runs]

@@ -1,7 +1,7 @@
 """Output files that appear whole or not at all.
 
-What cannot be created, or exists and is not to be overwritten, is an OutputError; a disk that is
-full, or writing that fails, a StorageError.
+A file that cannot be created, or exists and is not to be overwritten, raises an OutputError. A full
+disk, or a failed write, raises a StorageError.
 """
 
 import errno
@@ -57,8 +57,8 @@ def replacing(path, overwrite=False, follow=True):
     """Give the name of an empty temporary file, which becomes `path` when the block ends well.
 
     It lies beside `path`. File and folder are synchronised to disk. When the block raises, a signal
-    included, nothing is left behind and an older file under that name stays as it was. Of a
-    symbolic link what it leads to is replaced, without `follow` the link itself.
+    included, nothing is left behind and an older file under that name stays as it was. For a
+    symbolic link its target is replaced, without `follow` the link itself.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:

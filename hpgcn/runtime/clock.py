@@ -1,4 +1,4 @@
-"""Where the seconds of a rank go, by kind: "spmm", "dense", "comm" (all but waiting), "wait"."""
+"""Seconds of a rank by kind: "spmm", "dense", "comm" (all except waiting), "wait"."""
 import time
 from contextlib import contextmanager
 
@@ -6,7 +6,7 @@ KINDS = ("spmm", "dense", "comm", "wait")
 
 
 class Clock:
-    """Sums seconds by kind since the last `reset`; after `record` every block is an event, too."""
+    """Sums seconds by kind since the last `reset`; after `record` every block also is an event."""
 
     def __init__(self):
         self.reset()

@@ -1,4 +1,4 @@
-"""Where a rank keeps its matrices and multiplies them: host memory and cores, or a GPU."""
+"""Devices of a rank, for its matrices and products: host memory and cores, or a GPU."""
 
 import socket
 
@@ -38,7 +38,7 @@ class Host:
     def lasting(self, known, key, array):
         """Return an array whose contents never change under this key of the dict `known`.
 
-        A GPU keeps a copy: its kernels know row pointers again, and how they have cut the rows.
+        A GPU keeps a copy: its kernels recognise row pointers, and reuse their cuts of the rows.
         """
         return array
 

@@ -1,9 +1,9 @@
 """Faults on purpose, to see what happens then: HPGCN_FAULT=kind:rank:epoch:phase, off unless set.
 
-A point in the program is named by its phase; `point(phase)` does nothing unless the fault asked for
-is of this phase, rank and epoch, and then it happens, once. Ranks are those of the world, epochs
-count from 1 (0: outside of epochs). Kinds: raise (an exception of this rank alone), kill (SIGKILL),
-segv, hang, full (the error of a full disk), nan.
+A point in the program is named by its phase. `point(phase)` raises the fault once, if it has this
+phase, rank and epoch; otherwise it does nothing. Ranks are those of the world, epochs count from 1
+(0: outside of epochs). Kinds: raise (an exception of this rank alone), kill (SIGKILL), segv, hang,
+full (the error of a full disk), nan.
 """
 
 import errno
@@ -27,7 +27,7 @@ POISONED = ("loss", "backward")  # where numbers can be made NaN: logits, and th
 
 @dataclass(frozen=True)
 class State:
-    """Where a rank is, and which fault it is to meet."""
+    """Position of a rank, and its planned fault."""
 
     rank: int = 0
     epoch: int = 0
@@ -57,13 +57,13 @@ def parse(text):
 
 
 def requested_fault():
-    """Return the fault that the environment asks for, as `parse` does, or None."""
+    """Return the fault that the environment names, like `parse`, or None."""
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None
 
 
 def begin(rank, epoch):
-    """Say which rank this is, and which epoch begins; 0 before the first and after the last."""
+    """Set this rank, and the epoch that begins; 0 before the first and after the last."""
     if not STATE.get().ignored:
         _change(rank=rank, epoch=epoch, fault=requested_fault())
 

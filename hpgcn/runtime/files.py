@@ -14,7 +14,7 @@ from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 
 
 def check_path(path):
-    """Return a path as text; refuse (UsageError) what is none."""
+    """Return a path as text; refuse (UsageError) other types."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
     return os.fsdecode(path)

@@ -1,10 +1,10 @@
-"""Whether GPUs hold what is asked of them: refused before they fail, and said with numbers."""
+"""Limits of GPUs: requests beyond them are refused before they fail, with numbers."""
 
 from contextlib import contextmanager
 
 from hpgcn.errors import ConfigError, DeviceMemoryError, agreed, setting
 
-MAX_NONZEROS = (1 << 31) - 1  # of a rank whose device is a GPU
+MAX_NONZEROS = (1 << 31) - 1  # nonzeros of a rank whose device is a GPU
 
 
 def advice():
@@ -33,7 +33,7 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
 def check_memory(comm, need):
     """Refuse, by a DeviceMemoryError on all ranks, a GPU with less memory than its ranks need.
 
-    All ranks call it together; `need()` tells the bytes that this rank will still put there.
+    All ranks call it together; `need()` returns the bytes that this rank will still put there.
     """
     if comm.device.exhausted == ():
         return

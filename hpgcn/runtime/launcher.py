@@ -1,4 +1,4 @@
-"""What started this process, by the environment: its rank, and how many run beside it."""
+"""The launcher of this process, by the environment: its rank, and the number of processes."""
 import os
 import re
 from contextvars import ContextVar
@@ -7,7 +7,7 @@ from typing import NamedTuple
 VARIABLE = "HPGCN_ALONE"  # 1: this process works alone, whatever started it
 ALONE = ContextVar("alone", default=False)  # the flag --alone, while a command runs
 NODE = "SLURM_NODEID"  # number of this node among those of lists such as 4(x2),2
-# of variables that a child of a rank must not see: it would take itself for a rank
+# prefixes of variables that a child of a rank must not see: it would take itself for a rank
 PREFIXES = (
     "PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "FLUX_", "JSM_", "MPI_LOCAL",
     "MV2_COMM_WORLD", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess",
@@ -21,8 +21,9 @@ class Launcher(NamedTuple):
     rank: tuple
     local_size: tuple = ()  # processes on this node
     nodes: tuple = ()
-    needs: tuple = ()  # of each of these tuples one is set, or the others are not this launcher's
-    job: tuple = ()  # set in a job whose size may be told to MPI only
+    # one variable of each of these tuples is set, or the others are not this launcher's
+    needs: tuple = ()
+    job: tuple = ()  # set in a job whose size only MPI may have
     mpi: bool = False  # a single process is a rank of MPI too
 
 
@@ -49,7 +50,7 @@ LAUNCHERS = {
 
 
 class Started(NamedTuple):
-    """What the variables of one launcher say of this process."""
+    """Facts of this process from the variables of one launcher."""
 
     name: str
     size: int | None  # None: unknown, perhaps 1
@@ -72,7 +73,7 @@ def started():
 def farm():
     """Return the launcher's name and the number of processes that it started; None if it is one.
 
-    The number is None where the launcher does not tell it.
+    The number is None if the launcher does not set it.
     """
     seen = started()
     known = [each for each in seen if each.size is not None]
@@ -83,7 +84,7 @@ def farm():
 
 
 def alone():
-    """Return whether this process was told to work without others that its launcher started."""
+    """Return whether this process works without others that its launcher started."""
     return ALONE.get() or os.environ.get(VARIABLE, "") not in ("", "0")
 
 
@@ -98,7 +99,7 @@ def launched_rank():
 
 
 def task_suffix():
-    """Return what tells names of files of processes apart that work alone: "-task3", or empty."""
+    """Return the suffix of file names of a process that works alone: "-task3", or empty."""
     return f"-task{_task()}" if alone() and farm() else ""
 
 

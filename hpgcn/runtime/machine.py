@@ -40,7 +40,7 @@ def child_environment():
 
 
 def die_with_parent(parent=None):
-    """Have this process killed when its parent ends; at once, if number `parent` has ended."""
+    """Let the system kill this process when its parent ends; at once, if `parent` has ended."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
@@ -65,7 +65,7 @@ def available_memory():
 
 
 def map_large_arrays():
-    """Have the C library map arrays of a mebibyte or more apart, to give them back when freed.
+    """Let the C library map arrays of a mebibyte or more, to return them when freed.
 
     glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half again in set-up.
     """

@@ -14,7 +14,7 @@ _activity = ContextVar("activity", default=None)  # an Activity while this rank 
 
 
 class Activity:
-    """What a rank is doing: text to log, or an empty text."""
+    """Current activity of a rank: text to log, or an empty text."""
 
     text = ""
 

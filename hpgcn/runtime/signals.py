@@ -1,7 +1,8 @@
-"""What signals do: they end this process in order, or, where training takes note, after the epoch.
+"""Signal handlers: they end this process in order, or, in training, after the epoch.
 
 An end in order is an exception in the main thread, which every `with` and `finally` on its way
-sees: KeyboardInterrupt for SIGINT, `Ended` for all others. Others' handlers are left alone.
+sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Others' handlers are left
+alone.
 """
 
 import os
@@ -84,7 +85,7 @@ def record_signal(number):
         return
     before = install([number], [number])
     if number == signal.SIGUSR1 and not before and signal.getsignal(number) is not _handle:
-        before = {number: signal.signal(number, _handle)}  # whoever trains wants it noted
+        before = {number: signal.signal(number, _handle)}  # training records it
     try:
         yield
     finally:

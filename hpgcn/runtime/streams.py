@@ -36,7 +36,9 @@ class Lines(logging.Handler):
 
 
 def say(text):
-    """Write a line on standard error, at once and as a whole: other ranks may write, too."""
+    """Write a line on standard error, at once and as a whole, because other ranks may also
+    write.
+    """
     try:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
@@ -45,14 +47,14 @@ def say(text):
 
 
 def said():
-    """Tell whether all that was to be said could be."""
+    """Return whether all output could be written."""
     return not _unsaid and not failure(sys.stderr)
 
 
 def wait_for_reader(seconds=1.0):
     """Wait until standard error was read as far as it was written, so long at most.
 
-    A launcher that is told to end all ranks drops what it has not read yet.
+    A launcher that ends all ranks drops output that it has not read yet.
     """
     end = time.monotonic() + seconds
     with suppress(OSError, ValueError):  # closed, or neither a pipe nor a socket

@@ -1,9 +1,9 @@
 """Temporary files and folders, gone when their block ends, by an error or a signal too.
 
-A name tells the machine and the process that it belongs to, and ends in 16 random digits; the
-process holds a lock on it. What a killed process leaves the next command sweeps that makes
-something beside it: only what is of this machine and user, of a process that is no more, and locked
-by nobody. What cannot be created is an OSError.
+A name has the machine and the process that it belongs to, and ends in 16 random digits. The process
+holds a lock on it. The files of a killed process are removed by the next command that makes
+something beside them. It removes only those of this machine and user, of a process that has ended,
+without a lock. What cannot be created is an OSError.
 """
 
 import fcntl

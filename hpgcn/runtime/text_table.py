@@ -11,9 +11,9 @@ GAP = "  "
 def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     """Align the columns of a table, rows of cells; headings are rows like others.
 
-    A table that is wider than the terminal, or than 80 columns where there is none, becomes
-    several tables below each other, if it has key columns. The environment's COLUMNS is a width
-    that counts before the terminal's.
+    A table that is wider than the terminal, or than 80 columns without one, becomes several tables
+    below each other, if it has key columns. The environment's COLUMNS is a width that counts before
+    the terminal's.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
 
 
 def _parts(columns, keys, room, mark):
-    """Divide columns of these widths into lists that fit the room; the first has a mark, too."""
+    """Divide columns of these widths into lists that fit the room; the first also has a mark."""
     first = list(range(keys))
     parts = [list(first)]
     for column in range(keys, len(columns)):

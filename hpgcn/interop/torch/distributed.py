@@ -1,8 +1,8 @@
 """Any PyTorch model on distributed rows: the exact A H of a graph as a module of autograd.
 
-Each rank holds whole rows of every matrix and all parameters. What a model does row by row it does
-on its own rows; where rows meet, in products with A and in sums over rows (loss, gradients), the
-ranks take part together. So the number of ranks and the strategy change nothing but rounding.
+Each rank holds whole rows of every matrix and all parameters. Each rank computes row-by-row parts
+of a model on its own rows. In products with A and in sums over rows (loss, gradients) the ranks
+take part together. So the number of ranks and the strategy change nothing but rounding.
 """
 from __future__ import annotations
 
@@ -93,9 +93,10 @@ class Propagation(torch.nn.Module):
     def dropout(self, H: torch.Tensor, p: float = 0.5) -> torch.Tensor:
         """Zero entries of H, (m, f), with probability p in training, and scale the others up.
 
-        The draws depend on the seed, the number of the call, the vertex and the column alone: they
-        are the same on any number of ranks, as those of torch.nn.functional.dropout are not. All
-        ranks call it as often. p is rounded to a multiple of 1/65536.
+        The draws depend only on the seed, the number of the call, the vertex and the column. So
+        they are the same on any number of ranks, unlike those of torch.nn.functional.dropout. All
+        ranks call it equally often. All ranks call it as often. p is rounded to a multiple of
+        1/65536.
         """
         if not 0 <= p < 1:
             raise UsageError(f"dropout = {p}: expected a number of at least 0, below 1")

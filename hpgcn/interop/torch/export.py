@@ -177,7 +177,7 @@ class Export:
             self._dropout(block.dropout)
 
     def _of(self, block):
-        """The arrays of a block by the names that they have in each layer: W_a for W0_a."""
+        """Return the arrays of a block by the names that they have in each layer: W_a for W0_a."""
         return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
                 for name in block.shapes()}
 
@@ -209,7 +209,7 @@ class Export:
         self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
 
     def _conv(self, code, *, weighted=False, **state):
-        """A layer with A; where it reads weights of edges, PyG normalises by in-degrees."""
+        """Add a layer with A; PyG normalises by in-degrees if it reads edge weights."""
         if weighted and norm_of(self.spec) not in ("sym", "in"):
             raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalises "
                              "by in-degrees")

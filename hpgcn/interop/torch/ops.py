@@ -1,8 +1,8 @@
 """Sparse times dense as an operator of PyTorch: it compiles, and has derivatives of any order.
 
 Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T, the order
-of A's entries there. Values of A^T say nothing new, so all gradient of values is that of A's, and
-every derivative is another product by A or A^T, or dot products at the entries of A.
+of A's entries there. Values of A^T repeat those of A, so the gradient of values goes to A's. Every
+derivative is another product by A or A^T, or dot products at the entries of A.
 """
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ NONE = (None,) * 8  # gradients of the arrays
 
 @traced_without_sparse
 def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tensor:
-    """Sparse times dense, A x, or A^T x; differentiable in x and in the values of A.
+    """Multiply sparse by dense, A x, or A^T x; differentiable in x and in the values of A.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _keep_for_spmm(ctx, inputs, output):
 
 
 def _spmm_backward(ctx, grad):
-    """A product by the transpose, and dot products of rows of grad and of x."""
+    """Compute a product by the transpose, and dot products of rows of grad and of x."""
     *arrays, x = ctx.saved_tensors
     indptr, indices, values, scale, indptr_t, indices_t, _, order = arrays
     dvalues, dx = None, None
@@ -128,7 +128,7 @@ def _keep_for_dots(ctx, inputs, output):
 
 
 def _dots_backward(ctx, grad):
-    """Products by the matrix with the values grad, and by its transpose."""
+    """Compute products by the matrix with the values grad, and by its transpose."""
     indptr, indices, scale, indptr_t, indices_t, order, x, y = ctx.saved_tensors
     dx, dy = None, None
     grad_t = None if order is None else grad.detach()[order]

@@ -1,7 +1,7 @@
 """A state_dict of PyG's layers as a list of modules.
 
-It holds tensors by name and no layers, but the names tell which these are: `convs.0.lin.weight`
-and `convs.0.bias` are those of a GCNConv.
+It holds tensors by name and no layers, but the names identify them: `convs.0.lin.weight` and
+`convs.0.bias` belong to a GCNConv.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 
 WRAPPED = ("state_dict", "model_state_dict", "model")  # under which checkpoints hold one
-NAME = re.compile(  # of a tensor within its layer, behind the name of that
+NAME = re.compile(  # the name of a tensor within its layer, behind the name of the layer
     r"(?P<layer>.*?)\.?(?P<own>att_src|att_dst|att|lin(?:_[a-z]+)?\.(?:weight|bias)|nn\..+|eps"
     r"|weight|bias|running_mean|running_var|num_batches_tracked)")
 HOW = 'save it by torch.save(model.state_dict(), "model.pt")'
@@ -24,9 +24,9 @@ HOW = 'save it by torch.save(model.state_dict(), "model.pt")'
 class Module(NamedTuple):
     """One layer of a state_dict.
 
-    `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" where none is
-    known; `keys` are those of the state_dict by the tensors' names in the layer. Linear maps within
-    a perceptron are called nn.0, nn.1.., a normalisation nn.norm0.
+    `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" if unknown.
+    `keys` are those of the state_dict by the tensors' names in the layer. Linear maps within a
+    perceptron are called nn.0, nn.1.., a normalisation nn.norm0.
     """
 
     path: str
@@ -98,7 +98,7 @@ def _module(path, keys, tensors):
     if "lin_src.weight" in keys and "att_src" in keys:  # as it was called before PyG 2.6
         keys = {own.replace("lin_src.", "lin."): key for own, key in keys.items()}
 
-    # tell the layer by the names of its tensors
+    # identify the layer by the names of its tensors
     names = keys.keys()
     kind = ""
     if any(name.startswith("nn.") for name in names):

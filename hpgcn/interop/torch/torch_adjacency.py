@@ -104,7 +104,7 @@ class Adjacency:
 
 
 class TensorPattern:
-    """Where a matrix (m, n) has entries: what all matrices of the same pattern share."""
+    """Positions of the entries of a matrix (m, n), shared by all matrices of the same pattern."""
 
     def __init__(self, indptr, indices, shape):
         narrow = getattr(torch, index_dtype(max(shape)).name)
@@ -161,9 +161,9 @@ def check_values(values, indices):
 def adjacency_of(A):
     """Return (Adjacency, whether A is its transpose) of a sparse tensor; known while it lives.
 
-    A is in CSR, or in CSC, which is the transpose in CSR. What was changed in place through
-    A, or its own `A.values()`, is seen by its version; what is changed behind it, through a
-    tensor that it was made of or through `.data`, is not.
+    A is in CSR, or in CSC, which is the transpose in CSR. Changes in place through A, or its own
+    `A.values()`, are seen by its version. Changes through a tensor that it was made of, or through
+    `.data`, are not seen.
     """
     # refuse other types and layouts
     if isinstance(A, Adjacency):

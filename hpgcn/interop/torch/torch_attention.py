@@ -14,7 +14,7 @@ from hpgcn.interop.torch.views import WIDE, empty, pattern_of, queued, rows_of
 @traced_without_sparse
 def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tensor, *,
            slope: float = 0.2, p: float = 0.0, seed: int = 0) -> Tensor:
-    """Graph attention of K heads: sum over entries (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
+    """Compute graph attention of K heads: the sum over (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
 
     The softmax is over the entries of row i, of each head alone; of A only the pattern counts.
     Differentiable once in x, l and r, without anything of the size of the entries.
@@ -145,7 +145,7 @@ _attend_backward.register_autograd(_refuse)
 
 
 def _drawn(m, x, p, seed):
-    """Arguments of kernels that draw: rows and columns have the numbers of their places."""
+    """Return arguments of kernels that draw: rows and columns are numbered by position."""
     if not p:
         return {}
     numbers = (torch.arange(size, device=x.device) for size in (m, x.shape[0]))

@@ -26,7 +26,7 @@ def rows_of(tensor, dtype=None):
 
 
 def pattern_of(tensor):
-    """Return row pointers or columns as an array: kernels on a GPU know it again by its identity.
+    """Return row pointers or columns as an array: kernels on a GPU recognise it by its identity.
 
     None of None.
     """

@@ -1,7 +1,8 @@
 """Weights of PyG's models: applied here, and put into models with names of their own.
 
-What a state_dict cannot tell is PyG's default: the aggregator (mean), the slope of attention (0.2).
-Batch normalisation, in evaluation an affine map of columns, is folded into the layer before it.
+Facts missing in a state_dict take PyG's default: the aggregator (mean), the slope of attention
+(0.2). Batch normalisation, in evaluation an affine map of columns, is folded into the layer before
+it.
 """
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ READ = f"expected {', '.join(KINDS)} and batch normalisation alone"
 
 
 class Trained(NamedTuple):
-    """What `hpgcn.predict` takes for a run: arrays by name, settings, and what they come from."""
+    """Input of `hpgcn.predict` in place of a run: arrays by name, settings, and their source."""
 
     weights: dict
     config: Config
@@ -160,7 +161,9 @@ class LayerReader:
         return READERS[module.kind](self, Taken(self, module), last)
 
     def folded(self, arrays, norm):
-        """A layer with the batch normalisation behind it; attention divides its vectors by it."""
+        """Return a layer with the batch normalisation behind it; attention divides its vectors by
+        it.
+        """
         last = "b_b" if "b_b" in arrays else "b"
         b = arrays[last]
         taken = Taken(self, norm)
@@ -212,7 +215,7 @@ class LayerReader:
         return {"W": W, "a_self": a_self, "a_neighbour": a_neighbour, "b": b}
 
     def _gin(self, taken, last):
-        """Two linear maps, with at most a normalisation between, which is folded in.
+        """Return two linear maps; a normalisation between them is folded in.
 
         Units that a perceptron has here beyond those there are 0, and change nothing.
         """
@@ -241,7 +244,7 @@ class LayerReader:
                 "b_a": np.pad(b_a, (0, more)), "b_b": b_b, "eps": eps}
 
     def config(self, kind, found, activation):
-        """The Config of a model of these layers."""
+        """Return the Config of a model of these layers."""
         word = next(each for each, layer in MODELS.items() if layer is kind)
         model, _, aggregator = word.partition("-")
 
@@ -278,7 +281,7 @@ class Taken:
         self.left = set(module.keys)
 
     def take(self, own, ndim):
-        """Return a tensor of so many dimensions, a copy in C order."""
+        """Return a tensor of `ndim` dimensions, a copy in C order."""
         key = self.module.keys.get(own)
         if key is None:
             raise DataError(f"{self.reader.name}: {self.module.path} ({self.module.kind}) has no "
@@ -295,11 +298,11 @@ class Taken:
         return np.ascontiguousarray(self.take(own, 2).T)
 
     def size(self, own, default):
-        """Return how many numbers a tensor has, `default` if there is none."""
+        """Return the number of elements of a tensor, `default` if it is missing."""
         return self.reader.tensors[self.module.keys[own]].size if own in self.left else default
 
     def vector(self, own, width, default=None):
-        """Return a vector of this width, full of a default where there is none."""
+        """Return a vector of this width, full of a default if it is missing."""
         if own not in self.module.keys and default is not None:
             return np.full(width, default, np.float32)
         key = self.module.keys.get(own)
@@ -361,7 +364,9 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
 
 
 def slots(tensors):
-    """Keys of a state_dict by (kind of layer, number among them, name of the tensor in it)."""
+    """Return keys of a state_dict by (kind of layer, number among them, name of the tensor in
+    it).
+    """
     counts, found = {}, {}
     for module in modules_of(tensors):
         number = counts[module.kind] = counts.get(module.kind, -1) + 1

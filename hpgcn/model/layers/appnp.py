@@ -59,6 +59,6 @@ class PersonalizedPropagation(Layer):
         return self.masked(G, below)
 
     def _share(self, H):
-        """The share of H that each product adds, in a work array of its own."""
+        """Return the share of H that each product adds, in a work array of its own."""
         with self.clock("dense"):
             return np.multiply(H, self.restart, out=self.buffer("part", *H.shape))

@@ -22,13 +22,13 @@ class GraphAttention(Layer):
 
     @classmethod
     def heads(cls, spec, number):
-        """K of a layer."""
+        """Return the number of heads K of a layer."""
         last = number + 1 == spec.num_layers
         return spec.output_heads or spec.heads if last else spec.heads
 
     @classmethod
     def inner_width(cls, spec, number):
-        """K f: all heads side by side."""
+        """Return K f: all heads side by side."""
         heads, width = cls.heads(spec, number), spec.widths[number + 1]
         if number + 1 == spec.num_layers:
             return heads * width

@@ -25,7 +25,7 @@ class GraphConvolution(Layer):
         return self.A.forward(Y, out=out), partial(self._back_to_A, H)
 
     def _back_to_W(self, T, G, below, gradient):
-        """The gradient of W is T^T G: A was first, and T = A H was kept."""
+        """Compute the gradient of W as T^T G: A was first, and T = A H was kept."""
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", T, G)
         if not self.number:
@@ -34,7 +34,7 @@ class GraphConvolution(Layer):
         return self.A.backward(dT, mask=below, out=self.buffer("ping", self.rows_in, dT.shape[1]))
 
     def _back_to_A(self, H, G, below, gradient):
-        """The gradient of W is H^T (A^T G)."""
+        """Compute the gradient of W as H^T (A^T G)."""
         dY = self.A.backward(G, out=self.buffer("scratch", self.rows_in, G.shape[1]))
         dY = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W", H, dY)

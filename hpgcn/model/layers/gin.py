@@ -29,10 +29,10 @@ class GraphIsomorphism(Layer):
 
     @classmethod
     def inner_width(cls, spec, number):
-        """Width between the two linear maps: that of the hidden layer next to it.
+        """Return the width between the two linear maps: that of the hidden layer next to it.
 
-        In the last layer that is its input (classes may be few, and a ReLU of few
-        units dies easily); in a single layer, which has none, the number of classes.
+        In the last layer that is its input, because classes may be few, and a ReLU of few units
+        dies easily. A single layer has no hidden neighbour and takes the number of classes.
         """
         widths = spec.widths
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
@@ -95,7 +95,7 @@ class GraphIsomorphism(Layer):
         return 1 + self.parameter("eps")
 
     def _with_self(self, T, H, out):
-        """T + (1 + eps) H in `out`, which may be T; of H the rows that the layer computes."""
+        """Return T + (1 + eps) H in `out`, which may be T, for the rows that the layer computes."""
         H = self.self_rows(H, "scratch2")
         with self.clock("dense"):
             scaled = self.buffer("scratch2", self.rows_out, H.shape[1])
@@ -103,7 +103,7 @@ class GraphIsomorphism(Layer):
             return np.add(T, scaled, out=out)
 
     def _add_self(self, T, G):
-        """T + (1 + eps) G in T; G is lost."""
+        """Add (1 + eps) G to T; G is lost."""
         with self.clock("dense"):
             G *= self._factor
         return self.add_self(G, T)

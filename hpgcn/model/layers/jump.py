@@ -1,7 +1,7 @@
 """Jumping knowledge (Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka 2018, section 4).
 
 The last layer reads the results of all layers with A, one beside the other or the largest of each.
-Of all it reads the rows that it computes.
+It reads only the rows that it computes.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Jump:
             own = self.scatter_gradient(number, part, whole, gradient)
             with self.clock("dense"):
                 if G is None:
-                    G = own  # of the last layer, whose rows they are
+                    G = own  # gradient of the last layer, whose rows they are
                 elif rows is None:
                     G += own
                 else:
@@ -96,7 +96,7 @@ class Concatenation(Jump):
         return chain(others, self._total(context), context)
 
     def start(self, backward, G, gradient):
-        """All columns of the gradient of the sum, in an array that lasts."""
+        """Return all columns of the gradient of the sum, in an array that lasts."""
         layer = self.layer
         G = backward(G, gradient)
         with self.clock("dense"):

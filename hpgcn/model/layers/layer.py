@@ -1,4 +1,4 @@
-"""What the layers of all models are made of."""
+"""Base class of the layers of all models."""
 from __future__ import annotations
 
 from hpgcn import kernels
@@ -40,18 +40,19 @@ class Layer:
     shapes(spec, number)
         Shapes of its parameters by name; matrices first.
 
-    It reads the rows of one level of a ReceptiveField and computes those of another: m and
-    m' of this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense or sparse,
-    in `out` and without its last bias; and backward(G, below, gradient), which writes the
-    layer's parts of `gradient` (this rank's partial sums) and returns, from the gradient G of
-    Z, that of what came before dropout and ReLU, None for layer 0. `below` are the bits that
+    It reads the rows of one level of a ReceptiveField and computes those of another: m and m' of
+    this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense or sparse, in `out` and
+    without its last bias. It also returns backward(G, below, gradient), which writes the layer's
+    parts of `gradient` (this rank's partial sums). From the gradient G of Z, backward returns that
+    of the input before dropout and ReLU; None for layer 0. `below` are the bits that dropout and
+    ReLU kept of the layer's input; None if they are applied elsewhere. `below` are the bits that
     these two kept of the layer's input; None where they are not the layer's affair. What the
     backward reads is kept if `keep`; otherwise it may not be called.
 
-    Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may
-    lie in "ping", and so may the result: a layer writes there last. "scratch" and
-    "scratch2" are free; what the backward reads gets a name of the layer's own
-    (`kept`). The same code is run on shapes alone, to know what it takes.
+    Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may lie in "ping",
+    and so may the result: a layer writes there last. "scratch" and "scratch2" are free; what the
+    backward reads gets a name of the layer's own (`kept`). The same code is run on shapes only, to
+    compute its memory and work.
 
     Parameters
     ----------
@@ -81,18 +82,18 @@ class Layer:
 
     @classmethod
     def shapes(cls, spec, number):
-        """Shapes of the parameters by name; see `Layer`."""
+        """Return the shapes of the parameters by name; see `Layer`."""
         fan_in, fan_out = spec.layers[number]
         return {"W": (fan_in, fan_out), "b": (fan_out,)}
 
     @classmethod
     def products_of(cls, spec):
-        """Products with A of one layer."""
+        """Return the number of products with A of one layer."""
         return cls.products
 
     @classmethod
     def inner_width(cls, spec, number):
-        """Width of H W, for the W that follows the product with A or comes before it."""
+        """Return the width of H W, for the W that follows the product with A or comes before it."""
         return spec.widths[number + 1]
 
     def __init__(self, number, spec, parameters, hop, columns, workspace, scale, *, vertex=()):
@@ -126,25 +127,27 @@ class Layer:
         self._self_part = None
 
     def prepare(self, features, width):
-        """Exchange what never changes of the Features of level 0, in slices of so many columns.
+        """Exchange the constant Features of level 0 once, in slices of `width` columns.
 
         All ranks call this together, once.
         """
 
     def name_of(self, name):
-        """The name of a parameter of this layer among those of the model: "W_a" is "W0_a"."""
+        """Return the name of a layer's parameter in the model: "W_a" is "W0_a"."""
         return indexed(name, self.number)
 
     def parameter(self, name):
-        """An array of the model's parameters: that of this layer called `name`."""
+        """Return the array of the model's parameters for this layer's parameter `name`."""
         return self.parameter_arrays[self.name_of(name)]
 
     def kept(self, name, rows, width, keep):
-        """An array for what the backward reads: the layer's own, or a work array."""
+        """Return an array for what the backward reads: the layer's own, or a work array."""
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
     def self_rows(self, H, name):
-        """Of the rows that it reads those that it computes: H, or some of it in a work array."""
+        """Select from the input rows those that this layer computes. Returns H itself if they are
+        the same, else a work array.
+        """
         rows = self.hop.self_rows
         if rows is None:
             return H
@@ -164,12 +167,12 @@ class Layer:
             return kernels.backend(G).scatter_add(G, rows, to)
 
     def times_W(self, H, name, out):
-        """H W, W being the matrix `name` of this layer."""
+        """Return H W, W being the matrix `name` of this layer."""
         with self.clock("dense"):
             return self.columns.linear(H, self.parameter(name), out)
 
     def gathered(self, G, width):
-        """All columns of a gradient; valid until the next call."""
+        """Return all columns of a gradient; valid until the next call."""
         with self.clock("dense"):
             return self.columns.gathered(G, width)
 
@@ -184,9 +187,10 @@ class Layer:
                 kernels.backend(G).matmul(H.T, G, dW)
 
     def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
-        """G W^T times a factor, W being the matrix `name` and `out` the name of a work array.
+        """Return G W^T times a factor, W being the matrix `name` and `out` the name of a work
+        array.
 
-        Of the result the bits of a mask are kept, if there is one.
+        If there is a mask, only its bits of the result are kept.
         """
         with self.clock("dense"):
             W = self.parameter(name)
@@ -205,21 +209,21 @@ class Layer:
 
 
 def indexed(name, number):
-    """The name of a layer's parameter among those of the model: "W_a" of layer 0 is "W0_a"."""
+    """Return the name in the model of a layer's parameter: "W_a" of layer 0 is "W0_a"."""
     kind, *rest = name.split("_", 1)
     return "_".join([f"{kind}{number}", *rest])
 
 
 def layer_of(name):
-    """The number of the layer that a parameter of the model belongs to: 0 for "W0_a"."""
+    """Return the number of the layer of a parameter of the model: 0 for "W0_a"."""
     return int("".join(filter(str.isdigit, name.partition("_")[0])))
 
 
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
-    """Whether a layer multiplies by A before W: the narrower side is exchanged.
+    """Return whether a layer multiplies by A before W: the narrower side is exchanged.
 
-    Sparse input goes through W first, so that it stays sparse; at equal widths
-    W goes first too, unless the result has fewer rows than the input
-    (`narrows`): then W multiplies those alone (mg-gcn-2021, section 4.4).
+    Sparse input goes through W first, so that it stays sparse. At equal widths W also goes first,
+    unless the result has fewer rows than the input (`narrows`). Then W multiplies only those rows
+    (mg-gcn-2021, section 4.4).
     """
     return fan_in < fan_out + narrows and not sparse

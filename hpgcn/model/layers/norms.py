@@ -17,7 +17,7 @@ class Norm:
     """y = gain * (z - mean) / sqrt(variance + 1e-5), and a shift; a stage, see hpgcn.model.stages.
 
     After a layer it works in place on the layer's result plus bias, and the activation adds the
-    shift; before a layer it makes an array of its own, and adds the shift itself.
+    shift. Before a layer it makes an array of its own, and adds the shift itself.
     """
 
     keeps_moments = False
@@ -25,7 +25,7 @@ class Norm:
     def __init__(self, layer, block, count):
         self.layer = layer
         self.number = layer.number
-        self.count = count  # of what moments are over: columns, or rows of all ranks
+        self.count = count  # number of elements in a moment: columns, or rows of all ranks
         self.first = block.norm_first
         self.columns = layer.columns
         self.buffer = layer.buffer
@@ -38,7 +38,7 @@ class Norm:
         return indexed(name, self.number)
 
     def forward(self, Z, context):
-        """Normalise Z (m, f_j)."""
+        """Normalize Z (m, f_j)."""
         ops = kernels.backend(Z)
         gain, shift = (self.arrays[self.name_of(name)][self.mine] for name in ("gain", "shift"))
         with self.clock("dense"):
@@ -59,7 +59,7 @@ class Norm:
         return out, partial(self._backward, normal, moments, inv_std, gain)
 
     def _backward(self, normal, moments, inv_std, gain, G, gradient):
-        """The gradient of Z, in place of G; gradients of gain and shift go to `gradient`."""
+        """Compute the gradient of Z in place of G; gradients of gain and shift go to `gradient`."""
         ops = kernels.backend(G)
         dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
         with self.clock("dense"):

@@ -1,7 +1,7 @@
 """Seconds of a training step on a machine of which only rates of memory and flops are known.
 
-Bytes of products with A, of element-wise work and of narrow dense products over memory bandwidth;
-flops of dense products over their rate; a time per call.
+It adds bytes over memory bandwidth, flops of dense products over their rate, and a time per call.
+The bytes are those of products with A, of element-wise work and of narrow dense products.
 """
 from __future__ import annotations
 

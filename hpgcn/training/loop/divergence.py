@@ -1,4 +1,4 @@
-"""Where numbers stopped being finite, looked for once they have, in arrays that the step left."""
+"""Find where numbers stopped being finite, afterwards, in arrays that the step left."""
 from __future__ import annotations
 
 import math
@@ -11,7 +11,8 @@ from hpgcn.model.layers.layer import layer_of
 
 
 def diverged(epoch, loss, model, gradient, parameters, comm, lr):
-    """The DivergedError of a step whose loss or gradient is NaN or infinite; all ranks call this.
+    """Return the DivergedError of a step with a NaN or infinite loss or gradient; all ranks call
+    this.
 
     `loss` and `gradient` are sums over all ranks, the model is as the step left it, the parameters
     are updated. It names the first layer of the forward, else of the backward, that is not finite.

@@ -17,7 +17,7 @@ class EpochSums:
     """
 
     steps: int = 0
-    loss: float = 0.0  # of training vertices, not divided by their number
+    loss: float = 0.0  # sum over training vertices, not divided by their number
     seconds: float = 0.0
     spmm: float = 0.0
     dense: float = 0.0
@@ -73,7 +73,7 @@ class LoopState:
 
     epoch: int = 0  # the last complete one
     steps: int = 0  # training steps taken, including those before the run was resumed
-    sums: EpochSums = field(default_factory=EpochSums)  # of the epoch that is not complete
+    sums: EpochSums = field(default_factory=EpochSums)  # sums of the epoch that is not complete
     best: BestEpoch = field(default_factory=BestEpoch)
     history: list = field(default_factory=list)  # metrics of complete epochs
     max_sent_bytes: float = 0.0  # per step the largest of ranks, summed over the last epoch

@@ -36,7 +36,7 @@ class SGD:
         kernels.backend(gradient).sgd(self.parameters, gradient, lr=lr, **self.decay)
 
     def restore(self, steps, moments):
-        """Go on as after so many steps, which left these moments behind."""
+        """Continue after `steps` steps, which left these moments behind."""
         self.steps = steps
         for name, array in moments.items():
             self.moments[name][:] = array

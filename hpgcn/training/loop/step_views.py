@@ -66,7 +66,7 @@ class MiniBatches(FullBatch):
         self.comm = plan.comm
         self.thread = start_pool(1, "batches")[0] if plan.threaded else None
         self.prefetched = None  # (number of a step, Future)
-        self.field = None  # of the last StepView
+        self.field = None  # field of the last StepView
 
     def view(self, number):
         # The StepView of the step before is closed.

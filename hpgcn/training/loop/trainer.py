@@ -87,7 +87,7 @@ class Trainer(CollectiveClose):
 
     plan: RunPlan
     comm: SerialComm | MpiComm
-    training: StepView  # of all rows
+    training: StepView  # view of all rows
     batches: FullBatch  # or MiniBatches: the StepView of each step
     evaluation: StepView
     parameters: Parameters

@@ -61,7 +61,7 @@ def take_step(trainer, epoch):
 
 
 def with_faults(view, columns):
-    """Return a view and columns that meet the faults asked for: the same ones if there are none."""
+    """Return a view and columns that meet the requested faults: the same ones without any."""
     if not faults.requested_fault():
         return view, columns
     view = view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss))

@@ -7,7 +7,7 @@ from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLo
 
 
 class StepView(NamedTuple):
-    """What a training step reads: the model on some rows, their loss and features."""
+    """Input of a training step: the model on some rows, their loss and features."""
 
     model: Model
     loss: Loss | MultiLabelLoss
@@ -65,7 +65,7 @@ def train_step(view, number, optimizer, columns):
 
 
 def evaluate(view, metric="auto"):
-    """Validation loss and a metric of each mask over all ranks, without dropout.
+    """Return the validation loss and a metric of each mask over all ranks, without dropout.
 
     As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says it.
     """

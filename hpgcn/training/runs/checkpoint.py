@@ -1,9 +1,9 @@
 """Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
 
 Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written
-into a temporary folder, synchronised to disk and renamed, so it appears whole or not at all; its
-manifest has the SHA-256 of state.h5. A run that goes on with the same ranks, partition, threads
-and versions gives the bits of an undisturbed one; with others it is equal to rounding.
+into a temporary folder, synchronised to disk and renamed, so it appears whole or not at all. Its
+manifest has the SHA-256 of state.h5. A run resumed with the same ranks, partition, threads and
+versions gives the bits of an undisturbed one. With others it is equal to rounding.
 """
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Checkpoints:
         self._kept = []  # names
 
     def load(self):
-        """The newest CheckpointState that can be read, or None if there is no checkpoint.
+        """Return the newest CheckpointState that can be read, or None if there is no checkpoint.
 
         A StorageError if there are checkpoints, but none can be read.
         """
@@ -109,9 +109,9 @@ class Checkpoints:
     def keep(self, trainer, record, *, ended=False):
         """Write a checkpoint after a step if one is due; all ranks of a Trainer call this.
 
-        `ended`: the run ends with this epoch. Once the checkpoint that SIGUSR1 asked for is
-        written a StoppedError is raised on all ranks; after SIGINT a CancelledError, and the best
-        model so far is written. Other errors, on all ranks, as `write` and
+        `ended`: the run ends with this epoch. Once the checkpoint for SIGUSR1 is written a
+        StoppedError is raised on all ranks. After SIGINT it is a CancelledError, and the best model
+        so far is written. Other errors, on all ranks, as `write` and
         `hpgcn.training.runs.checkpoint_state.capture`.
         """
         comm, config, state = trainer.comm, trainer.config, trainer.state
@@ -138,7 +138,7 @@ class Checkpoints:
                                               multilabel=trainer.plan.header.multilabel,
                                               class_names=trainer.shard.class_names)
 
-        # end the run, if a signal asked for that
+        # end the run, if a signal requested it
         if stop:
             step = f"epoch {state.epoch}"
             if state.within_epoch:
@@ -157,13 +157,13 @@ class Checkpoints:
                 store.discard(entry)
 
     def digests(self):
-        """What identifies the data, by the names of DIGESTS: see CheckpointState."""
+        """Return the identity of the data, by the names of DIGESTS: see CheckpointState."""
         if self._digests is None:
             self._digests = self.source.digests()
         return self._digests
 
     def _same_data(self, state):
-        """Whether a state is of what is trained on."""
+        """Return whether a state is of the training data."""
         if state.provenance.get("content_sha256") == self.source.checksum():
             # no need to read it all
             self._digests = {name: state.provenance[name] for name in DIGESTS}

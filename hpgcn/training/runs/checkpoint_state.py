@@ -1,4 +1,4 @@
-"""What a checkpoint stores of a run: taken from a Trainer, and checked when it is read."""
+"""State of a run in a checkpoint: taken from a Trainer, and checked when it is read."""
 from __future__ import annotations
 
 import hashlib
@@ -34,17 +34,20 @@ NAMES = {  # how a message calls what differs
 
 @dataclass(eq=False)
 class CheckpointState:
-    """What a run needs to go on after a step.
+    """State that a run needs to continue after a step.
 
-    `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, as
-    hpgcn.model.Parameters names them; and on rank 0 `lasting`, (size,), of a strategy whose steps
-    read of earlier ones: what `Strategy.persistent_arrays` returned, of all ranks in turn.
-    `provenance` is everything else: graph_sha256 (of the file trained on), source_sha256 (of the
-    one that was partitioned into it, or its own), content_sha256 (`StoredGraph.checksum` when it
-    was opened; not in states of older versions), max_sent_bytes (of a rank in an epoch), steps
-    (training steps taken; not in states of older versions: then as many as epochs), under_way (the
-    EpochSums of an epoch that is not complete, a dict; else there is none), and what BITWISE_FIELDS
-    names.
+    `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, with the names
+    of hpgcn.model.Parameters. Rank 0 also has `lasting`, (size,), for a strategy whose steps read
+    earlier ones: `Strategy.persistent_arrays` of all ranks in order. `provenance` is everything
+    else:
+
+    - graph_sha256: of the training file;
+    - source_sha256: of the file that was partitioned into it, or its own;
+    - content_sha256: `StoredGraph.checksum` when it was opened; not in states of older versions;
+    - max_sent_bytes: of a rank in an epoch;
+    - steps: training steps taken; not in states of older versions, where it equals the epochs;
+    - under_way: the EpochSums of an incomplete epoch, a dict; missing otherwise;
+    - the fields of BITWISE_FIELDS.
     """
 
     epoch: int  # the last one that is complete, 0 for none
@@ -68,12 +71,14 @@ class CheckpointState:
         return ["weights", *(f"optimizer/{name}" for name in moments), *best]
 
     def of(self, kind):
-        """The arrays of a kind, by the names of the parameters."""
+        """Return the arrays of a kind, by the names of the parameters."""
         return {name.removeprefix(f"{kind}/"): array for name, array in self.arrays.items()
                 if name.startswith(f"{kind}/")}
 
     def parameters(self, kind):
-        """Parameters of one of `kinds`, and their widths; a DataError as Parameters.stored."""
+        """Return the parameters of one of `kinds`, and their widths; a DataError as
+        Parameters.stored.
+        """
         options = Config(**self.config).select(ModelOptions)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
         parameters, spec = Parameters.stored(self.of(kind), options, name)
@@ -114,9 +119,9 @@ def capture(trainer):
 def parse(path, arrays, attributes):
     """Return the CheckpointState of what hpgcn.store.read_state returned, and the model's widths.
 
-    Everything is checked: a run can resume from it. A DataError if an
-    attribute is missing, of another kind or out of range; or an array is
-    missing, one too many, of another shape or dtype, or not finite.
+    Everything is checked: a run can resume from it. A DataError if an attribute is missing, of
+    another kind or out of range. The same if an array is missing, one too many, of another shape or
+    dtype, or not finite.
     """
     # texts of JSON become objects
     told = dict(attributes)
@@ -182,7 +187,7 @@ def _check_arrays(path, state):
 
 
 def describe_differences(names):
-    """Some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
+    """Return some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
 
     A layout that differs is worth a word only if nothing else does, which would explain it.
     """

@@ -70,7 +70,7 @@ def _predict(comm, source, run, device):
 
 
 def _predict_graph(comm, source, run, device):
-    """As `predict`, on this rank of a graph that is open."""
+    """Predict like `predict`, on this rank of a graph that is open."""
     with comm.collective_errors():
         weights, settings, attributes = read_run(run)
 
@@ -120,7 +120,7 @@ def _predict_graph(comm, source, run, device):
 
 
 def _class_names(attributes, source, width, name):
-    """Return the names of a model's classes: its own, or those of a graph that has as many."""
+    """Return the names of a model's classes: its own, or those of a graph with the same number."""
     own = attributes.get("class_names")
     if own and len(own) != width:
         raise DataError(f"{name}: {len(own)} class_names, but the model has {width} classes")

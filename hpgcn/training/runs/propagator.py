@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """What this rank has sent to others in products; see hpgcn.parallel.counts."""
+    """Traffic of this rank to others in products; see hpgcn.parallel.counts."""
 
     bytes: int
     messages: int
@@ -72,7 +72,9 @@ class Propagator(CollectiveClose):
         self.dtype = dtype
 
     def columns(self, width: int) -> slice:
-        """Columns that this rank owns of a matrix of some width: all unless a grid divides them."""
+        """Return the columns that this rank owns of a matrix of some width: all unless a grid
+        divides them.
+        """
         return self.strategy.layout.columns_of(width)
 
     def forward(self, H: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

@@ -34,9 +34,9 @@ SUMMARY = {
 def read_history(run, before=math.inf):
     """Read a run's metrics.jsonl up to the line of the epoch `before`.
 
-    Return the lines, list of dict, whose accuracies and val_loss are None where
-    nothing was evaluated; and what is wrong with the first line that was left
-    out, for it is malformed or out of order: empty if none was.
+    Return the lines, list of dict, whose accuracies and val_loss are None without an evaluation.
+    Also return the error of the first line that was left out, malformed or out of order; empty if
+    all were read.
     """
     # collect lines in the order of epochs; skip those that are malformed
     path = Path(run) / "metrics.jsonl"

@@ -55,7 +55,7 @@ class Result(dict[str, Any]):
 
 
 def summary_pairs(get, epochs):
-    """Labels and values of a summary for people; `get` of a name gives None where there is none."""
+    """Return labels and values of a summary; `get` of a name gives None if it is missing."""
     sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
     seconds = get("epoch_s_median")
 

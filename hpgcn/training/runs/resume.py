@@ -1,4 +1,4 @@
-"""How a run is resumed: read its newest checkpoint, and put a Trainer where that run stopped."""
+"""Resume a run: read its newest checkpoint, and put a Trainer where that run stopped."""
 from __future__ import annotations
 
 import logging
@@ -23,10 +23,10 @@ log = logging.getLogger("hpgcn")
 def load_resume_state(checkpoints, config, comm):
     """Read what a run directory holds to resume from; every rank calls this together.
 
-    Return the newest CheckpointState, None if the run starts at epoch 1; and the Result,
-    None unless the run is finished. Errors on all ranks as `Checkpoints.load`
-    and `Checkpoints.check`; a ConfigError if the run has done more epochs than
-    it is to do, or is finished, is to do more, and has no checkpoint.
+    Return the newest CheckpointState, None if the run starts at epoch 1; and the Result, None
+    unless the run is finished. Errors on all ranks are those of `Checkpoints.load` and
+    `Checkpoints.check`. A ConfigError if the run has done more epochs than requested. The same if
+    it is finished, has no checkpoint, and more epochs are requested.
     """
     saved = summary = None
 

@@ -1,4 +1,4 @@
-"""`hpgcn.train`: check what is asked for, find out where an earlier run stopped, and train."""
+"""`hpgcn.train`: check the arguments, find the end of an earlier run, and train."""
 from __future__ import annotations
 
 import os

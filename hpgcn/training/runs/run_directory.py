@@ -35,15 +35,15 @@ FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "prediction
          "traffic.npy", "sums.npy")
 PARTITIONS = "partitions"  # folder of those that could not be kept beside their graph
 LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run makes is longer
-NAME_BYTES = 100  # of a graph's name, in the name of a run directory
+NAME_BYTES = 100  # bytes of a graph's name, in the name of a run directory
 OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a link not followed
 
 
 def refuse_existing_run(path, overwrite):
     """Refuse a run directory that exists with an OutputError.
 
-    The path is a file, or a directory that is not empty and overwrite is False; it
-    cannot be looked at, or a name in it would be longer than the file system takes.
+    It is refused if the path is a file, or a directory that is not empty and overwrite is False. It
+    is also refused if it cannot be read, or if a name in it is too long for the file system.
     """
     path = Path(path)
 
@@ -72,7 +72,7 @@ def refuse_existing_run(path, overwrite):
 
 
 def _exists(path):
-    """As Path.exists, which hides that a path is too long or not to be looked at."""
+    """Test like Path.exists, but raise if the path is too long or not permitted."""
     try:
         path.stat()
     except FileNotFoundError:
@@ -83,11 +83,11 @@ def _exists(path):
 class RunDirectory:
     """Makes the directory config.out and records a run in it; a context manager.
 
-    The directory is locked until the end of the block (flock), on file systems that can: no
-    other job goes on in it, or overwrites it. `overwrite` replaces an earlier run's files;
-    whatever else lies in the directory stays. `after` is the line of metrics.jsonl of the
-    epoch to go on after: the directory is kept, and the file cut back to it. An OutputError
-    if it exists and overwrite is False, it cannot be created, or another job writes to it.
+    The directory is locked until the end of the block (flock), on file systems that can. No other
+    job can resume in it, or overwrite it. `overwrite` replaces an earlier run's files; whatever
+    else lies in the directory stays. `after` is the line of metrics.jsonl of the epoch to go on
+    after: the directory is kept, and the file cut back to it. An OutputError if it exists and
+    overwrite is False, it cannot be created, or another job writes to it.
     """
 
     def __init__(self, config, *, overwrite=False, after=None):
@@ -155,7 +155,7 @@ class RunDirectory:
             log.debug("%s: cannot be locked: %s", self.path, error.strerror)
 
     def _cut(self, after):
-        """Cut the history back to an epoch; of lines that are left out a warning tells."""
+        """Cut the history back to an epoch; a warning names the lines that are left out."""
         last = after["epoch"]
         rows, wrong = read_history(self.path, last)
         self.history += [*rows, after] if last else []
@@ -167,7 +167,7 @@ class RunDirectory:
         store.atomic_write(self.path / name, text, **OURS)
 
     def synchronise(self):
-        """Bring metrics.jsonl to disk: a checkpoint must not know more epochs."""
+        """Write metrics.jsonl to disk: a checkpoint must not have more epochs."""
         try:
             os.fsync(self.metrics.fileno())
         except OSError as error:
@@ -213,8 +213,8 @@ def read_run(path):
     """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
 
     The attributes have `class_names`, a tuple of str, where classes have names. What has `weights`
-    and a `config` itself, as what train returned, has no other ones.
-    An InputNotFoundError, DataError or StorageError if there is none that can be read.
+    and a `config` itself, as what train returned, has no other ones. An InputNotFoundError,
+    DataError or StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
         names = getattr(path, "class_names", None)
@@ -232,7 +232,7 @@ def read_run(path):
 
 
 def stored_config(path, text):
-    """Return the Config that a file holds in its attribute config_toml; DataError if it is none."""
+    """Return the Config in the attribute config_toml of a file; DataError if it is invalid."""
     try:
         return Config(**parse_toml(text.encode(), "config_toml"))
     except UsageError as error:

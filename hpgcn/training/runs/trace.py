@@ -19,7 +19,7 @@ import numpy as np
 from hpgcn.store import atomic_write
 
 EVENTS_PER_RANK = 100_000  # about 20 MB of memory a rank
-EVENTS = 1_000_000  # of all ranks: about 120 MB of text, what viewers still open
+EVENTS = 1_000_000  # events of all ranks: about 120 MB of text, which viewers can still open
 FEWEST_PER_RANK = 4_000
 ROUNDS = 30
 TAG = 13
@@ -29,9 +29,9 @@ SPANS = ("epoch", "evaluate", "checkpoint")
 class Trace:
     """Records the events of all ranks' clocks from now on; ranks make it and write it together.
 
-    Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK,
-    EVENTS / P) (FEWEST_PER_RANK at least); epochs that some rank did not record
-    whole are left out of the file, which says how many it holds.
+    Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK, EVENTS / P)
+    (FEWEST_PER_RANK at least). Epochs that some rank did not record whole are left out of the file,
+    which has their number.
     """
 
     def __init__(self, comm, limit=None):
@@ -154,10 +154,10 @@ def _write(file, notes, lines):
 def write_traffic(folder, comm, steps):
     """Write the bytes from rank to rank in one training step; every rank calls this together.
 
-    The file traffic.npy holds (P, P) int64, a row for each sender; sums.npy those of them that are
-    partial sums of rows of who receives them, not rows. Older ones are replaced. Reductions that
-    MPI routes (allreduce) are not in it: which ranks they pass through is MPI's affair. An
-    OutputError or StorageError is raised on all ranks.
+    The file traffic.npy holds (P, P) int64, a row for each sender. sums.npy holds the part of it
+    that is partial sums for the receiver's rows. Older ones are replaced. Reductions that MPI
+    routes (allreduce) are not in it: which ranks they pass through is MPI's affair. An OutputError
+    or StorageError is raised on all ranks.
     """
     counters = comm.counters
     for name, sent in (("traffic.npy", counters.sent), ("sums.npy", counters.sums)):

@@ -67,7 +67,7 @@ def same_everywhere(source, config, comm):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Which rank owns which rows of a graph in a run, and which strategy computes A H.
+    """Owners of the rows of a graph in a run, and the strategy that computes A H.
 
     A context manager: `source` is closed at the end, if it was opened in place of the given graph.
     """
@@ -94,13 +94,13 @@ def assign_rows(source, comm, config):
     """Return the Placement of a run: who owns which rows; all ranks call this together, once.
 
     A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
-    partitioned first (rank 0, in a child process); of a file NAME.h5 the result is kept as
+    partitioned first (rank 0, in a child process). The partition of a file NAME.h5 is kept as
     NAME.pP.h5, beside it or else in the run directory, and used again by later runs. Others that
-    take parts take those of a partitioned source; all others cut the stored order. Strategies
-    that choose partition as well, and are then what `choose_strategy` says.
+    take parts take those of a partitioned source; all others cut the stored order. Strategies that
+    choose partition as well, and are then what `choose_strategy` says.
 
-    Return a Placement. Raised on all ranks: a ConfigError if the file has another number of parts
-    than there are ranks, or the grid does not fit; a DataError if the file changed meanwhile, or
+    Return a Placement. Raised on all ranks: a ConfigError if the number of parts differs from the
+    number of ranks, or the grid does not fit. A DataError if the file was changed in between, or
     its partition contradicts itself.
     """
     # what the settings say

@@ -23,7 +23,7 @@ PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine,
 
 
 def partitioned(source, comm, method, out=""):
-    """Return a source in as many parts as there are ranks; all ranks call this together.
+    """Return a source with one part for each rank; all ranks call this together.
 
     The parts of a file are kept beside it, else in the run directory `out`, else in memory. A
     DataError on all ranks if its file, or the one that was made, was changed meanwhile; errors as
@@ -63,13 +63,14 @@ def _partition_in_memory(graph, comm, method):
 
 
 def kept_partition(source, k, method, out="", also=None):
-    """Path and checksum of an automatic partition of a graph in a file, found or made.
+    """Return path and checksum of an automatic partition of a graph file, found or made.
 
     It lies beside the graph, or in the run directory `out` if that folder cannot be written. None
     if neither can, or the graph lies in memory. In the run directory one by the method `also` is
-    taken as well: that of --strategy auto, which a run that is resumed knows no more. One made
-    otherwise is left alone. A DataError if the graph, or what was just made of it, was replaced or
-    written to by somebody else.
+    taken as well: that of --strategy auto, which a resumed run no longer has. Other partitions are
+    left alone. A DataError if the graph, or the new partition, was replaced or written to by
+    another process. One made otherwise is left alone. A DataError if the graph, or what was just
+    made of it, was replaced or written to by somebody else.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition
@@ -155,7 +156,7 @@ def _remove_empty(folders):
 
 
 def _matching(path, source, k, methods):
-    """Checksum of a file if it holds the automatic partition of a graph in a file, else None."""
+    """Return the checksum of a file with the automatic partition of a graph file, else None."""
     from hpgcn import store
 
     try:
@@ -177,9 +178,9 @@ def parts_of(request, source, comm, method, out=""):
     """Return the part of each ORIGINAL vertex, (n,) int32, and how many parts there are.
 
     All ranks call this together. source: the graph of a run as it was given. A number of parts is
-    made by a method, beside a file once for all runs, else in the run directory `out`: it depends
-    on the graph alone. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of` and
-    `hpgcn.partition.make_partition`.
+    made by a method, because it depends on the graph only. It lies beside a file once for all runs,
+    else in the run directory `out`. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of`
+    and `hpgcn.partition.make_partition`.
     """
     from hpgcn.partition import batch_parts
 

@@ -93,14 +93,14 @@ class GraphShard(CollectiveClose):
                                 for field in (self.train, self.evaluated)]
 
     def _training_map(self, hop):
-        """The map of a product with A in training steps, where all rows are computed."""
+        """Return the map of a product with A in training steps, if all rows are computed."""
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
         return self.strategy.map_for_product(hop).training_map(
             *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
-        """Entries of sparse features in the rows of the first two levels."""
+        """Return the entries of sparse features in the rows of the first two levels."""
         if not self.spec.sparse_features:
             return [0, 0]
         counts = np.diff(self._features.indptr)
@@ -109,8 +109,8 @@ class GraphShard(CollectiveClose):
     def release_features(self):
         """Return the Features of all rows, on the host, once; all ranks call this together.
 
-        A X is formed here, in slices of columns that buffers hold, where layer
-        1 then needs neither a product with A nor an exchange in any epoch.
+        A X is formed here if layer 1 then needs no product with A and no exchange in any epoch. It
+        is formed in slices of columns that fit the buffers.
         """
         X = self._features
         self._features = None
@@ -132,7 +132,9 @@ class GraphShard(CollectiveClose):
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
-        """The LevelSizes of both views, of all ranks; feature entries are those of this rank."""
+        """Return the LevelSizes of both views, of all ranks; feature entries are those of this
+        rank.
+        """
         views = self.level_sizes()
         for view, entries in zip(views, self.feature_entries):
             view.feature_entries[:] = np.array(entries)[:, None]
@@ -168,7 +170,7 @@ def stored(X, dtype):
 
 
 def warn_of_degrees(slab, matrix, comm, counted):
-    """Say how many vertices have a degree that nothing can be divided by; all ranks call this.
+    """Log the number of vertices whose degree cannot be a divisor; all ranks call this.
 
     `counted`: this rank counts them, where several have the same rows.
     """

@@ -1,4 +1,4 @@
-"""What each training step of a run is of, and what all ranks will send in an epoch."""
+"""Steps of an epoch of a run, and the traffic of all ranks in it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ RISK = 0.05  # probability that the bytes of an epoch lie outside of the forecas
 
 
 class Forecast(NamedTuple):
-    """What all ranks send in an epoch: exact for full batches, expected values for others."""
+    """Traffic of all ranks in an epoch: exact for full batches, expected values for others."""
 
     bytes: int
     messages: int
@@ -30,7 +30,7 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """What the training steps of an epoch are of.
+    """Training steps of an epoch.
 
     Attributes
     ----------
@@ -74,9 +74,9 @@ def check_batch(batch, memory, strategy, title):
 def plan_steps(batch, source, shard, full_step, out=""):
     """Return the StepPlan of a setting `batch`; all ranks call this together.
 
-    `source` is the graph as it was given, `full_step` the Prediction of a step of all rows; parts
-    may be kept in the run directory `out`. Raised on all ranks: a UsageError if there is not one
-    number of neighbours for each product with A; as `parts_of`.
+    `source` is the graph of the caller, `full_step` the Prediction of a step of all rows. Parts may
+    be kept in the run directory `out`. Raised on all ranks: a UsageError if there is not one number
+    of neighbours for each product with A; as `parts_of`.
     """
     request = parse(batch)
     if request is None:

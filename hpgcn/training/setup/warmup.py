@@ -102,7 +102,7 @@ def warm_up(make_trainer, comm, header, config, spec):
 
 
 def _load_products(header, spec, ranks):
-    """Compile or load products with rows as wide and as many as those of a rank.
+    """Compile or load products with rows of a rank's width and number.
 
     Kernels depend on both. On several ranks a product also adds to an existing result.
     """
@@ -149,7 +149,7 @@ def _small_epoch(make_trainer, header, config, device):
 
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
-    with warnings.catch_warnings(action="ignore"):  # its labels are nobody's
+    with warnings.catch_warnings(action="ignore"):  # its labels do not matter
         tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
 
     # settings that do not change which kernels are used
