@@ -37,7 +37,7 @@ LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word too long to read
 
 
 def main(argv=None, make_parser=None):
-    """Run a command and return its exit code (docs: README, "Exit codes").
+    """Run a command and return its exit code (docs/reference/exit-codes.md).
 
     A script may have another parser, whose commands set `run`.
     """

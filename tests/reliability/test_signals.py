@@ -223,7 +223,7 @@ def test_ctrl_c_at_the_launcher(here, karate, tmp_path):
     resuming.wait_for(tmp_path / "run", 8, process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=100)
-    if here.is_openmpi:  # it passes SIGTERM on, as the README says
+    if here.is_openmpi:  # it passes SIGTERM on, as docs/how-to/clusters.md says
         assert process.returncode and none_left(str(tmp_path))
         return
     assert process.returncode == 130, err
