@@ -53,7 +53,7 @@ def test_the_first_batch_does_not_wait_for_the_last(P, m, b):
     stages = reordering.pipeline_stages(m, b)
     batches = RowBatches.of(np.arange(P + 1) * m, stages)
     assert sorted(batches.order.tolist()) == list(range(n))
-    place = batches.places(np.arange(n))
+    place = batches.positions(np.arange(n))
     moved = in_order(near, place, place)
     moved.sort_indices()
     assert (moved != near[batches.order][:, batches.order]).nnz == 0
@@ -80,7 +80,7 @@ def test_batches_that_are_read_may_be_others():
     columns = RowBatches.of(np.array([0, 3, 5]), 3)
     rows = RowBatches.of(np.array([0, 1, 1]), 3)
     assert columns.order.tolist() == [0, 1, 4, 2, 3]
-    assert columns.places(np.array([4, 0])).tolist() == [2, 0]
+    assert columns.positions(np.array([4, 0])).tolist() == [2, 0]
     assert (columns.bounds.tolist(), rows.bounds.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 1])
     assert columns.read(np.array([0, 1]), np.array([0]), rows).tolist() == [1, 2, 3]
     assert columns.read(np.array([0, 2]), np.array([0, 2]), rows).tolist() == [2, 2, 3]

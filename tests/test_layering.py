@@ -144,6 +144,24 @@ def test_class_names_are_unique():
     assert not {name for name, count in names.items() if count > 1}
 
 
+OLD_NAMES = (
+    "Arrangement Deal Draw Drawn Half Held Induced Leg Parcels Pinned Relay RowShares Told "
+    "TogetherExchange Travelling _Around _Now _Team arrivals attends besides clones cutting_bytes "
+    "factor_bytes filling_bytes go_on in_words jsons lasting_bytes look_of needs_parts no_busier "
+    "of_others own_arrangement prunes reading_bytes settle some_drawn stop_before streamed_seconds "
+    "takes_holders takes_parts to_go_on told_to_stop unrounded where_of with_clones")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_old_names_do_not_return(path):
+    """Each of these has one new name everywhere; a second word for a thing misleads a reader."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names |= {text for field in ("id", "attr", "arg", "name")
+                  if isinstance(text := getattr(node, field, None), str)}
+    assert not names & set(OLD_NAMES.split())
+
+
 def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
     """Runs know a GraphSource; `hasattr(source, "path")` would be a test of its class."""
     tests = [f"{path}:{node.lineno}" for path in SOURCES

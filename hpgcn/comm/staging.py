@@ -37,7 +37,7 @@ class StagedCopy(NamedTuple):
     way: int
 
 
-class Pinned:
+class PinnedMemory:
     """Pinned host memory, (bytes,) uint8, which a GPU copies from and to by itself."""
 
     def __init__(self, device, size):
@@ -59,7 +59,7 @@ class Messages(list):
         super().__init__(requests)
         self.stager = stager
         self.copies = list(copies)  # a StagedCopy for each request
-        self.blocks = list(blocks)  # list of Pinned, with the host addresses of copies
+        self.blocks = list(blocks)  # list of PinnedMemory, with the host addresses of copies
         self.held = held
         self.queued = None  # event after all GPU work that was queued before these calls
         self.copied = None  # event after the last copy to the GPU without a wait yet
@@ -108,7 +108,7 @@ class GpuStager:
         self.down = device.stream()
         self.up = device.stream()
         self.waiting = deque()  # (event, communicator, function that makes an MPI call)
-        self.pool = {}  # unused Pinned, by size
+        self.pool = {}  # unused PinnedMemory, by size
 
     def most(self, operation, limit):
         """Return the bytes of the longest piece; sums are not cut: their bits depend on where."""
@@ -192,7 +192,7 @@ class GpuStager:
         for place, block in enumerate(blocks):
             if block.is_free():
                 return blocks.pop(place)
-        return Pinned(self.device, size)
+        return PinnedMemory(self.device, size)
 
     def release(self, blocks):
         """Release pinned memory; copies to the GPU may still read it."""

@@ -3,8 +3,8 @@
 Requests are persistent and bound to two buffers. Received rows are handed out in increasing order
 of the other rank, so sums have a fixed order (same command, same bits). The transpose of a copy is
 an accumulate: a push sends along the swapped lists, and its receiver adds. Rows of a GPU are packed
-there; where MPI takes no GPU memory, requests are bound to pinned twins of the buffers. Source:
-demirci-2022, Algorithms 1 and 2.
+there; where MPI takes no GPU memory, requests are bound to pinned host views of the buffers.
+Source: demirci-2022, Algorithms 1 and 2.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.comm import collectives
-from hpgcn.comm.staging import RECEIVE, SEND, Messages, Pinned, StagedCopy
+from hpgcn.comm.staging import RECEIVE, SEND, Messages, PinnedMemory, StagedCopy
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.runtime import faults
@@ -43,9 +43,9 @@ class HaloBuffers:
     """The two buffers of an exchange; exchanges that share them are used in turn.
 
     `owned` holds rows of this rank that others read, `ghost` the rows of others that it reads,
-    (size,) each. `twins` are the memory that MPI uses: the same, or `pinned` host memory. Rows that
-    are pulled are of `dtype`; partial sums, which are pushed, of `sums`, which may be longer. Room
-    for these is reserved beforehand where exchanges push (`pushes`).
+    (size,) each. `host_views` are the memory that MPI uses: the same, or `pinned` host memory. Rows
+    that are pulled are of `dtype`; partial sums, which are pushed, of `sums`, which may be longer.
+    Room for these is reserved beforehand where exchanges push (`pushes`).
     """
 
     def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
@@ -57,7 +57,7 @@ class HaloBuffers:
         self.by_host = stager is not None and "message" not in stager.direct
         self.pinned = []
         self.owned = self.ghost = device.empty((0,), dtype)
-        self.twins = self.owned, self.ghost
+        self.host_views = self.owned, self.ghost
 
     def reserve(self, owned, ghost):
         """Make the buffers hold `owned` and `ghost` elements. Requests bound to smaller ones keep
@@ -68,11 +68,12 @@ class HaloBuffers:
             return
         self.owned = self.device.empty((max(owned, self.owned.size),), self.dtype)
         self.ghost = self.device.empty((max(ghost, self.ghost.size),), self.dtype)
-        self.twins = self.owned, self.ghost
+        self.host_views = self.owned, self.ghost
         if self.by_host:
-            self.pinned = [Pinned(self.device, max(buffer.nbytes, 1)) for buffer in self.twins]
-            self.twins = tuple(block.memory[:buffer.nbytes].view(self.dtype)
-                               for block, buffer in zip(self.pinned, self.twins))
+            self.pinned = [PinnedMemory(self.device, max(buffer.nbytes, 1))
+                           for buffer in self.host_views]
+            self.host_views = tuple(block.memory[:buffer.nbytes].view(self.dtype)
+                                    for block, buffer in zip(self.pinned, self.host_views))
 
 
 class Exchange:
@@ -156,8 +157,8 @@ class Exchange:
             dtype = buffers.sums if adjoint else buffers.dtype
             owned, ghost = (flat.view(dtype)[:height * width].reshape(height, width)
                             for flat, height in zip((buffers.owned, buffers.ghost), rows))
-            twins = (flat.view(dtype) for flat in buffers.twins)
-            ends = list(zip((owned, ghost), twins, self.ends))
+            host_views = (flat.view(dtype) for flat in buffers.host_views)
+            ends = list(zip((owned, ghost), host_views, self.ends))
             (outgoing, sent, to), (incoming, received, cuts) = reversed(ends) if adjoint else ends
 
             # persistent requests, which each exchange starts again
@@ -180,7 +181,7 @@ class Exchange:
                 len(per_destination), to, sums, set())
         return self.channels[width, adjoint]
 
-    def _requests(self, kind, buffer, twin, cuts, tag, requests):
+    def _requests(self, kind, buffer, host_view, cuts, tag, requests):
         """Add persistent requests for each rank's rows, in pieces that MPI and a stager take."""
         others, pieces, limit = [], {}, collectives.MAX_MESSAGE_BYTES
         if self.stager is not None:
@@ -196,9 +197,9 @@ class Exchange:
             pieces[other] = range(len(requests), len(requests) + len(begins))
             for begin in begins:
                 piece = slice(begin, min(begin + step, last))
-                request = getattr(self.comm.mpi, kind)(twin[piece], other, tag)
+                request = getattr(self.comm.mpi, kind)(host_view[piece], other, tag)
                 if self.stager is not None:
-                    host = address(twin[piece]) if self.buffers.pinned else 0
+                    host = address(host_view[piece]) if self.buffers.pinned else 0
                     way = RECEIVE if kind == "Recv_init" else SEND
                     device = address(flat[piece])
                     size = flat[piece].nbytes

@@ -265,7 +265,7 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 at_once, entries or bool(validate), _at(data), 0 if data is None else data.itemsize,
                 invalid, last_row, code.address, (*map(int, arguments), dtype.type(1)))
             launch.shape = shape
-            launch.held = code, rows, indices, data, col_scale, scale, mask, source, out
+            launch.arrays = code, rows, indices, data, col_scale, scale, mask, source, out
             launches.append(launch)
             if validate:  # before another pass
                 launches.append(partial(_refuse, invalid, validate))

@@ -130,7 +130,7 @@ def test_blocks_by_hand():
     expected = [entries * 8 + 3 * 8 + 2 * 4 for entries in (2, 4, 2, 2)]
     assert plan.buffer_bytes(2, 4).tolist() == expected
     plan = footprint_of(survey, "mop", (2,), [0, 2, 4]).plan
-    assert plan.operands[0].entries.tolist() == plan.operands[0].multiplied.tolist() == [10, 10]
+    assert plan.operands[0].entries.tolist() == plan.operands[0].entries_read.tolist() == [10, 10]
     assert (plan.layout.columns, plan.traffic.slices, plan.rows().tolist()) == (1, 2, [2, 2])
     # the first rank's rows touch both column blocks with row 0, its own with row 1
     operand = footprint_of(survey, "1d", (2,), [0, 2, 4]).plan.operands[0]

@@ -115,7 +115,7 @@ def test_ranks_side_by_side_have_their_own_rates(tmp_path):
     two, _ = counted(graph, ranks=2)
     alone, _ = step_seconds(machine, one)
     compute, communication = step_seconds(machine, two)
-    operands = [two.train_plans[product.layer].operands[product.backward].multiplied
+    operands = [two.train_plans[product.layer].operands[product.backward].entries_read
                 for product in two.steps.products(two.spec, two.levels)]
     assert sum(operands).sum() == alone
     sent = two.prediction

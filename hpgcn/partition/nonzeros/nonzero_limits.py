@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpgcn.kernels.jit import jit
-from hpgcn.partition.nonzeros.nonzero_state import PART, PINS, move, pins_of, slots, touches
+from hpgcn.partition.nonzeros.nonzero_state import PART, PINS, move, pins_of, record_range, touches
 
 COSTS = 5  # passes: moves that save most come first; a unit has two nets, which cost -2 to 2 rows
 
@@ -57,11 +57,11 @@ def shed(s, owners, most, light):
         best = np.int64(-1)
         least = most + 1
         for side in range(2):
-            at, last, _ = slots(s, np.int64(s.ends[e, side]))
+            at, last, _ = record_range(s, np.int64(s.ends[e, side]))
             other = np.int64(s.ends[e, 1 - side])
             while at < last:
-                q = np.int64(s.places[at, PART])
-                if s.places[at, PINS] > 0 and _has_room(s, e, p, q, owners, light):
+                q = np.int64(s.records[at, PART])
+                if s.records[at, PINS] > 0 and _has_room(s, e, p, q, owners, light):
                     cost = np.int64(not touches(s, other, q)) - leaving
                     if cost < least or (cost == least and best >= 0 and s.load[q] < s.load[best]):
                         best = q

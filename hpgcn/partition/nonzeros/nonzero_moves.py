@@ -13,10 +13,10 @@ from hpgcn.partition.nonzeros.nonzero_state import (
     LAM,
     PART,
     PINS,
+    find_record,
     move,
     pins_of,
-    place,
-    slots,
+    record_range,
     touches,
 )
 
@@ -41,18 +41,18 @@ def empty_small_parts(s, seed, turn, temperature, most):
     key = mix(mix(np.uint64(seed)) + np.uint64(turn))
     chosen = np.empty(most, np.int64)
     targets = np.empty(most, np.int64)
-    inside = np.empty(s.held.shape[1], np.uint64)  # parts that the net touches, or is to enter
+    inside = np.empty(s.part_bits.shape[1], np.uint64)  # parts that the net touches, or is to enter
     left = 0
-    for net in range(s.held.shape[0]):
+    for net in range(s.part_bits.shape[0]):
         if s.nets[net, LAM] == 1:
             continue
-        first, end, _ = slots(s, net)
+        first, end, _ = record_range(s, net)
         for at in range(end - 1, first - 1, -1):
             # a part with few units of the net
-            pins = np.int64(s.places[at, PINS])
+            pins = np.int64(s.records[at, PINS])
             if not 0 < pins <= most:
                 continue
-            p = np.int64(s.places[at, PART])
+            p = np.int64(s.records[at, PART])
 
             # draw what the move may cost at this temperature
             bits = mix(key + np.uint64(at))
@@ -63,7 +63,7 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
             # find a target for each unit, and stop when they cost too much
             weight, owner = _weigh(s, at, chosen)
-            inside[:] = s.held[net]
+            inside[:] = s.part_bits[net]
             cost = np.int64(-1)
             for i in range(pins):
                 link = chosen[i]
@@ -77,7 +77,7 @@ def empty_small_parts(s, seed, turn, temperature, most):
                         cost = rise + 1
                         break
                     inside[q >> 6] |= np.uint64(1) << np.uint64(q & 63)
-                cost -= s.places[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
+                cost -= s.records[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
                 if cost > rise + 1:
                     break
                 targets[i] = q
@@ -93,10 +93,10 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
 @jit()
 def _weigh(s, at, chosen):
-    """List the links of the units at a place; return their weight, and how many are owners."""
+    """List the links of the units of a record; return their weight, and how many are owners."""
     weight = owner = np.int64(0)
     size = 0
-    link = s.places[at, HEAD]
+    link = s.records[at, HEAD]
     while link >= 0:
         e = link >> 1
         chosen[size] = link
@@ -120,7 +120,7 @@ def _shared(s, other, p, weight, owner, inside, bits):
     word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
     turned = bits & np.uint64(63)  # the first bit to look at
     for _ in range(words):
-        both = inside[word] & s.held[other, word]
+        both = inside[word] & s.part_bits[other, word]
         both = both >> turned | both << (np.uint64(64) - turned & np.uint64(63))
         while both:
             q = 64 * word + np.int64(np.uint64(trailing_zeros(both)) + turned & np.uint64(63))
@@ -154,7 +154,7 @@ def _drawn(s, net, bits):
 def _gather(s, net, p, q, near, chosen):
     """Take the units of a net in part p, or those alone whose other net is near q; count them."""
     size = 0
-    link = s.places[place(s, net, p), HEAD]
+    link = s.records[find_record(s, net, p), HEAD]
     while link >= 0:
         e = link >> 1
         if not near or touches(s, np.int64(s.ends[e, 1 - (link & 1)]), q):
@@ -312,10 +312,10 @@ def rebalance_owners(s, sent, order, both):
         # find the part that lowers the larger of the two
         best = p
         least = sent[p]
-        first, end, _ = slots(s, v)
+        first, end, _ = record_range(s, v)
         for at in range(first, end):
-            q = np.int64(s.places[at, PART])
-            if q == p or s.places[at, PINS] == 0 or s.rows[q] >= s.capacity[1]:
+            q = np.int64(s.records[at, PART])
+            if q == p or s.records[at, PINS] == 0 or s.rows[q] >= s.capacity[1]:
                 continue
             if s.load[q] + s.weight[s.owners + v] > s.capacity[0]:
                 continue

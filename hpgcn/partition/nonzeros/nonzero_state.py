@@ -10,22 +10,23 @@ import numpy as np
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.jit import jit
 
-PART, PINS, HEAD = range(3)  # columns of State.places
+PART, PINS, HEAD = range(3)  # columns of State.records
 AFTER, BEFORE, AT = range(3)  # columns of State.links
-LAM = 1  # column of State.nets, beside its first place
+LAM = 1  # column of State.nets, beside its first record
 
 # Units are assigned to parts. Each lies in two nets, ends[e]. Units from `owners` on own a vertex:
 # unit owners + v lies in the nets v and n + v, n being their number.
-# nets[net] is a net's first place, and the number of parts lam that it touches. From that place on
+# nets[net] is a net's first record, and the number of parts lam that it touches. From that place on
 # are these parts, its units in each (pins), and the head of a list of these. A net of k units or
-# more has a place for every part instead. held[net] is the bit set of these parts.
+# more has a record for every part instead. part_bits[net] is the bit set of these parts.
 # Link 2 e + s is unit e in the net ends[e, s]. It has the next and the last in
-# its list, and its place, from the first of the net on.
+# its list, and its record, from the first of the net on.
 # members[start[net]:] are the units of a net.
 # weight: of each unit. load and rows: weight and owners of each part. capacity: the most weight and
 # owners of a part.
 State = namedtuple(
-    "State", "ends part owners nets places held links start members weight load rows capacity")
+    "State", "ends part owners nets records part_bits links start members weight load rows "
+             "capacity")
 
 
 def state_of(ends, part, n, k, weight, capacity):
@@ -47,7 +48,7 @@ def state_of(ends, part, n, k, weight, capacity):
     """
     owners = part.size - n
 
-    # units of each net, and where its places begin
+    # units of each net, and where its records begin
     sizes = np.bincount(ends.ravel(), minlength=2 * n)
     members = (np.argsort(ends.ravel(), kind="stable") // 2).astype(np.int32)
     nets = np.zeros((2 * n + 1, 2), np.int64)
@@ -66,19 +67,19 @@ def state_of(ends, part, n, k, weight, capacity):
 @jit()
 def _fill(s):
     k = s.load.size
-    for net in range(s.held.shape[0]):
-        first, _, direct = slots(s, net)
+    for net in range(s.part_bits.shape[0]):
+        first, _, direct = record_range(s, net)
         if direct:
             for p in range(k):
-                s.places[first + p, PART] = p
+                s.records[first + p, PART] = p
     for e in range(s.part.size):
         for side in range(2):
             _put(s, 2 * e + side, np.int64(s.ends[e, side]), np.int64(s.part[e]))
 
 
 @jit()
-def slots(s, net):
-    """Return the places of a net that may be taken, first and end, and if it has all parts'."""
+def record_range(s, net):
+    """Return the records of a net that may be taken, first and end, and if it has all parts'."""
     first, lam = s.nets[net]
     size = s.nets[net + 1, 0] - first
     direct = size == s.load.size
@@ -88,16 +89,16 @@ def slots(s, net):
 @jit()
 def touches(s, net, p):
     """Return whether a net has units in part p."""
-    return s.held[net, p >> 6] >> np.uint64(p & 63) & np.uint64(1) != 0
+    return s.part_bits[net, p >> 6] >> np.uint64(p & 63) & np.uint64(1) != 0
 
 
 @jit()
-def place(s, net, p):
+def find_record(s, net, p):
     """Return where a net that touches part p keeps its units there."""
-    at, _, direct = slots(s, net)
+    at, _, direct = record_range(s, net)
     if direct:
         return at + p
-    while s.places[at, PART] != p:
+    while s.records[at, PART] != p:
         at += 1
     return at
 
@@ -105,31 +106,31 @@ def place(s, net, p):
 @jit()
 def pins_of(s, net, p):
     """Count the units of a net in part p."""
-    return s.places[place(s, net, p), PINS] if touches(s, net, p) else 0
+    return s.records[find_record(s, net, p), PINS] if touches(s, net, p) else 0
 
 
 @jit()
 def _put(s, link, net, p):
-    # find or make the place of the part in the net's list
+    # find or make the record of the part in the net's list
     if touches(s, net, p):
-        at = place(s, net, p)
+        at = find_record(s, net, p)
     else:
-        first, end, direct = slots(s, net)
+        first, end, direct = record_range(s, net)
         at = first + p if direct else end
-        s.places[at, PART] = p
-        s.places[at, HEAD] = -1
+        s.records[at, PART] = p
+        s.records[at, HEAD] = -1
         s.nets[net, LAM] += 1
-        s.held[net, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
+        s.part_bits[net, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
 
     # put the link at its head
-    then = s.places[at, HEAD]
+    then = s.records[at, HEAD]
     if then >= 0:
         s.links[then, BEFORE] = link
     s.links[link, AFTER] = then
     s.links[link, BEFORE] = -1
     s.links[link, AT] = at - s.nets[net, 0]
-    s.places[at, HEAD] = link
-    s.places[at, PINS] += 1
+    s.records[at, HEAD] = link
+    s.records[at, PINS] += 1
 
 
 @jit()
@@ -142,20 +143,20 @@ def _take(s, link, net, p):
     if previous >= 0:
         s.links[previous, AFTER] = then
     else:
-        s.places[at, HEAD] = then
+        s.records[at, HEAD] = then
     if then >= 0:
         s.links[then, BEFORE] = previous
 
-    # a part without units leaves the net's list; the last place moves to its own
-    s.places[at, PINS] -= 1
-    if s.places[at, PINS] == 0:
-        s.held[net, p >> 6] ^= np.uint64(1) << np.uint64(p & 63)
-        first, end, direct = slots(s, net)
+    # a part without units leaves the net's list; the last record moves to its own
+    s.records[at, PINS] -= 1
+    if s.records[at, PINS] == 0:
+        s.part_bits[net, p >> 6] ^= np.uint64(1) << np.uint64(p & 63)
+        first, end, direct = record_range(s, net)
         s.nets[net, LAM] -= 1
         if not direct and at != end - 1:
-            s.places[at] = s.places[end - 1]
-            s.places[end - 1, PINS] = 0
-            link = s.places[at, HEAD]
+            s.records[at] = s.records[end - 1]
+            s.records[end - 1, PINS] = 0
+            link = s.records[at, HEAD]
             while link >= 0:
                 s.links[link, AT] = at - first
                 link = s.links[link, AFTER]

@@ -24,7 +24,7 @@ from hpgcn.partition.partition_request import ROWS
 from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import entry_rows
 
-WORK = 180_000_000  # places of nets in parts that are looked at in all
+WORK = 180_000_000  # records of nets in parts that are looked at in all
 MOST, FEWEST = 400, 4  # turns that cool down
 SLOW = 100  # turns from which on units also move alone
 LAST = 4  # turns downhill alone
@@ -156,7 +156,7 @@ class Nets:
 
 
 def _stages(rows):
-    """Yield nets, how hot the first turn over them is, and how many places are looked at.
+    """Yield nets, how hot the first turn over them is, and how many records are looked at.
 
     If most entries have one across the diagonal, both move together first, even if the pattern is
     not symmetric. Units are half the number, and a vertex' row and column stay together.
@@ -178,7 +178,7 @@ def _anneal(state, seed, cool, work):
     Units alone move where there is time for it: at few turns they would take most, and gain little.
     """
     # the number of passes, and their temperature
-    turns = int(np.clip(work // len(state.places), FEWEST, MOST))
+    turns = int(np.clip(work // len(state.records), FEWEST, MOST))
     everyone = turns >= SLOW
     hot = cool * min(1, turns / SLOW)
     capacity = state.capacity.copy()

@@ -256,10 +256,10 @@ class NeighbourTraffic(BatchTraffic):
         found = []
 
         for hop, p, chosen in self.needed():
-            held = np.bincount(pushed.place, minlength=pushed.size)
+            held = np.bincount(pushed.pair, minlength=pushed.size)
             sums = p[pushed.line] * any_entry_chance(degrees[pushed.line], held,
                                                      self.sampler.fan_outs[hop])
-            chances = any_of(pulled.place, chosen[pulled.entry], pulled.size), sums
+            chances = any_of(pulled.pair, chosen[pulled.entry], pulled.size), sums
             products = [each for each in self.products if each.layer == hop]
             sizes = expected(self.pairs, chances, self.pairs, chances, self.plan.num_ranks)
             found.append(count_products(self.plan.traffic, sizes, products, self.itemsize, False))
@@ -295,7 +295,7 @@ class NeighbourTraffic(BatchTraffic):
             for hop in reversed(range(len(self.sampler.fan_outs))):
                 chosen = np.zeros(off.size, bool)
                 chosen[off] = draw(hop, needed, number)[off] & needed[rows]
-                hits = [np.bincount(pairs.place[chosen[pairs.entry]], minlength=pairs.size) > 0
+                hits = [np.bincount(pairs.pair[chosen[pairs.entry]], minlength=pairs.size) > 0
                         for pairs in self.pairs]
                 products = [each for each in self.products if each.layer == hop]
                 sent.append(count_products(self.plan.traffic, counted(*self.pairs, hits, one, 1, k),

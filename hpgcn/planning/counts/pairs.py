@@ -17,16 +17,16 @@ class Pairs:
     owner: np.ndarray  # (m,) int64, of the line
     holder: np.ndarray  # (m,) int64
     entry: np.ndarray  # (e,) int64: nonzeros that are held so
-    place: np.ndarray  # (e,) int64: the pair of each
+    pair: np.ndarray  # (e,) int64: the pair of each
     other: np.ndarray  # (e,) int64: its number in the other direction
 
     @staticmethod
     def of(lines, others, owner, holder, k):
         """Find the pairs of nonzeros, (nnz,) each: line, other line, the line's owner, holder."""
         entry = np.flatnonzero(owner != holder)
-        keys, first, place = np.unique(lines[entry] * k + holder[entry], return_index=True,
-                                       return_inverse=True)
-        return Pairs(keys // k, owner[entry[first]].astype(np.int64), keys % k, entry, place,
+        keys, first, pair = np.unique(lines[entry] * k + holder[entry], return_index=True,
+                                      return_inverse=True)
+        return Pairs(keys // k, owner[entry[first]].astype(np.int64), keys % k, entry, pair,
                      others[entry])
 
     @property
@@ -41,29 +41,29 @@ class Pairs:
         them, (m,) bool.
         """
         theirs = unit[self.other]
-        own = theirs == unit[self.line][self.place]
-        keys = np.unique(self.place[~own] * units + theirs[~own])
+        own = theirs == unit[self.line][self.pair]
+        keys = np.unique(self.pair[~own] * units + theirs[~own])
         return (np.bincount(keys // units, minlength=self.size),
-                np.bincount(self.place[own], minlength=self.size) > 0)
+                np.bincount(self.pair[own], minlength=self.size) > 0)
 
     def by_unit(self, unit, k):
         """Return the pairs of units in place of lines: a unit's lines of one owner, and a holder.
 
         unit: (n,) of each vertex; numbers of lines and others are those of units then.
         """
-        keys, place = np.unique((unit[self.line] * k + self.owner) * k + self.holder,
-                                return_inverse=True)
-        return Pairs(keys // k // k, keys // k % k, keys % k, self.entry, place[self.place],
+        keys, pair = np.unique((unit[self.line] * k + self.owner) * k + self.holder,
+                               return_inverse=True)
+        return Pairs(keys // k // k, keys // k % k, keys % k, self.entry, pair[self.pair],
                      unit[self.other])
 
     def hit(self, batch):
         """Return which pairs matter in an epoch, (m,) bool; batch: (n,) that of each vertex."""
-        together = batch[self.other] == batch[self.line][self.place]
-        return np.bincount(self.place[together], minlength=self.size) > 0
+        together = batch[self.other] == batch[self.line][self.pair]
+        return np.bincount(self.pair[together], minlength=self.size) > 0
 
     def changes(self, unit, units):
         """Count what a unit may change by going to another batch, (units,): pairs that matter."""
-        keys = np.unique(np.concatenate([self.place * units + unit[self.other],
+        keys = np.unique(np.concatenate([self.pair * units + unit[self.other],
                                          np.arange(self.size) * units + unit[self.line]]))
         return np.bincount(keys % units, minlength=units)
 
@@ -124,14 +124,14 @@ def expected(pairs_of, chances, groups, group_chances, k):
     """
     sizes, links = [], []
     for pairs, chance, group, some in zip(pairs_of, chances, groups, group_chances):
-        ways, place = np.unique(group.owner * k + group.holder, return_inverse=True)
-        links.append((ways // k, ways % k, any_of(place, some, ways.size)))
+        ways, pair = np.unique(group.owner * k + group.holder, return_inverse=True)
+        links.append((ways // k, ways % k, any_of(pair, some, ways.size)))
         sizes.append(HaloPlanSizes(np.bincount(pairs.owner, chance, k),
                                    np.bincount(pairs.holder, chance, k), *_sums(*links[-1], k)))
     source, target = (np.concatenate(ranks) for ranks in
                       ((links[0][0], links[1][1]), (links[0][1], links[1][0])))
-    ways, place = np.unique(source * k + target, return_inverse=True)
-    some = any_of(place, np.concatenate([links[0][2], links[1][2]]), ways.size)
+    ways, pair = np.unique(source * k + target, return_inverse=True)
+    some = any_of(pair, np.concatenate([links[0][2], links[1][2]]), ways.size)
     return [*sizes, *_sums(ways // k, ways % k, some, k)]
 
 

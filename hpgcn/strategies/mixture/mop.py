@@ -86,7 +86,8 @@ class BatchedOperand:
         kept_columns, column_numbers = self.columns.kept(kept_columns)
         matrix = self.block.select(kept_rows, kept_columns)
         if self.rows.num_batches > 1:
-            matrix = in_order(matrix, rows.places(row_numbers), columns.places(column_numbers))
+            matrix = in_order(matrix, rows.positions(row_numbers),
+                              columns.positions(column_numbers))
         return BatchedOperand.of(self.block.device, matrix, rows, columns)
 
 
@@ -103,7 +104,7 @@ class MopBuffers:
         self.batched = batched
         self.num_rows = int(layout.offsets[-1])
         self.room = layout.rows.num_rows
-        self.places = comm.device.xp.arange(self.room)  # positions of the rows of a piece
+        self.row_numbers = comm.device.xp.arange(self.room)  # positions of the rows of a piece
         self.attended = Workspace(dtype, home)  # by layers that attend
         self.width = -1
         self.reserve(0)
@@ -184,7 +185,7 @@ class MixtureOfParallelism(Strategy):
         num_batches = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
         batches = RowBatches.of(layout.offsets, num_batches)
         if num_batches > 1:
-            place = batches.places(np.arange(batches.num_rows))
+            place = batches.positions(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
 
         operand = operand_back = BatchedOperand.of(home, matrix, batches, batches)
@@ -337,7 +338,7 @@ class MixtureOfParallelism(Strategy):
         packed = near.pairs(batch, H)
         with self.comm.clock("comm"):
             for block, rows in packed:
-                ops.gather(rows, self.buffers.places[:len(rows)], block)
+                ops.gather(rows, self.buffers.row_numbers[:len(rows)], block)
             return self.buffers.packed.lower(near.parts[batch], far.parts[batch])
 
     def _unpack(self, near, far, batch, out):
@@ -345,7 +346,7 @@ class MixtureOfParallelism(Strategy):
         with self.comm.clock("comm"):
             self.buffers.packed.lift(near.parts[batch], far.parts[batch])
             for block, rows in near.pairs(batch, out):
-                ops.gather(block, self.buffers.places[:len(rows)], rows)
+                ops.gather(block, self.buffers.row_numbers[:len(rows)], rows)
 
     def _exchange_bits(self, operand, mask, cuts, what):
         """Exchange a mask of my rows for the bits of my columns, bit 0 the first; in batches."""

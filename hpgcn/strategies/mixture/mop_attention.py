@@ -39,8 +39,9 @@ class ColumnAttention(Attention):
                   self._ordered(comm, operand.rows, heads.vertex_out)]
         self.neighbour, self.vertex = map(strategy.home.put, vertex)
 
-        places = np.argsort(vertex[0])  # where the rows that it computes are among those it reads
-        found = places[np.searchsorted(vertex[0], vertex[1], sorter=places)]
+        # positions of the rows that it computes among those that it reads
+        positions = np.argsort(vertex[0])
+        found = positions[np.searchsorted(vertex[0], vertex[1], sorter=positions)]
         self.own = strategy.home.put(found)
         back = np.full(self.rows_in, self.rows_out)  # past the last: a row of zeros
         back[found] = np.arange(self.rows_out)
@@ -56,7 +57,7 @@ class ColumnAttention(Attention):
         """Return the numbers of all rows, in the order of batches, on the host."""
         every = np.concatenate(comm.allgather(comm.device.get(vertex)))
         ordered = np.empty_like(every)
-        ordered[batches.places(np.arange(every.size))] = every
+        ordered[batches.positions(np.arange(every.size))] = every
         return ordered
 
     def forward(self, x, a, b, *, W=None, epoch=0):

@@ -62,7 +62,7 @@ class RowBatches:
         begins = np.cumsum(counts) - counts
         return np.repeat(self.starts.ravel() - begins, counts) + np.arange(counts.sum())
 
-    def places(self, rows):
+    def positions(self, rows):
         """Return the positions of rows, (n,) old numbers in any order, in the new order."""
         return rows if self.num_batches == 1 else inverse(self.order)[rows]
 
