@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What `hpgcn plan`'s model says of the machines and graphs of mixgcn and of mg-gcn-2021.
+"""Predictions of `hpgcn plan`'s model for the machines and graphs of mixgcn and of mg-gcn-2021.
 
     python scripts/paper_machines.py
 
 The graphs are taken by their numbers alone (vertices, edges, widths of the papers' tables): their
-entries are spread evenly over all blocks of A. So nothing is read or generated, and graphs of any
-size are asked for; what the pattern would change (balance, locality) is not seen. docs/
-benchmarks.md compares these tables with the claims of the papers.
+entries are spread evenly over all blocks of A. So no graph is read or generated, and its size is
+free. Effects of the pattern (balance, locality) are not seen. docs/ benchmarks.md compares these
+tables with the claims of the papers.
 """
 from dataclasses import replace
 
@@ -66,22 +66,22 @@ class EvenPattern:
         self.indptr = EvenPointers(nnz / n, n)
 
     def layouts(self, layout):
-        """See `Pattern`."""
+        """Return the layouts of `Pattern`."""
         return layout, layout
 
     def nonzeros(self, row_offsets, column_offsets):
-        """See `Pattern`."""
+        """Return the expected nonzeros."""
         areas = np.outer(np.diff(row_offsets), np.diff(column_offsets))
         return np.rint(areas * self.density).astype(np.int64)
 
     def touched_rows(self, row_offsets, column_offsets):
-        """See `Pattern`: the expected number, of independent entries."""
+        """Return the expected number of touched rows, of independent entries."""
         chance = -np.expm1(-self.density * np.diff(column_offsets))
         return np.rint(np.outer(np.diff(row_offsets), chance)).astype(np.int64)
 
 
 class EvenPointers:
-    """Row pointers of rows with as many entries each, (n + 1,), computed where they are read."""
+    """Row pointers of rows with equal numbers of entries, (n + 1,), computed when they are read."""
 
     def __init__(self, degree, n):
         self.degree = degree
@@ -94,7 +94,7 @@ class EvenPointers:
 
 
 def footprint(strategy, ranks, n, edges, widths):
-    """Return the RankFootprint of training a GCN on a graph of n vertices and so many entries."""
+    """Return the RankFootprint of training a GCN on a graph of n vertices and `edges` entries."""
     n, nnz = int(n), int(edges + n)  # with loops
     config = Config(prune=False)
     header = Header("numbers", n, nnz, widths[0], widths[-1], all_ones=True)
@@ -112,13 +112,13 @@ def footprint(strategy, ranks, n, edges, widths):
 
 
 def aggregation(device, n, edges, width):
-    """Seconds in which an Aggregator multiplies rows of a width by A and by a masked A."""
+    """Return the seconds of an Aggregator for rows of a width times A and times a masked A."""
     n, nnz = int(n), int(edges + n)
     return sum(float(device.seconds(nnz, n, width * 4, 4, n, masked)) for masked in (False, True))
 
 
 def figure_12():
-    """Speed-up of the sparse unit over CPU, HyGCN and AWB-GCN, in aggregating."""
+    """Print the speed-up of the sparse unit over CPU, HyGCN and AWB-GCN in aggregation."""
     unit, cpu = (read_machine(name)[0].devices.aggregate
                  for name in ("mixgcn-sparse-unit", "mixgcn-cpu"))
     others = {"CPU": cpu, "HyGCN": replace(unit, clock_hz=1e9, masked_share=1.0),
@@ -135,7 +135,7 @@ def figure_12():
 
 
 def mixgcn_seconds(machine, name, stages=None):
-    """(compute, communication) of a GCN of 3 layers of 128 on 32 workers, two float64.
+    """Return (compute, communication) of a GCN of 3 layers of 128 on 32 workers, two float64.
 
     `stages`: of the pipeline; by default the graph's in Table 4.
     """
@@ -147,7 +147,7 @@ def mixgcn_seconds(machine, name, stages=None):
 
 
 def figure_7():
-    """Throughput of MixGCN-SPU over MixGCN-CPU, 3 layers of 128, 32 workers."""
+    """Print the throughput of MixGCN-SPU over MixGCN-CPU, 3 layers of 128, 32 workers."""
     print("Figure 7: epoch s on the sparse unit, on the CPU; ratio; in brackets computation alone")
     for name in MIXGCN:
         unit = mixgcn_seconds("mixgcn-sparse-unit", name)
@@ -157,11 +157,11 @@ def figure_7():
 
 
 def table_4():
-    """What ordering rows can save at most: min(a, u) / s of each product.
+    """Print the most that ordering rows can save: min(a, u) / s of each product.
 
-    The all-to-alls are pipelined, too, where they go with the update, u + communication.
-    On both machines aggregation is the slower device in every product (by a factor of 2.6 at
-    least), so that a step without filling takes as long as it.
+    If the all-to-alls go with the update, u + communication, they are pipelined as well. On both
+    machines aggregation is the slower device in every product (by a factor of 2.6 at least). So a
+    step without filling takes as long as aggregation.
     """
     print("Table 4: ordering rows saves at most 1 + 1/s; on the CPU, on the sparse unit; the same "
           "with the all-to-alls in the pipeline")
@@ -180,14 +180,14 @@ def table_4():
 
 
 def table_3():
-    """What energies of Table 3 say of each other."""
+    """Print the ratios of energies in Table 3."""
     print("Table 3: energy of HyGCN, AWB-GCN and CPU over the sparse unit's")
     for name, (unit, *others) in ENERGY.items():
         print(f"  {name:10}", *(f"{each / unit:9.2f}" for each in others))
 
 
 def mg_gcn():
-    """Seconds an epoch on a DGX-A100, by rows in broadcasts (1d)."""
+    """Print the seconds of an epoch on a DGX-A100, by rows in broadcasts (1d)."""
     rates, _ = read_machine("mg-gcn-dgx-a100")
     print("mg-gcn-2021, DGX-A100: GPUs, claim s, ours s (of which communication)")
     for name, (n, edges, widths, claims) in MG_GCN.items():

@@ -44,7 +44,9 @@ def main():
 
 
 def told(outcomes):
-    """Outcomes in words: how many were read, and how many refused with each exit code."""
+    """Return outcomes in words: the numbers of inputs that were read, and refused with each exit
+    code.
+    """
     return ", ".join(f"{'read' if key == 'read' else 'exit ' + key} {outcomes[key]}"
                      for key in sorted(outcomes))
 

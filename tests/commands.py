@@ -20,7 +20,7 @@ MPIEXEC = shutil.which("mpiexec", path=PLACES)
 
 
 def clean_environment():
-    """Without a launcher's variables: a test may itself be a rank, what it starts is none."""
+    """Return the environment without a launcher's variables: a test may itself be a rank."""
     return {key: value for key, value in without_launcher(os.environ).items()
             if not key.startswith(("MPI_", "MPIR_"))}
 
@@ -43,7 +43,7 @@ def hpgcn(*args, **options):
 
 
 def run(*args, cwd=None, program=main):
-    """As `hpgcn`, but in this process, which saves the start of one; or another program."""
+    """Run `hpgcn`, or another program, in this process, which saves the start of one."""
     out = io.StringIO()
     err = io.StringIO()
     # a number of threads would hold for all tests behind this one
@@ -58,19 +58,19 @@ def ended(*args, **options):
 
 
 def succeed(*args, **options):
-    """Standard output of a command that must do what it is told."""
+    """Return the standard output of a command that must succeed."""
     done = ended(*args, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def without_notice(text):
-    """Standard error without the lines of progress, which slow machines get."""
+    """Return standard error without the lines of progress, which slow machines get."""
     return re.sub(r"hpgcn: (compiling kernels, once per|set-up: |[\d,]+ of [\d,]+ ).*\n", "", text)
 
 
 def refused(code, *args, **options):
-    """The one line on standard error of a command that must fail with this exit code."""
+    """Return the one line on standard error of a command that must fail with this exit code."""
     done = ended(*args, **options)
     said = without_notice(done.stderr).splitlines()
     lines = [line for line in said if line.startswith("hpgcn: ")]

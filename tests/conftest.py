@@ -10,7 +10,7 @@ from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
-import numba  # noqa: F401 (now, with as many threads; a command within a test may ask for others)
+import numba  # noqa: F401 (now, with that number of threads; a command within a test may change it)
 import pytest
 
 gc.disable()  # until all modules are imported and cases made: these stay, and hold no garbage
@@ -99,8 +99,8 @@ def covering(cases, strength):
     """Return the positions of few cases that cover all combinations of `strength` values.
 
     With strength 1 each value of each parameter occurs, with 2 each pair of two parameters' values.
-    The choice is greedy: next is the case with the most new combinations. Of equals it is the one
-    whose combinations were used least, then the first. So all ranks choose alike.
+    The choice is greedy: next is the case with the most new combinations. Among equals the case
+    whose combinations were used least is taken, then the first. So all ranks choose alike.
     """
     parts = {k: combinations_of(values, strength) for k, values in enumerate(cases)}
     missing = set().union(*parts.values())
@@ -176,7 +176,7 @@ def numba_threads():
 
 @pytest.fixture(scope="session")
 def data_dir():
-    """Folder of real datasets; the test is skipped with a message where it is absent."""
+    """Return the folder of real datasets; without it the test is skipped with a message."""
     if not DATA.is_dir():
         pytest.skip(f"no shared data at {DATA}: set HPGCN_TEST_DATA")
     return DATA

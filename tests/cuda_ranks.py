@@ -19,7 +19,7 @@ def real():
 
 @contextmanager
 def real_or_fake(folder, **options):
-    """The device that kernels run on, compiled in a folder; None where the GPU is real."""
+    """Provide the kernels' device, compiled in a folder; None if the GPU is real."""
     if real():
         yield None
         return
@@ -41,7 +41,7 @@ def gpu(cuda):
 
 
 def held_bytes():
-    """Bytes of all arrays on the fake GPU, views aside."""
+    """Return the bytes of all arrays on the fake GPU, without views."""
     owners = {}
     gc.collect()
     for thing in gc.get_objects():

@@ -2,8 +2,8 @@
 
 Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function
 takes both kinds. `installed(folder)` puts it in the place of CuPy. With late="all", kernels and
-copies between addresses are as late as a GPU may be: they happen when their stream is waited for,
-or one at a time when an event behind them is looked at. With late="kernels", streams other than the
+copies between addresses are as late as a GPU may be. They happen when their stream is waited for,
+or one at a time when an event behind them is tested. With late="kernels", streams other than the
 null stream are as early as their events allow.
 """
 import contextlib
@@ -29,7 +29,7 @@ VIEWS = {"ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"}
 
 
 def bare(value):
-    """NumPy arrays out of fake ones; a NumPy array itself is an error, as in CuPy."""
+    """Return NumPy arrays from fake ones; a NumPy array itself is an error, as in CuPy."""
     if isinstance(value, ndarray):
         return value.held
     if isinstance(value, np.ndarray) and value.ndim:
@@ -42,7 +42,9 @@ def bare(value):
 
 
 def dressed(value):
-    """Fake arrays out of NumPy ones; of scalars, too, which on a GPU are arrays without axes."""
+    """Return fake arrays from NumPy ones, also from scalars, which on a GPU are arrays without
+    axes.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
         return ndarray(np.asarray(value))
     return type(value)(map(dressed, value)) if type(value) in (tuple, list) else value
@@ -58,14 +60,14 @@ def adapted(function):
 
 
 def of_held(function):
-    """A method that asks what an array holds after what was queued so far."""
+    """Return a method on the contents of an array after all work queued so far."""
     return lambda self, *args: function(self.held, *args)
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
     """An array on a GPU that is not there.
 
-    `memory` is its memory; `held`, too, after what was queued so far.
+    `memory` is its memory; `held` is the same after all work queued so far.
     """
 
     __module__ = "cupy"
@@ -73,7 +75,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is 
 
     def __init__(self, memory):
         self.memory = memory
-        if Stream.late:  # a GPU's pool knows what its streams still use
+        if Stream.late:  # a GPU's pool tracks the memory that its streams still use
             Stream.alive.append(memory)
 
     shape, dtype, size, ndim, nbytes, itemsize, strides, flags = (
@@ -166,7 +168,7 @@ class Event:
         self.seconds = time.perf_counter()
 
     def now(self):
-        """What a stream waits for: the place of this moment, whatever is recorded later."""
+        """Return the state that a stream waits for: this moment, whatever is recorded later."""
         return copy.copy(self)
 
     def behind(self):
@@ -348,7 +350,7 @@ class FakeGpu(ShimDevice):
 
 @contextlib.contextmanager
 def installed(folder, warps=False, late=""):
-    """Within, `import cupy` finds the fake one, and kernels run on it; yields their device."""
+    """Let `import cupy` find the fake one, and kernels run on it; yields their device."""
     before = sys.modules.get("cupy")
     cupy = module()
     sys.modules["cupy"] = cupy

@@ -27,19 +27,19 @@ def run_two_epochs(source, config, comm):
 
 
 def footprint_of(source, config, comm, survey):
-    """The RankFootprint of a run on these ranks, from a Survey alone."""
+    """Return the RankFootprint of a run on these ranks, from a Survey."""
     placed = assign_rows(source, comm, config)
     return count(survey.reading, survey, placed.strategy, placed.rank_grid.shape,
                  placed.layout.offsets)
 
 
 def distinct(arrays):
-    """Bytes of arrays, each once."""
+    """Return the bytes of arrays, each once."""
     return sum({id(array): array.nbytes for array in arrays if array is not None}.values())
 
 
 def arrays_of(matrix):
-    """Arrays of a Csr, with its kept transpose, or a dense array."""
+    """Return the arrays of a Csr, with its kept transpose, or a dense array."""
     if not isinstance(matrix, Csr):
         return [matrix]
     arrays = [matrix.indptr, matrix.indices, matrix.data, matrix.edges]
@@ -48,7 +48,7 @@ def arrays_of(matrix):
 
 
 def matrix_of(strategy):
-    """(arrays of the blocks of A, row numbers) of one map."""
+    """Return (arrays of the blocks of A, row numbers) of one map."""
     if isinstance(strategy, Summa):
         blocks = {strategy.A, strategy.A_transposed}
         return [message for each in blocks for message in each.messages.values()], []
@@ -115,7 +115,8 @@ def check_held(footprint, trainer, rank=0):
         "buffers": shard.strategy.buffer_bytes,
         "plan": distinct([array for each in listed for array in each]),
         "parameters": 6 * trainer.parameters.flat.nbytes}
-    if spec.sparse_features and shard.columns.row.size > 1:  # even shares of the columns are told
+    # even shares of the columns are forecast
+    if spec.sparse_features and shard.columns.row.size > 1:
         assert abs(said["features"] / held.pop("features") - 1) < 0.3
     held = {name: held[name] for name in held if name in said}
     np.testing.assert_equal({name: said[name] for name in held}, held)
@@ -123,7 +124,9 @@ def check_held(footprint, trainer, rank=0):
 
 @contextmanager
 def peak_within():
-    """Yields a list; behind, it holds by how many bytes the resident set grew within at most."""
+    """Yield a list; afterwards it holds the largest growth of the resident set in the block, in
+    bytes.
+    """
     grown = []
     peaks = []
 

@@ -23,7 +23,9 @@ class Launcher:
             self.environment |= {root: "1", f"{root}_CONFIRM": "1"}
 
     def command(self, *args, ranks=2):
-        """The words of a start on equal ranks, or, for args that are tuples, of one rank each."""
+        """Return the words of a start on equal ranks, or, for args that are tuples, of one rank
+        each.
+        """
         program = [str(self.folder / "python"), "-m", "hpgcn"]
         parts = [(1, part) for part in args] if isinstance(args[0], tuple) else [(ranks, args)]
         words = [str(self.folder / "mpiexec")]
@@ -55,7 +57,7 @@ def launching(folder):
 
 
 def processes(word):
-    """Numbers of the living processes that have `word` in their command line."""
+    """Return the numbers of the living processes that have `word` in their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -65,7 +67,9 @@ def processes(word):
 
 
 def none_left(word, seconds=30):
-    """Whether within so many seconds no process is left that has `word` in its command line."""
+    """Return whether within `seconds` seconds no process has `word` in its command line any
+    more.
+    """
     end = time.monotonic() + seconds
     while processes(word):
         if time.monotonic() > end:

@@ -20,7 +20,7 @@ READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropo
 
 
 def normalised(graph, norm="sym", self_loops=True):
-    """Dense A with loops of 1: D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A."""
+    """Return dense A with loops of 1: D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A."""
     A = graph.adjacency.toarray().astype(np.float64)
     if self_loops:
         A[np.diag_indices_from(A)] = np.where(np.diag(A) == 0, 1, np.diag(A))
@@ -42,7 +42,7 @@ def features(graph):
 
 
 def drop(H, p, **key):
-    """The factor of each element: 0, or 1 / (1 - p)."""
+    """Return the factor of each element: 0, or 1 / (1 - p)."""
     if not p:
         return np.ones(H.shape)
     keep = unpack_mask(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key),
@@ -51,7 +51,7 @@ def drop(H, p, **key):
 
 
 def attention_keep(w, n, layer, config, epoch):
-    """The factor of each weight of attention, (n, n, K), 1 where none is dropped."""
+    """Return the factor of each weight of attention, (n, n, K), 1 if none is dropped."""
     if not config.attention_dropout:
         return 1
     rows, columns = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
@@ -63,7 +63,9 @@ def attention_keep(w, n, layer, config, epoch):
 
 
 def attention_forward(A, H, w, layer, keep):
-    """Z of a layer of GAT: heads side by side, or their mean where its bias is of one of them."""
+    """Return Z of a layer of GAT: heads side by side, or their mean if its bias is that of one
+    head.
+    """
     of_row, of_column = w[f"a{layer}_self"], w[f"a{layer}_neighbour"]
     x = (H @ w[f"W{layer}"]).reshape(len(H), *of_row.shape)
     z = (x * of_row).sum(-1)[:, None] + (x * of_column).sum(-1)[None]
@@ -91,7 +93,7 @@ def attention_backward(H, w, layer, kept, G):
 
 
 def propagated(A, hops=10, restart=0.1):
-    """What as many steps Z = (1 - a) A Z + a H multiply H by."""
+    """Return the matrix of `hops` steps Z = (1 - a) A Z + a H on H."""
     found = np.eye(len(A))
     for _ in range(hops):
         found = (1 - restart) * A @ found + restart * np.eye(len(A))
@@ -99,7 +101,7 @@ def propagated(A, hops=10, restart=0.1):
 
 
 def of_hops(model, A, w, layer):
-    """What a layer of sgc, of two hops, or of appnp multiplies by; A of others."""
+    """Return the matrix of a layer of sgc, of two hops, or of appnp; A for other models."""
     if model == "sgc":
         return A @ A
     if model == "appnp":
@@ -108,7 +110,7 @@ def of_hops(model, A, w, layer):
 
 
 def layer_forward(model, A, H, w, layer, keep=1):
-    """Z of one layer, and what its backward needs."""
+    """Return Z of one layer, and the input of its backward."""
     if model == "gat":
         return attention_forward(A, H, w, layer, keep)
     A = of_hops(model, A, w, layer)
@@ -149,7 +151,7 @@ def layer_backward(model, A, H, w, layer, kept, G):
 
 
 def class_weights(config, y, train, classes):
-    """Weights of classes that the settings say."""
+    """Return the weights of classes in the settings."""
     if isinstance(config.class_weight, np.ndarray):
         return config.class_weight
     if config.class_weight == "balanced":
@@ -159,7 +161,9 @@ def class_weights(config, y, train, classes):
 
 
 def loss_and_slope(Z, y, train, config):
-    """Mean loss over the rows in `train` and its gradient; y is a matrix of several labels."""
+    """Return the mean loss over the rows in `train` and its gradient; y is a matrix for several
+    labels.
+    """
     G = np.zeros_like(Z)
     smoothing = config.label_smoothing
     if y.ndim == 2:
@@ -177,14 +181,16 @@ def loss_and_slope(Z, y, train, config):
 
 
 def norm_forward(Z, gain, shift):
-    """Rows of mean 0 and variance 1, times gain plus shift; and what the backward needs."""
+    """Return rows of mean 0 and variance 1, times gain plus shift; and the input of the
+    backward.
+    """
     deviation = np.sqrt(Z.var(1, keepdims=True) + 1e-5)
     normal = (Z - Z.mean(1, keepdims=True)) / deviation
     return normal * gain + shift, (normal, deviation)
 
 
 def norm_backward(G, gain, normal, deviation):
-    """Gradients of gain, shift, and Z.
+    """Return the gradients of gain, shift, and Z.
 
     The Jacobian of a row is (1 - 1 1^T / f - n n^T / f) / deviation.
     """
@@ -195,14 +201,16 @@ def norm_backward(G, gain, normal, deviation):
 
 
 def activated(model, Z):
-    """ReLU, or ELU of gat, and its slope."""
+    """Return ReLU, or ELU for gat, and its slope."""
     if model == "gat":
         return np.where(Z > 0, Z, np.expm1(Z)), np.where(Z > 0, 1, np.exp(np.minimum(Z, 0)))
     return np.maximum(Z, 0), Z > 0
 
 
 def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
-    """Mean loss over the rows in `train`, and the gradients by name, in the order of w."""
+    """Return the mean loss over the rows in `train`, and the gradients by name, in the order of
+    w.
+    """
     Z, kept = X, []
     for layer, p in enumerate(drops):
         H, before = activated(model, Z) if layer else (X, 1)
@@ -223,7 +231,7 @@ def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
                                                                                *norm)
         found, G = layer_backward(model, A, H, w, layer, saved, G)
         slopes |= found
-        G = G * factor  # of activation and dropout
+        G = G * factor  # gradient of activation and dropout
     return loss, {name: slopes[name] for name in w}
 
 
@@ -237,7 +245,7 @@ def logits(model, A, X, w, layers):
 
 
 def learning_rate(epoch, config):
-    """Of an epoch from 1: warm-up, then the schedule from its start."""
+    """Return the learning rate of an epoch from 1: warm-up, then the schedule from its start."""
     if epoch <= config.warmup:
         return config.lr * epoch / config.warmup
     after = epoch - config.warmup - 1
@@ -248,7 +256,7 @@ def learning_rate(epoch, config):
 
 
 def losses(graph, config, initial, epochs, *, model=None, A=None):
-    """Training losses of some epochs from initial weights; the first gradient, flat.
+    """Return training losses of some epochs from initial weights; the first gradient, flat.
 
     `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
     """

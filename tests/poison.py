@@ -1,7 +1,7 @@
 """NaN wherever a layer, strategy or kernel may not read: what it reads too early shows in results.
 
-`poisoned` is a fixture: memory of the host begins with NaN, and so do the work arrays and the
-result of a layer in each call of its forward and backward.
+`poisoned` is a fixture. Memory of the host begins with NaN. So do the work arrays and the result of
+a layer in each call of its forward and backward.
 """
 from functools import wraps
 

@@ -1,7 +1,7 @@
 """All ranks in one process: products of each strategy, block by block, on collectives that count.
 
-`Ranks` moves NumPy arrays between ranks and counts each on its way; the strategies below compute
-A H and A^T G from the blocks that each rank holds. They know nothing of hpgcn.strategies.
+`Ranks` moves NumPy arrays between ranks and counts each on its way. The strategies below compute A
+H and A^T G from the blocks that each rank holds. They use no code of hpgcn.strategies.
 """
 from itertools import pairwise, product
 
@@ -34,7 +34,7 @@ class Ranks:
         return {q: [self.send(p, q, parts[p]) for p in group] for q in group}
 
     def reduce_scatter(self, group, parts):
-        """parts[p]: a list of one block for each member of the group."""
+        """Sum blocks; parts[p] is a list of one block for each member of the group."""
         return {q: sum(arrived) for q, arrived in self.alltoall(group, parts).items()}
 
     def alltoall(self, group, parts):
@@ -66,7 +66,7 @@ class Simulated:
                                for b in range(0, len(parts), self.C)])
 
     def sums(self, partial):
-        """Reduce_scatter of each big block over the L ranks that have partial sums of it."""
+        """Reduce and scatter each big block over the L ranks that have partial sums of it."""
         found = {}
         for i, j in product(range(self.R), range(self.C)):
             group = [self.rank(i, piece, j) for piece in range(self.L)]
@@ -85,7 +85,7 @@ class Simulated:
 
 class PointToPoint(Simulated):
     def needs(self):
-        """(reader, owner, rows): what each rank reads of each other's rows."""
+        """Yield (reader, owner, rows): the rows that each rank reads of each other rank."""
         for reader, mine in enumerate(self.blocks):
             read = np.flatnonzero(self.A[mine].any(0))
             for owner, theirs in enumerate(self.blocks):
@@ -126,14 +126,14 @@ class OneAndAHalfD(Simulated):
     """Rank (i, j): big block i, replica j; L is c."""
 
     def gathered(self, H):
-        """Allgather of each big block over its replicas; zeros for the results."""
+        """Return an allgather of each big block over its replicas; zeros for the results."""
         groups = [[self.rank(i, j, 0) for j in range(self.L)] for i in range(self.R)]
         parts = [self.ranks.allgather(group, H) for group in groups]
         whole = {rank: np.concatenate(blocks) for part in parts for rank, blocks in part.items()}
         return whole, {rank: np.zeros_like(block) for rank, block in whole.items()}
 
     def columns(self):
-        """(k, ranks) for each big block: the one of the replica that multiplies by it."""
+        """Yield (k, ranks) for each big block: the ranks of the replica that multiplies by it."""
         for k in range(self.R):
             j = int(np.searchsorted(split(self.R, self.L), k, side="right")) - 1
             yield k, [self.rank(i, j, 0) for i in range(self.R)]

@@ -31,7 +31,7 @@ KINDS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
 
 
 def of_torch(graph, config, model, initial):
-    """Training and validation losses of each epoch, and the parameters behind the last."""
+    """Return training and validation losses of each epoch, and the parameters behind the last."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     torch.set_num_threads(1)
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (

@@ -1,4 +1,4 @@
-"""What is no graph, path or array is refused in one line of the right class, wherever it goes."""
+"""Arguments that are no graph, path or array are refused in one line of the right class."""
 import resource
 import subprocess
 import sys

@@ -51,7 +51,7 @@ def test_a_bar_shows_in_a_notebook_without_widgets_and_without_a_warning(shown):
 
 
 def lines_of(seconds, **options):
-    """Return what `ProgressLines` is told at these times, one item after the other."""
+    """Return the lines of `ProgressLines` at these times, one item after the other."""
     times = iter([0, *seconds])
     shown = ProgressLines(clock=lambda: next(times), **options)
     with shown:

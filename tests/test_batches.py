@@ -70,7 +70,7 @@ def test_default_stages():
     assert default_num_batches(even, 60_000) == 5
     assert default_num_batches(even, 99_000) == MAX_STAGES
     assert default_num_batches(even, 100_000) == default_num_batches(even, 399_999) == TILES
-    assert default_num_batches(np.arange(5) * 3000, 11_000) == 2  # of at least 1024 rows
+    assert default_num_batches(np.arange(5) * 3000, 11_000) == 2  # batches of at least 1024 rows
     for offsets, band in ((np.arange(5) * 10, 3), ([0, 100_000], 50_000), ([0, 0, 0], 0)):
         assert default_num_batches(np.array(offsets), band) == 1
 

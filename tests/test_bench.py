@@ -13,7 +13,7 @@ from hpgcn.kernels.cpu.emit import emitter
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    """Bandwidths and rates are measured with small arrays: no timing is judged."""
+    """Measure bandwidths and rates with small arrays: no timing is judged."""
     monkeypatch.setattr(host, "CACHES", 0)
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(host, "GEMM_SIZE", 64)
@@ -21,7 +21,9 @@ def little_memory(monkeypatch):
 
 @pytest.fixture
 def system(tmp_path):
-    """Two sockets as /sys shows them: a core of two threads each, an L1 a core, an L3 a socket."""
+    """Write two sockets in the form of /sys: a core of two threads each, an L1 a core, an L3 a
+    socket.
+    """
     for cpu, (package, users) in enumerate([(0, "0-1"), (0, "0-1"), (1, "2-3"), (1, "2-3")]):
         files = {"topology/physical_package_id": package, "topology/core_id": 0}
         for index, cache in enumerate([(1, "Data", "48K"), (1, "Instruction", "64K"),

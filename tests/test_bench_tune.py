@@ -1,4 +1,4 @@
-"""What `hpgcn bench tune` keeps of a CPU: read again, ignored where wrong; no bit depends on it."""
+"""Measurements of `hpgcn bench tune`: read again, ignored if wrong; no bit depends on them."""
 import json
 import os
 import tempfile
@@ -66,7 +66,7 @@ def test_rows_of_one_line_of_few_and_of_more(row_bytes, kind, monkeypatch):
 
 
 def changed(*keys, value):
-    """Text of a kept file with one entry changed, or without it where the value is None."""
+    """Return the text of a kept file with one entry changed, or without it if the value is None."""
     held = json.loads(json.dumps(tuning.to_json(OTHER)))
     part = held
     for key in keys[:-1]:
@@ -140,7 +140,7 @@ NEAR, FAR = 24, 128  # nonzeros ahead that candidates have, and no default of AM
 
 
 def seconds(host, call):
-    """Seconds of a product on a CPU that likes NEAR and FAR, 2 blocks, and nothing else."""
+    """Return the seconds of a product on a CPU that likes only NEAR and FAR, and 2 blocks."""
     candidate, _ = call.args
     reaches = [each for kinds in candidate.reach.values() for each in kinds]
     liked = any(each.near == NEAR for each in reaches) + any(each.far == FAR for each in reaches)

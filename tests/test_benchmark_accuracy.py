@@ -31,7 +31,7 @@ def graph(tmp_path_factory):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Runs of hpgcn are here, which saves the start of a process each."""
+    """Run hpgcn in this process, which saves the start of one each."""
     monkeypatch.setattr(accuracy, "alone", lambda label, hint, call, *args: call(*args))
 
 
@@ -43,7 +43,7 @@ def measured(*args):
 
 
 def run_of(epochs, library="hpgcn", steps=2):
-    """A run with epochs of (seconds, validation accuracy, test accuracy)."""
+    """Return a run with epochs of (seconds, validation accuracy, test accuracy)."""
     names = ("epoch_s", "val_acc", "test_acc")
     return {"library": library, "batch": "full", "seed": 0, "steps": steps, "setup_s": 1.0,
             "peak_rss_bytes": 7, "history": [dict(zip(names, epoch)) for epoch in epochs]}
@@ -55,7 +55,7 @@ def test_seconds_are_those_up_to_the_first_evaluation_at_the_target():
     assert set(row) == ROW and row["reached"] == "1 of 1"
     assert [row[f"to_target_{name}"] for name in ("epochs", "steps", "s")] == [3, 6, 6]
     assert (row["epochs_run"], row["epoch_s"]) == (5, 1)
-    assert (row["val_acc"], row["test_acc"]) == (0.8, 0.3)  # of the best epoch
+    assert (row["val_acc"], row["test_acc"]) == (0.8, 0.3)  # accuracies of the best epoch
     curve = accuracy.curve_of(run)
     assert curve["seconds"] == [4, 6, 7, 8] and curve["test_acc"] == [0.1, 0.7, 0.9, 0.3]
 
@@ -100,7 +100,7 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
 
 @pytest.mark.long
 def test_seconds_end_a_run(graph):
-    """In a process of its own, of which the peak memory is told."""
+    """In a process of its own, whose peak memory is reported."""
     row, = measured(graph, "--epochs", 500, "--seconds", 1e-6)["rows"]
     assert row["epochs_run"] == 1 and row["reached"] == "1 of 1"
     assert row["peak_rss_bytes"] > 10 << 20
@@ -174,7 +174,7 @@ def test_draws_of_the_peer_are_uniform_and_distinct(fan_out, tmp_path):
 
 
 class TheirLoader:
-    """Stands for NeighborLoader: all neighbours of all neighbours, hops told or not."""
+    """Stands for NeighborLoader: all neighbours of all neighbours, with or without hops."""
 
     told = True
 

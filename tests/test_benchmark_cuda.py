@@ -39,7 +39,9 @@ class Fake(Processors):
         return {"memory_bytes_per_s": 16e6, "array_bytes": 4000}
 
     def product_peers(self, A, threads, absent):
-        """Peers that are right, right but slow, fast but wrong, and that fail: early, and late."""
+        """Return peers that are right, right but slow, fast but wrong, and that fail: early, and
+        late.
+        """
         def taking(seconds, factor=1):
             def bind(x, out):
                 def call():
@@ -173,7 +175,7 @@ def test_turns_take_least_and_median():
 
 @pytest.fixture
 def cupy(monkeypatch):
-    """NumPy in CuPy's place, with a GPU; `events` is what was asked of it, in order."""
+    """Put NumPy in CuPy's place, with a GPU; `events` are its calls, in order."""
     events = []
 
     class Event:
@@ -270,7 +272,7 @@ esac
     ("0", 0, 0), ("none", 0, 0), ("5", 70, 5),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (("1", 0, 1), ("0", 70, 70)))])
 def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status):
-    """Its Python knows nothing of an installed hpgcn; tests and times are made up."""
+    """Its Python has no installed hpgcn; tests and times are made up."""
     python, times, out = (tmp_path / name for name in ("python", "report.json", "out/check.json"))
     out.parent.mkdir()
     times.write_text(json.dumps(report))

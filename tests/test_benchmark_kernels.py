@@ -30,7 +30,7 @@ def test_each_public_kernel_is_timed_or_there_is_a_reason():
 
 
 def tiny(n, nnz, width):
-    """Arrays of n rows and nnz entries, all of row 0."""
+    """Return arrays of n rows and nnz entries, all of row 0."""
     indptr = np.r_[0, np.full(n, nnz)]
     indices = (np.arange(nnz) % n).astype(np.int32)
     return Arrays(indptr, indices, np.ones(nnz, np.float32), width, 0)
@@ -107,7 +107,7 @@ def test_a_case_writes_what_it_says(name, width):
 
 @pytest.fixture
 def twice(monkeypatch):
-    """The one processor that a test may have, named twice: both processes take turns on it."""
+    """Name the one processor that a test may have twice: both processes take turns on it."""
     class Twice(processors.Processors):
         def __init__(self):
             super().__init__()
@@ -125,7 +125,7 @@ SOME = {name: CASES[name] for name in ("spmm", "gather", "column_sum")}
 
 @pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.long)])
 def cases(request, monkeypatch):
-    """Which kernels are timed: in long tests all, each of which is compiled."""
+    """Choose the timed kernels: in long tests all, each of which is compiled."""
     chosen = CASES if request.param == "all" else SOME
     monkeypatch.setattr(kernels, "CASES", chosen)
     return chosen
@@ -196,7 +196,7 @@ def test_it_needs_two_processors(twice, monkeypatch):
 
 
 def test_what_is_timed_and_what_copies_are_on_two_cores(monkeypatch):
-    pairs = {0: 0, 1: 1, 2: 0, 3: 1}  # of hyper-threads
+    pairs = {0: 0, 1: 1, 2: 0, 3: 1}  # pairs of hyper-threads
     monkeypatch.setattr(contended, "cores", lambda cpus: len({pairs[cpu] for cpu in cpus}))
     assert contended.places([0, 1, 2, 3]) == (0, 3)
     assert contended.places([1, 2, 3]) == (2, 3)
@@ -234,7 +234,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path):
 
 
 def running(process):
-    """Whether a process is there and no zombie that nobody has asked for."""
+    """Return whether a process is there and not a zombie."""
     try:
         return ") Z" not in Path(f"/proc/{process}/stat").read_text()
     except OSError:

@@ -38,7 +38,7 @@ MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_b
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch):
-    """Bandwidths and rates are measured with small arrays: no timing is judged."""
+    """Measure bandwidths and rates with small arrays: no timing is judged."""
     monkeypatch.setattr(host, "CACHES", 0)
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(growth, "FILL", (0.5, 0.5, 1))
@@ -156,7 +156,7 @@ def test_products(command, kernels, bytes_of):
 
 
 def test_a_graph_of_the_user(tmp_path):
-    """Parts {0, 1} and {2, 3}: 3 reads row 0, with a weight; nobody reads row 1."""
+    """Parts {0, 1} and {2, 3}: 3 reads row 0, with a weight; row 1 is unread."""
     A = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0]])
     hpgcn.save(Graph.from_scipy(A), tmp_path / "g.h5")
     few = (tmp_path / "g.h5", "--widths", "5", "--repeats", 1, "--threads", 1, "--json")

@@ -13,7 +13,7 @@ from hpgcn.model import Parameters
 
 
 def rounded(x):
-    """The nearest numbers of 16 bits, ties to even: by the spacing of these, not by bits."""
+    """Return the nearest numbers of 16 bits, ties to even: by the spacing of these, not by bits."""
     x = np.asarray(x, np.float64)
     spacing = np.ldexp(1.0, np.frexp(x)[1] - 8)
     return (np.rint(x / spacing) * spacing).astype(np.float32)

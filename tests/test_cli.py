@@ -12,7 +12,7 @@ from hpgcn import load, predict, store
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """digits.h5, and digits.p3.h5 in 3 parts."""
+    """Write digits.h5, and digits.p3.h5 in 3 parts."""
     pytest.importorskip("sklearn", reason="digits need scikit-learn: pip install '.[demo]'")
     pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     folder = tmp_path_factory.mktemp("digits")
@@ -145,7 +145,7 @@ def test_multi_label_predictions(here):
     for out, graph, options in (("one", "g.h5", {}), ("three", "g.p3.h5", {"ranks": 3})):
         succeed("train", graph, *settings, "--out", out, **options)
         succeed("predict", out, **options)
-        # the model knows that there are several labels, not the graph
+        # the model has several labels, not the graph
         succeed("predict", out, "classes.h5", "-o", f"{out}/others.h5")
         for file in ("others.h5", "predictions.h5"):
             arrays, _ = store.read_predictions(f"{out}/{file}")

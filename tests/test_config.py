@@ -84,7 +84,7 @@ def test_unknown_keys_get_a_suggestion(tmp_path):
 
 
 def test_every_field_is_documented():
-    """docs/config.md has these lines and no other rows; `help(hpgcn.Config)` has them, too."""
+    """docs/config.md has these lines and no other rows; `help(hpgcn.Config)` has them as well."""
     expected = [f"| `{entry.name}` | {entry.metadata['help']} | {values_of(entry)} |"
                 .replace("''", "empty") for entry in dataclasses.fields(Config)]
     text = (Path(__file__).parents[1] / "docs" / "config.md").read_text()

@@ -12,7 +12,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def definitions(text):
-    """Syntax of the classes and functions of a file, by name; and the names that it imports."""
+    """Return the syntax of the classes and functions of a file, by name; and its imported names."""
     body = ast.parse(text).body
     named = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
@@ -36,7 +36,7 @@ def test_files_and_folders_that_a_page_names_exist(page):
     assert links and all(((ROOT / page).parent / link).exists() for link in links), links
     rooms = "hpgcn|kernels|datasets|tests|docs|scripts"
     places = set(re.findall(rf"(?<![\w./{{-])((?:{rooms})/[\w./-]*\w)(?![\w{{*])", text))
-    new = set(re.findall(r"^1\. `([\w./]+)`", text, re.MULTILINE))  # of an example
+    new = set(re.findall(r"^1\. `([\w./]+)`", text, re.MULTILINE))  # files of an example
     assert not [place for place in new if (ROOT / place).exists()]
     places = {Path(place).parent if "NAME" in place or place in new else Path(place)
               for place in places}

@@ -13,7 +13,7 @@ from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 
 def entries(n, k, density, seed):
-    """Nonzeros across ranks of a random pattern: rows, columns, and their owners."""
+    """Return nonzeros across ranks of a random pattern: rows, columns, and their owners."""
     rng = np.random.default_rng(seed)
     own = rng.integers(0, k, n)
     A = sp.random_array((n, n), density=density, rng=rng).tocoo()
@@ -23,13 +23,15 @@ def entries(n, k, density, seed):
 
 
 def passed(rows, columns, reader, owner, pushed):
-    """Rows and sums that pass between ranks."""
+    """Return the number of rows and sums that pass between ranks."""
     sums = {*zip(rows[pushed], owner[pushed])}
     return len(sums) + len({*zip(columns[~pushed], reader[~pushed])})
 
 
 def least(rows, columns):
-    """Fewest rows and columns of a small block that hold all its nonzeros, by trying all."""
+    """Return the fewest rows and columns of a small block that hold all its nonzeros, by trying
+    all.
+    """
     lines = [*(("row", i) for i in set(rows)), *(("column", j) for j in set(columns))]
     return next(count for count in range(len(lines) + 1)
                 for chosen in itertools.combinations(lines, count)
@@ -95,7 +97,7 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
 
 
 def heavy_tailed(seed):
-    """A pattern with hubs, dense and directed or not, at random; csr_array with a diagonal."""
+    """Return a random pattern with hubs, dense and directed or not; csr_array with a diagonal."""
     rng = np.random.default_rng(seed)
     n, mean = int(rng.integers(60, 500)), int(rng.integers(4, 40))
     share = (1 + np.arange(n)) ** -rng.uniform(0.3, 1.1)
@@ -111,7 +113,7 @@ def heavy_tailed(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_message_is_longer_than_that_of_p2p(seed):
-    """Of any balance, forward and backward, and where rows are left out; summed over each rank."""
+    """Any balance, forward and backward, and with rows left out; summed over each rank."""
     A, symmetric, rng = heavy_tailed(seed)
     n = A.shape[0]
     pattern = Pattern(A, symmetric)
@@ -144,6 +146,6 @@ def test_a_sum_that_alone_costs_more_is_given_up():
         pushed = balanced_cover(rows, columns, reader, owner, loads, limit)
         assert pushed.sum() == summed
     assert not trimmed_cover(rows, columns, reader, owner, rows == 0).any()
-    # of a column that both read alone one row passes, instead of two sums
+    # a column that both read alone passes one row, instead of two sums
     one = columns == 2
     assert not trimmed_cover(rows[one], columns[one], reader[one], owner[one], both[one]).any()

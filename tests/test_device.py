@@ -1,4 +1,4 @@
-"""Which device ranks get, and by which route messages go: all answers of an MPI, and false ones."""
+"""Devices of ranks, and routes of messages: all answers of an MPI, and false ones."""
 import re
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ class Ranks(SerialComm):
 
 @pytest.fixture
 def cupy(tmp_path):
-    """The fake CuPy; `kernels` of nothing."""
+    """Install the fake CuPy, without kernels."""
     with installed(tmp_path):
         yield sys.modules["cupy"]
 
@@ -181,8 +181,8 @@ def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch
     more, expected = PROBES[name]
     code = CUPY.format(tests=str(TESTS), kernels=str(TESTS / "kernels"), more=more)
     (tmp_path / "cupy.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)  # of the probe, too
-    monkeypatch.setenv("PMI_RANK", "1")  # of a launcher that would not know the process
+    monkeypatch.syspath_prepend(tmp_path)  # also the probe's path
+    monkeypatch.setenv("PMI_RANK", "1")  # set by a launcher without this process
     monkeypatch.setenv("PMI_FD", "9")
     if name == "hangs":
         monkeypatch.setattr(route, "PROBE_SECONDS", 1)

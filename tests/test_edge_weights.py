@@ -1,4 +1,4 @@
-"""Which attribute of edges is their weight, and what is said of the others: graphs in Python."""
+"""Attributes of edges that are their weight, and notes on the others: graphs in Python."""
 import warnings
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ RELATIONS = np.array([3, 0, 1])
 
 
 class Frame(dict):
-    """What a DGLGraph has of vertices or edges."""
+    """Data of vertices or edges in a DGLGraph."""
 
 
 def of_pyg(**arrays):
@@ -39,7 +39,7 @@ LIBRARIES = {"pyg": of_pyg, "dgl": of_dgl, "networkx": of_networkx}
 
 
 def weights_of(graph):
-    """The weights of EDGES."""
+    """Return the weights of EDGES."""
     return graph.adjacency.toarray()[EDGES[1], EDGES[0]].tolist()
 
 

@@ -26,14 +26,16 @@ def no_collector():
 
 @pytest.fixture
 def path(tmp_path):
-    """The path of a graph without parts: on two ranks a file of two parts is made beside it."""
+    """Return the path of a graph without parts: on two ranks a file of two parts is made beside
+    it.
+    """
     store.write_graph(tmp_path / "g.h5", make())
     return tmp_path / "g.h5"
 
 
 @pytest.fixture
 def parts(tmp_path):
-    """The path of a graph in four nested parts, which merge for two ranks or one."""
+    """Return the path of a graph in four nested parts, which merge for two ranks or one."""
     graph = make()
     made = make_partition(graph, 4, method="block", nested=True)
     store.write_partitioned(tmp_path / "parts.h5", graph, made)

@@ -29,7 +29,7 @@ WEIGHTS = np.array([1.5, 2, 3, 4, 0])
 
 
 class Tensor:
-    """What NumPy sees of a tensor of the CPU."""
+    """NumPy's view of a tensor of the CPU."""
 
     def __init__(self, array):
         self.array = array

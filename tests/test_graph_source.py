@@ -19,7 +19,7 @@ N = 60
 
 @pytest.fixture(scope="module", params=["plain", "parts", "nonzeros"])
 def sources(request, tmp_path_factory):
-    """The same graph in memory and in a file; in 3 parts, or with parts of entries, too."""
+    """Return the same graph in memory and in a file; in 3 parts, or also with parts of entries."""
     path = tmp_path_factory.mktemp("sources") / "g.h5"
     graph = make(N, 5, 3)
     if request.param == "plain":

@@ -14,7 +14,7 @@ from hpgcn.config import Config
 
 
 def commands_of(command, before=""):
-    """Parsers of the commands of a parser, and of theirs, by their words."""
+    """Return the parsers of the commands of a parser, and of theirs, by their words."""
     choices = [action.choices for action in command._actions
                if isinstance(action, argparse._SubParsersAction)]
     return {before + name: one for group in choices for word, each in group.items()
@@ -83,7 +83,7 @@ def test_help_shows_common_options_and_help_all_shows_all(command):
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
-FOREIGN = {  # of launchers, pip, scripts/test.sh and python -m hpgcn.kernels
+FOREIGN = {  # flags of launchers, pip, scripts/test.sh and python -m hpgcn.kernels
     "--allow-run-as-root", "--bind-to", "--cpu-bind", "--cpus", "--cpus-per-task",
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
     "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node"}

@@ -23,7 +23,7 @@ N = 60
 
 
 def outcomes(mode):
-    """What became of products: {(function, outcome): calls}."""
+    """Return the outcomes of products: {(function, outcome): calls}."""
     found = {}
     for (name, _, _, outcome), count in mode.calls.items():
         found[name, outcome] = found.get((name, outcome), 0) + count
@@ -31,7 +31,7 @@ def outcomes(mode):
 
 
 def step(function, *leaves):
-    """The result, and the gradients of leaves."""
+    """Return the result, and the gradients of leaves."""
     for leaf in leaves:
         leaf.grad = None
     result = function()
@@ -53,7 +53,7 @@ def assert_as_torch(function, *leaves, rtol=1e-5):
 
 
 def adj_t(**options):
-    """A random directed graph of PyG with isolated vertices, as its transforms store it."""
+    """Return a random directed graph of PyG with isolated vertices, as its transforms store it."""
     pyg = pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch_geometric")
     from torch_geometric.transforms import ToSparseTensor
 

@@ -277,7 +277,7 @@ class TestNetworkx:
 
 
 class FakeDgl:
-    """What is asked of a DGLGraph."""
+    """The used part of a DGLGraph."""
 
     is_block = False
 

@@ -30,7 +30,7 @@ DOUBLE = torch.float64
 
 
 def pattern(shape=SHAPE, density=0.4, seed=0):
-    """Row pointers, columns and values; some rows are empty."""
+    """Return row pointers, columns and values; some rows are empty."""
     dense = sp.random_array(shape, density=density, rng=seed).toarray()
     dense[:1] = dense[-1:] = 0
     matrix = sp.csr_array(dense)
@@ -49,7 +49,7 @@ def normal(*shape, dtype=DOUBLE, grad=True, seed=0):
 
 
 def heads(rows, columns):
-    """Features and scores of four heads of width 3: every shape of heads is compiled."""
+    """Return features and scores of four heads of width 3: every shape of heads is compiled."""
     return normal(columns, 12), normal(rows, 4, seed=1), normal(columns, 4, seed=2)
 
 
@@ -59,7 +59,7 @@ def learning(shape=SHAPE):
 
 
 def first(arrays, transposes=True):
-    """The arguments of `hpgcn::extreme` out of those of `hpgcn::spmm`."""
+    """Return the arguments of `hpgcn::extreme` from those of `hpgcn::spmm`."""
     indptr, indices, values, _, indptr_t, indices_t, _, order = arrays.arrays(transposes)
     return indptr, indices, values, indptr_t, indices_t, order
 
@@ -152,7 +152,7 @@ def test_derivatives_of_extremes(reduce):
 
 
 def calls():
-    """Calls of operators, by what they do; each begins with what it calls."""
+    """Return calls of operators, by name; each begins with the called function."""
     A = learning()
     x, y, given = normal(5, 4), normal(7, 4), heads(7, 5)
     indptr, indices, _, _, indptr_t, indices_t, _, order = A.arrays(True)

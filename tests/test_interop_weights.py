@@ -73,7 +73,7 @@ def test_a_model_trained_here_gives_the_same_logits_in_pyg(settings, tmp_path, m
 
 
 class Named(torch.nn.Module):
-    """As PyG's own examples are written."""
+    """A model written like PyG's own examples."""
 
     def __init__(self, first, second, norm=None, act=torch.relu):
         super().__init__()
@@ -122,7 +122,7 @@ class Single(pyg.GCN):
 
 
 def of_pyg(make_model):
-    """A model in evaluation whose normalisations have seen numbers, and its logits."""
+    """Return a model in evaluation whose normalisations have seen numbers, and its logits."""
     torch.manual_seed(1)
     model = make_model().double()
     data = data_of(GRAPH)

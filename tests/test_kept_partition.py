@@ -1,4 +1,4 @@
-"""Where the partition lies that a run makes: beside the graph, else in the run directory."""
+"""Place of the partition that a run makes: beside the graph, else in the run directory."""
 import logging
 
 import numpy as np

@@ -16,7 +16,7 @@ VARIABLES = {name for each in launcher.LAUNCHERS.values() for names in (*each[:4
 
 @pytest.fixture
 def bare(monkeypatch):
-    """No launcher; 12 cores; 1000 bytes free."""
+    """Set up no launcher; 12 cores; 1000 bytes free."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "usable_cores", lambda: 12)

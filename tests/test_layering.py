@@ -43,13 +43,13 @@ SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
 
 
 def room(path):
-    """Top-level room of a file: kernels, datasets, or the name under hpgcn."""
+    """Return the top-level room of a file: kernels, datasets, or the name under hpgcn."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[0] if parts[0] != "hpgcn" else parts[1]
 
 
 def imports(path):
-    """(line, dotted module) of every import, late ones included, but for those of types alone."""
+    """Yield (line, dotted module) of every import, late ones included, without those of types."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -95,7 +95,7 @@ def test_the_loop_asks_no_planning():
 
 @functools.cache
 def words(path):
-    """Lines of the string constants of a file, by their text."""
+    """Return lines of the string constants of a file, by their text."""
     found = {}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -106,7 +106,7 @@ def words(path):
 @pytest.mark.parametrize("registry, home", [(STRATEGIES, "hpgcn/strategies"),
                                             (MODELS, "hpgcn/model")])
 def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
-    """Whoever needs one asks the registry; the defaults of settings alone are said in config.py."""
+    """Other code uses the registry; only config.py has the defaults of settings."""
     settings = {entry.name for entry in fields(Config)}  # such as hops
     names = {*registry, *(name.partition("-")[0] for name in registry)} - {"vertex"} - settings
     methods = {ROOT / "hpgcn/partition/methods.py": {*METHODS}}  # some have a strategy's name
@@ -163,7 +163,7 @@ def test_old_names_do_not_return(path):
 
 
 def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
-    """Runs know a GraphSource; `hasattr(source, "path")` would be a test of its class."""
+    """Runs use a GraphSource; `hasattr(source, "path")` would be a test of its class."""
     tests = [f"{path}:{node.lineno}" for path in SOURCES
              for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
              and ast.unparse(node.func) in ("hasattr", "isinstance", "getattr")

@@ -19,7 +19,7 @@ NAMES = ("train", "val", "test")
 
 
 def many(count=COUNT):
-    """A graph with so many splits, of different sizes."""
+    """Return a graph with `count` splits, of different sizes."""
     graph = make(train=40)
     rng = np.random.default_rng(1)
     known = np.flatnonzero(graph.labels >= 0)
@@ -34,7 +34,7 @@ def many(count=COUNT):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """many.h5, many.p3.h5, and the same with split 3 alone: three.h5, three.p3.h5."""
+    """Write many.h5, many.p3.h5, and the same with only split 3: three.h5, three.p3.h5."""
     folder = tmp_path_factory.mktemp("splits")
     graph = many()
     hpgcn.save(graph, folder / "many.h5")

@@ -16,14 +16,16 @@ SPLIT = ("train", "val", "test")
 
 
 def of_classes(graph, classes, seed=0):
-    """The graph with labels drawn from so many classes, the last of them rare."""
+    """Return the graph with labels drawn from `classes` classes, the last of them rare."""
     shares = np.r_[np.ones(classes - 1), 0.1]
     y = np.random.default_rng(seed).choice(classes, graph.num_rows, p=shares / shares.sum())
     return Graph.from_scipy(graph.adjacency, graph.features, y, graph.masks)
 
 
 def judged(graph, metric):
-    """Metrics of a model after two epochs, its logits on the host, and the rows of each mask."""
+    """Return metrics of a model after two epochs, its logits on the host, and the rows of each
+    mask.
+    """
     trainer = start(graph, Config(metric=metric, dtype="float64", lr=0.05))
     for epoch in (1, 2):
         trainer.train_epoch(epoch)

@@ -33,7 +33,8 @@ from hpgcn.training.runs.run_directory import read_run
 
 NEW = ["sage-mean", "sage-gcn", "gin"]
 KNOWN = [name for name in SETTINGS if name in oracle.MATRIX]  # others: finite differences alone
-HEADS = {"heads": 4, "output_heads": 4, "hidden": 12}  # of gat: all shapes of heads are compiled
+# settings of gat: all shapes of heads are compiled
+HEADS = {"heads": 4, "output_heads": 4, "hidden": 12}
 pytestmark = pytest.mark.usefixtures("poisoned")
 
 
@@ -70,7 +71,7 @@ def test_every_parameter_by_finite_differences(model, changes, directed, weighte
                                                input_dropout):
     graph = make(n=24, f=5, c=5, directed=directed, weighted=weighted, sparse=sparse)
     changes = dict(changes)
-    if model == "gat":  # of more layers it has many parameters
+    if model == "gat":  # with more layers it has many parameters
         changes["layers"] = min(changes["layers"], 2)
     if changes.pop("several", False):
         graph = several_labels(graph, graph.header.num_classes)
@@ -208,7 +209,7 @@ def test_the_norm_of_what_arrives_by_hand():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("model", NEW)
 def test_logits_of_three_vertices_by_hand(model, sparse):
-    """Vertex 0 reads 1 and 2, 1 reads 0 (weight 3), 2 reads nobody; matrices are the identity."""
+    """Vertex 0 reads 1 and 2, 1 reads 0 (weight 3), 2 reads no other; matrices are the identity."""
     A, X = np.array([[0, 1, 1], [3, 0, 0], [0, 0, 0]]), np.array([[1.0, 4], [2, -2], [6, 8]])
     graph = hpgcn.Graph.from_scipy(A, sp.csr_array(X) if sparse else X, [0, 1, 0], ([0], [1], [2]))
     trainer = trainer_of(graph, model, layers=1, input_dropout=0.0)
@@ -222,7 +223,9 @@ def test_logits_of_three_vertices_by_hand(model, sparse):
 
 
 def same_with(graph, one, other, layers=2, **settings):
-    """Losses of an epoch, and logits, of two models whose parameters `other` takes from `one`."""
+    """Compare losses of an epoch, and logits, of two models; `other` takes the parameters of
+    `one`.
+    """
     found = []
     for model, change in (one, other):
         trainer = trainer_of(graph, model, layers=layers, hidden=10, **settings)
@@ -350,7 +353,7 @@ def test_views_share_the_flat_array():
 
 
 def products(*widths, **options):
-    """Widths of the products with A, and with A^T, of a training step."""
+    """Return widths of the products with A, and with A^T, of a training step."""
     spec = ModelSpec(options.pop("architecture", "gcn"), widths, **options)
     levels = len(widths)
     sizes = LevelSizes([np.array([50])] * levels, [True] * levels, [50] * levels,

@@ -16,13 +16,13 @@ CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every
 
 @pytest.fixture
 def run(tmp_path):
-    """The directory of a finished run of 6 epochs, with checkpoints after 4 and 6."""
+    """Return the directory of a finished run of 6 epochs, with checkpoints after 4 and 6."""
     hpgcn.train(make(), CONFIG.replace(out=str(tmp_path / "run")))
     return tmp_path / "run"
 
 
 def words(path, **options):
-    """The description as a dict of label -> text, of all lines of a label."""
+    """Return the description as a dict of label -> text, of all lines of a label."""
     found = {}
     label = ""
     for line in describe(path, **options).splitlines():

@@ -1,4 +1,4 @@
-"""What setup.cfg says is what the tree holds."""
+"""Statements of setup.cfg compared with the tree."""
 import configparser
 import email
 import importlib.util
@@ -72,7 +72,7 @@ def test_no_text_names_a_package_index_that_lacks_hpgcn():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The wheel and the sdist, built from a copy of the tree: no build folder is left in it."""
+    """Build the wheel and the sdist from a copy of the tree: no build folder is left in it."""
     tree = tmp_path_factory.mktemp("build") / "tree"
     shutil.copytree(ROOT, tree, ignore=NOT_TRACKED)
     code = ("from setuptools import build_meta; "
@@ -117,7 +117,7 @@ def test_the_sdist_holds_what_a_reader_needs(built):
 
 @pytest.fixture
 def beside_a_clone(tmp_path):
-    """A folder with a clone under its usual name, as far as Python looks into it."""
+    """Return a folder with a clone under its usual name, as far as Python reads it."""
     clone = tmp_path / "hpgcn"
     for folder in ("hpgcn", "kernels", "datasets"):
         shutil.copytree(ROOT / folder, clone / folder, ignore=NOT_TRACKED)

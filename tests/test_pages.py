@@ -21,7 +21,7 @@ OURS = re.compile(r"^(hpgcn|mpiexec)\b", re.MULTILINE)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """What pages begin with: a graph, later vertices, and tables."""
+    """Write the inputs of pages: a graph, later vertices, and tables."""
     monkeypatch.chdir(tmp_path)
     graph = make(n=203, f=16, c=4)
     hpgcn.save(graph, "graph.h5")

@@ -15,7 +15,9 @@ N, F, C = 30, 5, 3
 
 
 def multigraph(*, weighted=False, directed=True):
-    """Edges (2, e) with duplicates and several loops of a vertex, and weights (e,) or None."""
+    """Return edges (2, e) with duplicates and several loops of a vertex, and weights (e,) or
+    None.
+    """
     rng = np.random.default_rng(4)
     edges = rng.integers(0, N, (2, 90))
     again = edges[:, rng.integers(0, 90, 40)]

@@ -60,7 +60,7 @@ def test_a_row_partition_by_hand():
 
 
 def grids():
-    """(strategy, grid) for up to 8 ranks, and 12 where ranks stand in several axes."""
+    """Yield (strategy, grid) for up to 8 ranks, and 12 if ranks stand in several axes."""
     for name in SIMULATED:
         axes = STRATEGIES[name].axes.count("x") + 1
         for ranks in [*range(1, 9), 12]:
@@ -70,13 +70,13 @@ def grids():
 
 
 def cube_of(strategy, shape):
-    """(R, L, C): big row blocks, pieces of each, column blocks."""
+    """Return (R, L, C): big row blocks, pieces of each, column blocks."""
     rows, columns = strategy.block_grid(shape)
     return shape[0], rows // shape[0], columns
 
 
 def matrix_of(n, *, directed):
-    """Random weights in single precision, dense, with a full diagonal."""
+    """Return random weights in single precision, dense, with a full diagonal."""
     rng = np.random.default_rng(0)
     A = (rng.random((n, n)) < 0.15) * rng.integers(1, 9, (n, n)) / 8
     A = A if directed else np.maximum(A, A.T)

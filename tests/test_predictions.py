@@ -21,7 +21,7 @@ IDS = [f"v{k}" for k in range(11)] + ["a,b"]
 
 
 def graph(names=NAMES, ids=IDS, multilabel=False):
-    """Three cliques of 4 vertices, each of a class of its own."""
+    """Return three cliques of 4 vertices, each of a class of its own."""
     y = np.arange(12) // 4
     A = sp.csr_array((y[:, None] == y) & ~np.eye(12, dtype=bool))
     masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
@@ -31,7 +31,7 @@ def graph(names=NAMES, ids=IDS, multilabel=False):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run on a file whose rows are in another order, that learns its classes."""
+    """Return a run on a file whose rows are in another order, that learns its classes."""
     folder = tmp_path_factory.mktemp("predictions")
     store.write_graph(folder / "g.h5", graph(), order=np.arange(12)[::-1])
     succeed("train", folder / "g.h5", "--out", folder / "run", "--epochs", 60, "--lr", .1,
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 
 def rows(path):
-    """Of CSV or TSV, as csv of the standard library reads them."""
+    """Return the rows of CSV or TSV, as csv of the standard library reads them."""
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
 
@@ -108,7 +108,7 @@ def test_refused_before_any_work(folder, monkeypatch):
 
 
 def test_without_names_there_are_numbers(tmp_path):
-    """Of classes; of vertices from the number that the input calls the first."""
+    """Numbers of classes; vertices begin with the number that the input calls the first."""
     (tmp_path / "g.txt").write_text("".join(f"{k} {k % 12 + 1}\n" for k in range(1, 13)))
     np.save(tmp_path / "y.npy", np.arange(12) // 4)
     succeed("convert", tmp_path / "g.txt", tmp_path / "g.h5", "--base", 1, "--features",
@@ -123,7 +123,7 @@ def test_without_names_there_are_numbers(tmp_path):
 
 
 def edges(ids, separator):
-    """Lines of three cliques of 4, and one bridge."""
+    """Return lines of three cliques of 4, and one bridge."""
     ends = [(u, v) for u in range(12) for v in range(u) if u // 4 == v // 4] + [(3, 4)]
     return "".join(f"{ids[u]}{separator}{ids[v]}\n" for u, v in ends)
 

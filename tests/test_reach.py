@@ -12,7 +12,7 @@ from hpgcn.parallel.receptive_field import find_levels
 
 
 def reached(graph, first, hops):
-    """Vertices read within so many hops, in plain Python."""
+    """Return vertices read within `hops` hops, in plain Python."""
     A = graph.adjacency
     sets = [set(first)]
     for _ in range(hops):

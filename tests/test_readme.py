@@ -52,7 +52,7 @@ def bare(line):
 
 
 def call(line, cwd):
-    """Run a command of hpgcn in this process, on as many ranks as `mpiexec -n` would start."""
+    """Run a command of hpgcn in this process, on the number of ranks of `mpiexec -n`."""
     words = shlex.split(bare(line))
     ranks = []
     if words[0] == "mpiexec":
@@ -78,7 +78,9 @@ def test_the_readme_fits_a_screen():
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """A copy of what git tracks, or would; nothing is built. Beside it a cluster's `module`."""
+    """Copy the files that git tracks, or would; nothing is built. Beside it a cluster's
+    `module`.
+    """
     folder = tmp_path_factory.mktemp("newcomer") / "hpgcn"
     shutil.copytree(ROOT, folder, ignore=NOT_TRACKED)
     module = folder.parent / "bin" / "module"
@@ -114,7 +116,7 @@ def run(clone, environment):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Kernels are there: ranks of MPI that wait for the compiler of one take time of others."""
+    """Compile kernels first: ranks of MPI that wait for the compiler of one take time of others."""
     for ranks, c, settings in ((4, 10, {"hidden": 32}), (8, 8, {}), (4, 8, {"hidden": 16})):
         result = hpgcn.train(make(n=200, f=64, c=c), hpgcn.Config(epochs=1, **settings),
                              ranks=ranks)
@@ -123,7 +125,7 @@ def compiled():
 
 @pytest.fixture(scope="module")
 def tried(run, compiled):
-    """What the first commands print: of the tests, of which this is one, they print the names."""
+    """Return the output of the first commands: for the tests, of which this is one, their names."""
     demo, *tests = block("scripts/demo.sh")
     try:
         outputs = [run(demo)]

@@ -33,7 +33,7 @@ def lines(*changes):
 
 
 def make(path, rows=None, summary=SUMMARY, settings=SETTINGS):
-    """A run directory; by default of three epochs, the second the best."""
+    """Make a run directory; by default of three epochs, the second the best."""
     path.mkdir(parents=True)
     if rows is None:
         rows = lines({}, {"val_acc": 0.75, "test_acc": 0.7, "epoch_s": 0.1}, {"epoch_s": 0.2})
@@ -51,7 +51,7 @@ def event(name="spmm", rank=0, epoch=1, ts=0.0, dur=10.0):
 
 
 def add_trace(path, ranks=2, epochs=3):
-    """A trace in which every epoch takes 100 microseconds on every rank, half of it SpMM."""
+    """Add a trace in which every epoch takes 100 microseconds on every rank, half of it SpMM."""
     events = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "rank 0"}}]
     for rank in range(ranks):
         for epoch in range(1, epochs + 1):

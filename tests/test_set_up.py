@@ -115,7 +115,7 @@ def test_products_are_loaded_without_their_memory(options):
     if options.get("masked"):
         ahead.load_product(1 << 10, 8, 1 << 12, "float32", **options)
     else:
-        ahead.load_product(1 << 24, 64, 1 << 20, "float32", **options)  # of 4 GiB each
+        ahead.load_product(1 << 24, 64, 1 << 20, "float32", **options)  # arrays of 4 GiB each
 
 
 @pytest.mark.long

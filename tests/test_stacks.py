@@ -42,8 +42,8 @@ def test_three_epochs_equal_pytorch(kind, stack, directed, sparse):
     model = find_model(config.select(ModelOptions))
     expected, weights = of_torch(graph, config, model, initial)
     history, flat = run(graph, config)
-    # PyTorch's bias before a batch norm has a gradient of rounding errors alone, which Adam divides
-    # by their size; moments of rows take it off again, running ones later
+    # PyTorch's bias before a batch norm has a gradient of rounding errors only, which Adam divides
+    # by their size. Moments of rows take it off again, running ones later.
     bounds = 1e-12, 1e-8 if config.norm == "batch" else 1e-12
     for key, losses, bound in zip(("loss", "val_loss"), expected, bounds):
         np.testing.assert_allclose([metrics[key] for metrics in history], losses, rtol=bound)
@@ -113,7 +113,7 @@ def test_names_and_shapes():
 
 
 def test_a_first_maximum_takes_the_gradient():
-    """Of two layers whose results are the same number, here 0 everywhere, the first learns."""
+    """If two layers give the same number, here 0 everywhere, the first learns."""
     trainer = start(make(), settings("gcn", "max", layers=2, dropout=0.0, activation="elu"))
     w = trainer.parameters.arrays
     for name in ("W0", "W1", "b0", "b1"):

@@ -54,7 +54,7 @@ def test_the_limit_drops_what_comes_later():
 
 
 def written(path, limit=None, epochs=1, blocks=1):
-    """The trace of some epochs of `blocks` events each."""
+    """Return the trace of some epochs of `blocks` events each."""
     comm = SerialComm()
     recorder = trace.Trace(comm, limit)
     for epoch in range(1, epochs + 1):

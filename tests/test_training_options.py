@@ -24,7 +24,7 @@ WEIGHTS = [0.5, 3, 0, 1e-1, 2]  # a class counts for nothing
 
 @pytest.fixture
 def settings(tmp_path):
-    """Settings of twenty epochs in float64, of which "FILE" names a file of weights."""
+    """Return settings of twenty epochs in float64, where "FILE" names a file of weights."""
     def of(**changes):
         path = tmp_path / "weights.txt"
         path.write_text("".join(f"{weight}\n" for weight in WEIGHTS))
@@ -55,7 +55,7 @@ def test_twenty_epochs_equal_the_oracle(settings, changes):
 
 
 def of_torch(graph, config, initial):
-    """Training and validation losses of PyTorch's own functions."""
+    """Return training and validation losses of PyTorch's own functions."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (

@@ -22,7 +22,7 @@ PUBLIC = {name: getattr(hpgcn, name) for name in hpgcn.__all__} | OTHERS
 
 
 def functions(thing):
-    """The public functions of a class, by name, or the function itself."""
+    """Return the public functions of a class, by name, or the function itself."""
     if not inspect.isclass(thing):
         return {thing.__name__: thing}
     found = {}

@@ -29,7 +29,7 @@ def shuffled_grid(side, seed=0):
 
 
 def cliques(count, size, seed=0):
-    """Cliques in a ring, each linked with the next, their vertices shuffled."""
+    """Return cliques in a ring, each linked with the next, their vertices shuffled."""
     n = count * size
     own = np.arange(n).reshape(count, size)
     pairs = np.stack(np.broadcast_arrays(own[:, :, None], own[:, None, :]), -1).reshape(-1, 2)
@@ -208,7 +208,7 @@ def test_generated_and_converted_on_the_command_line(tmp_path):
     with store.load(tmp_path / "c.h5") as found:
         assert found.ordered
         assert (found.adjacency != plain.adjacency).nnz == 0
-    with store.load(tmp_path / "g.p2.h5") as parts:  # of the original order
+    with store.load(tmp_path / "g.p2.h5") as parts:  # rows of the original order
         assert np.diff(parts.vertex_partition.part).min() == 0
         assert parts.read().in_original_order().checksum() == plain.checksum()
 

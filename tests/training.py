@@ -13,7 +13,7 @@ SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # beside what 
 
 
 def settings_of(name):
-    """The settings of one of MODELS, MODEL or MODEL-AGGREGATOR."""
+    """Return the settings of one of MODELS, MODEL or MODEL-AGGREGATOR."""
     model, _, aggregator = name.partition("-")
     named = {"model": model, "aggregator": aggregator} if aggregator else {"model": model}
     return named | SPECIAL.get(name, {})
@@ -22,7 +22,7 @@ def settings_of(name):
 SETTINGS = {name: settings_of(name) for name in MODELS}
 
 RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
-RARE = (5, 7)  # of these: outside the contract, only before a release
+RARE = (5, 7)  # rare ones among these: outside the contract, only before a release
 
 
 WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_attention else given
@@ -94,7 +94,7 @@ def run(source, config, comm=None, epochs=3):
 
 
 def alone(graph, config, epochs=3):
-    """As `run` of one rank by the default strategy."""
+    """Run like `run` on one rank with the default strategy."""
     return known_run(graph, config.replace(strategy=Config.strategy), epochs)
 
 

@@ -122,7 +122,7 @@ def trimmed_cover(rows, cols, reader, owner, pushed):
 
 
 def _blocks(rows, cols, reader, owner):
-    """Number the possible sums (row, owner of columns), and the columns of each reader.
+    """Index the possible sums (row, owner of columns), and the columns of each reader.
 
     Returns (e,) of each, and how many there are.
     """

@@ -248,7 +248,7 @@ def _balanced(rows, weights, parts, request, train):
 
 
 def _nested(rows, parts, k, groups):
-    """Number the parts of each group anew, so that they can be merged."""
+    """Renumber the parts of each group, so that they can be merged."""
     lines = sp.hstack(touched(rows, parts.part, k, parts.holder), "csr")
     size = k // groups
     numbers = np.concatenate([first + nested_numbers(lines[first:first + size])

@@ -29,7 +29,7 @@ PEER_FIELDS = (  # settings that the peer takes or that do not concern it; of ot
     "layers", "hidden", "dropout", "input_dropout", "batch", "epochs", "patience", "lr",
     "weight_decay", "decay_layers", "precompute", "prune", "eval_every", "seed", "split_index",
     "device", "threads", "strategy", "graph", "memory", "comm_timeout")
-KEPT = ("epoch_s", "val_acc", "test_acc")  # of the metrics of an epoch
+KEPT = ("epoch_s", "val_acc", "test_acc")  # metrics of an epoch that are kept
 
 
 def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, seconds=0.0,
@@ -118,7 +118,7 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
 
 
 def check(config, batches, seeds, target, margin, seconds):
-    """Return the settings of --batch, full batch first where it tells the target."""
+    """Return the settings of --batch, full batch first if it sets the target."""
     batches = tuple(batches)
     if target is None and FULL not in batches:
         batches = (FULL, *batches)
@@ -153,7 +153,7 @@ def steps_of(batch, source, graph):
 
 
 def train_on(path, config, seconds):
-    """Train, for so many seconds at most unless they are 0; return what a row is made of.
+    """Train, for at most `seconds` seconds unless they are 0; return the contents of a row.
 
     An epoch of a run before, which does not count, compiles and loads whatever is needed.
     """
@@ -220,7 +220,7 @@ def hand_over(graph, folder):
 
 
 def peer_settings(source, graph, config, folder):
-    """Return what the peer is told; of parts write those of each vertex, too."""
+    """Return the settings of the peer; with parts also write the part of each vertex."""
     request = sampling.parse(config.batch)
     options = {"layers": config.layers}
     if request is not None and request.name == "neighbours":
@@ -308,7 +308,7 @@ def curve_of(run):
 
 
 def summarise(name, rows, target, asked, margin):
-    """Say what the target is, and who never reached it."""
+    """Return the target in words, and the runs that never reached it."""
     what = "as asked for" if asked is not None else \
         f"the best validation accuracy of full batch less {100 * margin:g}%"
     missed = [f"{row['library']} {row['batch']} (best {100 * row['val_acc']:.2f}%)"

@@ -130,7 +130,9 @@ class Model(torch.nn.Module):
         self.whole = graph.normalised()
 
     def forward(self, x, hops):
-        """`hops`: of each layer its edges, (edge_index, weights) or (adjacency,), rows it makes."""
+        """Apply the layers; `hops`: for each its edges, (edge_index, weights) or (adjacency,), rows
+        it makes.
+        """
         for number, (layer, dropout, (edges, rows)) in enumerate(
                 zip(self.layers, self.dropouts, hops)):
             x = layer(functional.dropout(x, dropout, self.training), *edges)[:rows]
@@ -157,7 +159,7 @@ class Model(torch.nn.Module):
 
 
 class Batch:
-    """What a step takes: features, hops as of `Model`, rows that the loss reads, their labels."""
+    """Input of a step: features, hops as of `Model`, rows that the loss reads, their labels."""
 
     def __init__(self, x, hops, chosen, y):
         self.given = x, hops, chosen, y
@@ -181,7 +183,7 @@ class Full:
 
 
 class Parts:
-    """What the vertices of `size` drawn parts induce."""
+    """Batches that the vertices of `size` drawn parts induce."""
 
     def __init__(self, graph, layers, size):
         self.graph, self.layers, self.size = graph, layers, size
@@ -291,7 +293,7 @@ def drawn(graph, rows, fan_out):
 def fan(graph, places, edges, counts, seeds, layers):
     """Make a Batch of vertices, the edges (source, target) of each hop, and counts by hop.
 
-    Of a sampler that does not tell hops there is one list of edges and one count.
+    A sampler without hops gives one list of edges and one count.
     """
     known = len(counts) > 1
     ends = np.cumsum(counts).tolist()

@@ -3,7 +3,7 @@
 from hpgcn.report import figures
 
 LOG_FROM = 30  # ratio of the last to the first evaluation from which on seconds are logarithmic
-BELOW = 0.15  # of accuracy that is shown below the target
+BELOW = 0.15  # share of accuracy that is shown below the target
 
 
 def draw(report):

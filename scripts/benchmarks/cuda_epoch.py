@@ -29,11 +29,16 @@ TOLERANCE = 1e-4  # between losses on the GPU and on the CPU, relative
 def measure(settings, gpu, limits):
     """Train a GCN of two layers, full batch, at each hidden width, on the GPU and on the CPU.
 
-    "rows", one a width: hidden, vertices, nonzeros (of A-hat), features, classes, epochs (timed,
-    after the first ones), epoch_ms and least_ms (wall clock of a step, median and least),
-    spmm_share and dense_share (of the GPU's time in a step, by events around both), gpu_bytes (of
-    CuPy's pool), loss_error (largest relative difference to the CPU over the first epochs;
-    InternalError above TOLERANCE), cpu_epoch_ms (median).
+    "rows", one a width, have these keys:
+
+    - hidden, vertices, nonzeros (of A-hat), features, classes;
+    - epochs: timed, after the first ones;
+    - epoch_ms and least_ms: wall clock of a step, median and least;
+    - spmm_share and dense_share: of the GPU's time in a step, by events around both;
+    - gpu_bytes: of CuPy's pool;
+    - loss_error: largest relative difference to the CPU over the first epochs; InternalError above
+      TOLERANCE;
+    - cpu_epoch_ms: median.
     """
     graph = make(settings)
     rows = []

@@ -86,7 +86,7 @@ def compared(exact, others):
 
 
 def summarise(name, rows, dtype):
-    """Say the mean test accuracies, and their difference seed by seed, with standard errors."""
+    """Return the mean test accuracies, and their difference seed by seed, with standard errors."""
     texts = {"graph": name}
     for which, called in (("test_acc", "test accuracy, best epoch"),
                           ("last_test_acc", "test accuracy, last epoch")):
@@ -100,6 +100,6 @@ def summarise(name, rows, dtype):
 
 
 def spread(shares):
-    """Mean of shares in per cent, and their standard deviation where there are several."""
+    """Return the mean of shares in per cent, with their standard deviation if there are several."""
     text = f"{100 * fmean(shares):.2f}"
     return text + (f" ± {100 * stdev(shares):.2f}%" if len(shares) > 1 else "%")

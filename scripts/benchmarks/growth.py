@@ -21,9 +21,9 @@ def measure(settings, host, limits):
 
     predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares
     come from `cache_misses`, once with a core's L2 and once with that and the last-level cache. c_*
-    are the seconds per nonzero of the same kernel over the first rows of the graph, with columns
-    drawn evenly from an x that half fills the L2 or the last-level cache, or far exceeds it: what a
-    row costs at each level, its part of indices and of out included.
+    are the seconds per nonzero of the same kernel over the first rows of the graph. Columns are
+    drawn evenly from an x that half fills the L2 or the last-level cache, or far exceeds it. So c_*
+    is the cost of a row at each level, with its part of indices and of out.
 
     "rows": vertices, nonzeros, width, time_ms, predicted_ms, ratio (time over predicted), of each
     of LEVELS LEVEL_share (of the reads of x) and LEVEL_ns (per nonzero).

@@ -70,7 +70,7 @@ def product_past(a):
 
 
 def gather_past(a):
-    """Whether `gather` stores past the cache; it decides by the same rule."""
+    """Return whether `gather` stores past the cache, by its own rule."""
     begins = a.out.ctypes.data | a.out.strides[0]
     return begins % 16 == 0 and a.out.nbytes > last_level_cache() // 2
 
@@ -84,7 +84,7 @@ class Case(NamedTuple):
     pulls: str = ""
     counts: str = "rows"  # numbers of a call: rows x width, entries x width, or x heads, or entries
     arithmetic: bool = False  # whether arithmetic is expected to take longer than memory
-    past: object = None  # of Arrays: whether the results are stored past the cache
+    past: object = None  # function of Arrays: whether the results are stored past the cache
 
 
 ROWS = "indptr indices"

@@ -8,7 +8,7 @@ from benchmarks.benchmark_graphs import make, normalized
 from benchmarks.kernel_cases import CALLS, CASES, Arrays, bytes_of, numbers_of
 from hpgcn.bench.timing import in_turns
 
-GRAPH = "prod"  # of benchmark_graphs; the arrays have a row for each vertex
+GRAPH = "prod"  # a graph of benchmark_graphs; the arrays have a row for each vertex
 ARRAYS = 16  # float32 arrays of n rows that exist at once, about
 PER_ENTRY = 80  # bytes of an entry: the matrix, and three arrays of all heads
 MOVED = {"read": 1, "triad": 4}  # arrays that are moved, with the lines that stores read first

@@ -14,7 +14,7 @@ from hpgcn.errors import require
 LAYERS = {"GCNConv": "sum", "SAGEConv": "mean", "SAGEConv max": "max"}
 ELEMENTS = 40  # bytes of an element of x: x, out, gradients, arg of max, the result expected
 TINY = 32  # rows of a matrix that is multiplied in next to no time
-CALLS = 200  # of it, between two looks at the clock
+CALLS = 200  # calls between two readings of the clock
 
 
 def measure(settings, host, limits):
@@ -114,7 +114,9 @@ def step(conv, A, features, x, G):
 
 
 def overheads(torch, host):
-    """Milliseconds of a call with a gradient to come, forward alone, beyond those of the kernel."""
+    """Return the milliseconds of a call beyond those of the kernel: with a gradient, and forward
+    alone.
+    """
     from hpgcn.interop.torch import accelerate, spmm
 
     A = torch.eye(TINY).to_sparse_csr()

@@ -1,6 +1,6 @@
 """Kernels of other libraries; a library that cannot be imported is left out.
 
-A peer of a product A-hat x is a function of (x, out) that converts its arguments and returns the
+A peer of a product A-hat x is a function of (x, out). It converts its arguments and returns the
 timed call, which has no arguments.
 """
 

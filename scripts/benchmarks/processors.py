@@ -17,7 +17,7 @@ class Processors(BenchHost):
         super().need(size, purpose)
 
     def allocates(self, size):
-        """Whether stores to an array of `size` bytes first read its lines."""
+        """Return whether stores to an array of `size` bytes first read its lines."""
         return size > self.cache_bytes
 
     def product_peers(self, A, threads, absent):

@@ -11,8 +11,8 @@ from benchmarks.benchmark_graphs import matrices
 from benchmarks.checks import OURS, checked_turns, tolerated
 from benchmarks.roofline import spmm_bytes, stores_past
 
-HOST_BYTES = 52  # of an element of x on the host: x, out, and results in float64
-GPU_BYTES = 28  # of one on a GPU: x and out by rows and by columns, and the result of torch
+HOST_BYTES = 52  # bytes of an element of x on the host: x, out, and results in float64
+GPU_BYTES = 28  # bytes of one on a GPU: x and out by rows and by columns, and the result of torch
 SCALED = f"{OURS}_scaled"
 MASKED = f"{OURS}_masked"
 UNMASKED = f"{OURS}_spmm"

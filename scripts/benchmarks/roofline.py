@@ -1,7 +1,7 @@
 """Bytes that an operation must move: time cannot be less than these over the bandwidth.
 
 The least counts stores once. Most processors read a cache line before they write it (write-
-allocate), unless a store goes past the cache: the traffic has that read, too.
+allocate), unless a store goes past the cache. The traffic includes that read.
 """
 import numpy as np
 
@@ -18,10 +18,10 @@ def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, it
         traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines;
                   and m width item more to `allocate` lines of the result before it is stored
 
-    The least counts every array once, and no row of x that has no nonzero to ask for it. The
-    traffic, never below the least, is what moves if no row of x is found in the cache again: rows
-    in an order of locality, or few columns with many of the nonzeros, need less. `value` is 0 where
-    there are no weights, `extra` what else is read: scales, a mask.
+    The least counts every array once, without rows of x that no nonzero reads. The traffic, never
+    below the least, is the bytes moved if no row of x is found in the cache again. Rows in an order
+    of locality, or few columns with many of the nonzeros, need less. `value` is 0 where there are
+    no weights, `extra` what else is read: scales, a mask.
     """
     row = width * item
     rest = (m + 1) * pointer + nnz * (index + value) + m * row + extra
@@ -31,7 +31,7 @@ def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, it
 
 
 def pulled_bytes(least, held, reads, row, cache_bytes):
-    """Count the bytes of so many reads of rows of `row` bytes, out of an array of `held` bytes.
+    """Count the bytes of `reads` reads of rows of `row` bytes, from an array of `held` bytes.
 
     They are whole cache lines where the array does not fit the cache, but `least` at least.
     """
@@ -43,11 +43,11 @@ def pulled_bytes(least, held, reads, row, cache_bytes):
 def cache_misses(counts, lines, passing, cache_lines):
     """Estimate the share of reads of rows of x that miss an LRU cache which is empty at first.
 
-    Row j is read counts_j times, in `lines` cache lines; `passing` lines pass through the cache per
+    Row j is read counts_j times, in `lines` cache lines. `passing` lines pass through the cache per
     read and are not read again (indices, values, results). Reads are taken as independent draws,
-    row j with probability p_j = counts_j / sum(counts). Then a row is found again if fewer than T
-    reads lie between, where T, the characteristic time of the cache, solves (Che, Tung and Wang,
-    Hierarchical web caching systems, 2002, section III)
+    row j with probability p_j = counts_j / sum(counts). A row is found again if fewer than T reads
+    lie between. The characteristic time T of the cache solves (Che, Tung and Wang, Hierarchical web
+    caching systems, 2002, section III)
 
         lines sum_j (1 - exp(-p_j T)) + passing T = cache_lines
 
@@ -73,7 +73,9 @@ def cache_misses(counts, lines, passing, cache_lines):
 
 
 def stores_past(indptr, indices, values, x, out):
-    """Whether our product stores its result past the cache, so that no line of it is read first."""
+    """Return whether our product stores its result past the cache, so no line of it is read
+    first.
+    """
     _, launches = product(indptr, indices, values, x, out)
     passes = [launch for launch in launches if isinstance(launch, Pass)]
     return bool(passes) and all(each.shape.streamed for each in passes)

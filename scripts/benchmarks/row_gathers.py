@@ -8,9 +8,9 @@ from benchmarks.checks import OURS, checked_turns
 from hpgcn import store
 from hpgcn.errors import DataError
 
-ROWS = 1 << 20  # of the larger matrix; half, each once, are gathered or added to
+ROWS = 1 << 20  # rows of the larger matrix; half, each once, are gathered or added to
 PASSES = {"gather": 2, "scatter_add": 3}  # rows that are read or written for an index
-ARRAYS = 5  # of the larger matrix' size at once
+ARRAYS = 5  # arrays of the larger matrix' size at once
 
 
 def measure(settings, device, limits):

@@ -112,12 +112,12 @@ def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **
 def measure(settings):
     """Run a benchmark and return its numbers.
 
-    The dict has "bench" (the command), "settings", "machine", "limits" (bandwidths of memory, for
-    some benchmarks) and the results of `measure` of the benchmark's module: "rows", a list of
-    dicts, and "absent" (library: reason). Keys of numbers end in their unit; shares and ratios have
-    no unit.
+    The dict has "bench" (the command), "settings", "machine", and "limits" (bandwidths of memory,
+    for some benchmarks). It also has the results of `measure` of the benchmark's module: "rows", a
+    list of dicts, and "absent" (library: reason). Keys of numbers end in their unit; shares and
+    ratios have no unit.
 
-    UsageError if the arrays exceed the memory; InternalError if a result is wrong; MissingError
+    UsageError if the arrays exceed the memory; InternalError if a result is wrong. MissingError
     without CuPy or a GPU for cuda and cuda-epoch, without PyTorch and PyG for torch.
     """
     known = BENCHMARKS[settings.command]

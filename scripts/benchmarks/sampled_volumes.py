@@ -21,16 +21,22 @@ REFERENCE = "stochastic"
 CASES = (  # label, method, refined: the paper's partitions, and ours of full exchanges
     (REFERENCE, REFERENCE, False), ("hypergraph", "hypergraph", False),
     ("hypergraph, refined", "hypergraph", True))
-PAPER_RATIO = 1.10  # of hypergraph over stochastic, com-Amazon, mean of P = 3 to 27
+PAPER_RATIO = 1.10  # ratio of hypergraph over stochastic, com-Amazon, mean of P = 3 to 27
 
 
 def measure(settings, host, limits):
     """Count rows of one product of a batch, by ranks and partition; nothing is timed.
 
-    "rows": ranks, parts, rows_a_batch (mean), error (of that mean, by the scatter of epochs),
-    expected (in closed form), ratio (of rows_a_batch, over that of REFERENCE), busiest (mean of
-    what the rank that sends most sends), busiest_ratio, full (rows of an exchange of all vertices).
-    "summary": vertices of a batch, batches, mean ratio of hypergraph over stochastic, the paper's.
+    "rows" have these keys:
+
+    - ranks, parts;
+    - rows_a_batch: mean;
+    - error: of that mean, by the scatter of epochs;
+    - expected: in closed form;
+    - ratio: of rows_a_batch, over that of REFERENCE;
+    - busiest: mean of the rows of the busiest rank; busiest_ratio;
+    - full: rows of an exchange of all vertices. "summary": vertices of a batch, batches, mean ratio
+      of hypergraph over stochastic, the paper's.
     """
     with store.load(settings.graph) as stored:
         if stored.offsets is not None:

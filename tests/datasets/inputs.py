@@ -12,7 +12,7 @@ def put(path, content):
 
 
 def rows(graph):
-    """The adjacency of a graph as nested lists."""
+    """Return the adjacency of a graph as nested lists."""
     return graph.adjacency.toarray().tolist()
 
 

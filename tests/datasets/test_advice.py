@@ -1,4 +1,4 @@
-"""What a refusal of a format advises is done here to the letter, and the graph comes out right."""
+"""Advice in refusals of formats is followed to the letter here, and the graph comes out right."""
 import bz2
 import gzip
 import importlib

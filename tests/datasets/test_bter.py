@@ -1,4 +1,4 @@
-"""BTER graphs: degrees and clustering as asked for, whatever the threads and the memory."""
+"""BTER graphs: degrees and clustering as requested, whatever the threads and the memory."""
 import os
 
 import numpy as np
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 
 def degrees(counts, clustering=None):
-    """Degrees of counts and clustering by degree, as dicts."""
+    """Return Degrees of counts and clustering by degree, as dicts."""
     table = np.zeros(max(counts) + 1, np.int64)
     shares = np.full(table.size, np.nan)
     for degree, count in counts.items():
@@ -36,7 +36,9 @@ def degrees(counts, clustering=None):
 
 
 def power_law(n, exponent, most, clustered):
-    """N vertices of degree d in proportion to d^-exponent, clustered / d^.5."""
+    """Return Degrees of n vertices, in proportion to d^-exponent, with clustering clustered /
+    d^.5.
+    """
     d = np.arange(1, most + 1)
     share = d**-float(exponent)
     counts = np.diff(np.rint(np.cumsum(share) / share.sum() * n), prepend=0).astype(int)
@@ -49,7 +51,9 @@ def made(asked, seed=0, **options):
 
 
 def distances(asked, graph):
-    """KS distance of the degrees, mean difference of the clustering over vertices."""
+    """Return the KS distance of the degrees, and the mean difference of the clustering over
+    vertices.
+    """
     degree = np.diff(graph.indptr)
     _, clustering = by_degree(degree, Triangles(graph.indptr, graph.indices).count())
     known = np.flatnonzero(~np.isnan(clustering))
@@ -64,7 +68,7 @@ def test_like_a_real_graph(data_dir, name):
     asked = degrees_of(graph, MEMORY)
     for seed in (0, 1):
         ks, difference = distances(asked, made(asked, seed, classes=0))
-        assert ks <= 0.002 and difference <= 0.015  # .02 and .03 are asked for
+        assert ks <= 0.002 and difference <= 0.015  # .02 and .03 are the targets
 
 
 @pytest.mark.parametrize("asked, distance, clustering", [
@@ -235,9 +239,9 @@ def test_more_edges_of_the_same_vertices(factor):
     assert ("neighbours" in " ".join(more.notes)) == (40 * factor > asked.num_nodes // 2)
     if factor == 7:
         assert np.all(more.counts[4:11] > 0) and more.clustering[21] == 0.5
-        assert np.isnan(more.clustering[7])  # nothing was asked of degree 1
+        assert np.isnan(more.clustering[7])  # degree 1 has no target
     ks, _ = distances(more, made(more, classes=0))
-    assert ks <= (0.02 if factor <= 2 else 0.08)  # of 915 vertices: noise of binomials
+    assert ks <= (0.02 if factor <= 2 else 0.08)  # noise of binomials of 915 vertices
 
 
 def test_more_vertices_of_the_same_degrees():

@@ -32,7 +32,7 @@ def test_all_splits_go_along(tmp_path):
 
 def test_what_belongs_to_the_vertices_goes_along(tmp_path):
     graph, notes = read(several(tmp_path), largest_component=True)
-    assert graph.original_ids.tolist() == [0, 4, 6]  # of two of 3 vertices the first
+    assert graph.original_ids.tolist() == [0, 4, 6]  # the first of two of 3 vertices
     assert "6 vertices outside the largest component left out" in notes
     A = np.zeros((3, 3))
     A[0, 1] = A[2, 1] = 1  # row target aggregates source

@@ -1,4 +1,4 @@
-"""What convert does with any input: format detection, row normalisation, strictness, notes."""
+"""Results of convert with any input: format detection, row normalisation, strictness, notes."""
 import gzip
 import hashlib
 

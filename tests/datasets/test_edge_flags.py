@@ -12,7 +12,7 @@ from hpgcn.errors import UsageError
 
 
 def edges_of(graph):
-    """Pairs of original ids of the entries, sorted."""
+    """Return pairs of original ids of the entries, sorted."""
     ids = graph.original_ids
     ends = np.stack(graph.adjacency.nonzero(), 1)
     return sorted(map(tuple, (ends if ids is None else ids[ends]).tolist()))

@@ -21,7 +21,7 @@ MOMENT = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch):
-    """Files differ in created_utc alone: let time stand still; and none need reach the disk."""
+    """Freeze the clock, because files differ in created_utc only; and skip writes to the disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     clock = types.SimpleNamespace(datetime=types.SimpleNamespace(now=lambda _: MOMENT),
                                   UTC=datetime.UTC)
@@ -105,7 +105,7 @@ OPTIONS = {
     "none": {}, "symmetrize": {"symmetrize": True}, "strict": {"strict": True},
     "reverse, unweighted": {"reverse": True, "unweighted": True},
     "all": {"symmetrize": True, "strict": True, "reverse": True}}
-ALONE = ("symmetrize", "strict")  # within "all", too
+ALONE = ("symmetrize", "strict")  # also within "all"
 
 
 @pytest.mark.parametrize("options", [
@@ -119,7 +119,7 @@ def test_same_bits(tmp_path, trap, options):
 
 
 def raised(*columns, factor=1, by=1):
-    """Lines of columns, the first two of which are ids, so much larger."""
+    """Return lines of columns, the first two of which are ids, increased and multiplied."""
     return lines(*([factor * each + by for each in ids] for ids in columns[:2]), *columns[2:])
 
 

@@ -26,7 +26,7 @@ def write_set(folder, table=DENSE, edges=EDGES, name="texas", splits=10, split_f
 
 
 def by_hand(table, width):
-    """Features and labels in the order of the ids; `width` where features are lists."""
+    """Return features and labels in the order of the ids; `width` if features are lists."""
     lines = sorted(line.split("\t") for line in table.splitlines()[1:])
     if width is None:
         X = np.array([line[1].split(",") for line in lines], float)

@@ -15,7 +15,9 @@ def write_set(folder, content=CONTENT, cites=CITES):
 
 
 def by_hand(content, cites):
-    """Rows of the vertices in rising order of ids or, of names, in the order of the file."""
+    """Return rows of the vertices in increasing order of ids; of names, in the order of the
+    file.
+    """
     rows = [line.split() for line in content.splitlines() if line]
     if all(row[0].isdigit() for row in rows):
         rows.sort(key=lambda row: int(row[0]))

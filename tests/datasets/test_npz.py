@@ -40,7 +40,7 @@ class Bomb:
 
 
 def parts(prefix, matrix):
-    """The arrays of a CSR matrix under names with this prefix."""
+    """Return the arrays of a CSR matrix under names with this prefix."""
     return {f"{prefix}{key}": np.asarray(getattr(matrix, key))
             for key in ("data", "indices", "indptr", "shape")}
 
@@ -117,7 +117,7 @@ def test_sparse_attributes_and_split(tmp_path):
 
 
 def heterophilous(splits=10, n=40):
-    """Arrays as Platonov et al. (2023) publish them: edges once each, masks (s, n)."""
+    """Return arrays in the form of Platonov et al. (2023): edges once each, masks (s, n)."""
     rng = np.random.default_rng(0)
     edges = np.array([[u, v] for u in range(n) for v in range(u) if rng.random() < 0.1])
     order = np.array([rng.permutation(n) for _ in range(splits)])

@@ -1,4 +1,4 @@
-"""Which ids are kept, where they begin, and what the headers of SNAP and KONECT say of it."""
+"""Ids that are kept, their first number, and their description in headers of SNAP and KONECT."""
 import numpy as np
 import pytest
 from inputs import put, refused, rows

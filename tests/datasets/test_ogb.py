@@ -19,7 +19,9 @@ TABLES = {
 
 
 def folder(tmp_path, **changes):
-    """A set of 4 vertices; a change names a table by the end of its path, None leaves it out."""
+    """Write a set of 4 vertices; a change names a table by the end of its path, None leaves it
+    out.
+    """
     root = tmp_path / "tiny"
     for name, text in TABLES.items():
         text = changes.get(name.split("/")[-1].replace("-", "_"), text)

@@ -63,7 +63,7 @@ CSR = {"adj_data": np.ones(3), "adj_indices": [1, 1, 0], "adj_indptr": [0, 1, 2,
        "adj_shape": [3, 3]}
 Y = {**CSR, "y": [0, 1, 0]}
 
-ARRAYS = [  # of an archive; what the message says
+ARRAYS = [  # arrays of an archive; part of the message
     ({**CSR, "adj_indptr": [[0, 1, 2, 3]]}, r"shape \(1, 4\)"),
     ({**CSR, "adj_shape": [-3, -3]}, r"adj_shape: "), ({**CSR, "adj_shape": [3]}, r"adj_shape: "),
     ({**CSR, "adj_shape": [2**62, 2**62]}, r"row pointers"),
@@ -107,7 +107,7 @@ def test_npz(tmp_path, arrays, message):
 
 
 def npy(dtype, shape, data=b""):
-    """An .npy file whose header says these."""
+    """Return an .npy file with this header."""
     header = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}}}".encode()
     text = header + b" " * (-(10 + len(header) + 1) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data

@@ -8,12 +8,12 @@ from hpgcn.kernels import pack_mask, reference
 
 
 def long(*values):
-    """A case of a test that compiles kernels of its own, with the long tests."""
+    """Return a case of a test that compiles kernels of its own, with the long tests."""
     return pytest.param(*values, marks=pytest.mark.long)
 
 
 DTYPES = pytest.mark.parametrize("dtype", [np.float64, long(np.float32)])
-CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # of 11 columns, into blocks
+CUTS = [[], [0], [5], [0, 0, 3, 3, 8, 11], [*range(1, 11)]]  # cuts of 11 columns into blocks
 KEY = {"seed": 3, "epoch": 2, "layer": 1, "p": 0.5}
 CSR = {"indptr": "indptr", "indices": "indices"}
 SPMM = {**CSR, "data": "data", "x": "x", "out": "out", "row_scale": "row", "col_scale": "col",
@@ -85,7 +85,7 @@ def tolerance(dtype):
 
 @functools.cache
 def arrays(scale):
-    """One array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
+    """Return an array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
     rng = np.random.default_rng(0)
     m, n, f, k = 12 * scale, 10, 9, 40 * scale
     shapes = {

@@ -62,7 +62,9 @@ class ShimDevice(cuda_device.Device):
 
 
 def shared_folder(factory):
-    """A folder for libraries that all processes of pytest-xdist find, by their tmp_path_factory."""
+    """Return a folder for libraries that all processes of pytest-xdist find, by their
+    tmp_path_factory.
+    """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cuda"
     folder.mkdir(exist_ok=True)
@@ -70,12 +72,12 @@ def shared_folder(factory):
 
 
 def without_warps(text):
-    """Text of a .cu file as it is without HPGCN_GPU_ONLY."""
+    """Return the text of a .cu file without HPGCN_GPU_ONLY."""
     return re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
 
 
 def names_of(source):
-    """Names of the kernels that a .cu file has without HPGCN_GPU_ONLY, and with it."""
+    """Return the names of the kernels of a .cu file without HPGCN_GPU_ONLY, and with it."""
     text = (KERNELS / f"{source}.cu").read_text()
     return [re.findall(r'extern "C" __global__ void (\w+)\(', part)
             for part in (without_warps(text), text)]
@@ -123,7 +125,7 @@ def run_compiler(warps, *options):
 
 
 def twins(kernels):
-    """Tests of the CPU kernels by name: `cpu` in them stands for `kernels`."""
+    """Return tests of the CPU kernels by name: `cpu` in them stands for `kernels`."""
     tests = {}
     for family in FAMILIES:
         file = Path(__file__).with_name(f"test_{family}.py")
@@ -145,7 +147,9 @@ def twins(kernels):
 
 
 def host_twin(kernels, xp):
-    """Kernels for NumPy arrays by kernels for those of xp: operands are copied there and back."""
+    """Return kernels for NumPy arrays by kernels for those of xp: operands are copied there and
+    back.
+    """
 
     def adapt(function):
         @functools.wraps(function)

@@ -108,7 +108,7 @@ def test_division_by_zero_stays_where_it_is(kernels):
 
 def random_case(m, n, f, *, columns=None, index=np.int32, dtype=np.float64, pointer=np.int64,
                 longest=9, seed=0):
-    """Indptr, indices, x, e with empty rows, sources without edges, duplicates; 0.5 <= |e| <= 2."""
+    """Return indptr, indices, x, e with empty rows, unread sources, duplicates; 0.5 <= |e| <= 2."""
     rng = np.random.default_rng(seed)
     count = rng.integers(0, longest, m) * (rng.random(m) < 0.8)
     indptr = np.r_[0, count.cumsum()].astype(pointer)

@@ -7,8 +7,8 @@ from hpgcn.kernels import cpu, reference
 
 BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 KEY = {"seed": 2**40 + 7, "epoch": 5, "layer": 1}
-# each compiles anew: part of a vector or several for the heads, and for the columns of one, full or
-# not; a head in several passes
+# Each compiles anew. The heads take part of a vector or several, the columns of a head
+# likewise, full or not. One head takes several passes.
 SHAPES = pytest.mark.parametrize("heads, f, index, dtype", [
     (3, 3, np.int32, np.float64), long(3, 3, np.int32, np.float32),
     long(8, 5, np.int64, np.float64), long(1, 100, np.int32, np.float32)])
@@ -41,19 +41,19 @@ class Case:
 
     def forward(self, kernels, p=0.0, pattern=None, **more):
         x, row_score, col_score = (self.real[name] for name in ("x", "row_score", "col_score"))
-        if "share" not in more:  # also where nobody reads them: without these it compiles anew
+        if "share" not in more:  # also if they are not read: without these it compiles anew
             more["above"] = np.full_like(self.real["grad"], 9)
             more["share"] = np.full_like(self.real["row_score"], 9)
         return kernels.attend(*self.csr(pattern), x, row_score, col_score, **self.options(p),
                               **more)
 
     def kept(self, kernels, p=0.0):
-        """Everything that the forward gives: out, lse, above, share."""
+        """Return all results of the forward: out, lse, above, share."""
         above, share = np.full_like(self.real["grad"], 9), np.full_like(self.real["row_score"], 9)
         return *self.forward(kernels, p, above=above, share=share), above, share
 
     def gradients(self, kernels, p=0.0):
-        """Gradients of x, row_score and col_score."""
+        """Return the gradients of x, row_score and col_score."""
         out, lse, above, share = self.kept(kernels, p)
         pulled, drow = kernels.attend_dots(self.real["grad"], out, above, share,
                                            self.real["row_score"], lse, slope=SLOPE)
@@ -63,7 +63,7 @@ class Case:
 
 
 def dense(case, p=0.0, **changed):
-    """Out, lse, above and share in float64, by dense matrices."""
+    """Return out, lse, above and share in float64, by dense matrices."""
     x, row, col, _ = (np.asarray({**case.real, **changed}[name], np.float64)
                       for name in ("x", "row_score", "col_score", "grad"))
     z = row[:, None] + col[None]
@@ -198,7 +198,7 @@ def test_large_scores_do_not_overflow(kernels, size, dtype):
     assert np.isfinite(out).all() and not np.isnan(lse).any()
     if abs(size) == 1e4 and dtype == np.float64:
         close((out, lse, above, share), expected, dtype)
-    if abs(size) == 1e4:  # of larger ones the rounding of lse is more than exp bears
+    if abs(size) == 1e4:  # with larger ones the rounding of lse is more than exp bears
         for gradient in case.gradients(kernels):
             assert np.isfinite(gradient).all()
 

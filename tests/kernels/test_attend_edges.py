@@ -18,7 +18,7 @@ def graph(index=np.int32):
 
 
 def masked_softmax(pattern, values):
-    """Softmax over rows of a dense matrix that is -inf where there is no entry, per column."""
+    """Return the softmax over rows of a dense matrix, -inf outside of its entries, per column."""
     dense = np.full((*pattern.shape, values.shape[1]), -np.inf)
     dense[pattern] = values
     power = np.exp(dense - np.where(pattern.any(1)[:, None, None], dense.max(1, keepdims=True), 0))

@@ -34,7 +34,7 @@ def sparse(m, n, seed=0, density=0.2):
 
 
 def in_threads_and_alone(call):
-    """What a kernel returns for one thread and for all: the same bits."""
+    """Return the result of a kernel for one thread and for all: the same bits."""
     results = []
     for work in (0, float("inf")):
         with threads.threshold(work):
@@ -199,7 +199,9 @@ def test_sparse_products_with_options(m, n, density, width):
 
 
 def _near(found, expected):
-    """Equal but for the order of sums: of 16 bits the next number is 2^-7 away at most."""
+    """Assert equality except for the order of sums: with 16 bits the next number is 2^-7 away at
+    most.
+    """
     assert found.dtype == expected.dtype
     bound = 2.0**-7 if found.dtype == BF16 else 1e-5
     found, expected = (to_float32(each) if each.dtype == BF16 else each

@@ -21,7 +21,9 @@ def small_cache(monkeypatch):
 
 
 def matrix(rng, index, *, rising=True, begin=0):
-    """CSR arrays of rows of up to 2 PER_ROW columns, none in some; `begin` entries come before."""
+    """Return CSR arrays of rows of up to 2 PER_ROW columns, some empty; `begin` entries come
+    before.
+    """
     lengths = rng.integers(1, 2 * PER_ROW, M)
     lengths[::9] = 0
     indptr = begin + np.concatenate([[0], np.cumsum(lengths)])
@@ -64,7 +66,9 @@ def test_bits_are_those_of_one_pass(dtype, index, width, count, monkeypatch):
 
 
 def test_a_block_is_summed_once(monkeypatch):
-    """Held against the reference: the test above cannot tell two equal mistakes from none."""
+    """Compared with the reference: the test above cannot distinguish two equal mistakes from
+    none.
+    """
     monkeypatch.setattr(column_blocks, "IN_BLOCK", 1)
     rng = np.random.default_rng(1)
     indptr, columns = matrix(rng, np.int32)

@@ -54,7 +54,7 @@ CHANGES = {
 
 
 def clean(given, usual):
-    """The same numbers, in the order and, where they were floats, the dtype of the reference."""
+    """Return the same numbers in the order and, for floats, the dtype of the reference."""
     cleaned = {}
     for key, value in given.items():
         if isinstance(value, np.ndarray):
@@ -125,7 +125,7 @@ def test_any_array_in_any_place(name):
             for key, array in (found or {}).items():
                 np.testing.assert_array_equal(array, np.asarray(given[key]).astype(array.dtype))
                 assert kinds[key] in MOVED or (array.flags.c_contiguous and array.flags.aligned)
-                if kinds[key] not in ("rows", "words"):  # of any numbers
+                if kinds[key] not in ("rows", "words"):  # takes any numbers
                     assert array.dtype.isnative and array.dtype.kind == usual[key].dtype.kind
                     assert array.dtype in (usual[key].dtype, *checks.FLOATS, *checks.INTEGERS)
             assert len({found[key].dtype for key, kind in kinds.items()

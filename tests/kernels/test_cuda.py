@@ -20,13 +20,13 @@ DEVICES = [CupyDevice(warps) for warps in (False, True)]
 
 @pytest.fixture(params=DEVICES, ids=["threads", "warps"])
 def device(request):
-    """The kernels' device within a test: threads that know of no other, or warps."""
+    """Set the kernels' device for a test: independent threads, or warps."""
     with using(request.param):
         yield request.param
 
 
 def graph(m, n, *, longest, seed=0):
-    """Rows of 0 to 30 nonzeros, one in a hundred of up to `longest`."""
+    """Return rows of 0 to 30 nonzeros, one in a hundred of up to `longest`."""
     rng = np.random.default_rng(seed)
     count = np.where(rng.random(m) < 0.01, rng.integers(0, longest, m), rng.integers(0, 30, m))
     indptr = np.r_[0, count.cumsum()]

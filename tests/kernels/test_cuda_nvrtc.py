@@ -16,7 +16,7 @@ TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOIN
 
 @pytest.fixture(scope="module")
 def nvrtc():
-    """The library: a wheel's, or what the system has."""
+    """Return the library: a wheel's, or the system's."""
     pattern = "nvidia/*/lib/libnvrtc.so.*"
     wheels = [path for folder in sys.path for path in Path(folder or ".").glob(pattern)]
     for name in [*map(str, wheels), find_library("nvrtc")]:
@@ -26,7 +26,7 @@ def nvrtc():
 
 
 def compiled(nvrtc, text, *options):
-    """(PTX, what the compiler had to say) of a source; PTX is empty if it failed."""
+    """Return (PTX, the compiler's messages) of a source; PTX is empty if it failed."""
     program = ctypes.c_void_p()
     failed = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), text.encode(), b"source.cu", 0, None, None)

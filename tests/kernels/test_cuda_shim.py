@@ -1,7 +1,7 @@
 """CUDA kernels without a GPU: compiled as C++, run on the CPU by the tests of its kernels too.
 
-Twice where it matters: as threads that know of no other, and as the GPU runs them, with warps whose
-threads exchange registers.
+Some are compiled twice: as independent threads, and as the GPU runs them, with warps whose threads
+exchange registers.
 """
 import re
 import sys
@@ -57,7 +57,7 @@ def device(request):
 
 
 def skewed(f, dtype=np.float64, seed=0):
-    """Rows of 0 to 8 nonzeros, and three long ones: 512, one more, and several pieces."""
+    """Return rows of 0 to 8 nonzeros, and three long ones: 512, one more, and several pieces."""
     rng = np.random.default_rng(seed)
     count = rng.integers(0, 9, 90)
     count[[7, 40, 41]] = 512, 513, 1700
@@ -95,7 +95,7 @@ def test_pieces_hold_every_nonzero_once():
     owners = np.searchsorted(indptr, held, side="right") - 1  # empty rows are passed by
     np.testing.assert_array_equal(np.repeat(row[order], (end - begin)[order]), owners)
     assert set(row.tolist()) == set(range(90))
-    np.testing.assert_array_equal(cut.rows, [40, 41])  # of 513 and 1700
+    np.testing.assert_array_equal(cut.rows, [40, 41])  # pieces of 513 and 1700
     np.testing.assert_array_equal(cut.firsts, [0, 2, 6])
     split = order[slot[order] >= 0]
     np.testing.assert_array_equal(slot[split], np.arange(6))

@@ -56,7 +56,7 @@ def test_rows_stored_past_the_cache(dtype, offsets, f, monkeypatch):
     rng = np.random.default_rng(f)
     x = rng.integers(-99, 99, (50, f)).astype(dtype)
     index = rng.integers(0, 50, 300)
-    for offset in offsets:  # to memory that begins so many bytes past a cache line
+    for offset in offsets:  # to memory that begins `offset` bytes past a cache line
         memory = np.full(300 * f * x.itemsize + 256, 77, np.uint8)
         first = -memory.ctypes.data % 64 + offset
         out = memory[first:first + 300 * f * x.itemsize].view(dtype).reshape(300, f)

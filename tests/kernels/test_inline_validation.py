@@ -12,7 +12,7 @@ INDICES = pytest.mark.parametrize("dtype", ["int32", long("int64")])
 
 
 def matrix(dtype, seed=0):
-    """Rows of 0 to 7 entries, in pieces of what is looked at together and beyond.
+    """Return rows of 0 to 7 entries, in pieces of what is validated together and beyond.
 
     Pointers are of the other integers than columns.
     """

@@ -135,7 +135,7 @@ def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path,
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """A user without a home, with a temporary folder of the test."""
+    """Set up a user without a home, with a temporary folder of the test."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)

@@ -61,13 +61,13 @@ def test_what_is_not_finite_shows_in_the_loss(dtype, c, value):
 def test_the_first_of_the_largest_is_the_answer(dtype, c):
     logits = np.full((c, c), -5, dtype)
     rows = np.arange(c)
-    logits[rows, rows] = logits[:, -1] = 2  # of row i, columns i and c - 1
+    logits[rows, rows] = logits[:, -1] = 2  # maxima of row i: columns i and c - 1
     for labels, right in ((rows, c), (np.full(c, c - 1), 1)):
         assert cpu.softmax_cross_entropy(logits, labels, rows)[1] == right
 
 
 def target_of(weights, smoothing):
-    """The argument `target` for weights of classes and label smoothing."""
+    """Return the argument `target` for weights of classes and label smoothing."""
     own, every = (1 - smoothing) * weights, smoothing * weights / weights.size
     return np.array([own, every, own + every.sum()])
 
@@ -116,7 +116,8 @@ def test_sigmoids_of_smoothed_labels(kernels):
     expected, *_ = kernels.sigmoid_cross_entropy(logits, soft, rows, grad=grads[1])
     assert loss == pytest.approx(expected, rel=1e-14)
     np.testing.assert_allclose(*grads, rtol=1e-13, atol=1e-15)
-    assert counts == list(kernels.sigmoid_cross_entropy(logits, labels, rows)[1:])  # of the labels
+    # counts of the labels
+    assert counts == list(kernels.sigmoid_cross_entropy(logits, labels, rows)[1:])
 
 
 @pytest.mark.parametrize("name, labels, options", [
@@ -143,7 +144,7 @@ def test_gradient_by_finite_differences(name, labels, options):
 
 
 def binary_cross_entropy(z, y):
-    """-y log(sigmoid(z)) - (1 - y) log(1 - sigmoid(z)): log(1 + e^-z) or log(1 + e^z)."""
+    """Return -y log(sigmoid(z)) - (1 - y) log(1 - sigmoid(z)): log(1 + e^-z) or log(1 + e^z)."""
     w = -z if y else z
     return math.log1p(math.exp(w)) if w < 30 else w + math.exp(-w)
 
@@ -280,7 +281,7 @@ def test_table_of_a_spread_row(kernels):
     for part, highest, total in ((left, 0, 0.5), (right, math.log(2), 1.5)):
         assert kernels.spread_max(part).tolist() == [highest]
         assert kernels.spread_sum(part, top) == pytest.approx(total)
-    # of a label in the left block, and of one in the right
+    # a label in the left block, and one in the right
     for label, loss, gradient in ((0, 0, [[1, 2]]), (1, math.log(4), [[-3, 2]])):
         grad = np.empty_like(right)
         assert kernels.spread_gradient(right, np.array([label]), 1, np.array([0]), top,

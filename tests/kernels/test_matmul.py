@@ -19,7 +19,7 @@ WORK = (1500, 70, 90)
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """Within, small products are cut, too, and three threads multiply the blocks."""
+    """Let small products be cut, and three threads multiply the blocks."""
     monkeypatch.setattr(module, "one_blas_thread", lambda: True)
     monkeypatch.setattr(module, "SMALL", 1)
     monkeypatch.setattr(module, "LONG", 100)
@@ -36,7 +36,7 @@ def operands(m, k, n, dtype=np.float64):
 
 
 def assert_product(found, x, y):
-    """Within what a sum of k products, rounded in any order, is away from the product."""
+    """Assert that a sum of k products, rounded in any order, is near the product."""
     wide = np.float64 if x.dtype == np.float32 else np.longdouble
     bound = 4 * np.finfo(x.dtype).eps * np.sqrt(x.shape[1]) * (np.abs(x) @ np.abs(y))
     assert found.dtype == x.dtype
@@ -156,7 +156,7 @@ def test_results_past_the_cache_are_stored_by_whole_lines(monkeypatch, n, begins
     monkeypatch.setattr(
         gemm, "_panel_code", lambda shape, kind: shapes.append(shape) or made(shape, kind))
     launch, arguments = rows_times(x, w, out)
-    whole_panel = vector_bytes() > 16  # of half a line with less
+    whole_panel = vector_bytes() > 16  # half a line with less
     assert (shapes[-1].streamed > 0) == (stored_past and whole_panel)
     launch(*arguments)
     assert_product(out, x, w)

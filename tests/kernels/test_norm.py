@@ -10,7 +10,9 @@ EPSILON = 1e-5
 
 
 def forward(kernels, blocks, gains, biases):
-    """Results and xhat of every block, and inv_std; blocks are summed over as ranks would."""
+    """Return results and xhat of every block, and inv_std; blocks are summed over as ranks
+    would.
+    """
     f = sum(block.shape[1] for block in blocks)
     mean = sum(kernels.row_sum(block) for block in blocks) / f
     inv_std = 1 / np.sqrt(sum(kernels.row_squares(block, mean) for block in blocks) / f + EPSILON)
@@ -164,7 +166,7 @@ def test_nothing(kernels, m, f):
 
 
 def batch_forward(kernels, blocks, gain, bias):
-    """Rows in blocks, as on several ranks: results, normal ones, 1 / deviation."""
+    """Return results, normal ones, 1 / deviation of rows in blocks, as on several ranks."""
     n = sum(len(block) for block in blocks)
     mean = sum(kernels.column_sum(block) for block in blocks) / n
     squares = sum(kernels.column_squares(block, mean) for block in blocks)

@@ -12,7 +12,7 @@ from hpgcn.kernels import reference
 from hpgcn.kernels.specs import SPECS, parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
-KINDS = {  # of an array in SPECS, in the words of the page's legend
+KINDS = {  # kinds of an array in SPECS, in the words of the page's legend
     "index": "integers", "pointers": "integers", "classes": "integers", "once": "integers",
     "words": "uint32", "bits": "bits", "into_bits": "bits", "wide": "float64"}
 

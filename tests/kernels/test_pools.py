@@ -1,4 +1,4 @@
-"""Pools where the system starts fewer threads than are asked for, or none."""
+"""Pools on systems that start fewer threads than requested, or none."""
 import logging
 import threading
 from concurrent.futures import wait

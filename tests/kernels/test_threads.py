@@ -128,7 +128,7 @@ def test_what_a_lost_core_costs_is_remembered(monkeypatch):
         time.sleep(0.05)
 
     threads.run_on_all_threads(wait)
-    assert threads._ThreadPool.lost == 0  # nobody took its core
+    assert threads._ThreadPool.lost == 0  # its core was free
     monkeypatch.setattr(threads, "NOTICED", -1)
     threads.run_on_all_threads(wait)
     late = threads._ThreadPool.lost  # what it took to hear that the other had ended
@@ -151,7 +151,7 @@ def test_other_threads_leave_the_core_of_the_caller_to_it(monkeypatch):
     others = threads._ThreadPool.others[os.getpid()]
     assert others and os.sched_getaffinity(0) == everywhere
     for thread in others:
-        with suppress(ProcessLookupError):  # of a pool that a test has shut down
+        with suppress(ProcessLookupError):  # a pool that a test has shut down
             assert os.sched_getaffinity(thread) == everywhere - {threads._ThreadPool.avoided}
 
 

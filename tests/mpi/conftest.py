@@ -27,14 +27,14 @@ def pytest_runtest_logreport(report):
 
 @pytest.fixture(scope="session")
 def folder_of_kernels(tmp_path_factory):
-    """Where all ranks find what one has compiled."""
+    """Return the folder in which all ranks find the kernels that one has compiled."""
     yield MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
     MPI.COMM_WORLD.Barrier()  # rank 0 may remove it
 
 
 @pytest.fixture
 def comm():
-    """All ranks, with a deadline that fails a test instead of hanging it."""
+    """Return all ranks, with a deadline that fails a test instead of hanging it."""
     ranks = as_comm(MPI.COMM_WORLD, timeout=60)
     yield ranks
     ranks.barrier()

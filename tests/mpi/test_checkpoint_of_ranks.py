@@ -17,7 +17,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture
 def folder(comm):
-    """A folder that all ranks know."""
+    """Return a folder that is the same on all ranks."""
     path = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
     yield Path(path)
     comm.barrier()

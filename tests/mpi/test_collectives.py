@@ -38,7 +38,7 @@ def groups_of(comm):
 
 @pytest.fixture
 def counted(comm):
-    """A function that returns (bytes, messages) since its last call."""
+    """Return a function that returns (bytes, messages) since its last call."""
     comm.counters.phase = "test"
     totals = [comm.counters.total("test")]
 
@@ -251,7 +251,7 @@ def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
 
 @pytest.mark.parametrize("operation", ["reduce", "allreduce"])
 def test_long_sums_take_little_memory(comm, operation):
-    """MPICH copies all that it is asked to reduce, once or twice."""
+    """MPICH copies all arrays that it reduces, once or twice."""
     array = np.full(16 << 20, comm.rank + 1.0)
     arguments = (array, None, 0, None) if operation == "reduce" else (array, None)
     with peak_within() as grown:
@@ -357,7 +357,7 @@ def test_waiting_and_starting_are_clocked(comm):
     assert comm.clock.seconds["comm"] > 0
 
 
-STARTS = {  # of two ranks: the arguments but the last
+STARTS = {  # starts on two ranks: the arguments but the last
     "bcast": lambda: (np.zeros(9), 1),
     "reduce": lambda: (np.zeros(9), None, 0),
     "allgather": lambda: (np.zeros(9), np.zeros(18), [9, 9]),

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture(scope="module")
 def cuda(folder_of_kernels):
-    """None where GPUs are real, or a fake one, as late as it may be, compiled for all ranks."""
+    """Provide None if GPUs are real, or a fake one, as late as it may be, compiled for all
+    ranks.
+    """
     late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
     with real_or_fake(folder_of_kernels, late=late) as device:
         yield device

@@ -1,7 +1,7 @@
 """Collectives and exchanges of GPU arrays, by every route: the same bits as on the host.
 
-The GPU is a fake one that is as late as it may be, in all or in kernels alone: what nobody waited
-for has not happened.
+The GPU is a fake one that is as late as it may be, in all or only in kernels. Work without a wait
+has not happened.
 """
 from pathlib import Path
 
@@ -29,7 +29,7 @@ SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
 @pytest.fixture(ids=", late: ".join, params=[
     *[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")])
 def gpu(request, comm, folder_of_kernels, monkeypatch):
-    """The device of `comm`, whose messages take a route."""
+    """Return the device of `comm`, whose messages take a route."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
     route, late = request.param
     with installed(folder_of_kernels, late=late):
@@ -41,7 +41,7 @@ def gpu(request, comm, folder_of_kernels, monkeypatch):
 
 
 def computed(device, array):
-    """Ask a kernel to write an array on the GPU; before, it holds something else."""
+    """Run a kernel that writes an array on the GPU, which holds something else before."""
     numbers = device.put(np.arange(array.size)[::-1].copy())
     source = device.put(np.ascontiguousarray(array[::-1]).reshape(-1, 1))
     out = device.put(np.full((array.size, 1), 77, array.dtype))
@@ -78,7 +78,7 @@ def allreduce(comm, dtype, salt, made, kept):
 
 
 def counts_of(comm, salt):
-    """Elements of each rank's block, and where this rank's begins."""
+    """Return the elements of each rank's block, and the first of this rank's."""
     counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
     return counts, sum(counts[:comm.rank])
 
@@ -194,7 +194,7 @@ def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, tmp_path
     paths = [str(tests), str(tests / "kernels")]
     (tmp_path / "cupy.py").write_text(f"import sys\nsys.path[:0] = {paths}\nimport fake_cupy\n"
                                       "sys.modules['cupy'] = fake_cupy.module()\n")
-    monkeypatch.syspath_prepend(tmp_path)  # of the probe, too
+    monkeypatch.syspath_prepend(tmp_path)  # also the probe's path
     with installed(tmp_path):
         route = comm.use(Cuda(), aware="1")
     assert ("message" in route.direct) == (comm.size > 1)

@@ -40,7 +40,7 @@ def fake_metis(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def enron(data_dir):
-    """email-Enron: 36,692 vertices, 183,831 undirected edges."""
+    """Return email-Enron: 36,692 vertices, 183,831 undirected edges."""
     with gzip.open(data_dir / "snap" / "email-Enron.txt.gz", "rt") as file:
         pairs = np.loadtxt(file, np.int64, comments="#")
     return edges(int(pairs.max()) + 1, pairs, symmetrize=False)

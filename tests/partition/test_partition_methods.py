@@ -23,7 +23,7 @@ from hpgcn.partition.rows.partition_model import column_nets, neighbours, patter
 # how KaHyPar is called does not depend on who makes the nets, but for their costs
 CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[method] or (None,)
            if engine != "kahypar" or method in ("hypergraph", "stochastic")]
-# of these test_partition_nonzeros.py and test_partition_stochastic.py have more
+# test_partition_nonzeros.py and test_partition_stochastic.py have more tests of these
 LONG = {"stochastic", "cover", "medium-grain", "fine-grain"}
 
 

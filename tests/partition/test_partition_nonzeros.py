@@ -20,7 +20,7 @@ refine = sys.modules[refine_nonzeros.__module__]
 
 
 def moved(graph, owner, edge_part):
-    """Rows pulled and sums pushed, as (vertex, from, to); the diagonal is with the owner."""
+    """Return rows pulled and sums pushed, as (vertex, from, to); the diagonal is with the owner."""
     rows = np.repeat(np.arange(graph.num_rows), np.diff(graph.indptr))
     off = rows != graph.indices
     pulled, pushed = (set(zip(lines[off].tolist(), edge_part[off].tolist()))
@@ -30,7 +30,9 @@ def moved(graph, owner, edge_part):
 
 
 def counted(graph, owner, edge_part, k):
-    """Total and largest number of rows that parts send, and those that one receives."""
+    """Return the total and largest number of rows that parts send, and the most that one
+    receives.
+    """
     moves = moved(graph, owner, edge_part)
     sent, received = (np.bincount([move[end] for move in moves], minlength=k).astype(int)
                       for end in (1, 2))
@@ -196,7 +198,7 @@ def test_rows_may_be_weighed():
 
 
 def cliques(count, size, seed):
-    """Disjoint cliques, their vertices numbered at random."""
+    """Return disjoint cliques, their vertices numbered at random."""
     names = np.random.default_rng(seed).permutation(count * size)
     blocks = [names[i:i + size] for i in range(0, count * size, size)]
     return edges(count * size, [(u, v) for each in blocks for u in each for v in each if u < v])
@@ -224,7 +226,9 @@ def test_a_real_graph(enron):
 
 
 def web(n=600, hosts=12, seed=0):
-    """Hosts of skewed sizes: pages link to a few front pages, and some to those of other hosts."""
+    """Return hosts of skewed sizes: pages link to a few front pages, and some to those of other
+    hosts.
+    """
     rng = np.random.default_rng(seed)
     share = (1 + np.arange(hosts)) ** -0.9
     host = np.sort(rng.choice(hosts, n, p=share / share.sum()))

@@ -1,4 +1,4 @@
-"""What happens when an engine crashes, hangs, lies or is missing: one line, and nothing left."""
+"""Engines that crash, hang, lie or are missing: one line, and no files left."""
 import os
 import re
 import signal
@@ -19,7 +19,7 @@ from hpgcn.runtime.advice import install_command
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """A temporary folder of its own, empty again after each test."""
+    """Provide a temporary folder for the test, empty again after it."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -21,7 +21,7 @@ def labelled(graph, train):
 
 @pytest.fixture(scope="module")
 def cornered():
-    """A grid whose vertices to train on lie in a corner, where parts would own all or none."""
+    """Return a grid whose training vertices lie in a corner, where parts would own all or none."""
     corner = (np.arange(6)[:, None] * 16 + np.arange(8)).ravel()
     return labelled(grid(16), corner)
 

@@ -42,7 +42,7 @@ class Dealt:
 
 @cache
 def case(name, directed, n=7, ranks=3, degree=3):
-    """A full plan of a random graph, and what goes with it; holders at random where they count."""
+    """Return a full plan of a random graph, and its inputs; holders at random if they count."""
     graph = make(n, 4, 3, directed=directed, degree=degree, seed=n)
     survey = Survey(graph, Config(dtype="float64", prune=False, input_dropout=0.5), (4, 5, 3))
     reading = survey.reading
@@ -63,7 +63,7 @@ def induced(name, directed, sampler, unit=None, **size):
 
 
 def loop(batches, epoch=1):
-    """Bytes and messages of products, (2, batches, P) by phase: entry by entry."""
+    """Return bytes and messages of products, (2, batches, P) by phase: entry by entry."""
     plan, unit = batches.plan, batches.unit
     k = plan.num_ranks
     batch = batches.sampler.batch_of(unit, epoch)
@@ -217,7 +217,7 @@ def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
     batches = drawn_neighbours(name, (-1, -1), 10**6, n=40, degree=2)
     found = aggregation(batches.expected())
     A = batches.plan.pattern.matrix.astype(bool)
-    A.data[:] = True  # holder 0, too
+    A.data[:] = True  # also holder 0
     levels = [batches.seeds]
     for _ in range(2):
         levels.insert(0, levels[0] | (A.T @ levels[0]))
@@ -244,7 +244,7 @@ def test_drawn_neighbours_are_near_their_estimate(name, directed):
     def draw(hop, needed, batch):
         order = np.lexsort((rng.random(off.size), off_rows))
         first = np.searchsorted(off_rows[order], off_rows[order])
-        taken = rng.random(rows.size) < 0.5  # of the diagonal, which does not matter
+        taken = rng.random(rows.size) < 0.5  # entries of the diagonal do not matter
         taken[off[order]] = np.arange(off.size) - first < fan_outs[::-1][hop]
         held = [each[(taken & needed[rows])[off].nonzero()] for each in
                 (row_owner[off], column_owner[off], off_rows, columns[off], holder[off])]
@@ -277,7 +277,7 @@ def files(tmp_path_factory):
 
 
 def leaves(tree):
-    """The numbers in nested dicts, in order."""
+    """Return the numbers in nested dicts, in order."""
     if isinstance(tree, dict):
         return [leaf for each in tree.values() for leaf in leaves(each)]
     return [] if tree is None else [tree]

@@ -1,4 +1,4 @@
-"""`hpgcn train --dry-run` and `--memory`: a run does what was told, and nothing is left behind."""
+"""`hpgcn train --dry-run` and `--memory`: a run matches its forecast, and leaves no file."""
 import json
 
 import numpy as np
@@ -40,7 +40,7 @@ if ranks.rank == 1:
 
 @pytest.fixture
 def few(tmp_path):
-    """A file of 500 vertices, 6 of which the training loss reads."""
+    """Return a file of 500 vertices, 6 of which the training loss reads."""
     path = tmp_path / "few.h5"
     store.write_graph(path, make(n=500, degree=1.5, train=6))
     return path

@@ -1,4 +1,4 @@
-"""What ranks are said to hold: by hand on four vertices, and in sum over ranks."""
+"""Storage of ranks: by hand on four vertices, and in sum over ranks."""
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,9 @@ STAR[0] = STAR[:, 0] = 1  # 0 -> all, all -> 0: with loops 4 + 2 + 2 + 2 nonzero
 
 @pytest.fixture(scope="module")
 def path_of_four():
-    """The path 0-1-2-3: rows 2 + 2, nonzeros with loops 5 + 5, one row and one message each way."""
+    """Return the path 0-1-2-3: rows 2 + 2, nonzeros with loops 5 + 5, one row and message each
+    way.
+    """
     A = np.diag(np.ones(3), 1)
     return Graph.from_scipy(A, np.ones((4, 3)), [0, 1, 0, 1], ([0], [1], [2]), symmetrize=True)
 
@@ -54,7 +56,7 @@ def test_by_hand(path_of_four):
     ("1d", (2,), [0, 30, 100], [2 * 70, 2 * 30]),
     ("1.5d", (2, 2), [0, 30, 60, 80, 100], [2 * 40, 2 * 40, 2 * 60, 2 * 60])])
 def test_mpi_copies_sums_of_others_rows(name, shape, offsets, copied):
-    """Of a directed graph the two tallest blocks of others, of four pieces at most; twice.
+    """A directed graph has the two tallest blocks of others, of four pieces at most; twice.
 
     Once where a rank only sends: the middle one of three.
     """
@@ -79,7 +81,7 @@ def test_rows_that_are_left_out_by_hand(path_of_four):
     # rows 0, 1 of 0, 1, 2: 2 + 3 nonzeros, and back 0, 1, 2 of 0, 1; row 0 of 0, 1: 2, and back
     maps = (5 * 8 + 3 * 8) + (5 * 8 + 4 * 8) + (2 * 8 + 2 * 8) + (2 * 8 + 3 * 8)
     assert parts["matrix"] == whole + maps
-    # of the step H1 and its mask of 2 rows, Z of one, T of one (A first); all rows of an evaluation
+    # in the step H1 and its mask of 2 rows, Z of one, T of one (A first); all rows of an evaluation
     assert parts["activations"] == (2 * 2 + 1 * 2 + 1 * 2) * 4 + 2 + (4 * 2 + 4 * 2) * 4
     assert parts["features"] == (3 + 3 + 4) * 3 * 4  # X, its dropped copy; X again
 

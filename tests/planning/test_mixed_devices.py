@@ -34,7 +34,7 @@ def graph(tmp_path_factory):
 
 
 def simulated(first, second, stages):
-    """Batch after batch: the obvious way."""
+    """Return the time batch after batch: the obvious way."""
     one = other = 0.0
     for _ in range(stages):
         one += first / stages
@@ -211,7 +211,7 @@ def test_plans_of_shipped_machines(graph, name):
 
 
 def test_numbers_of_a_graph_stand_for_it(tmp_path):
-    """A strategy that holds all of A costs what it costs on a graph of as many entries."""
+    """A strategy that holds all of A costs the same on a graph with the same number of entries."""
     made = make()
     path = tmp_path / "graph.h5"
     store.write_graph(path, made)

@@ -40,7 +40,7 @@ def write(path, graph, k=None, **settings):
 
 @pytest.fixture(scope="module")
 def path_of_four(tmp_path_factory):
-    """The undirected path 0-1-2-3, 3 features, 2 classes."""
+    """Return the undirected path 0-1-2-3, 3 features, 2 classes."""
     A = np.diag(np.ones(3), 1)
     graph = Graph.from_scipy(A, np.ones((4, 3)), [0, 1, 0, 1], ([0], [1], [2]), symmetrize=True)
     return write(tmp_path_factory.mktemp("path") / "path.h5", graph)
@@ -86,7 +86,7 @@ def test_by_hand(path_of_four):
 
 
 def test_rows_that_no_loss_reads_by_hand(path_of_four):
-    # of layer 2 vertex 0 is read, of layer 1 vertices 0 and 1 (half of all), which read 0, 1 and 2
+    # layer 2 reads vertex 0, layer 1 vertices 0 and 1 (half of all), which read 0, 1 and 2
     report = forecast(path_of_four, Options((2,), (3, 2, 2)))
     assert report["rows_per_level"] == {"train": [3, 2, 1], "evaluated": [4, 4, 4]}
     row = row_of(report, "p2p", "block")

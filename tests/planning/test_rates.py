@@ -33,7 +33,7 @@ STEPS = ("activate", "activate dropout", "add", "apply_mask", "column_sum", "dro
 
 
 def held(rows=0.0, nonzero=0.0, row=0.0, dense=0.0, call=0.0, ranks=1, **kernels):
-    """What `hpgcn bench machine` would print if each took as long at any size."""
+    """Return the output of `hpgcn bench machine` if each kernel took equally long at any size."""
     found = {name: np.full((len(ROW_BYTES), len(ROW_WIDTHS)), kernels.get(name, rows)).tolist()
              for name in STEPS}
     dense = np.full((len(DENSE_SIZES),) * 2, dense).tolist()
@@ -60,7 +60,7 @@ def counted(graph, ranks=1, strategy="p2p", **settings):
 
 
 def test_a_step_by_hand(tmp_path):
-    """Of 2 layers f -> 4 -> c: three products with A, 5 dense products, 12 columns of bias sums."""
+    """Two layers f -> 4 -> c: three products with A, 5 dense products, 12 columns of bias sums."""
     graph = make(n=60)
     n, nnz = 60, graph.indices.size + 60 - int((graph.degrees()["loop"] > 0).sum())
     f, c = graph.header.num_features, graph.header.num_classes
@@ -149,7 +149,9 @@ def test_tables_are_read_off_straight_lines():
 
 
 def reuse(matrix, row_bytes):
-    """Bytes of rows and entries between two reads of a row, of each read but its first."""
+    """Return the bytes of rows and entries between two reads of a row, of each read but its
+    first.
+    """
     last, found, order = {}, [], []
     for v in matrix.indices:
         if v in last:

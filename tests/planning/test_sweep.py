@@ -1,4 +1,4 @@
-"""`hpgcn plan --sweep`: models as plans of their own tell them, the picture, what is refused."""
+"""`hpgcn plan --sweep`: models with the numbers of their own plans, the picture, refusals."""
 import json
 
 import pytest

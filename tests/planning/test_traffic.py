@@ -1,6 +1,6 @@
 """Bytes and messages of a training step: against counts by pairs, closed forms and literals.
 
-Of single products with A, tests/test_plan.py holds plans against a simulation of all ranks.
+For single products with A, tests/test_plan.py compares plans with a simulation of all ranks.
 """
 from copy import copy
 from functools import cache
@@ -30,7 +30,7 @@ SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (
 
 @cache
 def survey(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings):
-    """The Survey of a random graph that holds all its rows in every layer."""
+    """Return the Survey of a random graph that holds all its rows in every layer."""
     rng = np.random.default_rng(0)
     A = sp.random_array((n, n), density=0.15, rng=rng, format="csr")
     X = rng.standard_normal((n, widths[0]))
@@ -58,7 +58,7 @@ class Sends:
             self.counts[:, source] += int(nbytes), messages
 
     def allreduce(self, group, nbytes):
-        """Byte number i of 2 m (q - 1) is booked on rank i mod q."""
+        """Book byte number i of 2 m (q - 1) on rank i mod q."""
         total = 2 * int(nbytes) * (len(group) - 1)
         for place, rank in enumerate(group):
             messages = 2 * (len(group) - 1) * (total > 0)
@@ -66,7 +66,7 @@ class Sends:
 
 
 def count_dense(sends, spec, layout):
-    """Products with W and softmax, where C ranks share rows; gradients of all parameters."""
+    """Count products with W and softmax, if C ranks share rows; gradients of all parameters."""
     C, s = layout.columns, spec.itemsize
     groups = [range(rank, rank + C) for rank in range(0, layout.size, C)]
     for group, m in zip(groups, np.diff(layout.offsets)):
@@ -119,7 +119,7 @@ def test_empty_blocks_send_nothing(monkeypatch):
 
 
 def traffic_of(name, shape, offsets, *given):
-    """The Traffic of all rows; given: what it takes besides layouts."""
+    """Return the Traffic of all rows; given: its arguments besides layouts."""
     strategy = STRATEGIES[name]
     layout = BlockLayout(np.asarray(offsets), strategy.block_grid(shape)[1], 0)
     return strategy.Plan.Traffic((layout, layout), *given)

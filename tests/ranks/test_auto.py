@@ -13,7 +13,7 @@ SETTINGS = {"epochs": 3, "hidden": 10, "prune": False}
 
 
 def partitioned(graph, comm, folder, method):
-    """A file of as many parts as there are ranks."""
+    """Return a file with one part for each rank."""
     path = comm.bcast(folder / f"{method}.h5")
     if comm.rank == 0:
         store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method))

@@ -1,10 +1,11 @@
 """Rows of 16 bits: the same curve on any ranks, half the bytes, the memory and the bits foretold.
 
-A sum that is taken in another order may round to the next number of 16 bits: that happens to one in
-thousands, and moves losses by 1e-6 to 1e-5 in ten epochs, where wide rows are 1e-4 away. A mean of
-numbers of 16 bits often lies halfway between two, where the order decides: losses of sage differ by
-2e-4 at most, those of wide rows by 6e-4. Were rows rounded only where they travel, or sums of parts
-kept in 16 bits, numbers of ranks would differ as much as types do.
+A sum in another order may round to the next number of 16 bits. That happens to one in thousands,
+and moves losses by 1e-6 to 1e-5 in ten epochs; wide rows are 1e-4 away. A mean of numbers of 16
+bits often lies halfway between two, and the order decides. Losses of sage differ by 2e-4 at most,
+those of wide rows by 6e-4. If only sent rows were rounded, or sums of parts kept in 16 bits,
+numbers of ranks would differ as much as types do. Were rows rounded only where they travel, or sums
+of parts kept in 16 bits, numbers of ranks would differ as much as types do.
 """
 import tempfile
 from pathlib import Path
@@ -111,7 +112,7 @@ def test_sums_over_replicas_stay_as_they_are(comm):
 
 @on_ranks(3)
 def test_sums_that_return_stay_as_they_are(comm):
-    """Of a directed graph the forward sends rows, the backward of p2p partial sums."""
+    """In a directed graph the forward sends rows, the backward of p2p partial sums."""
     source = scattered(make(directed=True), comm)
     planned = {}
     for dtype in ("float32", "bf16"):

@@ -30,7 +30,7 @@ from hpgcn.training.setup.placement import assign_rows
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 NEEDY = next(name for name, each in STRATEGIES.items() if each.requires_partition)
-BOUNDS = {"float32": (1e-5, 1e-5), "float64": (1e-10, 1e-12)}  # of losses, of the gradient
+BOUNDS = {"float32": (1e-5, 1e-5), "float64": (1e-10, 1e-12)}  # bounds of losses, of the gradient
 
 
 def check_against_the_oracle(graph, source, config, comm, epochs=3):
@@ -61,7 +61,9 @@ CASES = {  # owners of rows, of `make`, settings; hidden 12: W first in the firs
 
 
 def graph_of(labels=0, **kind):
-    """As `make`; some rows of a directed graph are read only: in blocks a rank has no others."""
+    """Make a graph like `make`; some rows of a directed graph are read only: a rank has no
+    others.
+    """
     graph = make(**kind)
     graph = reading_nobody(graph, 70) if graph.header.directed else graph
     return several_labels(graph, labels) if labels else graph
@@ -100,7 +102,7 @@ def test_a_file_of_owners_of_nonzeros_equals_the_oracle(comm, tmp_path, strategy
 
 
 def part_of_each(source, comm):
-    """The part of each row that `scattered` and `in_blocks` gave."""
+    """Return the part of each row that `scattered` and `in_blocks` gave."""
     return np.repeat(np.arange(comm.size), np.diff(source.offsets))
 
 

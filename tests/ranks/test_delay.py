@@ -132,7 +132,7 @@ class Delayed:
 
 @once
 def simulate(graph, config, ranks, initial, epochs, r):
-    """Losses of all ranks in one process, and elements that sums send in each epoch."""
+    """Return losses of all ranks in one process, and elements that sums send in each epoch."""
     copies = copies_of(graph, ranks)
     sums = [Delayed(copies, r) if r else lambda Z: Z for _ in range(5)]
     A, vertex = copies.A, copies.vertex
@@ -350,7 +350,7 @@ def test_how_far_it_is_off_is_said(comm, tmp_path, caplog, delay, title, num_mon
         trainer = start(stored, settings(), comm)
         first = trainer.train_epoch(1)["loss"]
         trainer.close()
-    assert exact[0] == pytest.approx(first, rel=1e-12)  # of the same weights and dropout
+    assert exact[0] == pytest.approx(first, rel=1e-12)  # losses of the same weights and dropout
     off = [abs(each["loss"] - other) for each, other in zip(result.history, exact) if other]
     assert comm.size == 1 or min(off) > 1e-6
     if comm.rank == 0:

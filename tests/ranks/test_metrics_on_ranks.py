@@ -1,4 +1,4 @@
-"""Metrics over ranks: those of one rank, whoever has which rows and columns."""
+"""Metrics over ranks: those of one rank, whatever the owners of rows and columns."""
 import numpy as np
 import pytest
 from graphs import make, scattered, several_labels

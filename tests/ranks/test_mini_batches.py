@@ -29,7 +29,9 @@ def settings(model, **changes):
 
 
 def in_parts(graph, comm, tmp_path, kind="scattered"):
-    """The graph on these ranks; in a file with holders of nonzeros where a strategy reads them."""
+    """Return the graph on these ranks; in a file with holders of nonzeros if a strategy reads
+    them.
+    """
     if kind == "scattered":
         return scattered(graph, comm)
     path = comm.bcast(tmp_path / f"{kind}.h5")
@@ -40,7 +42,7 @@ def in_parts(graph, comm, tmp_path, kind="scattered"):
 
 
 def curves(source, config, comm):
-    """Metrics of two epochs, the parameters, and what was told before."""
+    """Return metrics of two epochs, the parameters, and the forecast."""
     trainer = make_trainer(source, config, comm, warm=False)
     with trainer:
         history = []
@@ -56,7 +58,7 @@ def of_one_rank(graph, config):
 
 
 def batch_of(batch, graph, tmp_path, comm):
-    """A setting whose parts are those of a file, which all numbers of ranks can read."""
+    """Return a setting whose parts are those of a file, which all numbers of ranks can read."""
     if not batch.startswith("parts"):
         return batch
     path = comm.bcast(tmp_path / "batches.h5")
@@ -156,7 +158,7 @@ def test_counters_equal_the_replay_of_batches(comm, tmp_path, strategy, batch, m
     for turn, name in enumerate(SAMPLING)])
 @pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbours:3:60"])
 def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, directed):
-    """Of many batches, so that their mean is near what is expected of one."""
+    """Many batches, so that their mean is near the expected value of one."""
     graph = make(n=1000, directed=directed)
     config = Config(strategy=strategy, hidden=10, epochs=6, eval_every=0, seed=1, dtype="float64",
                     batch=batch_of(batch, graph, tmp_path, comm))

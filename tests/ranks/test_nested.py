@@ -15,7 +15,7 @@ EACH = 4  # parts of the file that a rank takes
 
 
 def nested_file(comm, path, graph, nested=True):
-    """A file of EACH parts a rank, rows and entries dealt at random."""
+    """Return a file of EACH parts a rank, rows and entries assigned at random."""
     path = comm.bcast(path)
     if comm.rank == 0:
         rng = np.random.default_rng(3)

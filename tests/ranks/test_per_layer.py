@@ -77,7 +77,7 @@ def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
 
 
 def partitioned(graph, comm, folder):
-    """A file of as many parts, drawn at random, as there are ranks."""
+    """Return a file with one part, drawn at random, for each rank."""
     path = comm.bcast(folder / "parts.h5")
     if comm.rank == 0:
         store.write_partitioned(path, graph, make_partition(graph, comm.size, method="random"))

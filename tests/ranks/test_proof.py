@@ -1,6 +1,6 @@
 """The proof of the house: a strategy, a layer and a sampler written here do all that others do.
 
-Nothing else is touched. What a stranger writes is between the two lines; CONTRIBUTING tells it step
+Nothing else is touched. The code of a user is between the two lines; CONTRIBUTING explains it step
 by step.
 """
 import numpy as np
@@ -56,7 +56,7 @@ class Everybody(RowStrategy):
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        """See `Strategy`."""
+        """Build the strategy from the rank's rows."""
         layout = rank_grid.layout
         with comm.collective_errors():
             rows = adjacency.block(layout.rows.start, layout.rows.stop)
@@ -67,7 +67,7 @@ class Everybody(RowStrategy):
         return strategy
 
     def build_submatrix(self, rows_out, rows_in):
-        """See `RowStrategy`."""
+        """Build the map of some rows."""
         block, = self.product.all_blocks()
         rows = block.select(rows_out[self.layout.rows.start:self.layout.rows.stop], rows_in)
         return gathered(rows, self.layout.restricted(rows_in), self.comm,
@@ -75,7 +75,7 @@ class Everybody(RowStrategy):
 
 
 def gathered(rows, layout_in, comm, workspace):
-    """The product by some rows of A, (m, n), as one block."""
+    """Return the product by some rows of A, (m, n), as one block."""
     pull = GatheredRows(np.diff(layout_in.offsets), comm, OwnRows(), workspace)
     return RowProduct({LOCAL: {LOCAL: Csr.of(rows, comm.device)}}, pull, OwnRows(), rows.shape[0])
 
@@ -86,7 +86,7 @@ class TwoHops(Layer):
     products = 2
 
     def forward(self, H, out, *, keep=False):
-        """See `Layer`."""
+        """Multiply by W, then twice by A."""
         first, second = self.hop.maps
         Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
         Y = first.forward(Y, out=self.buffer("scratch2", self.hop.rows[1], self.width_out))
@@ -121,7 +121,7 @@ class FlipFlop(Sampler):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """The one step that is left: an entry in each registry."""
+    """Add the one step that is left: an entry in each registry."""
     monkeypatch.setitem(STRATEGIES, Everybody.name, Everybody)
     monkeypatch.setitem(MODELS, "hops", TwoHops)
     monkeypatch.setitem(SAMPLERS, FlipFlop.name, FlipFlop)
@@ -133,7 +133,7 @@ CASES = [{}, {"dropout": 0.0}, {"strategy": "2d"}, {"strategy": "mop"}, {"strate
 
 
 def squared(graph):
-    """A A of the dense oracle: a layer of two hops is one of a single hop with it."""
+    """Return A A of the dense oracle: a layer of two hops is one of a single hop with it."""
     A = oracle.normalised(graph)
     return A @ A
 

@@ -1,4 +1,4 @@
-"""Rows that nobody reads are left out: losses and metrics stay, bytes shrink as predicted."""
+"""Unread rows are left out: losses and metrics stay, bytes shrink as predicted."""
 import numpy as np
 import pytest
 from graphs import make, scattered
@@ -7,7 +7,7 @@ from training import WIDE, alone, assert_same_curves, metrics_of, run, served, s
 from hpgcn.config import Config
 from hpgcn.strategies import STRATEGIES
 
-CASES = {  # of `make`, settings
+CASES = {  # graphs of `make`, settings
     "A X formed once": ({}, {"hidden": 40, "input_dropout": 0}),
     "A first": ({"directed": True, "weighted": True}, {"hidden": 20, "layer_norm": True}),
     "sparse X": ({"sparse": True}, {"hidden": 8}),

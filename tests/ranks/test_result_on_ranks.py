@@ -1,4 +1,4 @@
-"""What training returns on several ranks, and callbacks, which rank 0 calls and which stop all."""
+"""Results of training on several ranks, and callbacks, which rank 0 calls and which stop all."""
 import numpy as np
 import pytest
 from graphs import make

@@ -18,13 +18,13 @@ from hpgcn.training.setup.placement import as_source, assign_rows
 
 @once
 def of_one_rank(graph, config):
-    """Losses, and logits, of a graph in the order that it came in."""
+    """Return losses, and logits, of a graph in the order of its input."""
     result = train(graph, config)
     return [each["loss"] for each in result.history], predict(graph, result)["logits"]
 
 
 def files(comm, folder, **options):
-    """A file in an order of its own, and its graph."""
+    """Return a file in an order of its own, and its graph."""
     folder = comm.bcast(folder)
     graph = make(**options)
     if comm.rank == 0:

@@ -32,7 +32,7 @@ def served(strategies, ranks=RANKS):
 
 
 def three_epochs(source, config, comm=None):
-    """Loss and gradient of a step, then metrics of three, held against the prediction."""
+    """Return loss and gradient of a step, then metrics of three, compared with the prediction."""
     trainer = start(source, config, comm)
     loss, gradient = loss_and_gradient(trainer)
     gradient = gradient.copy()

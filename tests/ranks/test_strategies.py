@@ -31,7 +31,7 @@ from hpgcn.strategies import STRATEGIES, Product, RankGrid, RowStrategy, Strateg
 pytestmark = pytest.mark.usefixtures("poisoned")
 
 PLAIN = {"norm": "none", "self_loops": False}
-GRAPHS = {  # of `make`, of NormalizedAdjacency, row blocks
+GRAPHS = {  # arguments of `make`, of NormalizedAdjacency, row blocks
     "undirected": ({}, {}, "uneven"),
     "directed": ({"directed": True, "weighted": True}, {}, "gaps"),
     "float32": ({"directed": True}, {"dtype": np.float32}, "balanced"),
@@ -46,7 +46,7 @@ QUICK = {"p2p": 3, "cover": 2, "vertex-cut": 7, "1d": 5}  # ranks in short runs;
 def cases(P):
     """Yield (P, (strategy, grid, batches of rows)), label for all grids of P ranks.
 
-    Of 5 and 7 ranks it is each strategy's own grid: as prime numbers they are like 3.
+    With 5 and 7 ranks only each strategy's own grid is used: as prime numbers they are like 3.
     """
     for name, strategy in STRATEGIES.items():
         axes = strategy.axes.count("x") + 1
@@ -63,7 +63,7 @@ def is_default(P, case):
 
 
 def case_of(*values, label):
-    """A case of pytest; all but one grid of each strategy are long."""
+    """Return a case of pytest; all but one grid of each strategy are long."""
     P, case = values[:2]
     short = QUICK.get(case[0], 4) == P and is_default(P, case)
     later = pytest.mark.release if P in RARE else pytest.mark.long
@@ -86,7 +86,7 @@ some_cases = pytest.mark.parametrize("comm, case", [
 
 
 def graph_of(comm, degree=8, **options):
-    """As `make`; without entries at all for degree 0, where that leaves a loop."""
+    """Make a graph like `make`; without any entries for degree 0, even if that leaves a loop."""
     graph = make(degree=degree, **options)
     if not degree:
         graph = Graph.from_scipy(sp.csr_array(graph.adjacency.shape))
@@ -95,7 +95,7 @@ def graph_of(comm, degree=8, **options):
 
 
 def build(comm, case, source, blocks="uneven", *, width=20, **options):
-    """The strategy on row blocks of some kind, and its RankGrid."""
+    """Return the strategy on row blocks of some kind, and its RankGrid."""
     name, shape, stages = case
     strategy = STRATEGIES[name]
     rows, columns = strategy.block_grid(shape)
@@ -126,7 +126,7 @@ def own(layout, M):
 
 
 def restrictions(offsets):
-    """(rows of the result, rows of what is multiplied) by name, (n,) bool, equal on all ranks."""
+    """Return (rows of the result, rows of the input) by name, (n,) bool, equal on all ranks."""
     n = int(offsets[-1])
     rng = np.random.default_rng(8)
     half, third, few, most = (rng.random(n) < share for share in (0.5, 0.3, 0.05, 0.9))
@@ -290,7 +290,7 @@ def test_buffers_grow_and_are_made_once(comm, case):
     grown.forward(H, mask=mask, out=out)
     part.backward(few, out=out)
     comm.barrier()
-    if comm.rank == 0:  # of this process, which has all ranks
+    if comm.rank == 0:  # counters of this process, which has all ranks
         tracemalloc.start()
     comm.barrier()
     grown.forward(H, mask=mask, out=out)

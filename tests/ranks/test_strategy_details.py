@@ -1,4 +1,4 @@
-"""What single strategies do besides: 1.5d as 1d, packed blocks, batches and bits, refusals."""
+"""Details of single strategies: 1.5d as 1d, packed blocks, batches and bits, refusals."""
 
 from functools import cache
 

@@ -22,7 +22,9 @@ def model_of(graph):
 
 
 def losses(graph, comm, steps=3, **options):
-    """Losses and last gradients of a model that multiplies by A and A^T, with keyed dropout."""
+    """Return losses and last gradients of a model that multiplies by A and A^T, with keyed
+    dropout.
+    """
     with Propagation(graph, comm, dtype="float64", device="cpu", **options) as spread:
         model = model_of(graph)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)

@@ -21,13 +21,13 @@ HERE = Path(sys.executable).parent
 
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path, monkeypatch):
-    """The folder of a test is its working folder."""
+    """Make the folder of a test its working folder."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def here():
-    """The MPI of this Python: for what does not depend on the library."""
+    """Launch by the MPI of this Python: for tests that do not depend on the library."""
     if not (HERE / "mpiexec").exists():
         pytest.skip("no mpiexec beside this Python: pip install '.[mpi,mpich]'")
     with launching(HERE) as launcher:
@@ -36,7 +36,7 @@ def here():
 
 @pytest.fixture(params=["here", "openmpi"])
 def launcher(request):
-    """Both MPIs; the second is skipped where it is not installed, or where it is the first."""
+    """Launch by both MPIs; the second is skipped if it is not installed, or if it is the first."""
     if request.param == "here":
         yield request.getfixturevalue("here")
         return
@@ -50,7 +50,7 @@ def launcher(request):
 
 @pytest.fixture
 def fault(monkeypatch):
-    """Ask for a fault; asked for again, it happens again."""
+    """Set a fault; set again, it happens again."""
     def ask(text):
         faults.STATE.set(faults.State())
         monkeypatch.setenv(faults.VARIABLE, text)
@@ -61,7 +61,7 @@ def fault(monkeypatch):
 
 @pytest.fixture(scope="session")
 def karate(tmp_path_factory):
-    """Folder with karate.h5, and karate.p2.h5, karate.p3.h5 in random parts."""
+    """Return a folder with karate.h5, and karate.p2.h5, karate.p3.h5 in random parts."""
     folder = tmp_path_factory.mktemp("karate")
     graph = convert.read("karate")[0]
     store.write_graph(folder / "karate.h5", graph)
@@ -74,7 +74,7 @@ def karate(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(karate, tmp_path_factory):
-    """As `karate`, with done, the directory of a traced run with checkpoints."""
+    """Return a folder like `karate`, with done, the directory of a traced run with checkpoints."""
     folder = tmp_path_factory.mktemp("trained") / "of"
     shutil.copytree(karate, folder)
     with contextlib.chdir(folder):
@@ -85,13 +85,13 @@ def trained(karate, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def graph():
-    """A graph of 120 vertices, 9 features and 5 classes in memory."""
+    """Return a graph of 120 vertices, 9 features and 5 classes in memory."""
     return make(n=120, f=9)
 
 
 @pytest.fixture(scope="session")
 def two(graph, tmp_path_factory):
-    """Folder with run, which has checkpoints after epochs 8 and 12, and whole, to epoch 16."""
+    """Return a folder with run, checkpoints after epochs 8 and 12, and whole, to epoch 16."""
     folder = tmp_path_factory.mktemp("two")
     hpgcn.train(graph, settings(folder / "run"))
     hpgcn.train(graph, settings(folder / "whole", epochs=16))
@@ -100,6 +100,6 @@ def two(graph, tmp_path_factory):
 
 @pytest.fixture
 def out(two, tmp_path):
-    """A copy of that run, to be damaged."""
+    """Return a copy of that run, to be damaged."""
     shutil.copytree(two / "run", tmp_path / "run")
     return tmp_path / "run"

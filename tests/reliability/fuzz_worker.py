@@ -2,9 +2,9 @@
 
     python fuzz_worker.py KIND,KIND SEED FIRST COUNT
 
-A case depends on (kind, seed, number) alone. These are printed before it runs: what ends the
-process, an error, a signal or SIGALRM after SECONDS, is the fault of the last case printed. The
-last line is JSON: outcomes of each kind.
+A case depends on (kind, seed, number) alone. These are printed before it runs. An error, a signal
+or SIGALRM after SECONDS that ends the process is the fault of the last case printed. The last line
+is JSON: outcomes of each kind.
 """
 import gzip
 import json
@@ -25,8 +25,8 @@ from in_process import run
 
 from hpgcn.errors import DataError, StorageError
 
-SECONDS = 30  # of one case
-MEMORY = 16 << 20  # bytes that an input may ask for
+SECONDS = 30  # time limit of one case
+MEMORY = 16 << 20  # bytes that an input may take
 SMALL = 12_000  # bytes: edge lists are sorted on disk
 ROOM = 2 << 30  # bytes of address space beyond what the process has once everything is loaded
 TOKENS = [
@@ -39,7 +39,7 @@ TOKENS = [
 
 
 def mutated(raw, rng, text):
-    """Bytes with one to three changes; most changes to text leave it text."""
+    """Return bytes with one to three changes; most changes to text leave it text."""
     data = bytearray(raw)
     for _ in range(1 + int(rng.integers(3)) * int(rng.integers(2))):
         data = reworded(data, rng) if text and rng.random() < 0.7 else damaged(data, rng)
@@ -47,7 +47,7 @@ def mutated(raw, rng, text):
 
 
 def damaged(data, rng):
-    """One change of bits or bytes anywhere."""
+    """Make one change of bits or bytes anywhere."""
     place, kind = int(rng.integers(len(data) + 1)), int(rng.integers(7))
     stop = place + int(rng.integers(1, 200))
     if kind == 0 and data:
@@ -69,7 +69,7 @@ def damaged(data, rng):
 
 
 def reworded(data, rng):
-    """One change of digits, words or lines, which may well be another valid input."""
+    """Make one change of digits, words or lines, which may well be another valid input."""
     kind, place = int(rng.integers(6)), int(rng.integers(len(data) + 1))
     lines = data.split(b"\n")
     one, other = rng.integers(len(lines), size=2)
@@ -106,7 +106,7 @@ def refused(code, line, path):
 
 
 def store_case(kind, raw, path, expected, **_):
-    """A damaged HDF5 file: both ways to read it agree, and give the original's arrays or none."""
+    """Check a damaged HDF5 file: both readers agree, and give the original's arrays or refuse."""
     path.write_bytes(raw)
     code, line, _ = run("inspect", path, "--verify")
     outcome = "read" if code == 0 else refused(code, line, path)
@@ -120,7 +120,7 @@ def store_case(kind, raw, path, expected, **_):
 
 
 def text_case(kind, raw, path, rng, **_):
-    """A damaged edge list or matrix: what the slow reader reads or refuses."""
+    """Check a damaged edge list or matrix: the results are those of the slow reader."""
     path.write_bytes(raw)
     reader = slow_readers.read_mtx if kind.startswith("mtx") else slow_readers.read_edges
     memory = SMALL if rng.random() < 0.5 and not kind.startswith("mtx") else MEMORY
@@ -145,7 +145,7 @@ def text_case(kind, raw, path, rng, **_):
 
 
 def npz_case(kind, raw, path, expected, **_):
-    """A damaged archive: refused, or read as if it were whole."""
+    """Check a damaged archive: refused, or read as if it were whole."""
     path.write_bytes(raw)
     code, line = converted(path, MEMORY)
     if code:
@@ -185,7 +185,7 @@ def written(path):
 
 
 def loose_case(kind, raw, path, **_):
-    """A damaged input whose content nothing vouches for: read, or refused in one line."""
+    """Check a damaged input without checksums: read, or refused in one line."""
     path.write_bytes(raw)
     before = set(os.listdir(path.parent)) | {"to.h5"}
     code, line, _ = run(*LOOSE[kind].command(path))
@@ -225,7 +225,7 @@ class Kind:
             self.expected = written(self.path.with_name("out.h5"))
 
     def run(self, seed, number):
-        """Outcome of a case."""
+        """Return the outcome of a case."""
         rng = np.random.default_rng([seed, number, *self.name.encode()])
         # damage what is packed, or else the gzip data
         whole = self.name.endswith("gz") and rng.random() < 0.5
@@ -251,7 +251,7 @@ def work(kinds, seed, first, count):
 
 
 def address_space():
-    """Bytes that this process has mapped."""
+    """Return the bytes that this process has mapped."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 WORKER = Path(__file__).with_name("fuzz_worker.py")
 TESTS = WORKER.parents[1]
-MOST_FAILURES = 5  # of one call
+MOST_FAILURES = 5  # failures of one call
 
 
 def fuzz(kinds, seed, count, first=0):
     """Run the cases first..first + count - 1 of each kind: ({kind: Counter of outcomes}, failures).
 
-    Of workers that failed nothing is counted; a failure is the case, and the end of what was said.
+    Workers that failed count for nothing; a failure is the case, and the end of its output.
     """
     outcomes, failures = {kind: Counter() for kind in kinds}, []
     paths = str(TESTS), os.environ.get("PYTHONPATH")

@@ -12,7 +12,7 @@ from hpgcn.runtime import machine
 
 
 def run(*argv):
-    """(exit code, standard error, standard output) of a command."""
+    """Return (exit code, standard error, standard output) of a command."""
     errors, output = io.StringIO(), io.StringIO()
     # would change the environment of all tests behind this one
     threads = mock.patch.object(machine, "limit_threads")
@@ -22,7 +22,7 @@ def run(*argv):
 
 
 def succeed(*argv):
-    """Standard output of a command that must do what it is told."""
+    """Return the standard output of a command that must succeed."""
     code, errors, output = run(*argv)
     assert code == 0, errors
     return output

@@ -18,7 +18,7 @@ def steps(out):
 
 
 def wait_for(out, epochs, process):
-    """Return once a running process has done so many epochs, within a minute."""
+    """Return once a running process has done `epochs` epochs, within a minute."""
     metrics, end = out / "metrics.jsonl", time.monotonic() + 60
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < epochs:
         assert process.poll() is None, process.communicate()
@@ -31,7 +31,7 @@ def lines(out):
 
 
 def left_behind(out):
-    """Everything a run leaves that does not depend on the clock."""
+    """Return everything that a run leaves and that does not depend on the clock."""
     weights, _, attributes = read_run(out)
     rows = [{name: value for name, value in line.items() if name not in TIMES}
             for line in lines(out)]

@@ -1,8 +1,9 @@
 """The command line with a signal to itself: `python signalled.py HOW POINT ARGS...`.
 
-HOW is RANK:NAME:AFTER, the rank, the signal, and after how many calls; POINT is a function of the
-package, called as before once the signal is sent. After NAME, ! has POINT behave as compiled code,
-which makes an error of its own of what a handler raises. NAME "none" waits there, after a word.
+HOW is RANK:NAME:AFTER, the rank, the signal, and the number of calls before it. POINT is a function
+of the package, called as before once the signal is sent. After NAME, ! has POINT behave as compiled
+code, which makes an error of its own of what a handler raises. NAME "none" waits there, after a
+word.
 """
 import importlib
 import os

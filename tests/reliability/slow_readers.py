@@ -1,4 +1,4 @@
-"""What edge lists and MatrixMarket files say, read slowly and with nothing of hpgcn."""
+"""Slow readers of edge lists and MatrixMarket files, without any code of hpgcn."""
 import gzip
 import math
 import re
@@ -21,7 +21,7 @@ class InvalidError(Exception):
 
 
 def unpacked(raw):
-    """Text of a file that may be gzip, with a letter for every byte."""
+    """Return the text of a file that may be gzip, with a letter for every byte."""
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)
@@ -31,7 +31,7 @@ def unpacked(raw):
 
 
 def read_edges(raw):
-    """An edge list: with a line of column names, with such a comment, or with none."""
+    """Read an edge list: with a line of column names, with such a comment, or with none."""
     lines = unpacked(raw).split("\n")
     at, declared, comments = 0, None, []
     while at < len(lines) and (not lines[at].strip(BLANKS) or lines[at].strip(BLANKS)[0] in "#%"):
@@ -72,7 +72,7 @@ def read_edges(raw):
 
 
 def read_mtx(raw):
-    """A MatrixMarket coordinate file."""
+    """Read a MatrixMarket coordinate file."""
     lines = unpacked(raw).split("\n")
     words = fields(lines[0].lower(), None)
     if len(words) != 5 or words[:3] != ["%%matrixmarket", "matrix", "coordinate"]:
@@ -106,7 +106,7 @@ def read_mtx(raw):
 
 
 def fields(line, delimiter):
-    """Fields of a line; without a delimiter they are separated by any run of blanks."""
+    """Return the fields of a line; without a delimiter they are separated by any run of blanks."""
     if delimiter is None:
         return re.findall(f"[^{BLANKS}]+", line)
     return [re.sub(r'\A"([^" \t\r]*)"\Z', r"\1", field.strip(BLANKS))
@@ -114,12 +114,12 @@ def fields(line, delimiter):
 
 
 def plain(name):
-    """A name without case, blanks and punctuation."""
+    """Return a name without case, blanks and punctuation."""
     return name.lower().translate(dict.fromkeys(map(ord, string.punctuation + string.whitespace)))
 
 
 def order(names):
-    """Where both ends and, with three names, the weight are; None if the names do not say."""
+    """Return the columns of both ends and, with three names, the weight; None if unclear."""
     names = [plain(name) for name in names]
     for ends in (DIRECTED[::2], DIRECTED[1::2], ("u", "v")):
         wanted = [*ends, *({"weight", "w"} & set(names))]
@@ -129,7 +129,7 @@ def order(names):
 
 
 def edge(words, places, low, high, pattern):
-    """(u, v, weight or None) of the fields at `places` of a line; ids in low..high - 1."""
+    """Return (u, v, weight or None) of the fields at `places` of a line; ids in low..high - 1."""
     if len(words) != len(places):
         raise InvalidError(f"{len(words)} fields")
     words = [words[place] for place in places]
@@ -146,7 +146,7 @@ def edge(words, places, low, high, pattern):
 
 
 def merged(n, edges):
-    """The matrix of n vertices, without zeros; weights of an edge are summed unless all are 1."""
+    """Return the matrix of n vertices, without zeros; edge weights are summed unless all are 1."""
     edges = [(u, v, w) for u, v, w in edges if w != 0]
     if all(w is None or w == 1 for _, _, w in edges):
         pairs = sorted((u, v) for u, v, _ in edges)

@@ -240,7 +240,7 @@ def test_part_vectors_that_are_read(karate):
 
 
 def csr(indptr=(0, 1, 2, 3), indices=(1, 2, 0), data=(1.0, 1.0, 1.0), kind=sp.csr_array):
-    """A sparse matrix that nobody checked."""
+    """Return a sparse matrix without checks."""
     A = kind((3, 3))
     A.indptr, A.indices, A.data = np.array(indptr), np.array(indices), np.array(data)
     return A

@@ -20,7 +20,7 @@ ALL = (TRAIN, PARTITION_IT, INSPECT, PLAN)
 
 @pytest.fixture
 def folder(tmp_path):
-    """The working folder, with a graph in it."""
+    """Return the working folder, with a graph in it."""
     store.write_graph("g.h5", make_graph())
     return tmp_path
 
@@ -48,7 +48,7 @@ def test_commands_that_read_less_say_it_in_their_words(folder, damage, message, 
 
 
 def undirected(weighted):
-    """An undirected graph without a loop at vertex 3."""
+    """Return an undirected graph without a loop at vertex 3."""
     graph = make_graph(weighted=weighted)
     return Graph.from_scipy(graph.adjacency, graph.features, graph.labels, graph.masks,
                             symmetrize=True)
@@ -98,7 +98,7 @@ def test_contradictions_are_refused(folder, case, command):
 
 
 def part_of_one(case):
-    """Damages of three parts, as they show in a file of one part."""
+    """Return whether damages of three parts show in a file of one part."""
     return case not in ("29 part", "29 other part", "29 end", "29 rise")
 
 
@@ -139,7 +139,7 @@ def test_20_truncated_empty_or_another_file(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A run directory, and the graph that it was trained on beside it."""
+    """Return a run directory; its training graph lies beside it."""
     path = tmp_path_factory.mktemp("trained")
     store.write_graph(path / "g.h5", make_graph())
     succeed("train", path / "g.h5", "--epochs", 1, "--out", path / "run")

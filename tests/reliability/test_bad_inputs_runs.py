@@ -44,7 +44,9 @@ for argv in commands:
 
 
 def bounded(warm, commands):
-    """(exit code, standard error, bytes that the peak grew by) of commands in bounded memory."""
+    """Return (exit code, standard error, growth of the peak in bytes) of commands in bounded
+    memory.
+    """
     done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, *commands]),
                           text=True, capture_output=True, timeout=300, check=False,
                           env={**clean_environment(), "MALLOC_ARENA_MAX": "2",
@@ -106,7 +108,7 @@ def test_03_19_22_memory_is_bounded():
 
 
 def trained(path, *options):
-    """(losses, weights) of a run of three epochs."""
+    """Return (losses, weights) of a run of three epochs."""
     succeed("train", path, "--epochs", "3", "--out", "run", "--overwrite", *options)
     return [line["loss"] for line in lines(Path("run"))], store.read_model("run/model.h5")[0]
 
@@ -128,7 +130,7 @@ def test_11_one_vertex_or_no_edges_trains(n, model):
 
 @pytest.fixture(scope="module")
 def karate(tmp_path_factory):
-    """Karate with 40 features and a split."""
+    """Write karate with 40 features and a split."""
     folder = tmp_path_factory.mktemp("karate")
     np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((34, 40)))
     succeed("convert", "karate", folder / "g.h5", "--split", "random:60/20/20", "--features",

@@ -46,7 +46,7 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working folder: g.h5, and other.h5 of the same size with other features."""
+    """Set up the working folder: g.h5, and other.h5 of the same size with other features."""
     monkeypatch.setattr(Strategy, "method", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)

@@ -18,7 +18,7 @@ from resuming import lines, steps
 from hpgcn import store
 from hpgcn.runtime.faults import PHASES
 
-# of one run of three ranks; scripts/soak.sh asks for more
+# kills of one run of three ranks; scripts/soak.sh sets more
 KILLS = int(os.environ.get("HPGCN_KILLS", "4"))
 SHARE = 30  # epochs that a run may do before it is killed, if the one that kills comes late
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
@@ -44,7 +44,7 @@ for out, fault, settings in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """g.h5, and g.p3.h5 in 3 parts."""
+    """Return a folder with g.h5, and g.p3.h5 in 3 parts."""
     folder = tmp_path_factory.mktemp("crash")
     succeed(*GENERATE, "g.h5", cwd=folder)
     succeed("partition", "g.h5", "-k", 3, "--method", "random", cwd=folder)
@@ -53,7 +53,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def working_folder(folder, monkeypatch):
-    """That folder is the working folder of every test."""
+    """Make that folder the working folder of every test."""
     monkeypatch.chdir(folder)
 
 
@@ -67,7 +67,7 @@ def children(runs):
 
 
 def outcome(out):
-    """Weights and what else a finished run leaves that does not depend on the clock."""
+    """Return the weights and other results of a finished run that do not depend on the clock."""
     weights, attributes = store.read_model(out / "model.h5")
     summary = json.loads((out / "summary.json").read_text())
     losses = [line["loss"] for line in lines(out)]
@@ -109,7 +109,7 @@ class Run:
         return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
     def wait_for(self, more):
-        """Return once so many epochs are done that were not done at the start of this run."""
+        """Return once `more` epochs are done that were not done at the start of this run."""
         deadline, before, first = time.monotonic() + 60, None, self.epochs()
         while self.process.poll() is None and time.monotonic() < deadline:
             now = self.epochs()
@@ -140,7 +140,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """What an undisturbed run of three ranks, here of one process, leaves."""
+    """Return the results of an undisturbed run of three ranks, here in one process."""
     succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3",
             "--ranks", 3, cwd=folder)
     return outcome(folder / "whole3")

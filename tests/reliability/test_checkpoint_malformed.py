@@ -1,4 +1,4 @@
-"""What a run goes on from is judged whole: what is malformed is named, and passed over."""
+"""Checkpoints are checked as a whole: malformed ones are named, and passed over."""
 import json
 import re
 
@@ -24,7 +24,7 @@ def attribute(**changes):
 
 
 def changed(row, changes):
-    """The text of an epoch's line, changed; None leaves a field out."""
+    """Return the text of an epoch's line, changed; None leaves a field out."""
     row = {**json.loads(row), **changes}
     return json.dumps({name: value for name, value in row.items() if value is not None})
 

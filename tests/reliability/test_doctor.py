@@ -1,4 +1,4 @@
-"""What `hpgcn doctor` says, and that nothing missing, crashing or hanging can stop it."""
+"""Output of `hpgcn doctor`, also if software is missing, crashes or hangs."""
 import json
 import os
 import sys
@@ -32,7 +32,7 @@ def test_this_machine_is_fit(tmp_path, here):
 
 @pytest.mark.long
 def test_what_is_missing_or_crashes_is_a_line(tmp_path):
-    """MPI without a library, one engine that aborts, one that exits: the rest is told as before."""
+    """MPI without a library, one engine that aborts, one that exits: the other lines stay."""
     for name, code in (("mpi4py", "raise ImportError('cannot load MPI library')"),
                        ("kahypar", "import os\nos.abort()"),
                        ("pymetis", "import os\nprint('noise')\nos._exit(3)"),

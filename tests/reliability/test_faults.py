@@ -15,13 +15,13 @@ SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 
 
 def settings(tmp_path, epochs=4, timeout=2):
-    """A run of its own name, so that its processes can be told from others."""
+    """Return options with a run name of its own, so that its processes can be found."""
     return ("--strategy", "p2p", "--epochs", epochs, "--comm-timeout", timeout, "--out",
             tmp_path / "run")
 
 
 def lines(err):
-    """What hpgcn says, but for ranks that are left when another ends all: Open MPI warns those."""
+    """Return hpgcn's lines, without those of ranks that another ends: Open MPI warns those."""
     return [line for line in without_notice(err).splitlines()
             if line.startswith("hpgcn: ") and line != "hpgcn: ended by SIGTERM"]
 

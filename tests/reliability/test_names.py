@@ -18,7 +18,7 @@ ODD = {"line feed, return, escape, unseen": "a\nb\rc\x1b[31md\u200ee", "bytes": 
 
 @pytest.fixture
 def folder(karate, tmp_path):
-    """The working folder, with a graph g.h5."""
+    """Return the working folder, with a graph g.h5."""
     shutil.copy(karate / "karate.h5", tmp_path / "g.h5")
     return tmp_path
 

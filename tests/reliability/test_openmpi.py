@@ -15,7 +15,7 @@ MORE_BY_VARIABLE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
 def starts(words, variables, ranks):
-    """Whether as many ranks start with these flags and variables."""
+    """Return whether `ranks` ranks start with these flags and variables."""
     mpiexec = OPENMPI / "bin" / "mpiexec"
     if not mpiexec.exists():
         pytest.skip(f"no Open MPI in {OPENMPI}: scripts/test_openmpi.sh makes it")

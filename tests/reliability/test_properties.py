@@ -29,7 +29,9 @@ def folder():
 
 @st.composite
 def triples(draw):
-    """(indptr, indices, data, n) of a CSR matrix: valid ones, and ones with a number changed."""
+    """Draw (indptr, indices, data, n) of a CSR matrix: valid ones, and ones with a number
+    changed.
+    """
     n = draw(st.integers(1, 6))
     rows = draw(st.lists(st.lists(st.integers(0, n - 1), max_size=5), min_size=n, max_size=n))
     indptr = [0, *np.cumsum([len(row) for row in rows]).tolist()]
@@ -46,7 +48,9 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """The matrix of a triple, summed entry by entry; None if it is no CSR of finite numbers."""
+    """Return the matrix of a triple, summed entry by entry; None if it is no CSR of finite
+    numbers.
+    """
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None
     if any(not 0 <= column < n for column in indices) or not np.isfinite(data).all():
@@ -111,7 +115,7 @@ WEIGHTS = st.one_of(st.floats(-1e6, 1e6).map(repr), st.sampled_from(
 
 @st.composite
 def edge_lists(draw):
-    """Text of an edge list, mostly valid, and whether it has weights."""
+    """Draw the text of an edge list, mostly valid, and whether it has weights."""
     separator = draw(st.sampled_from([" ", "\t", "  ", ",", ", ", ";"]))
     weighted, lines = draw(st.booleans()), []
     for u, v in draw(st.lists(st.tuples(IDS, IDS), max_size=8)):

@@ -44,7 +44,7 @@ NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
 
 @pytest.fixture
 def folder(trained, monkeypatch):
-    """The working folder: as `trained`, with edges.txt."""
+    """Set up the working folder: as `trained`, with edges.txt."""
     (trained / "edges.txt").write_text("".join(f"{u} {(7 * u + 1) % 5000}\n" for u in range(5000)))
     monkeypatch.chdir(trained)
     return trained
@@ -123,7 +123,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
 
 @contextlib.contextmanager
 def waiting(*args, point, after=1, **environment):
-    """A command that has come to a point, and waits there."""
+    """Provide a command that has come to a point, and waits there."""
     child = subprocess.Popen([sys.executable, SIGNALLED, f"0:none:{after}", point, *map(str, args)],
                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**clean_environment(), **environment})

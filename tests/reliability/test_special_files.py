@@ -14,7 +14,9 @@ from hpgcn.partition import write_parts
 
 @pytest.fixture
 def folder(trained, tmp_path):
-    """The working folder, a copy of `trained` with a pipe in it; who waits for that fails soon."""
+    """Set up the working folder, a copy of `trained` with a pipe in it; a wait for it fails
+    soon.
+    """
     def waited(*_):
         raise TimeoutError("waited for a pipe")
 

@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 def run(redirected, *args, unbuffered="", **options):
-    """The finished process of a command, started by a shell."""
+    """Run a command in a shell; return the finished process."""
     command = 'exec "$@" ' + redirected
     return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn", *args],
                           text=True, check=False, timeout=300, stderr=subprocess.PIPE,
@@ -96,7 +96,7 @@ def test_a_reader_is_waited_for(make):
         first = float(child.communicate(timeout=60)[0])
     assert first < 60
     done = subprocess.run([*waited, "0.2"], stdout=subprocess.PIPE, stderr=theirs, check=True,
-                          env=clean_environment(), timeout=60)  # nobody reads
+                          env=clean_environment(), timeout=60)  # a pipe without a reader
     assert float(done.stdout) >= 0.2
     assert os.read(ours, 100) == b"the last word"
     os.close(ours)

@@ -9,7 +9,7 @@ from hpgcn.sampling import Sampler
 from hpgcn.training.loop.trainer import make_trainer
 
 STEPS = 1000
-SIGMAS = 4.5  # of a mean of some hundred numbers
+SIGMAS = 4.5  # deviation of a mean of some hundred numbers
 
 
 def trainer_of(graph, config):
@@ -23,7 +23,7 @@ def loss_and_gradient(view):
 
 
 def small_weights(trainer):
-    """Make logits so small that the loss is linear in them, and all else of the model, too."""
+    """Make logits so small that the loss, and the rest of the model, is linear in them."""
     trainer.parameters.flat[:] *= 1e-5
     for name, array in trainer.parameters.arrays.items():
         if name == "W1":  # the gradient of W0 is in proportion to it
@@ -31,7 +31,7 @@ def small_weights(trainer):
 
 
 def estimates(graph, config):
-    """(whole loss and gradient, those of many steps)."""
+    """Return (whole loss and gradient, those of many steps)."""
     whole = trainer_of(graph, config.replace(batch="full"))
     small_weights(whole)
     expected = loss_and_gradient(whole.batches.view(1))
@@ -44,7 +44,7 @@ def estimates(graph, config):
 
 
 def deviations(expected, found, steps):
-    """How far means are off, in standard errors; batches of an epoch are drawn together."""
+    """Return deviations of means, in standard errors; batches of an epoch are drawn together."""
     epochs = found.reshape(-1, steps, found.shape[1]).mean(1)
     error = epochs.std(0, ddof=1) / np.sqrt(len(epochs))
     moving = error > 1e-12 * np.abs(expected).max()

@@ -7,7 +7,7 @@ from hpgcn import store
 
 @pytest.fixture
 def graph_file(tmp_path):
-    """Path of the graph."""
+    """Return the path of the graph."""
     path = tmp_path / "graph.h5"
     store.write_graph(path, make_graph())
     return path
@@ -15,7 +15,7 @@ def graph_file(tmp_path):
 
 @pytest.fixture
 def parts_file(tmp_path):
-    """Path of the graph in three parts."""
+    """Return the path of the graph in three parts."""
     path = tmp_path / "graph.p3.h5"
     store.write_partitioned(path, make_graph(), make_partition())
     return path
@@ -23,7 +23,7 @@ def parts_file(tmp_path):
 
 @pytest.fixture
 def cut_file(tmp_path):
-    """Path of the graph in three parts, its 360 entries in parts of their own."""
+    """Return the path of the graph in three parts, its 360 entries in parts of their own."""
     path = tmp_path / "graph.c3.h5"
     store.write_partitioned(path, make_graph(), make_partition(edges=360))
     return path

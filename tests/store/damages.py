@@ -1,6 +1,6 @@
 """Damages to the file of `make_graph()`, functions of the open file, and what is said of each.
 
-Names begin with the row of docs/reliability.md, where it has one; no checksum tells of them.
+Names begin with the row of docs/reliability.md, if it has one; no checksum detects them.
 """
 from pathlib import Path
 
@@ -150,7 +150,7 @@ STRUCTURE = {
 
 
 def of_a_row_of_two(file):
-    """The first entry of a row that has more than one."""
+    """Return the first entry of a row that has more than one."""
     pointers = file["adjacency/indptr"][()]
     return int(pointers[np.flatnonzero(np.diff(pointers) > 1)[0]])
 

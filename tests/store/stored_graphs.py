@@ -18,7 +18,8 @@ ARRAYS = ("indptr", "indices", "data", "features", "labels", "degree_row", "degr
 
 def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=True, ids=False,
                density=0.1, seed=0):
-    """A random directed graph; `features` dense, sparse or none, `labels` class, multi or none.
+    """Make a random directed graph; `features` dense, sparse or none, `labels` class, multi or
+    none.
 
     With `ids` classes have names, of which the last of five has no vertex.
     """
@@ -38,7 +39,9 @@ def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=T
 
 
 def make_partition(n=60, k=3, seed=1, edges=None):
-    """Make a random partition, in random order inside each part; with `edges`, of as many edges."""
+    """Make a random partition, in random order inside each part; `edges` entries get parts of their
+    own.
+    """
     rng = np.random.default_rng(seed)
     return Partition.from_parts(
         rng.integers(0, k, n), k, order=rng.permutation(n), method="random", engine="numpy",
@@ -66,7 +69,7 @@ def assert_same(graph, expected):
 
 
 def datasets(path):
-    """Names of the datasets of a file, as its manifest has them."""
+    """Return the names of the datasets of a file, as its manifest has them."""
     names = {}
     with h5py.File(path) as file:
         file["manifest"].visititems(lambda name, item: names.update({name: type(item)}))

@@ -150,7 +150,7 @@ def test_a_checksum_of_another_block_size_is_noticed(tmp_path):
 
 
 def sections():
-    """Words set in backquotes in each section of docs/files.md, by heading."""
+    """Return the words set in backquotes in each section of docs/files.md, by heading."""
     text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
     parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
     return {title: {word for quoted in re.findall(r"`([^`]+)`", body) for word in quoted.split()}
@@ -165,7 +165,7 @@ SECTIONS = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A folder with files of every format, and a run with all that a run may leave."""
+    """Return a folder with files of every format, and a run with all files that a run may leave."""
     folder = tmp_path_factory.mktemp("written")
     sparse = make_graph(features="sparse", ids=True, weighted=False)
     store.write_graph(folder / "dense.h5", make_graph())
@@ -210,7 +210,7 @@ def test_all_that_hpgcn_writes_is_in_the_document(written):
 
 
 def contents(file):
-    """Attributes and datasets of a file as the document writes them."""
+    """Return attributes and datasets of a file as the document writes them."""
     names = {*file.attrs}
 
     def visit(name, item):

@@ -1,4 +1,4 @@
-"""What is written is what is read: every kind of graph, whole and in slabs, however packed."""
+"""Files are read as they were written: every kind of graph, whole and in slabs, however packed."""
 import hashlib
 import pickle
 import re

@@ -98,7 +98,7 @@ def test_predictions_of_another_kind_are_refused(tmp_path, changes, message):
 
 
 def words(path, **options):
-    """The description as a dict of label -> text."""
+    """Return the description as a dict of label -> text."""
     lines = store.describe(path, **options).splitlines()
     return dict(re.split(r" {2,}", line, maxsplit=1) for line in lines if not line.startswith(" "))
 

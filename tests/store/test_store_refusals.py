@@ -1,4 +1,4 @@
-"""What must be refused, one crafted file each: one line with file and dataset, in good time."""
+"""Refusals, one crafted file each: one line with file and dataset, in good time."""
 import contextlib
 import os
 
@@ -14,7 +14,7 @@ from hpgcn.errors import DataError, InputNotFoundError, StorageError
 
 @contextlib.contextmanager
 def refuses(message, path, error=DataError):
-    """What is done within must be refused in one line that begins with the path."""
+    """Expect a refusal in one line that begins with the path."""
     with pytest.raises(error, match=message) as refusal:
         yield
     assert str(refusal.value).startswith(str(path))
@@ -139,7 +139,9 @@ def test_bad_vertex_cuts(cut_file, damage, message):
 @pytest.mark.long
 @pytest.mark.parametrize("compress", ["none", pytest.param("gzip", marks=pytest.mark.long)])
 def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
-    """Of the data or of checksums, never packed; no rank reads the rest of a partition to train."""
+    """A bit of the data or of checksums, never packed; no rank reads the rest of a partition to
+    train.
+    """
     graph = make_graph(ids=True, features="sparse")
     good, bad = tmp_path / "good.h5", tmp_path / "bad.h5"
     cut = make_partition(edges=graph.indices.size)

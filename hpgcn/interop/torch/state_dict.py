@@ -118,7 +118,7 @@ def _module(path, keys, tensors):
 
 
 def _perceptron(keys, tensors):
-    """Number the linear maps and the normalisations in the `nn` of a GINConv, each in order."""
+    """Return the keys of a GINConv; maps and norms in `nn` are numbered in order."""
     inner = modules_of({own.removeprefix("nn."): tensors[key] for own, key in keys.items()
                         if own.startswith("nn.")})
     found = {own: key for own, key in keys.items() if not own.startswith("nn.")}

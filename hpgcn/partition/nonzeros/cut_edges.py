@@ -82,7 +82,9 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
 
 
 def libra(u, v, n, k, seed):
-    """Deal edges one by one, in the order of keys drawn from (seed, number). An edge whose ends
+    """Assign edges to parts one by one, in the order of keys drawn from (seed, number).
+
+    An edge whose ends
 
     - are both in no part yet goes to the least loaded part,
     - one of which is in some part, to the least loaded part of that one,

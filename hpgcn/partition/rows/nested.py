@@ -52,7 +52,7 @@ def nested_parts(method, cut, rows, weights, request):
 
 
 def nested_numbers(touched):
-    """Number parts so that 2 p and 2 p + 1 are merged, and the pairs again, down to 2 or odd.
+    """Renumber parts so that 2 p and 2 p + 1 are merged, and the pairs again, down to 2 or odd.
 
     Two parts that merge save a row or sum for each net that both touch.
 
