@@ -2,7 +2,6 @@
 import json
 import os
 import tempfile
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from hpgcn import bench
 from hpgcn.bench import host, tune
 from hpgcn.kernels import pack_mask
 from hpgcn.kernels.cpu import trusted, tuning
+from hpgcn.kernels.cpu.emit import row_passes
 from hpgcn.kernels.cpu.tuning import LEVELS, PrefetchDistance, Tuning
 
 KINDS = PrefetchDistance(3, 1, 5, 1), PrefetchDistance(7, 2, 0, 0), PrefetchDistance(2, 3, 9, 2)
@@ -207,8 +207,7 @@ TUNINGS = [OTHER, *(Tuning({level: 3 * (PrefetchDistance(*reach),) for level in 
     pytest.param(16, np.float64, marks=pytest.mark.release),
     pytest.param(41, np.uint16, marks=pytest.mark.long)])
 def test_no_bit_of_a_product_depends_on_it(width, dtype, monkeypatch):
-    module = import_module("hpgcn.kernels.cpu.spmm")  # the package has the function by this name
-    monkeypatch.setattr(module, "last_level_cache", lambda: 1 << 12)  # results are larger
+    monkeypatch.setattr(row_passes, "last_level_cache", lambda: 1 << 12)  # results are larger
     rng = np.random.default_rng(width)
     A = sp.random_array((300, 200), density=0.05, format="csr", rng=rng)
     real = np.float32 if dtype is np.uint16 else dtype

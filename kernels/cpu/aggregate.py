@@ -7,9 +7,10 @@ import scipy.sparse as sp
 from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.cpu.emit.emitter import FIRST
 from hpgcn.kernels.cpu.emit.row_extreme import row_extreme
+from hpgcn.kernels.cpu.emit.row_passes import choose_row_shape, unit_past_cache
 from hpgcn.kernels.cpu.emit.row_product import max_width
 from hpgcn.kernels.cpu.emit.vector_intrinsics import address, prefetch
-from hpgcn.kernels.cpu.spmm import CHUNKS, choose_row_shape, product, unit_past_cache
+from hpgcn.kernels.cpu.spmm import CHUNKS, product
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
 from hpgcn.kernels.threads import Threaded, chunks, num_threads

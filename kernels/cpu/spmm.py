@@ -9,7 +9,6 @@ Nonzeros are prefetched as rows of x are. If those come from anywhere, the CPU d
 itself that the nonzeros are read in order.
 """
 import functools
-import threading
 from functools import partial
 from itertools import pairwise
 
@@ -21,11 +20,19 @@ from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE
 from hpgcn.kernels.cpu.chunks import by_nonzeros, evenly
 from hpgcn.kernels.cpu.column_blocks import AHEAD, block_of, cuts_of
 from hpgcn.kernels.cpu.emit.c_functions import c_function, call
-from hpgcn.kernels.cpu.emit.emitter import FIRST, vector_bytes
-from hpgcn.kernels.cpu.emit.row_product import HELD, max_width, row_product, sets_of, shape_of
+from hpgcn.kernels.cpu.emit.emitter import FIRST
+from hpgcn.kernels.cpu.emit.row_passes import (
+    aligned_rows,
+    choose_row_shape,
+    in_whole_vectors,
+    is_packed,
+    pass_width,
+    unit_past_cache,
+)
+from hpgcn.kernels.cpu.emit.row_product import row_product
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask, place_of, prefetch
 from hpgcn.kernels.cpu.scan import invalid_rows
-from hpgcn.kernels.cpu.tuning import current, last_level_cache, level_of, prefetch_distance
+from hpgcn.kernels.cpu.tuning import current, level_of
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
@@ -281,115 +288,3 @@ def _refuse(invalid, validate):
     if invalid[0]:
         validate()
         raise ValueError("indptr or indices changed while they were read")
-
-
-def choose_row_shape(source, columns, width=None, out=None):
-    """Return the RowShape of a pass over some of `width` columns, and near and far in nonzeros.
-
-    `source` are the rows of x in these columns; `out` is the array that stores results.
-    """
-    row_bytes = columns * source.itemsize
-    size = source.shape[0] * row_bytes
-    reach = prefetch_distance(source.shape[0], row_bytes)
-    unit = min(64, 32 * -(-row_bytes // 32))
-    aligned = address(source) % 64 == 0 and source.strides[0] % unit == 0
-    lines = -(-row_bytes // 64) + (not aligned)
-    near = min(reach.near_lines + (not aligned), lines) if reach.near else 0
-    far = min(reach.far_lines + (not aligned), lines) if reach.far else 0
-
-    narrow = source.dtype == BF16
-    shape = shape_of(
-        columns, width or columns, 4 if narrow else source.itemsize,
-        wide=aligned or size <= last_level_cache() // 2,
-        narrow=(narrow, out is not None and out.dtype == BF16))
-    return shape._replace(near=near, far=far), reach.near, reach.far
-
-
-def in_whole_vectors(shape, source):
-    """Return the RowShape of rows of x that are read from where a vector of memory begins.
-
-    If rows begin `skipped` bytes further, all alike, each vector of them would lie in two cache
-    lines. Bytes read before and behind a row are dropped. Every vector has some of the row, so no
-    read lies outside of the memory. Rows that are not summed at once gain nothing by it.
-    """
-    size = vector_bytes()
-    columns = source.shape[1]
-    skipped = address(source) % size
-    count = -(-(skipped + columns * source.itemsize) // size)
-    alike = source.strides[0] % size == 0 and skipped % source.itemsize == 0
-    # a last pass may be narrow where x is not
-    narrow = shape.narrow_x or sets_of(columns, source.itemsize) > 1
-    if not skipped or not alike or narrow or count > HELD:
-        return shape
-    whole = shape_of(columns, columns, source.itemsize)
-    return whole._replace(near=shape.near, far=shape.far, narrow_out=shape.narrow_out,
-                          shifted=count)
-
-
-def unit_past_cache(out, first, shape):
-    """Return how many times 16 bytes are stored past the cache at once; 0: into it.
-
-    Results that the last cache does not hold pass by it, unless some lanes do not exist.
-    """
-    if out.nbytes <= last_level_cache() or not current().streamed or shape.masked or shape.tail:
-        return 0
-    begins = address(out) | first * out.itemsize | out.strides[0]
-    return min(begins & -begins, 64) // 16
-
-
-def pass_width(width, n, nnz, x_bytes, itemsize):
-    """Return the columns per pass over a product with (n, width) rows of x.
-
-    One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x have
-    `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be narrower. The
-    conditions: x does not fit in half of the last-level cache, but a slab of at least 32 columns
-    does.
-
-    The indices are then read again in each pass, 4 to 8 bytes a nonzero, and x comes from the cache
-    instead of from memory.
-    """
-    count = -(-width // max_width(itemsize))
-    step = -(-width // count)
-    fits = last_level_cache() // 2 // max(1, n * x_bytes) // 16 * 16
-    if nnz >= 32 * n and 32 <= fits < step:
-        step = -(-width // -(-width // fits))
-    return min(width, -(-step // 16) * 16)
-
-
-def is_packed(x, step, nnz, size):
-    """Return whether rows of x are first copied to where each begins a cache line (or half of one).
-
-    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
-    often, fewer lines pay for the copy; from memory, measured not to. At once `size` rows are.
-    """
-    n = x.shape[0]
-    row_bytes = step * x.itemsize
-    if nnz < 16 * n or size * row_bytes > last_level_cache() // 2:
-        return False
-    unit = 32 if row_bytes <= 32 else 64
-    return step < x.shape[1] or address(x) % 64 != 0 or row_bytes % unit != 0
-
-
-def aligned_rows(n, columns, dtype):
-    """Return an (n, c) array, c >= columns, whose rows begin at multiples of 32 or 64 bytes.
-
-    It holds anything, and is overwritten by the next call of the same thread.
-    """
-    row_bytes = columns * dtype.itemsize
-    unit = 32 if row_bytes <= 32 else 64
-    row_bytes = -(-row_bytes // unit) * unit
-    if _scratch.memory.size < n * row_bytes + 64:
-        # not resized: only new arrays get huge pages
-        _scratch.memory = np.empty(n * row_bytes + 64, np.uint8)
-    skip = -address(_scratch.memory) % 64
-    rows = _scratch.memory[skip:skip + n * row_bytes].view(dtype)
-    return rows.reshape(n, row_bytes // dtype.itemsize)
-
-
-class _Scratch(threading.local):
-    """Memory of each thread, kept from call to call: fresh pages would cost more than a copy."""
-
-    memory = np.empty(0, np.uint8)
-
-
-_scratch = _Scratch()

@@ -10,6 +10,7 @@ from cases import DTYPES, long
 from hpgcn.kernels import cpu, pack_mask, reference, threads
 from hpgcn.kernels.cpu.dense import gemm
 from hpgcn.kernels.cpu.dense.gemm import columns_times, kernel_for, rows_times
+from hpgcn.kernels.cpu.emit import row_passes
 from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 
@@ -145,7 +146,7 @@ def test_bits_that_are_kept(blocks, m, k, n):
     (64, 0, True), (64, 16, False), (64, 32, False), (40, 0, False), (48, 0, True)])
 def test_results_past_the_cache_are_stored_by_whole_lines(monkeypatch, n, begins, stored_past):
     """A line that two tiles share would be written in parts: three times as slow."""
-    monkeypatch.setattr(sys.modules["hpgcn.kernels.cpu.spmm"], "last_level_cache", lambda: 1 << 10)
+    monkeypatch.setattr(row_passes, "last_level_cache", lambda: 1 << 10)
     x, w = operands(600, 24, n, np.float32)
     memory = np.empty(600 * n + 32, np.float32)
     first = (-memory.ctypes.data % 64 + begins) // 4

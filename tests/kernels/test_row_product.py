@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpgcn.kernels.cpu.emit import emitter, row_product
-from hpgcn.kernels.cpu.spmm import aligned_rows, is_packed, pass_width
+from hpgcn.kernels.cpu.emit.row_passes import aligned_rows, is_packed, pass_width
 from hpgcn.kernels.cpu.tuning import last_level_cache
 
 HERE = Path(__file__).parent

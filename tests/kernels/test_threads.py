@@ -12,7 +12,7 @@ import pytest
 from cases import CASES, case, outcome
 
 from hpgcn.kernels import cpu, reference, threads
-from hpgcn.kernels.cpu.spmm import is_packed
+from hpgcn.kernels.cpu.emit.row_passes import is_packed
 from hpgcn.kernels.threads import Threaded, num_threads, set_num_threads, threshold, worth_threads
 
 AGGREGATIONS = [("aggregate", {"op": op, "reduce": reduce})

@@ -19,6 +19,7 @@ from hpgcn.kernels.cpu.dense.amx import columns_product, padded, rows_product, t
 from hpgcn.kernels.cpu.emit.amx_intrinsics import CONFIG, SIDE, has_tiles
 from hpgcn.kernels.cpu.emit.c_functions import c_function, call
 from hpgcn.kernels.cpu.emit.emitter import uses_dots, vector_bytes
+from hpgcn.kernels.cpu.emit.row_passes import unit_past_cache
 from hpgcn.kernels.cpu.emit.tile_product import (
     ROWS,
     panel_shape,
@@ -27,7 +28,6 @@ from hpgcn.kernels.cpu.emit.tile_product import (
     tile_product,
 )
 from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address, ask
-from hpgcn.kernels.cpu.spmm import unit_past_cache
 from hpgcn.kernels.cpu.tuning import second_cache
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
