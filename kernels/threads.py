@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import ClassVar
 
 import numba
@@ -84,11 +85,14 @@ class Threaded:
 
     def __call__(self, work, *args):
         """Run on all threads if `work`, about the number of scalar operations, is worth it."""
+        self.launch(work, *args)()
+
+    def launch(self, work, *args):
+        """Return a `functools.partial` that runs the kernel as a call would; it is called once."""
         next_chunk = np.zeros(1, np.int64)
         if worth_threads(work):
-            run_on_all_threads(self.kernel, next_chunk, *args)
-        else:
-            self.kernel(next_chunk, *args)
+            return partial(run_on_all_threads, self.kernel, next_chunk, *args)
+        return partial(self.kernel, next_chunk, *args)
 
 
 def run_on_all_threads(function, *args):

@@ -51,7 +51,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.nonzeros import HELD, READ, ROW, held_nonzeros
 from hpgcn.strategies.p2p import halo_plan, local_numbers
 from hpgcn.strategies.plan import WEIGHT, Operand, Plan, Traffic
-from hpgcn.strategies.rows import RowProduct, RowStrategy, multiply
+from hpgcn.strategies.rows import RowProduct, RowStrategy
 from hpgcn.strategies.strategy import product_name
 from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
 
@@ -251,8 +251,8 @@ class DelayedVertexCut(RowStrategy):
 
     def forward(self, H, *, mask=None, out=None):
         if not self.sums:
-            return multiply(self.comm, self.product, H, mask, out)
-        out = multiply(self.comm, self.product, H, None, out)
+            return self.multiply("product", H, mask=mask, out=out)
+        out = self.multiply("product", H, out=out)
         self.sums[0].add(out, product_name(self.comm.clock))
         if mask is not None:
             with self.comm.clock("spmm"):
@@ -266,7 +266,7 @@ class DelayedVertexCut(RowStrategy):
             totals[:] = G
             self.sums[1].add(totals, product_name(self.comm.clock))
             G = totals
-        return multiply(self.comm, self.back, G, mask, out)
+        return self.multiply("back", G, mask=mask, out=out)
 
     def reserve(self, width):
         self.sums[0].reserve(width)

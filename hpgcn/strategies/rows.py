@@ -8,6 +8,7 @@ rows travel.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partialmethod
 
 import numpy as np
 
@@ -143,11 +144,58 @@ class RowStrategy(Strategy):
         """Return the RowProduct of A[rows_in][:, rows_out], A symmetric; `product`: the other."""
         return self.build_submatrix(rows_in, rows_out)
 
-    def forward(self, H, *, mask=None, out=None):
-        return multiply(self.comm, self.product, H, mask, out, self.float32_sums)
+    def multiply(self, direction, H, *, mask=None, out=None):
+        """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
 
-    def backward(self, G, *, mask=None, out=None):
-        return multiply(self.comm, self.back, G, mask, out, self.float32_sums)
+        `direction` is "product" or "back". A result of 16 bits that is added up from parts is
+        summed in float32, in an array of the Workspace `float32_sums`, and rounded once. So it
+        does not depend on the owners of nonzeros.
+        """
+        product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
+        blocks, pull, push = product.blocks, product.pull, product.push
+        ops = kernels.backend(H)
+        what = product_name(clock)
+
+        if out is None:
+            out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
+        total = out
+        in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
+        if out.dtype == BF16 and in_parts and comm.size > 1:
+            total = self.float32_sums.buffer("sums", *out.shape)
+        bits = None if push.adds else mask  # of sums added later only the total may be masked
+
+        # 1. send the rows that other ranks read
+        pull.start(H, what)
+
+        # 2. form partial sums, those of other ranks' rows first, out of own rows and those received
+        for target, Z in push.partial_sums(total, what):
+            accumulate = False
+            for source, X in pull.received_rows(blocks[target], what):
+                block = blocks[target][source]
+                for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
+                    with clock("spmm"):
+                        ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi),
+                                 rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                accumulate = True
+            if not accumulate:
+                Z[:] = 0
+            push.send(target)
+
+        # 3. add the partial sums that other ranks have formed
+        push.finish(total, what)
+
+        # 4. mask the total, and round it as it is stored
+        if bits is not mask:
+            with clock("spmm"):
+                ops.apply_mask(total, mask)
+        if total is not out:
+            with clock("spmm"):
+                ops.convert(total, out)
+        return out
+
+    # A H and A^T G are the same code: a frame less than methods that call it
+    forward = partialmethod(multiply, "product")
+    backward = partialmethod(multiply, "back")
 
     def attention(self, heads):
         return RowAttention(self, heads)
@@ -185,55 +233,6 @@ class RowStrategy(Strategy):
         for product in (self.product, self.back):
             product.pull.close()
             product.push.close()
-
-
-def multiply(comm, product, H, mask, out, float32_sums=None):
-    """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
-
-    A result of 16 bits that is added up from parts is summed in float32, in an array of the
-    Workspace `float32_sums`, and rounded once. So it does not depend on the owners of nonzeros.
-    """
-    blocks, pull, push = product.blocks, product.pull, product.push
-    clock = comm.clock
-    ops = kernels.backend(H)
-    what = product_name(clock)
-
-    if out is None:
-        out = comm.device.empty((product.num_rows, H.shape[1]), H.dtype)
-    total = out
-    in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
-    if out.dtype == BF16 and in_parts and comm.size > 1:
-        total = float32_sums.buffer("sums", *out.shape)
-    bits = None if push.adds else mask  # where sums are added later, only their total may be masked
-
-    # 1. send the rows that other ranks read
-    pull.start(H, what)
-
-    # 2. form partial sums, those of other ranks' rows first, out of own rows and those received
-    for target, Z in push.partial_sums(total, what):
-        accumulate = False
-        for source, X in pull.received_rows(blocks[target], what):
-            block = blocks[target][source]
-            for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
-                with clock("spmm"):
-                    ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi), rows=rows,
-                             mask=rows_of(bits, lo, hi), accumulate=accumulate)
-            accumulate = True
-        if not accumulate:
-            Z[:] = 0
-        push.send(target)
-
-    # 3. add the partial sums that other ranks have formed
-    push.finish(total, what)
-
-    # 4. mask the total, and round it as it is stored
-    if bits is not mask:
-        with clock("spmm"):
-            ops.apply_mask(total, mask)
-    if total is not out:
-        with clock("spmm"):
-            ops.convert(total, out)
-    return out
 
 
 class RowTraffic(Traffic):

@@ -267,10 +267,10 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
                 address(source) - block * size * source.strides[0],
                 ldx.bit_length() - 1 if power else ldx, address(out) + first * out.itemsize,
                 width * out.itemsize, count)
-            launch = Pass(
-                _spmm, (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds,
-                at_once, entries or bool(validate), _at(data), 0 if data is None else data.itemsize,
-                invalid, last_row, code.address, (*map(int, arguments), dtype.type(1)))
+            launch = Pass(_spmm.launch(
+                (nnz + m) * count * size // max(1, n), starts, stops, columns, bounds, at_once,
+                entries or bool(validate), _at(data), 0 if data is None else data.itemsize,
+                invalid, last_row, code.address, (*map(int, arguments), dtype.type(1))))
             launch.shape = shape
             launch.arrays = code, rows, indices, data, col_scale, scale, mask, source, out
             launches.append(launch)
