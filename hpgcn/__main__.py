@@ -2,8 +2,6 @@
 
 Heavy imports wait for the command.
 """
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,6 +1,4 @@
 """Facts of a graph in a few numbers."""
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
 """Loss and metrics over all ranks, which send sums over the columns of a row, and scalars."""
-from __future__ import annotations
-
 import copy
 from typing import NamedTuple
 

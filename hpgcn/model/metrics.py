@@ -3,8 +3,6 @@
 Ranks add whole numbers, or one of them has all scores: no partition changes more than the
 logits.
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.errors import UsageError

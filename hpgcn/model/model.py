@@ -3,8 +3,6 @@
 Before each layer dropout, after each but the last an activation: H' = dropout(act(Z + b)), or with
 normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts says what else there may be.
 """
-from __future__ import annotations
-
 from functools import partial
 
 from hpgcn import kernels

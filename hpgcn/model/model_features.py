@@ -1,6 +1,4 @@
 """Features of some rows: dense or sparse, with A X beside them where that was formed once."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn import kernels

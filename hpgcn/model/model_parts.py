@@ -1,6 +1,4 @@
 """Parts of a model, layer by layer: they determine the parameters and the stages."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hpgcn.model.layers.layer import indexed

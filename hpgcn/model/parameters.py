@@ -1,6 +1,4 @@
 """All parameters of a model in one flat array, by name; keyed initial values."""
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

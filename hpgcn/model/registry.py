@@ -1,6 +1,4 @@
 """The models by name: of each, the class of its layers."""
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hpgcn.config import Config

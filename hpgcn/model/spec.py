@@ -1,6 +1,4 @@
 """Specification of a model on no particular rank: widths, and the structure of its layers."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ A stage has `forward(H, context)`, which returns its result (m', f'_j) of H (m, 
 backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this rank's
 partial sums, and returns the gradient of H, None for features. `context` is a ForwardContext.
 """
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -1,6 +1,4 @@
 """Training targets: smoothed labels, and class weights."""
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

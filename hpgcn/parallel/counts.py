@@ -13,8 +13,6 @@ Scalars (losses, counts, times) are not counted, nor is setting up.
 
 Counts are (bytes, messages), arrays of int64 in the shape of the grid of ranks.
 """
-from __future__ import annotations
-
 import numpy as np
 
 

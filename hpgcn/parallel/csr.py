@@ -1,6 +1,4 @@
 """Blocks of a sparse matrix in the memory of a device, with all that products by them need."""
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -6,8 +6,6 @@ an accumulate: a push sends along the swapped lists, and its receiver adds. Rows
 there; where MPI takes no GPU memory, requests are bound to pinned host views of the buffers.
 Source: demirci-2022, Algorithms 1 and 2.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise

@@ -6,8 +6,6 @@ rank's needs are exchanged, `complete` makes the plan. Between the two lies one 
 numbers: an Alltoallv in a run, a list in `build_all`. Source: demirci-2022, section 4.1 and
 Algorithm 1 (the sets of rows a processor sends and receives).
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,6 +1,4 @@
 """Owners of the blocks of a distributed matrix (pure: no MPI, no files)."""
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

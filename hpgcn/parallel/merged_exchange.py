@@ -4,8 +4,6 @@ That works where a rank forms sums for others from rows that it owns: nothing ne
 Two transfers share the messages: one pulls rows while the other pushes sums, and in the transpose
 the two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise

@@ -1,6 +1,4 @@
 """Positions of the entries of a sparse matrix: all that planning reads of a graph."""
-from __future__ import annotations
-
 from functools import cached_property
 from itertools import pairwise
 

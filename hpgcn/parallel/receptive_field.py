@@ -7,8 +7,6 @@ what is computed. A level of more than half of all rows is taken as all of them.
 that compute it would cost more memory than they save time. Where no product computes it (features,
 and what is formed of them once), only one of more than three quarters is.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 

@@ -4,8 +4,6 @@ One copy of a vertex is its owner's; the others are its replicas. Each rank has 
 that it owns, then its replicas by number. Partial sums go up from replicas to owners, totals down.
 Source: distgnn-2021, section 5.3 and Algorithm 4.
 """
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

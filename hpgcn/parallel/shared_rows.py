@@ -3,8 +3,6 @@
 Written once for all layouts; gradients of weights are partial sums over this rank's rows until they
 are reduced all at once.
 """
-from __future__ import annotations
-
 from functools import cache, partial
 from itertools import pairwise
 

@@ -26,8 +26,6 @@ Each transfer has a plan class: the (bytes, messages) that all ranks send in eac
 `buffer_rows`. It is pure, by rank in the shape of its grid. hpgcn.parallel.halo_exchange has the
 transfer of single rows to their readers.
 """
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

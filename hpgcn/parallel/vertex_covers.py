@@ -10,8 +10,6 @@ and travels in the message of the rows. Source: Kayaaslan, Aykanat and Ucar, SIA
 All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not depend on each
 other, and ranks need only sums over all others.
 """
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_bipartite_matching

@@ -1,6 +1,4 @@
 """Work arrays that are made once, and grow when larger ones are needed."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.kernels.threads import num_threads, run_on_all_threads

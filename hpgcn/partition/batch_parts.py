@@ -1,6 +1,4 @@
 """The parts that batches are drawn of: the graph's own, some that are made, or another file's."""
-from __future__ import annotations
-
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError, setting
 

@@ -3,8 +3,6 @@
 A method is a function (rows, weights, request) -> Parts. It gets the pattern of A + I, the vertex
 weights, and the caller's request.
 """
-from __future__ import annotations
-
 import difflib
 import logging
 import math

@@ -1,6 +1,4 @@
 """Part vectors on disk: text with one part per line (METIS's .part.k), or .npy."""
-from __future__ import annotations
-
 import math
 import os
 import re

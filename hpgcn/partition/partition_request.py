@@ -1,6 +1,4 @@
 """Request, result and engine run of a partitioning method."""
-from __future__ import annotations
-
 from collections import namedtuple
 from dataclasses import dataclass, field
 

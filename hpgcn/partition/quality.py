@@ -1,6 +1,4 @@
 """Cost of a partition: communication volume, messages and imbalance."""
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

@@ -1,6 +1,4 @@
 """A batch as a rank holds it: its rows, and the maps between them."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

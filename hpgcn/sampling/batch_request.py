@@ -1,6 +1,4 @@
 """The setting --batch: which sampler, and how much it draws."""
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

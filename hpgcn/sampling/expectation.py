@@ -7,8 +7,6 @@ unit has none of d others with chance C(n - 1 - d, s - 1) / C(n - 1, s - 1). Sum
 chances are the expected rows exactly. What fan-outs draw is an estimate: draws are taken as
 independent of one another.
 """
-from __future__ import annotations
-
 import math
 
 import numpy as np

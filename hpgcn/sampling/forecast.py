@@ -2,8 +2,6 @@
 
 The formulas are those of hpgcn.sampling.expectation; all ranks call these functions together.
 """
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

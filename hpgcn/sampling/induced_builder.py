@@ -3,8 +3,6 @@
 A rank needs only one fact of the vertices of others, besides their ORIGINAL numbers: their batch in
 an epoch. The sampler computes it for any vertex.
 """
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ finaliser of SplitMix64. Results outside of [0, n) go through it again (cycle wa
 Rogaway 2002). Few numbers are sorted by keyed draws instead: networks of some bits are far from
 uniform. Few are drawn of a row by Floyd's algorithm (Bentley and Floyd 1987).
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.kernels.entries import mix

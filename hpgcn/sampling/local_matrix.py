@@ -5,8 +5,6 @@ Each rank cuts a batch out of it alone. The rank that holds a nonzero has the ro
 the sums that it forms. The owners of its row and its column receive the vertices that it joins
 once, before training. So they can derive what other ranks read and send.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ Which entries of a row are drawn, any rank that holds some of them says for itse
 which rows they need, for each product with A. Owners send the ranks that hold nonzeros of needed
 rows, if there are any; they receive the list of their rows that are read.
 """
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple

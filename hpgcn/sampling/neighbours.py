@@ -5,8 +5,6 @@ diagonal are drawn, and multiplied by degree / K. The first K of the setting is 
 with A. Draws are keyed by seed, epoch, product and ORIGINAL vertex; -1 takes all entries. Source:
 Hamilton, Ying and Leskovec 2017 (GraphSAGE), section 3.1, Algorithm 2.
 """
-from __future__ import annotations
-
 from hpgcn.sampling.batch_request import BatchRequest, positive
 from hpgcn.sampling.sampler import Sampler
 

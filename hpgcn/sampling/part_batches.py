@@ -6,8 +6,6 @@ then biased. Most neighbours are in the own part. A factor (K - 1) / (Q - 1) on 
 between two parts makes them so noisy that models learn less. The parts are those of the training
 file, K that are made for the purpose, or those of another partitioned file of the same graph.
 """
-from __future__ import annotations
-
 import re
 
 from hpgcn.sampling.batch_request import BatchRequest, positive

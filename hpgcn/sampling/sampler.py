@@ -1,6 +1,4 @@
 """The base of samplers: how --batch spells one, and which batch of an epoch each unit is in."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.parallel.layout import split

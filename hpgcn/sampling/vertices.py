@@ -4,8 +4,6 @@ A step trains on the matrix that its vertices induce. Degrees are those of the w
 off the diagonal are divided by (b - 1) / (n - 1), the chance that the neighbour is in the batch of
 b vertices. Source: demirci-2022, section 4.3.3; Zeng et al. 2020, section 3.2.
 """
-from __future__ import annotations
-
 from hpgcn.sampling.sampler import Sampler
 
 

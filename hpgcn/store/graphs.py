@@ -1,6 +1,4 @@
 """Writing graphs and partitioned graphs, and opening them."""
-from __future__ import annotations
-
 import dataclasses
 import os
 

@@ -3,8 +3,6 @@
 A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it. STRATEGIES holds
 them by the name that --strategy takes; the rest of the package uses nothing else.
 """
-from __future__ import annotations
-
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.strategies.cover import Cover

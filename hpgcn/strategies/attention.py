@@ -6,8 +6,6 @@ hpgcn.strategies.mixture.mop_attention exchanges columns.
 
 Source: Velickovic et al. 2018.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

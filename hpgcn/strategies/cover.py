@@ -13,8 +13,6 @@ Mini-batches keep the holders of the full product instead, so theirs may be long
 Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018, section 3; on top of demirci-2022,
 sections 3 and 4.1.
 """
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

@@ -26,8 +26,6 @@ with A, and with A^T, two pairs of message buffers for all replicas and owners.
 
 Source: distgnn-2021, section 5.3.
 """
-from __future__ import annotations
-
 import copy
 import dataclasses
 

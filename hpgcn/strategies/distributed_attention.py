@@ -12,8 +12,6 @@ K numbers. The sums and lse formed there return and are merged by the owner.
 
 Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn import kernels

@@ -7,8 +7,6 @@ sums.
 
 Each rank reads the rows that it owns, scales them, and sends every nonzero to its holder, once.
 """
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

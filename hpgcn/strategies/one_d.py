@@ -35,8 +35,6 @@ sets of rows are equal. Otherwise it reduces rows of H.
 Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section IV-B,
 Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
 """
-from __future__ import annotations
-
 from itertools import pairwise
 from types import MappingProxyType
 

@@ -14,8 +14,6 @@ holds its own blocks, and sends in the buffers of the whole one.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

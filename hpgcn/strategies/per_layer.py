@@ -8,8 +8,6 @@ A and its own buffers; layers of the same strategy share them.
 Source: none; that layers differ is due to rows that nobody reads, and to attention, whose heads not
 every number of ranks can share.
 """
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -5,8 +5,6 @@ matrix, a Traffic, and the bytes that ranks hold.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType

@@ -5,8 +5,6 @@ of the rows. The backward is the same with the two swapped: R^T pushes, S^T pull
 transposed. One executor serves all: a strategy of this kind says which blocks a rank holds, and how
 rows travel.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partialmethod
 

@@ -1,6 +1,4 @@
 """Base class of all ways to compute A H; a new one derives from it, or from RowStrategy."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.config import Config

@@ -7,8 +7,6 @@ are read while others' arrive, and sums of own rows are formed while others' are
 Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat (2001), Pelt
 and Bisseling (2014) for partitions of nonzeros.
 """
-from __future__ import annotations
-
 import logging
 
 import numpy as np

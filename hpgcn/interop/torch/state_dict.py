@@ -3,8 +3,6 @@
 It holds tensors by name and no layers, but the names identify them: `convs.0.lin.weight` and
 `convs.0.bias` belong to a GCNConv.
 """
-from __future__ import annotations
-
 import os
 import re
 from typing import NamedTuple

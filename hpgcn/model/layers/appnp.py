@@ -1,6 +1,4 @@
 """The propagation of APPNP (Gasteiger, Bojchevski and Guennemann 2019, equation 4)."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.model.layers.layer import Layer

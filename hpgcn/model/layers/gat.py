@@ -1,6 +1,4 @@
 """The layer of GAT (Velickovic et al. 2018, equations 1 to 6): attention of K heads."""
-from __future__ import annotations
-
 from functools import partial
 
 from hpgcn.errors import UsageError

@@ -1,6 +1,4 @@
 """Z = A H W + b: GCN (Kipf and Welling 2017), and GraphSAGE with the aggregator gcn."""
-from __future__ import annotations
-
 from functools import partial
 
 from hpgcn.model.layers.layer import Layer

@@ -1,6 +1,4 @@
 """The layer of GIN with a learned epsilon (Xu, Hu, Leskovec and Jegelka 2019, equation 4.1)."""
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -3,8 +3,6 @@
 The last layer reads the results of all layers with A, one beside the other or the largest of each.
 It reads only the rows that it computes.
 """
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

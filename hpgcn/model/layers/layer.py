@@ -1,6 +1,4 @@
 """Base class of the layers of all models."""
-from __future__ import annotations
-
 from hpgcn import kernels
 from hpgcn.parallel.csr import Csr
 

@@ -1,6 +1,4 @@
 """Linear maps without A: layers before and behind those with A, and the second one of a block."""
-from __future__ import annotations
-
 from functools import partial
 
 from hpgcn.model.layers.layer import Layer

@@ -1,6 +1,4 @@
 """Normalisation of rows, spread over ranks or not, and of columns over the rows of all ranks."""
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -3,8 +3,6 @@
 The concatenation of a vertex with the mean of its neighbours, times a matrix,
 is a sum of two products.
 """
-from __future__ import annotations
-
 from functools import partial
 
 from hpgcn import kernels

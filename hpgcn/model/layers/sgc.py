@@ -1,6 +1,4 @@
 """The layer of SGC (Wu, Zhang, de Souza, Fifty, Yu and Weinberger 2019, equation 8)."""
-from __future__ import annotations
-
 from functools import partial
 
 from hpgcn.model.layers.layer import Layer

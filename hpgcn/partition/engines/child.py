@@ -3,8 +3,6 @@
 It reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or
 failure.json, there. An engine that crashes, exits or never returns takes only this process along.
 """
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,6 +1,4 @@
 """Runs an engine in a child process with limits: partitioners crash, and exit, on bad input."""
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

@@ -7,8 +7,6 @@ nets if they are not 1. `settings` holds k, epsilon, seed and threads. `arrays` 
 `partition_model` makes: offsets, pins (or adjacent), weights, and costs of nets where they are not
 1; `settings` holds k, epsilon, seed and threads.
 """
-from __future__ import annotations
-
 import tempfile
 from collections import namedtuple
 from importlib import import_module

@@ -1,6 +1,4 @@
 """Vertex cuts: edges are dealt to parts, which hold every vertex of their edges."""
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 from numba.cpython.unsafe.numbers import trailing_zeros

@@ -1,6 +1,4 @@
 """Neighbourhood expansion: parts of a vertex cut grow one after another around few vertices."""
-from __future__ import annotations
-
 import heapq
 
 import numpy as np

@@ -1,6 +1,4 @@
 """Keep parts within their limits of rows and of nonzeros, at the least cost that one pass finds."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.kernels.jit import jit

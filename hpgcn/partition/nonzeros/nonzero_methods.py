@@ -1,6 +1,4 @@
 """Methods that give each nonzero a holder, and each row an owner; then both are refined."""
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

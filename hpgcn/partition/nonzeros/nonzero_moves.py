@@ -1,6 +1,4 @@
 """Moves of nonzeros between parts: passes that accept or refuse them."""
-from __future__ import annotations
-
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 

@@ -1,8 +1,6 @@
 """State of the moves of nonzeros between parts: the nets that each part touches, kept up to
 date.
 """
-from __future__ import annotations
-
 from collections import namedtuple
 
 import numpy as np

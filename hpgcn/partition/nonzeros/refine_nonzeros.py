@@ -12,8 +12,6 @@ there. Moves that only improve soon end, so moves are random, and ever less ofte
 alone that ends soon, so it happens at random, ever less often uphill (Kirkpatrick, Gelatt and
 Vecchi, Optimization by simulated annealing, Science 220, 1983).
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.graphs.reordering import random_order

@@ -3,8 +3,6 @@
 Engines balance one weight. So vertices of parts that own too many of them move to the part where
 this adds least to the volume. Then others move out of parts that have become too heavy.
 """
-from __future__ import annotations
-
 from collections import namedtuple
 
 import numpy as np

@@ -1,6 +1,4 @@
 """Number parts so that pairs of them make good partitions into half the number, and so on."""
-from __future__ import annotations
-
 import numpy as np
 
 HALVINGS = 3  # at most, from the whole down

@@ -1,6 +1,4 @@
 """Partitioner's model of a graph: the column-net hypergraph, or the symmetric graph."""
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -3,8 +3,6 @@
 Partitioners minimise only the total, but an exchange waits for its slowest rank. In cagnet-2020,
 section VI, METIS saved 72% of the total of a graph and 29% of the maximum.
 """
-from __future__ import annotations
-
 from collections import namedtuple
 
 import numpy as np

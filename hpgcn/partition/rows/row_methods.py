@@ -1,6 +1,4 @@
 """Methods that give each row an owner, who holds all of its nonzeros."""
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ Each column assigns its neighbours at random to n / s batches; each of these set
 own vertex, is a net. One round of this holds every entry exactly once. Its nets are independent
 between columns, as Hoeffding's inequality behind the number of nets requires.
 """
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

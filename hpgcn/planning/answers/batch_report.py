@@ -1,6 +1,4 @@
 """`hpgcn plan --batch`: what steps and epochs of a way to train send, as JSON and as a table."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.config import COST_FIELDS

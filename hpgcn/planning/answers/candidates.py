@@ -1,6 +1,4 @@
 """The ways to train a graph that are compared: strategy, parts, ranks and grid; their volumes."""
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 

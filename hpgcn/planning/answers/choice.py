@@ -1,6 +1,4 @@
 """Strategies auto: what `hpgcn plan` would choose for the ranks and the parts that a run has."""
-from __future__ import annotations
-
 import logging
 
 from hpgcn.config import size

@@ -1,6 +1,4 @@
 """Forecast a run on these ranks: `hpgcn train --dry-run` and `--memory`."""
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

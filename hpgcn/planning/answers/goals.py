@@ -4,8 +4,6 @@ is a case and the next best one, in a sentence; if no case fits, the nearest one
 The answer is a case and the next best one, in a sentence; where no case does, what comes
 nearest.
 """
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
 """`hpgcn plan --sweep`: what models of several widths and depths cost on several ranks."""
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
 """Options of `hpgcn plan`, checked: ranks, widths, methods, a machine, settings of a run."""
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass, field
 

@@ -1,6 +1,4 @@
 """Compare the ways to train a graph, choose one, and write the numbers as a table."""
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import asdict
 from itertools import groupby

@@ -5,8 +5,6 @@ between them costs nothing.
 Candidates are the strategies that keep rows whole: on the same parts they hold H and G alike, and
 a switch between them costs nothing.
 """
-from __future__ import annotations
-
 import math
 from itertools import accumulate, pairwise
 

@@ -9,8 +9,6 @@ neighbours all numbers are estimates, and the caller of a replay gives the draws
 (`NeighbourTraffic`). Gradients of weights, and what ranks that share rows send, are those of a full
 step, once a batch. Pure: all ranks at once.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

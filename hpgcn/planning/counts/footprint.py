@@ -3,8 +3,6 @@
 Arrays alone are counted. The interpreter, its libraries and MPI come on top:
 about 0.2 GB a rank. Pure; all numbers are (P,) int64.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise

@@ -1,6 +1,4 @@
 """Who may have to send what to whom: lines of a matrix, each with a rank that holds some of it."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,6 +1,4 @@
 """One training step, run on shapes alone: its products with A, what it takes, what it sends."""
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 

@@ -3,8 +3,6 @@
 Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and log the
 reads and multiplications of real ones. Its communicator counts the messages of a real one.
 """
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass, field

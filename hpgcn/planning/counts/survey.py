@@ -1,6 +1,4 @@
 """Input of planning from a graph: its pattern, and the rows that matter to a model; no values."""
-from __future__ import annotations
-
 import dataclasses
 from contextlib import nullcontext
 from dataclasses import dataclass

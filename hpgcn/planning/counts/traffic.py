@@ -1,6 +1,4 @@
 """Bytes and messages of a training step: of its products with A, and of ranks that share rows."""
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

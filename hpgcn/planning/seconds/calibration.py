@@ -1,6 +1,4 @@
 """`hpgcn plan --from RUN`: what a run took corrects what is forecast of others."""
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

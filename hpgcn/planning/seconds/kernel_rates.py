@@ -5,8 +5,6 @@ straight lines. So no size of a cache is needed. A nonzero of a sparse product t
 in a random matrix with the same reuse distance. That is the number of bytes of x read since the
 same row was last read. `Locality` estimates it for a graph.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

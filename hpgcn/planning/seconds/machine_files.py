@@ -3,8 +3,6 @@
 A file of hpgcn/planning/machines is named without its folder and suffix; "source" in it says
 where its numbers are from, and what is assumed.
 """
-from __future__ import annotations
-
 from pathlib import Path
 
 from hpgcn.errors import DataError

@@ -3,8 +3,6 @@
 It adds bytes over memory bandwidth, flops of dense products over their rate, and a time per call.
 The bytes are those of products with A, of element-wise work and of narrow dense products.
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.model import num_parameters

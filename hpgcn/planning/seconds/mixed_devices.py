@@ -9,8 +9,6 @@ followed by its update:
 
 Not counted: the link between the two devices of a rank, of which the paper gives no rate.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

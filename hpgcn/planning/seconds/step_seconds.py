@@ -7,8 +7,6 @@
 
 The two are added. The step takes as long as the rank for which the sum is largest.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@
 
 Numbers of 8 bytes take as long as two of 4, but for dense products.
 """
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.model import num_parameters

@@ -1,6 +1,4 @@
 """Blocks of A that travel: row pointers, values and column numbers packed in one message each."""
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

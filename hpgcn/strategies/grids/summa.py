@@ -29,8 +29,6 @@ messages with the whole one.
 Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997
 (SUMMA).
 """
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,6 +1,4 @@
 """Traffic and storage of ranks of a grid in broadcast stages (pure); see `summa`."""
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 

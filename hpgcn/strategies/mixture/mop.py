@@ -29,8 +29,6 @@ copied back batch by batch while others are aggregated.
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

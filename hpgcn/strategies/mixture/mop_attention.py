@@ -6,8 +6,6 @@ the rows that they read are there. Batches are attended as soon as the rows that
 there. Nothing else travels: gradients of the vectors a and b are formed by the ranks that have
 their heads.
 """
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,6 +1,4 @@
 """Traffic and storage of ranks that exchange rows for columns (pure); see `mop`."""
-from __future__ import annotations
-
 from types import MappingProxyType
 
 import numpy as np

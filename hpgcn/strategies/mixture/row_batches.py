@@ -5,8 +5,6 @@ pieces alternately upwards and downwards, so that rows on both sides of a border
 in one batch. With bandwidth b < m = n / P a batch then reads no further than b rows beyond its
 pieces.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise

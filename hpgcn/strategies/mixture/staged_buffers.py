@@ -1,6 +1,4 @@
 """Rows between the device that updates them and that which aggregates: one, or GPU and host."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.runtime.device import address

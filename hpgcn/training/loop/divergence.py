@@ -1,6 +1,4 @@
 """Find where numbers stopped being finite, afterwards, in arrays that the step left."""
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,6 +1,4 @@
 """Compare the training loss of approximate steps with the exact loss of the same weights."""
-from __future__ import annotations
-
 import logging
 
 from hpgcn.training.loop.divergence import check_evaluation

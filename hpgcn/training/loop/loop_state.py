@@ -1,6 +1,4 @@
 """The state of the training loop, which epochs, checkpoints and resumed runs share."""
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from hpgcn.store import Field

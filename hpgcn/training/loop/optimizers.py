@@ -1,6 +1,4 @@
 """Optimisers over one flat array of parameters, by name."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn import kernels

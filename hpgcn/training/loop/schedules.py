@@ -3,8 +3,6 @@
 In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule follows. A
 full-batch epoch is one step.
 """
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

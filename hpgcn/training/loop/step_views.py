@@ -3,8 +3,6 @@
 A thread builds the next mini-batch while the current one trains. It reads what the rank stores.
 If neighbours are drawn, it exchanges rows with other ranks over a communicator of its own.
 """
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import numpy as np

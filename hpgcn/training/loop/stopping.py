@@ -1,6 +1,4 @@
 """When a run ends: after its last epoch, by patience, by a callback or by a signal."""
-from __future__ import annotations
-
 import numpy as np
 
 from hpgcn.errors import (

@@ -1,6 +1,4 @@
 """The one training loop: any number of ranks, any strategy, a graph in memory or in a file."""
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,6 +1,4 @@
 """One training step within an epoch: taken, measured, checked and added to the sums."""
-from __future__ import annotations
-
 import math
 import time
 

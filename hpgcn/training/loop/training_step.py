@@ -1,6 +1,4 @@
 """One training step of a view, and one evaluation: forward, backward, update; nothing else."""
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss

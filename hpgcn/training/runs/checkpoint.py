@@ -5,8 +5,6 @@ into a temporary folder, synchronised to disk and renamed, so it appears whole o
 manifest has the SHA-256 of state.h5. A run resumed with the same ranks, partition, threads and
 versions gives the bits of an undisturbed one. With others it is equal to rounding.
 """
-from __future__ import annotations
-
 import json
 import logging
 import re

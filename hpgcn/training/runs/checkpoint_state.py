@@ -1,6 +1,4 @@
 """State of a run in a checkpoint: taken from a Trainer, and checked when it is read."""
-from __future__ import annotations
-
 import hashlib
 import zlib
 from dataclasses import asdict, dataclass

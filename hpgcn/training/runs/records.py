@@ -1,6 +1,4 @@
 """Reads back what a run records of itself, and checks it: metrics.jsonl and summary.json."""
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

@@ -1,6 +1,4 @@
 """Resume a run: read its newest checkpoint, and put a Trainer where that run stopped."""
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

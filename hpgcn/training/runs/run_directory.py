@@ -2,8 +2,6 @@
 
 Rank 0 alone writes it; docs/files.md is the norm for what is in it.
 """
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

@@ -1,6 +1,4 @@
 """Facts about a run that are known once it is set up, and the summary that is made of them."""
-from __future__ import annotations
-
 import platform
 import time
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ their clocks is measured by messages there and back, before and after the run, a
 interpolated. Half the shortest round trip bounds its error; a distance within that bound is
 taken as 0, for the ranks of one node share a clock. The file states the bound of each rank.
 """
-from __future__ import annotations
-
 import json
 import math
 import os

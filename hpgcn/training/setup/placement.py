@@ -1,6 +1,4 @@
 """From a graph, in memory or in a file, to the rows that this rank owns."""
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field

@@ -1,6 +1,4 @@
 """Partitions that runs make of graphs that come without parts, and keep for later runs."""
-from __future__ import annotations
-
 import logging
 import os
 from contextlib import contextmanager, suppress

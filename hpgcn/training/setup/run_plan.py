@@ -2,8 +2,6 @@
 
 Set-up has one direction: settings and graph --make_run_plan--> RunPlan --make_trainer--> Trainer.
 """
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from hpgcn.config import Config

@@ -1,6 +1,4 @@
 """The part of a graph on one rank, and the maps that multiply by its matrix."""
-from __future__ import annotations
-
 import logging
 from itertools import pairwise
 

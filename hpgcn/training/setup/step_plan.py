@@ -1,6 +1,4 @@
 """Steps of an epoch of a run, and the traffic of all ranks in it."""
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -1,6 +1,4 @@
 """Set the threads, and compile or load every kernel before the first epoch."""
-from __future__ import annotations
-
 import logging
 import math
 import time
