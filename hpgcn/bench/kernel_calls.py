@@ -1,6 +1,5 @@
 """Calls of the kernels that a training step makes beside its products, and their arrays."""
 
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -19,16 +18,27 @@ class Arrays:
     write z, out and above.
     """
 
-    DRAWN: ClassVar = {  # name: sizes of an array of normal draws
-        **dict.fromkeys(("x", "y", "z"), ("n", "width")),
-        **dict.fromkeys(("row_score", "col_score"), ("n", "heads"))}
-    FILLED: ClassVar = {  # name: value and sizes of a float32 array
-        **dict.fromkeys(("out", "above"), (0, "n", "width")), "variance": (1, "n", "width"),
-        **dict.fromkeys(("lse", "share", "dscore"), (1, "n", "heads")),
-        **dict.fromkeys(("gain", "bias"), (1e-3, "width"))}
-    DOUBLE: ClassVar = {  # the same of a float64 array
-        **dict.fromkeys(("mean", "inv_std", "total"), (1, "n")),
-        **dict.fromkeys(("column_mean", "column_inv_std"), (1, "width"))}
+    MADE: ClassVar = {  # name: what makes it of Arrays
+        **dict.fromkeys(("x", "y", "z"), lambda a: a.drawn(a.n, a.width)),
+        **dict.fromkeys(("row_score", "col_score"), lambda a: a.drawn(a.n, a.heads)),
+        "pulled": lambda a: a.drawn(a.n, a.width + 3 * a.heads),
+        **dict.fromkeys(("out", "above"), lambda a: a.filled(0, a.n, a.width)),
+        "variance": lambda a: a.filled(1, a.n, a.width),
+        **dict.fromkeys(("lse", "share", "dscore"), lambda a: a.filled(1, a.n, a.heads)),
+        **dict.fromkeys(("gain", "bias"), lambda a: a.filled(1e-3, a.width)),
+        **dict.fromkeys(("mean", "inv_std", "total"), lambda a: a.filled(1, a.n, dtype=float)),
+        **dict.fromkeys(("column_mean", "column_inv_std"),
+                        lambda a: a.filled(1, a.width, dtype=float)),
+        "moments": lambda a: a.filled(0, a.n, 2, dtype=float),
+        "column_moments": lambda a: a.filled(0, 2, a.width, dtype=float),
+        "vertex": lambda a: np.arange(a.n),
+        "index": lambda a: a.rng.permutation(a.n),
+        "labels": lambda a: a.rng.integers(0, a.width, a.n),
+        "mask": lambda a: a.rng.integers(0, 256, (a.n, -(-a.width // 8)), np.uint8),
+        "bits": lambda a: np.zeros_like(a.mask),
+        "kept": lambda a: np.zeros_like(a.values),
+        "sent": lambda a: np.zeros_like(a.pulled),
+        "top": lambda a: a.x.max(1)}
 
     def __init__(self, indptr, indices, values, width, seed):
         self.indptr, self.indices, self.values = indptr, indices, values
@@ -48,61 +58,11 @@ class Arrays:
         return array
 
     def __getattr__(self, name):
-        """Make an array of one of the tables above."""
-        if name in self.DRAWN:
-            array = self.drawn(*(getattr(self, size) for size in self.DRAWN[name]))
-        elif name in self.FILLED or name in self.DOUBLE:
-            dtype = np.float32 if name in self.FILLED else np.float64
-            value, *sizes = (self.FILLED | self.DOUBLE)[name]
-            array = self.filled(value, *(getattr(self, size) for size in sizes), dtype=dtype)
-        else:
+        if name not in self.MADE:
             raise AttributeError(name)
+        array = self.MADE[name](self)
         setattr(self, name, array)
         return array
-
-    @cached_property
-    def vertex(self):
-        return np.arange(self.n)
-
-    @cached_property
-    def index(self):
-        return self.rng.permutation(self.n)
-
-    @cached_property
-    def labels(self):
-        return self.rng.integers(0, self.width, self.n)
-
-    @cached_property
-    def mask(self):
-        return self.rng.integers(0, 256, (self.n, -(-self.width // 8)), np.uint8)
-
-    @cached_property
-    def bits(self):
-        return np.zeros_like(self.mask)
-
-    @cached_property
-    def kept(self):
-        return np.zeros_like(self.values)
-
-    @cached_property
-    def top(self):
-        return self.x.max(1)
-
-    @cached_property
-    def moments(self):
-        return self.filled(0, self.n, 2, dtype=np.float64)
-
-    @cached_property
-    def column_moments(self):
-        return self.filled(0, 2, self.width, dtype=np.float64)
-
-    @cached_property
-    def pulled(self):
-        return self.drawn(self.n, self.width + 3 * self.heads)
-
-    @cached_property
-    def sent(self):
-        return np.zeros_like(self.pulled)
 
 
 # name: call of kernels k with Arrays a; its time grows with the rows

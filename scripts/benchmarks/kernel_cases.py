@@ -5,7 +5,6 @@ row for each nonzero). `bytes_of` takes the bytes from their sizes. Arrays with 
 and the pointers of chunks are left out. UNTIMED has the kernels that are not timed, and why.
 """
 
-from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -21,28 +20,24 @@ UNTIMED = {
     "transpose_pattern": "made once a matrix, by SciPy"}
 
 
+def chosen_entries(a):
+    """Return an entry of each row for each column, as a maximum chooses; -1 in an empty row."""
+    begin, end = a.indptr[:-1, None], a.indptr[1:, None]
+    chosen = a.rng.integers(begin, np.maximum(end, begin + 1), (a.n, a.width))
+    return np.where(begin < end, chosen, -1)
+
+
 class Arrays(kernel_calls.Arrays):
     """Arguments of all kernels."""
 
-    DRAWN: ClassVar = {**kernel_calls.Arrays.DRAWN, "weight": ("width", "width"),
-                       **dict.fromkeys(("edge", "edge_grad"), ("nnz", "heads"))}
-    FILLED: ClassVar = {**kernel_calls.Arrays.FILLED, "edge_out": (0, "nnz", "heads")}
-
-    @cached_property
-    def narrow(self):
-        return self.filled(0, self.n, self.width, dtype=BF16)
-
-    @cached_property
-    def arg(self):
-        """An entry of each row for each column, as a maximum chooses; -1 in an empty row."""
-        begin, end = self.indptr[:-1, None], self.indptr[1:, None]
-        chosen = self.rng.integers(begin, np.maximum(end, begin + 1), (self.n, self.width))
-        return np.where(begin < end, chosen, -1)
-
-    @cached_property
-    def transposed(self):
-        """The transposed pattern if it is symmetric; its edge numbers are not those of entries."""
-        return self.indptr, self.indices, np.arange(self.nnz)
+    MADE: ClassVar = {
+        **kernel_calls.Arrays.MADE, "weight": lambda a: a.drawn(a.width, a.width),
+        **dict.fromkeys(("edge", "edge_grad"), lambda a: a.drawn(a.nnz, a.heads)),
+        "edge_out": lambda a: a.filled(0, a.nnz, a.heads),
+        "narrow": lambda a: a.filled(0, a.n, a.width, dtype=BF16),
+        "arg": chosen_entries,
+        # the transposed pattern if it is symmetric; its edge numbers are not those of entries
+        "transposed": lambda a: (a.indptr, a.indices, np.arange(a.nnz))}
 
 
 CALLS = kernel_calls.ROW_CALLS | kernel_calls.ENTRY_CALLS | {
