@@ -7,7 +7,17 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from hpgcn.parallel.layout import BlockLayout, split, stages
+from hpgcn.parallel.halo_plan import by_owner, complete, needs
+from hpgcn.parallel.layout import BlockLayout, RowPartition, split, stages
+
+
+def halo_plans(indptr, indices, offsets):
+    """The HaloPlans of all ranks, of the CSR pattern of the whole matrix."""
+    layouts = [RowPartition(offsets, rank) for rank in range(offsets.size - 1)]
+    wanted = [needs(indices[indptr[one.start]:indptr[one.stop]], one) for one in layouts]
+    cuts = [by_owner(rows, one) for rows, one in zip(wanted, layouts)]
+    return [complete(one, wanted[p], [rows[cut[p]:cut[p + 1]] for rows, cut in zip(wanted, cuts)])
+            for p, one in enumerate(layouts)]
 
 
 class Ranks:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import Pattern
-from hpgcn.parallel.vertex_covers import balanced_cover, minimum_cover, trimmed_cover
+from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 
@@ -20,6 +20,12 @@ def entries(n, k, density, seed):
     across = own[A.row] != own[A.col]
     rows, columns = A.row[across], A.col[across]
     return own, rows, columns, own[rows], own[columns]
+
+
+def minimum_cover(rows, columns, reader, owner):
+    """The cover of blocks without a limit."""
+    ranks = 1 + max(reader.max(), owner.max())
+    return balanced_cover(rows, columns, reader, owner, np.zeros(ranks, np.int64), 2**62)
 
 
 def passed(rows, columns, reader, owner, pushed):

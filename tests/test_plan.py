@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from graphs import make
-from simulated import SIMULATED
+from simulated import SIMULATED, halo_plans
 
-from hpgcn.parallel import halo_plan
 from hpgcn.parallel.layout import BlockLayout, RowPartition, divisors
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.partition import Partition
@@ -24,7 +23,7 @@ def plans_of(k, *, directed=True, seed=0, empty=()):
     part[np.isin(part, empty)] = (max(empty, default=0) + 1) % k
     partition = Partition.from_parts(part, k)
     moved = graph.permuted(partition.perm)
-    plans = halo_plan.build_all(moved.indptr, moved.indices, partition.offsets)
+    plans = halo_plans(moved.indptr, moved.indices, partition.offsets)
     return moved, partition.offsets, plans
 
 

@@ -2,9 +2,8 @@
 MPI).
 
 A rank derives the rows that it needs from its slab (`needs`), but not those to send. Once every
-rank's needs are exchanged, `complete` makes the plan. Between the two lies one exchange of row
-numbers: an Alltoallv in a run, a list in `build_all`. Source: demirci-2022, section 4.1 and
-Algorithm 1 (the sets of rows a processor sends and receives).
+rank's needs are exchanged, by an Alltoallv of row numbers, `complete` makes the plan. Source:
+demirci-2022, section 4.1 and Algorithm 1 (the sets of rows a processor sends and receives).
 """
 from dataclasses import dataclass
 
@@ -141,12 +140,3 @@ def complete(layout, ghosts, requested):
     offsets = run_offsets([len(rows) for rows in requested])
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start
     return HaloPlan(layout, ghosts, by_owner(ghosts, layout), send_rows, offsets)
-
-
-def build_all(indptr, indices, offsets):
-    """Return the plans of all ranks in one process, from the CSR pattern of the whole matrix."""
-    layouts = [RowPartition(offsets, rank) for rank in range(offsets.size - 1)]
-    wanted = [needs(indices[indptr[one.start]:indptr[one.stop]], one) for one in layouts]
-    cuts = [by_owner(rows, one) for rows, one in zip(wanted, layouts)]
-    return [complete(one, wanted[p], [rows[cut[p]:cut[p + 1]] for rows, cut in zip(wanted, cuts)])
-            for p, one in enumerate(layouts)]

@@ -21,8 +21,14 @@ BINS = 64  # prices are compared over ranks by their bin
 FINEST = 2.0**-16  # price of a nonzero, in rows, below which all are in the first bin but one
 
 
-def minimum_cover(rows, cols, reader, owner):
-    """Choose the nonzeros that are summed by the owner of the column, fewest rows and sums passing.
+def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: array):
+    """Choose the nonzeros that are summed by the owner of the column: fewest rows and sums pass.
+
+    They are a minimum cover, the same whatever other blocks are given: it follows the one coarse
+    Dulmage-Mendelsohn decomposition of each block. But no rank takes on nonzeros beyond a limit.
+    If one would, the original ranks take back the sums of least cost for each nonzero. The cost is
+    the rows of H that then pass instead, less one. No block passes more rows and sums than it has
+    columns, which pass if nothing is summed.
 
     Parameters
     ----------
@@ -30,26 +36,6 @@ def minimum_cover(rows, cols, reader, owner):
         Of nonzeros whose row and column have different owners.
     reader, owner : (e,) integers
         Ranks that own the row, and the column.
-
-    Returns
-    -------
-    (e,) bool
-        The same whatever other blocks are given: it follows the one coarse Dulmage-Mendelsohn
-        decomposition of each block.
-    """
-    return _cover(*_blocks(rows, cols, reader, owner))
-
-
-def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: array):
-    """Choose as `minimum_cover`, but let no rank take on nonzeros beyond a limit.
-
-    If one would, the original ranks take back the sums of least cost for each nonzero. The cost is
-    the rows of H that then pass instead, less one. No block passes more than its columns, which
-    pass if nothing is summed. No block passes more rows and sums than it has columns, which pass
-    where nothing is summed.
-
-    Parameters
-    ----------
     loads : (P,) int64
         Nonzeros in the rows that each rank owns, over all ranks.
     limit : int
@@ -107,7 +93,7 @@ def trimmed_cover(rows, cols, reader, owner, pushed):
     pushed : (e,) bool
         The choice, of `balanced_cover` for example, of which some nonzeros may be left out by now.
 
-    The others are those of `minimum_cover`.
+    The others are those of `balanced_cover`.
 
     Returns
     -------

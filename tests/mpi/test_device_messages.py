@@ -10,12 +10,12 @@ import pytest
 import scipy.sparse as sp
 from fake_cupy import Stream, installed
 from shim import COMPILER
+from simulated import halo_plans
 from test_collectives import block, several_at_once
 
 from hpgcn.comm import collectives, staging
 from hpgcn.kernels import backend
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
-from hpgcn.parallel.halo_plan import build_all
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.runtime.device import Cuda
 
@@ -209,7 +209,7 @@ def plans(size, part):
     pattern = matrix.tocsr()
     pattern.eliminate_zeros()
     offsets = np.linspace(0, N, size + 1).astype(np.int64)
-    return build_all(pattern.indptr, pattern.indices, offsets)
+    return halo_plans(pattern.indptr, pattern.indices, offsets)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -6,6 +6,7 @@ import oracle
 import pytest
 import scipy.sparse as sp
 from graphs import dealt, in_blocks, make, reading_nobody, scattered, several_labels
+from simulated import halo_plans
 from training import (
     WIDE,
     alone,
@@ -21,7 +22,6 @@ from hpgcn import store
 from hpgcn.config import Config
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import Parameters
-from hpgcn.parallel.halo_plan import build_all
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import make_partition, statistics
 from hpgcn.planning.answers.dry_run import forecast
@@ -144,7 +144,7 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
     sent = comm.sum(np.subtract(comm.counters.total("width 1"), before))
     assert tuple(sent) == (8 * found["volume"], found["messages"])
     moved = source.adjacency + sp.eye_array(source.num_rows)
-    planned = [plan.send_rows.size for plan in build_all(moved.indptr, moved.indices,
+    planned = [plan.send_rows.size for plan in halo_plans(moved.indptr, moved.indices,
                                                          source.offsets)]
     assert (sum(planned), max(planned)) == (found["volume"], found["volume_max"])
     strategy.close()
