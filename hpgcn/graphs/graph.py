@@ -98,7 +98,6 @@ class Graph(GraphSource):
         return self.header.html(held, counts)
 
     def in_original_order(self) -> Graph:
-        """Return the whole graph in its ORIGINAL order; DataError where only some rows are held."""
         if self.num_rows != self.header.num_nodes:
             raise DataError(f"{self.header.name}: rows {self.start}..{self.start + self.num_rows} "
                             f"held, but all {self.header.num_nodes} are needed")
@@ -277,7 +276,6 @@ class Graph(GraphSource):
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
-        """Return (indptr from 0, indices, data or None) of the rows [start, stop), as views."""
         rows = self.slab(start, stop)
         return rows.indptr, rows.indices, rows.data
 

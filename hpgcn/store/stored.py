@@ -151,32 +151,26 @@ class StoredGraph(GraphSource):
         return self._read_adjacency(start, stop, self.header.all_ones)
 
     def pointers(self, start: int, stop: int) -> np.ndarray:
-        """Return row pointers of the rows [start, stop), (m + 1,) int64."""
         self._check_rows(start, stop)
         return row_arrays.read_pointers(self.reader, start, stop)
 
     def vertices(self, start: int, stop: int) -> np.ndarray:
-        """Read the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
         self._check_rows(start, stop)
         return self._order.vertices(start, stop)
 
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
-        """Read the part of each entry of these rows, (nnz,) int32; None without a vertex cut."""
         self._check_rows(start, stop)
         return self._parts and self._parts.edge_part(start, stop)
 
     def degrees(self) -> dict[str, np.ndarray]:
-        """Return (n,) float64: sums under "row" and "column", weights of own loops under "loop"."""
         return row_arrays.read_degrees(self.reader, 0, self.header.num_nodes)
 
     def split_masks(self, split: int) -> dict[str, np.ndarray] | None:
-        """Read the masks of one split, (n,) bool; None without splits; ConfigError as `slab`."""
         header = self.header
         header.check_split(split, self.path)
         return row_arrays.read_masks(self.reader, 0, header.num_nodes, [split][:header.num_splits])
 
     def feature_pointers(self) -> np.ndarray | None:
-        """Read the row pointers of sparse features, (n + 1,); None without sparse features."""
         return row_arrays.read_feature_pointers(self.reader, self.header)
 
     def _read_adjacency(self, start, stop, ones):
@@ -241,11 +235,9 @@ class StoredGraph(GraphSource):
 
     @property
     def merges(self) -> Sequence[int]:
-        """Numbers of parts that nested parts merge to, descending; none of others."""
         return self._parts.merges if self._parts else ()
 
     def merged(self, k: int) -> StoredGraph:
-        """Open the file as one of k parts, k = 1 or among `merges`: rows keep their order."""
         found = StoredGraph(self.path, **self._options,
                             merge=self._merge * (self.offsets.size - 1) // k)
         if found.checksum() != self.checksum():
@@ -256,15 +248,12 @@ class StoredGraph(GraphSource):
     # Checks
 
     def order_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return (4,) float64 about the vertices [start, stop), whose sum `check_order` takes."""
         self._check_rows(start, stop)
         return self._order.sums(start, stop)
 
     def check_order(self, total: np.ndarray) -> None:
-        """Refuse (DataError) rows that miss some vertex, or whose parts are not as `offsets`."""
         if consistency.nonzero(total):
             self._order.check()
 
     def reserve(self, nbytes: int, what: str) -> None:
-        """Refuse (DataError) to use more bytes of memory than the budget allows."""
         self.reader.reserve(nbytes, what)

@@ -69,24 +69,27 @@ class Goal:
 
     def _met(self, row):
         if self.seconds is not None:
-            return _epoch(row) <= self.seconds
+            return epoch_seconds(row) <= self.seconds
         return self.ranks is None or row["ranks"] <= self.ranks
 
     def _order(self, row):
         if self.seconds is not None:
-            return row["ranks"], _epoch(row)
+            return row["ranks"], epoch_seconds(row)
         if self.ranks is not None:
-            return _epoch(row), row["ranks"]
-        return row["ranks"] * _epoch(row), row["ranks"]
+            return epoch_seconds(row), row["ranks"]
+        return row["ranks"] * epoch_seconds(row), row["ranks"]
 
     def _distance(self, row):
         """Order cases none of which does: seconds above the limit, or ranks above it."""
-        return (_epoch(row) if self.ranks is None else row["ranks"]), row["ranks"], _epoch(row)
+        seconds = epoch_seconds(row)
+        return seconds if self.ranks is None else row["ranks"], row["ranks"], seconds
 
 
 def _price(row):
-    return f"{_epoch(row):.3g} s an epoch, {row['ranks'] * _epoch(row):.3g} rank-seconds"
+    seconds = epoch_seconds(row)
+    return f"{seconds:.3g} s an epoch, {row['ranks'] * seconds:.3g} rank-seconds"
 
 
-def _epoch(row):
+def epoch_seconds(row):
+    """Return the forecast seconds of an epoch in a row of a plan."""
     return row["seconds"]["epoch"]

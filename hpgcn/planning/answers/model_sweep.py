@@ -7,6 +7,7 @@ from hpgcn.errors import ConfigError, UsageError
 from hpgcn.graphs.validation import MAX_WIDTH, numbers
 from hpgcn.planning.answers import report
 from hpgcn.planning.answers.automatic import partitions_first
+from hpgcn.planning.answers.goals import epoch_seconds
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse as parse_batch
@@ -83,7 +84,7 @@ def best_of(model):
     found = {}
     for row in model["rows"]:
         found.setdefault(row["ranks"], []).append(row)
-    return [min((row for row in rows if row["fits"]), key=_epoch, default=None)
+    return [min((row for row in rows if row["fits"]), key=epoch_seconds, default=None)
             or min(rows, key=lambda row: row["memory"]["max_bytes"])
             for _, rows in sorted(found.items())]
 
@@ -109,7 +110,7 @@ def table(found):
             cases.append((
                 str(model["layers"]), str(model["hidden"]), str(row["ranks"]), row["strategy"],
                 row["parts"], "x".join(map(str, row["grid"])),
-                f"{_epoch(row):.3g}", f"{row['seconds']['communication']:.3g}",
+                f"{epoch_seconds(row):.3g}", f"{row['seconds']['communication']:.3g}",
                 f"{row['bytes']['total'] / 1e6:,.2f}", f"{row['bytes']['max'] / 1e6:,.2f}",
                 f"{row['memory']['max_bytes'] / 1e9:.3g}" + ("" if row["fits"] else " !")))
 
@@ -120,7 +121,3 @@ def table(found):
 
 def _ascending(text, most):
     return tuple(sorted(set(numbers("--sweep", text, most))))
-
-
-def _epoch(row):
-    return row["seconds"]["epoch"]

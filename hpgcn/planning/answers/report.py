@@ -10,7 +10,7 @@ from hpgcn.errors import ConfigError, setting
 from hpgcn.planning.answers import batch_report
 from hpgcn.planning.answers.automatic import difference, rows_moved
 from hpgcn.planning.answers.candidates import Candidate, candidates, count_candidate, grid_owner
-from hpgcn.planning.answers.goals import MAX_RANKS
+from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
 from hpgcn.planning.answers.options import QUICK
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.shaped_step import PHASES
@@ -128,12 +128,12 @@ def row(candidate, footprint, options):
 def choose(rows):
     """Choose a row that fits, the fewest ranks that come near the fastest; `text` says why."""
     good = [entry for entry in rows if entry["fits"]]
-    fastest = min(_epoch(entry) for entry in good)
-    best = min((entry for entry in good if _epoch(entry) <= ENOUGH * fastest),
-               key=lambda entry: (entry["ranks"], _epoch(entry)))
+    fastest = min(epoch_seconds(entry) for entry in good)
+    best = min((entry for entry in good if epoch_seconds(entry) <= ENOUGH * fastest),
+               key=lambda entry: (entry["ranks"], epoch_seconds(entry)))
 
     # say what it costs
-    text = f"{_named(best)}: {_epoch(best):.3g} s per epoch"
+    text = f"{_named(best)}: {epoch_seconds(best):.3g} s per epoch"
     if best["bytes"]["total"]:
         text += f", of which {best['seconds']['communication']:.2g} s communication"
 
@@ -141,13 +141,13 @@ def choose(rows):
     others = [entry for entry in rows
               if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
     if others and best["bytes"]["total"]:
-        other = min(others, key=_epoch)
+        other = min(others, key=epoch_seconds)
         ratio = other["bytes"]["total"] / best["bytes"]["total"]
-        text += (f"; {_named(other, ranks=False)} would take {_epoch(other):.3g} s and send "
+        text += (f"; {_named(other, ranks=False)} would take {epoch_seconds(other):.3g} s and send "
                  f"{ratio:.2f}x as much")
     elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
-        other = min((entry for entry in good if entry["ranks"] > 1), key=_epoch)
-        text += f"; {_named(other)} would take {_epoch(other):.3g} s"
+        other = min((entry for entry in good if entry["ranks"] > 1), key=epoch_seconds)
+        text += f"; {_named(other)} would take {epoch_seconds(other):.3g} s"
 
     taken = {key: best[key] for key in ("strategy", "parts", "ranks", "grid")}
     return {"index": rows.index(best), **taken, "text": text}
@@ -260,10 +260,6 @@ def _by_kind(prediction, counts):
 
 def _place(candidate):
     return candidate.ranks, candidate.parts
-
-
-def _epoch(entry):
-    return entry["seconds"]["epoch"]
 
 
 def _named(entry, ranks=True):

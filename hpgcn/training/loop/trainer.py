@@ -104,7 +104,6 @@ class Trainer(CollectiveClose):
         return self.plan.shard
 
     def close(self):
-        """Free what MPI holds; all ranks call this together, with no message under way."""
         self.batches.close()
         self.shard.close()
 

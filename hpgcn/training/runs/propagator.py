@@ -130,7 +130,6 @@ class Propagator(CollectiveClose):
         return Sent(*self.comm.counters.total("propagation"))
 
     def close(self) -> None:
-        """Free what MPI holds; all ranks call this together."""
         self.strategy.close()
 
 

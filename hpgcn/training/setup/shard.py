@@ -152,7 +152,6 @@ class GraphShard(CollectiveClose):
             each.resume_at_step(steps)
 
     def close(self):
-        """Free what MPI holds; all ranks call this together, with no message under way."""
         for each in (self.train, self.evaluated):
             each.close()
         self.strategy.close()
