@@ -8,17 +8,23 @@ from hpgcn.graphs.validation import layer_widths, numbers
 from hpgcn.partition import METHODS
 from hpgcn.planning.answers.goals import MAX_RANKS, Goal
 from hpgcn.planning.seconds.kernel_rates import Rates
-from hpgcn.planning.seconds.machine_files import RATE, machine_path, read_devices
+from hpgcn.planning.seconds.machine_files import (
+    CORES,
+    LIMITS,
+    MEASURED,
+    NETWORK,
+    machine_path,
+    numbers_of,
+    read_devices,
+)
 from hpgcn.planning.seconds.step_seconds import Machine
-from hpgcn.store import Field, check_fields, read_json
+from hpgcn.store import read_json
 
 MOST_RANKS = 512
 QUICK = ("random", "block")  # methods that need no engine
-CORES = Field(int, 1, 1 << 20)
-NETWORK = {  # key of a machine file: attribute of Machine, Field, whether it must be there
-    "latency_s": ("latency_s", RATE, True), "bytes_per_s": ("network_bytes_per_s", RATE, True),
-    "one_way_bytes_per_s": (None, RATE, False),
-    "hidden_share": ("hidden", Field(float, 0, 1), False)}
+# key of "network" in a machine file: attribute of Machine
+NETWORK_ATTRIBUTES = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_per_s",
+                      "hidden_share": "hidden"}
 
 
 @dataclass(frozen=True)
@@ -80,24 +86,20 @@ def read_machine(path):
     devices = read_devices(path, found)
     rates = {"devices": devices}
     if devices is None:
-        limits = _group(path, found, "limits", required=True)
-        rates |= {name: _rate(path, "limits", limits, name) for name in
-                  ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s")}
+        if "limits" not in found:
+            raise DataError(f"{path}: no 'limits', expected what `hpgcn bench machine --json` "
+                            "prints")
+        rates |= numbers_of(path, found, "limits", LIMITS, others=True)
 
     # read the cores and the network, if the file has them
-    about = _group(path, found, "machine")
-    if "cores" in about:
-        rates["cores"] = int(_rate(path, "machine", about, "cores", CORES))
-    network = _group(path, found, "network")
-    for name in network:
-        if name not in NETWORK:
-            raise DataError(f"{path}: network.{name} is unknown, expected some of "
-                            f"{', '.join(NETWORK)}")
+    if "machine" in found:
+        about = numbers_of(path, found, "machine", {}, CORES, others=True)
+        rates |= {name: int(cores) for name, cores in about.items()}
+    network = found.get("network", {}) != {}
     if network:
-        for name, (field, kind, needed) in NETWORK.items():
-            if needed or name in network:
-                value = _rate(path, "network", network, name, kind)
-                rates |= {field: value} if field else {}
+        given = numbers_of(path, found, "network", NETWORK, MEASURED)
+        rates |= {attribute: given[name] for name, attribute in NETWORK_ATTRIBUTES.items()
+                  if name in given}
 
     # read the measured rates of kernels, sorted by ranks
     measured = found.get("rates", [])
@@ -105,19 +107,4 @@ def read_machine(path):
         raise DataError(f"{path}: rates is {type(measured).__name__}, expected a list")
     rates["rates"] = tuple(sorted((Rates.of(each, f"{path}: rates[{i}]")
                                    for i, each in enumerate(measured)), key=lambda one: one.ranks))
-    return dataclasses.replace(Machine(), **rates), bool(network)
-
-
-def _group(path, found, name, required=False):
-    if required and name not in found:
-        raise DataError(f"{path}: no {name!r}, expected what `hpgcn bench machine --json` prints")
-    group = found.get(name, {})
-    if not isinstance(group, dict):
-        raise DataError(f"{path}: {name} is {type(group).__name__}, expected an object")
-    return group
-
-
-def _rate(path, group, values, name, field=RATE):
-    named = {f"{group}.{key}": value for key, value in values.items()}
-    check_fields(named, {f"{group}.{name}": field}, path)
-    return float(values[name])
+    return dataclasses.replace(Machine(), **rates), network

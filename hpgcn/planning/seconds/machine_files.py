@@ -4,6 +4,7 @@ A file of hpgcn/planning/machines is named without its folder and suffix; "sourc
 where its numbers are from, and what is assumed.
 """
 from pathlib import Path
+from types import MappingProxyType
 
 from hpgcn.errors import DataError
 from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater
@@ -16,6 +17,11 @@ AGGREGATE = {"adders": RATE, "clock_hz": RATE, "memory_bytes_per_s": RATE,
 SHARE = {"masked_share": Field(float, 0, 1)}  # may be left out
 UPDATE = {"gemm_float32_flops_per_s": RATE, "gemm_float64_flops_per_s": RATE,
           "memory_bytes_per_s": RATE}
+LIMITS = dict.fromkeys(
+    ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s"), RATE)
+CORES = {"cores": Field(int, 1, 1 << 20)}
+NETWORK = {"latency_s": RATE, "bytes_per_s": RATE}
+MEASURED = {"one_way_bytes_per_s": RATE, "hidden_share": Field(float, 0, 1)}  # may be left out
 FOLDER = Path(__file__).parents[1] / "machines"
 SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
 
@@ -42,21 +48,26 @@ def read_devices(path, found):
         return None
     if "limits" in found:
         raise DataError(f"{path}: 'limits' beside two devices, expected either")
-    aggregate = _numbers(path, found, "aggregate", AGGREGATE, SHARE)
-    update = _numbers(path, found, "update", UPDATE, {})
+    aggregate = numbers_of(path, found, "aggregate", AGGREGATE, SHARE)
+    update = numbers_of(path, found, "update", UPDATE)
     stages = {"stages": found.get("stages", 1)}
     check_fields(stages, {"stages": Field(int, 1, MOST_STAGES)}, path)
     return MixedDevices(Aggregator(**aggregate), Updater(**update), stages["stages"])
 
 
-def _numbers(path, found, group, required, optional):
-    """Return the numbers of one device, by field: dict of float."""
+def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):
+    """Return the numbers of one object of a machine file, a dict of float.
+
+    `required` and `optional` are Fields by name; DataError if a number does not fit, a required one
+    is missing, or, unless `others` are allowed, one is unknown.
+    """
     check_fields({group: found.get(group)}, {group: Field(dict)}, path)
     named = {f"{group}.{name}": value for name, value in found[group].items()}
     known = {f"{group}.{name}": field for name, field in (required | optional).items()}
     for name in named:
-        if name not in known:
+        if name not in known and not others:
             raise DataError(f"{path}: {name} is unknown, expected {' and '.join(known)}")
     check_fields(named, {f"{group}.{name}": field for name, field in required.items()}, path)
     check_fields(named, known, path, whole=False)
-    return {name: float(value) for name, value in found[group].items()}
+    return {name: float(value) for name, value in found[group].items()
+            if f"{group}.{name}" in known}
