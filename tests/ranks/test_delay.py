@@ -124,8 +124,8 @@ class Delayed:
                 sent += 1 + (step >= r)
         if step >= r:
             for row in np.flatnonzero(~owner & (self.copies.turn % r == step % r)):
-                owner = np.flatnonzero(same[row] & owner)[0]
-                self.returned[step][row] = total[owner] - self.given[step - r][row]
+                root = np.flatnonzero(same[row] & owner)[0]
+                self.returned[step][row] = total[root] - self.given[step - r][row]
         self.sent.append(sent * Z.shape[1])
         return total
 
