@@ -12,7 +12,7 @@ from hpgcn.parallel.layout import BlockLayout, RowPartition, split, stages
 
 
 def halo_plans(indptr, indices, offsets):
-    """The HaloPlans of all ranks, of the CSR pattern of the whole matrix."""
+    """Return the HaloPlans of all ranks, of the CSR pattern of the whole matrix."""
     layouts = [RowPartition(offsets, rank) for rank in range(offsets.size - 1)]
     wanted = [needs(indices[indptr[one.start]:indptr[one.stop]], one) for one in layouts]
     cuts = [by_owner(rows, one) for rows, one in zip(wanted, layouts)]

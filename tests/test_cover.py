@@ -23,7 +23,7 @@ def entries(n, k, density, seed):
 
 
 def minimum_cover(rows, columns, reader, owner):
-    """The cover of blocks without a limit."""
+    """Return the cover of blocks without a limit."""
     ranks = 1 + max(reader.max(), owner.max())
     return balanced_cover(rows, columns, reader, owner, np.zeros(ranks, np.int64), 2**62)
 
