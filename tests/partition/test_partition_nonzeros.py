@@ -137,7 +137,7 @@ def test_moves_keep_their_counts(k, paired):
     assert (np.array([state.load.max(), state.rows.max()]) <= capacity)[fits].all()
 
     anew = state_of(nets.ends, state.part, 120, k, nets.weight, capacity)
-    for name in ("load", "rows", "held"):
+    for name in ("load", "rows", "part_bits"):
         np.testing.assert_array_equal(getattr(state, name), getattr(anew, name))
     np.testing.assert_array_equal(state.nets, anew.nets)
     for net in range(240):
