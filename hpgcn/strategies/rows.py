@@ -160,7 +160,8 @@ class RowStrategy(Strategy):
         in_parts = push.adds or any(len(row) > 1 for row in blocks.values())
         if out.dtype == BF16 and in_parts and comm.size > 1:
             total = self.float32_sums.buffer("sums", *out.shape)
-        bits = None if push.adds else mask  # of sums added later only the total may be masked
+        # if sums are added later, only their total may be masked
+        bits = None if push.adds else mask
 
         # 1. send the rows that other ranks read
         pull.start(H, what)

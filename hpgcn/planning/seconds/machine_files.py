@@ -58,8 +58,8 @@ def read_devices(path, found):
 def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):
     """Return the numbers of one object of a machine file, a dict of float.
 
-    `required` and `optional` are Fields by name; DataError if a number does not fit, a required one
-    is missing, or, unless `others` are allowed, one is unknown.
+    `required` and `optional` are Fields by name. A DataError if a number does not fit or a required
+    one is missing. Unknown ones are errors as well, unless `others` are allowed.
     """
     check_fields({group: found.get(group)}, {group: Field(dict)}, path)
     named = {f"{group}.{name}": value for name, value in found[group].items()}

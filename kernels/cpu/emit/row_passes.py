@@ -1,4 +1,4 @@
-"""How a product is cut into passes over columns of x: their width, rows of x, code for a row."""
+"""Cut a product into passes over columns of x: choose width, rows of x and code for a row."""
 import threading
 
 import numpy as np
