@@ -1,4 +1,4 @@
-"""Features made of the adjacency alone (--features identity, degree), or divided by row sums."""
+"""Features made of the adjacency only (--features identity, degree), or divided by row sums."""
 import numpy as np
 import scipy.sparse as sp
 

@@ -27,7 +27,7 @@ class Raw:
     original_ids: np.ndarray | None = None  # (n,) the input's ids: int64, rising, or text
     base: int = 0  # the input's id of vertex 0, where ids are not relabelled
     first: int = 0  # the smallest vertex with an edge, where that says something of the ids
-    in_edge: np.ndarray | None = None  # (n,) bool, if the edges alone say which vertices there are
+    in_edge: np.ndarray | None = None  # (n,) bool, if vertices are only those in edges
     input_order: bool = False  # vertex i is row i of the input's own arrays, whatever its id
     reads: tuple[str, str] = ROW_FIRST  # what the input calls row and column: or TARGET_FIRST
     bipartite: bool = False  # ids are text of two kinds, those of rows and those of columns

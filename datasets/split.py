@@ -1,6 +1,6 @@
 """Splits of the labelled vertices into train, validation and test, class by class and keyed.
 
-The draw of a vertex hangs on the seed and its number alone, a split on the seed and the labels.
+The draw of a vertex depends only on the seed and its number, a split on the seed and the labels.
 """
 import os
 import re

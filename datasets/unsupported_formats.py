@@ -18,7 +18,7 @@ class Format(NamedTuple):
     way: str  # how its content comes into a file that is read
     start: bytes = b""
     suffixes: str = ""  # endings of file names, separated by blanks
-    by_suffix: bool = False  # its lines look like edges: the name alone decides
+    by_suffix: bool = False  # its lines look like edges: only the name decides
     reader: str = ""  # its word in formats.READERS, if it is read
 
 
@@ -154,7 +154,7 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 
 
 def refuse(source, by_name=True, fmt=None):
-    """Refuse a Source (DataError) whose format is not read; without `by_name` by content alone.
+    """Refuse a Source (DataError) whose format is not read; without `by_name` only by content.
 
     If `fmt` is given, refuse other formats as well.
     """

@@ -347,7 +347,7 @@ def _check_numbers(given):
 
 
 def _check_pairs(given, lengths):
-    """Check what no array says alone."""
+    """Check arrays against each other."""
     if given.get("target") is not None and "first" in given:  # all classes, not only a block's
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:

@@ -64,7 +64,7 @@ def communities(indptr, indices, most_degree, most_members, rounds):
 
     A vertex joins the community that most of its neighbours are in, if it has fewer than
     `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices of more than `most_degree`
-    neighbours stay alone; so do all once a round moves less than one vertex in 64.
+    neighbours stay single; so do all once a round moves less than one vertex in 64.
     """
     n = indptr.size - 1
     label = np.arange(n)

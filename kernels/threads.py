@@ -3,7 +3,7 @@
 The calling thread also works. At the end it waits only for threads that have started; a thread
 still asleep is cancelled. So another process on the machine holds up a kernel by the piece that it
 interrupted, not by a thread that all wait for. Every piece is summed by one thread, in an order of
-its own: who takes it changes no bit of a result.
+its own, so the choice of thread changes no bit of a result.
 """
 import ctypes
 import functools
@@ -30,7 +30,7 @@ OPERATIONS = 1 << 30  # in about a second
 DOUBT = 16  # times as long as threads have lately waited a kernel must take,
 LONG = 0.024  # but no longer than this, in seconds: some time slices of the system
 NOTICED = 0.0005  # seconds from which on a thread is late: others wake within a tenth of it
-LONGEST_LOST = 0.01  # seconds: what one launch may add to what is remembered
+LONGEST_LOST = 0.01  # seconds: the most that one launch adds to `lost`
 FORGOTTEN = 1 / 64  # share of `lost` that is forgotten for each LEAST_WORK done while threads sleep
 _least_work = ContextVar("least_work", default=None)
 
@@ -179,7 +179,7 @@ def worth_threads(work):
     """Return whether `work` scalar operations are worth waking threads.
 
     They are if they take far longer than threads have lately waited for a core. That is forgotten
-    by and by, as time goes, so that it is tried again.
+    with time, so that it is tried again.
     """
     if _ThreadPool.size == 1:
         return False

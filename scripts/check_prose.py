@@ -43,8 +43,9 @@ RIDDLE = re.compile(r"(?:What|Where|Which|Whether|How|As|Within|Whoever)\b")
 PATTERNS = {
     "amount": re.compile(r"\b(?:as|so) many\b", re.IGNORECASE),
     "is none": re.compile(r"\b(?:is|are) none\b"),
-    "trailing": re.compile(r", (?:too|alone|beside|then)(?=[.;:,)]|\s*$)"),
-    "person": re.compile(r"\b(?:tells?|told|asks?|asked|knows?|knew|whoever|nobody)\b",
+    "trailing": re.compile(r", (?:too|alone|beside|then)(?=[.;:,)]|\s*$)|"
+                           r"\b(?:but for|meanwhile|by and by)\b"),
+    "person": re.compile(r"\b(?:tells?|told|asks?|asked|knows?|knew|who|whom|whoever|nobody)\b",
                          re.IGNORECASE)}
 END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<! al\.)(?<! Sci\.)\s+")
 NO_PROSE = re.compile(r"\s*(?:>>>|\.\. |\||Sources?: )|    ")

@@ -3,7 +3,7 @@
 
     python scripts/paper_machines.py
 
-The graphs are taken by their numbers alone (vertices, edges, widths of the papers' tables): their
+Only the numbers of the graphs are used (vertices, edges, widths of the papers' tables). Their
 entries are spread evenly over all blocks of A. So no graph is read or generated, and its size is
 free. Effects of the pattern (balance, locality) are not seen. docs/ benchmarks.md compares these
 tables with the claims of the papers.
@@ -50,7 +50,7 @@ WORKERS = 32  # 4 nodes of 8
 
 
 class EvenPattern:
-    """A symmetric pattern of which the size alone is known; see hpgcn.parallel.pattern.Pattern.
+    """A symmetric pattern of which only the size is known; see hpgcn.parallel.pattern.Pattern.
 
     Every block has entries in proportion to its area, as those of vertices in random order have.
     """

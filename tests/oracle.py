@@ -261,7 +261,7 @@ def losses(graph, config, initial, epochs, *, model=None, A=None):
     `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
     """
     read = {name: getattr(config, name) for name in READ}
-    if read["class_weight"] not in ("", "balanced"):  # the file may be another by and by
+    if read["class_weight"] not in ("", "balanced"):  # the file may change
         read["class_weight"] = np.loadtxt(config.class_weight)
     w = {name: array.astype(np.float64) for name, array in initial.arrays.items()}
     model = model or find_model(config.select(ModelOptions))

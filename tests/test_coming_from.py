@@ -1,4 +1,4 @@
-"""The code of the pages for those who come from PyG and DGL runs as it stands there."""
+"""The code of the pages for users of PyG and DGL runs as it stands there."""
 import re
 from pathlib import Path
 

@@ -82,7 +82,7 @@ def mpi(kinds=None, version="MPICH Version: 5", **answers):
 CUDA = "MPIX_Query_cuda_support"
 GPU = "MPIX_GPU_query_support"
 NAMED = "MPI names the memory kinds"
-ANSWERS = [  # variable, kinds, functions of the library, (claimed, by whom)
+ANSWERS = [  # variable, kinds, functions of the library, (claimed, source)
     ("0", "cuda", {CUDA: lambda: 1}, (False, "HPGCN_GPU_AWARE_MPI=0")),
     ("1", None, {}, (True, "HPGCN_GPU_AWARE_MPI=1")),
     ("auto", "mpi,system,cuda:device", {}, (True, f"{NAMED} mpi,system,cuda:device")),

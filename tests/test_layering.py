@@ -1,4 +1,6 @@
-"""The rules of the house, from the syntax tree: who imports and names whom; length of files."""
+"""The rules of the house, from the syntax tree: imports and names between rooms; length of
+files.
+"""
 import ast
 import functools
 import re
@@ -17,7 +19,7 @@ from hpgcn.partition import METHODS
 from hpgcn.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
-FLOORS = [  # from the lowest: who is on one imports from those below, or from the same
+FLOORS = [  # from the lowest: each imports from those below, or from the same
     "kernels",
     "errors config graphs runtime",
     "comm store",
@@ -28,7 +30,7 @@ FLOORS = [  # from the lowest: who is on one imports from those below, or from t
     "training datasets interop",
     "__init__ __main__ cli report doctor bench"]
 LAYERS = {name: floor for floor, names in enumerate(FLOORS) for name in names.split()}
-OUTSIDE = {  # who may import what, besides NumPy, SciPy and the standard library
+OUTSIDE = {  # rooms that may import each package, besides NumPy, SciPy and the standard library
     "numba": {"kernels", "training", "datasets", "partition", "doctor"},
     "llvmlite": {"kernels"},
     "cupy": {"kernels", "runtime", "comm", "doctor"}, "h5py": {"store", "doctor"},

@@ -252,7 +252,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load(file, memory):
-    """Unpickle a file with the names in ALLOWED alone, and objects that fit into `memory` bytes."""
+    """Unpickle a file with only the names in ALLOWED, and objects that fit into `memory` bytes."""
     with file.open() as stream:
         data = stream.read()
     with refused(file, "broken pickle"):

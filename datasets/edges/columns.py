@@ -159,7 +159,7 @@ def _refuse_two_kinds(names):
 
 
 def _place(name, names):
-    """Return the place of a column by its name, as it is written or but for case and blanks."""
+    """Return the position of a column by its name, exact or without case and blanks."""
     same = [k for k, other in enumerate(names) if other == name]
     same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
     if len(same) != 1:

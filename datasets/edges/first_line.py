@@ -172,13 +172,13 @@ def header_beside(source, layout):
 
 
 def _is_above_integers(fields, rows):
-    """Return whether words stand above rows of integers alone, so that they are no edge."""
+    """Return whether words stand above rows of only integers, so that they are no edge."""
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
 
 def _has_numbers(rows, count):
-    """Return whether a column of `count` has numbers alone, so that words above it are its name."""
+    """Return whether a column of `count` has only numbers, so that words above it are its name."""
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
                               for k in range(count))

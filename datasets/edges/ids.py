@@ -73,7 +73,7 @@ class Ids:
         """Return the Numbering; `counted` vertices are what the input says it has.
 
         These are 0..counted - 1 where all ids are, or else, with `from_one`, 1..counted. With
-        `compact` they are those of the ids alone.
+        `compact` they are those of the ids only.
         """
         self._merge()
         distinct = int(np.count_nonzero(self.present)) + self.others.size

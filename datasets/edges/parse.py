@@ -1,7 +1,7 @@
 """The compiled loop that parses lines of two integers, maybe a number, and fields passed over.
 
 Numbers with few digits are exact here: a mantissa up to 2^53, times or by a power of ten up to
-10^22, rounds once. All others are reported to the caller, who leaves them to Python's float.
+10^22, rounds once. All others are reported to the caller, which leaves them to Python's float.
 """
 import numpy as np
 

@@ -1,7 +1,7 @@
 """Edges whose ids are names: vertices are numbered in the order in which the names appear.
 
 Lines are split in Python, some hundred thousand a second: names are text of any kind, and each is
-looked up. Edges still go block by block, so that they alone may be larger than memory.
+looked up. Edges still go block by block, so that only they may be larger than memory.
 """
 import numpy as np
 

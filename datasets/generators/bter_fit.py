@@ -142,9 +142,9 @@ def _by_class(degrees, classes):
 def _linked(size, excess, mates, stubs=None):
     """Return stubs (c,) and the probability (c, c) that a matching links two vertices.
 
-    A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the block, whom the
-    matching may link it with once more. With S stubs, a vertex with a and one with b, a <= b, are
-    linked with probability 1 - (1 - b / (S - 1))^a.
+    A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the block. The
+    matching may link it with a mate once more. With S stubs, a vertex with a and one with b, a <=
+    b, are linked with probability 1 - (1 - b / (S - 1))^a.
     """
     excess = np.maximum(excess, 0)
     stubs = excess.copy() if stubs is None else stubs

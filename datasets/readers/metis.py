@@ -119,7 +119,7 @@ def _lists(table, n, m, skipped, weighted, hint):
 
 
 def _check(rows, columns, values, n, m, where):
-    """Refuse a neighbour that is listed twice, or an edge at one end alone, or with two weights."""
+    """Refuse a neighbour that is listed twice, or an edge at only one end, or with two weights."""
     # no neighbour twice
     places = np.arange(1, rows.size + 1)
     matrix = sp.coo_array((places, (rows, columns)), shape=(n, n)).tocsr()

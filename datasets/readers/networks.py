@@ -30,7 +30,7 @@ def read_graphml(source, memory, weights=None):
 
 
 def read_gexf(source, memory, weights=None):
-    """Read GEXF of any version: NetworkX finds a graph under some of their names alone."""
+    """Read GEXF of any version: NetworkX finds a graph only under some of their names."""
     text = GEXF.sub(rb"\1http://www.gexf.net/1.2draft\2", _xml(source, memory))
     return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF", weights)
 

@@ -65,7 +65,7 @@ def read(source, memory, weights=None):
 
 
 def _nodes(found, where):
-    """Return the nodes as a list of dict; a node may be its id alone."""
+    """Return the nodes as a list of dict; a node may be just its id."""
     nodes = found.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         names = listed(found) or "nothing"

@@ -34,7 +34,7 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
     edges = raw.rows, raw.columns, raw.values
     with np.errstate(over="ignore"):
         total = 0.0 if raw.values is None else np.abs(raw.values).sum(dtype=np.float64)
-    again = not np.isfinite(total)  # sums overflow, maybe in one order of the input alone
+    again = not np.isfinite(total)  # sums overflow, maybe in only one order of the input
     if not again:
         *csr, counts = merged_adjacency(*edges, raw.num_nodes, duplicates, **options)
         again = raw.values is not None and counts.duplicates

@@ -29,8 +29,8 @@ COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read or written
 class BenchHost:
     """The processors that this process may use.
 
-    `comm` is a communicator whose ranks begin each timed call together; None if this rank measures
-    alone.
+    `comm` is a communicator whose ranks begin each timed call together; None if only this rank
+    measures.
     """
 
     kernels = trusted

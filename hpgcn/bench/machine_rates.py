@@ -3,7 +3,7 @@ from hpgcn.bench import network, rates
 from hpgcn.kernels.threads import set_num_threads
 from hpgcn.runtime.launcher import ranks_on_node
 
-ALONE = 3600.0  # seconds that ranks wait, beyond their timeout, while rank 0 measures alone
+ALONE = 3600.0  # seconds that ranks wait, beyond their timeout, while only rank 0 measures
 
 
 def measure(settings, host, comm):
@@ -24,7 +24,7 @@ def measure(settings, host, comm):
     if comm.size == 1:
         return report | {"rates": [rates.measure(settings, host)]}
 
-    # rank 0 alone, with all cores
+    # only rank 0, with all cores
     host.comm = None
     alone = None
     if comm.rank == 0:

@@ -7,16 +7,16 @@ import numpy as np
 LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
 # number of buffers in turn: in training other work also passes the caches between messages
 BUFFERS = 8
-WORK = 1 << 22  # numbers that are computed with meanwhile
+WORK = 1 << 22  # numbers of the computation during a message
 
 
 def measure(comm, repeats):
     """Time messages between all ranks; all call this together.
 
-    latency_s: of an exchange of one number with each other rank, by message. bytes_per_s: what a
-    rank sends while it receives as much; one_way_bytes_per_s: what even ranks send while odd ones
-    only receive. hidden_share: of the seconds of an exchange those that pass while the ranks
-    compute. Medians, of the slowest rank.
+    latency_s: of an exchange of one number with each other rank, by message. bytes_per_s: the rate
+    at which a rank sends while it receives the same amount. one_way_bytes_per_s: the rate of even
+    ranks while odd ones only receive. hidden_share: of the seconds of an exchange those that pass
+    while the ranks compute. Medians, of the slowest rank.
     """
     others = comm.size - 1
     small = TimedExchange(comm, 1)
@@ -40,7 +40,7 @@ def measure(comm, repeats):
 
 
 class TimedExchange:
-    """An exchange of `count` float32 between every two ranks; `one_way`: even ones alone send."""
+    """An exchange of `count` float32 between every two ranks; `one_way`: only even ones send."""
 
     def __init__(self, comm, count, one_way=False):
         self.comm = comm

@@ -167,7 +167,7 @@ def make_product(m, rows, width, per_row, seed):
     return np.arange(m + 1) * per_row, columns.ravel(), None, x, out
 
 
-# the other fields of Tuning: what rows call it, and its values; these; what they are timed on
+# the other fields of Tuning: their name in rows, their values, themselves, and their timed product
 OTHERS = {
     "streamed": ("stores", {True: "past the cache", False: "into it"}.get, (True, False),
                  of_stores),

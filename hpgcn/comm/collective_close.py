@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class CollectiveClose:
-    """A context manager that closes itself, unless this rank fails alone.
+    """A context manager that closes itself, unless only this rank fails.
 
     A subclass has `close`, which all ranks call together, and their communicator `comm`.
     """

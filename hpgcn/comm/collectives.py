@@ -87,7 +87,7 @@ class Collectives:
     def start_alltoall(self, send, send_counts, recv, recv_counts, kind):
         """Copy block q of `send` to rank q, and into block q of `recv` what rank q sends here.
 
-        The arrays do not overlap. The counts, (P,) ints each, are those of this rank alone:
+        The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
         send_counts[q] equals recv_counts[this rank] of rank q.
         """
         outgoing = self._blocks(flat(send, "send"), send_counts, "send")

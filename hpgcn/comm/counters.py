@@ -13,7 +13,7 @@ class Counters:
         self.sums = {}  # those of them that are partial sums of the destination's rows
 
     def add(self, kind, payload, messages, to=(), sums=()):
-        """Count one call; `to`: pairs (rank, bytes), where it is known who gets what.
+        """Count one call; `to`: pairs (rank, bytes), if the receivers are known.
 
         `sums`: the same of what others add up.
         """

@@ -1,4 +1,4 @@
-"""Checks that what is stored beside an adjacency is what its entries say.
+"""Checks that the data stored beside an adjacency agree with its entries.
 
 That is degrees, loops, symmetry, and a permutation. Each rank checks the rows that it has read
 anyway, once, and the ranks add up a few numbers. Only if these are wrong does one rank read
@@ -13,7 +13,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.validation import first
 
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
-# Columns are summed in buckets: an error hides behind the rounding of the columns of one alone.
+# Columns are summed in buckets: in a single one an error hides behind the rounding of the columns.
 BUCKETS = 1024
 ENTRY_BYTES = 64  # bytes of memory for each entry while the first error is found
 # tolerance of a sum of float32 weights in float64, relative to their absolute values

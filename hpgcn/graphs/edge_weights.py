@@ -139,7 +139,7 @@ def weights_of(edges, asked, where, option):
     except OverflowError:
         raise DataError(f"{where}: {weight} of an edge is beyond float64") from None
 
-    # note what was missing, and what was not read
+    # note missing weights, and attributes that were not read
     notes = []
     lacking = sum(weight not in attributes for _, _, attributes in edges)
     if weight is not None and lacking:

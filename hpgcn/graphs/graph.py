@@ -217,7 +217,7 @@ class Graph(GraphSource):
                 yield f"{array.dtype.str} {array.shape}", content
 
     def checksum(self) -> int:
-        """Return the CRC32 of the training data: graphs with different data differ, but for
+        """Return the CRC32 of the training data: graphs with different data differ, except by
         chance.
         """
         crc = 0
@@ -234,7 +234,7 @@ class Graph(GraphSource):
         return dict.fromkeys(DIGESTS, digest.hexdigest())
 
     def of_split(self, index: int) -> Graph:
-        """Return the graph with one of its splits alone, whose masks are (m,); 0 is the first.
+        """Return the graph with only one of its splits, whose masks are (m,); 0 is the first.
 
         Raises
         ------

@@ -22,7 +22,7 @@ class Partition:
     seed: int = 0
     epsilon: float = 0.0  # imbalance of vertex weights that the engine was allowed; 0 without one
     statistics: dict = field(default_factory=dict)  # int or float, of hpgcn.partition.statistics
-    edge_part: np.ndarray | None = None  # (nnz,) int32: who holds each ORIGINAL stored entry
+    edge_part: np.ndarray | None = None  # (nnz,) int32: holder of each ORIGINAL stored entry
     # parts 2 p and 2 p + 1 are one part of half the number, and so on: `merged`
     nested: bool = False
 

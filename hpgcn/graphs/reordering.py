@@ -34,7 +34,7 @@ def rcm_within_parts(graph, part, k):
 
 
 def random_order(n, seed):
-    """Order n vertices, (n,) int64 new -> old, by draws that depend on (seed, vertex) alone."""
+    """Order n vertices, (n,) int64 new -> old, by draws that depend only on (seed, vertex)."""
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
     # the vertex number in the low bits: no two keys are equal, and numbers need no argsort

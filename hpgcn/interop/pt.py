@@ -20,7 +20,7 @@ UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def read_data(path, memory, where):
-    """Return what a `Data` holds, by name: ndarray, sparse array, int, or what else is plain.
+    """Return the contents of a `Data`, by name: ndarray, sparse array, int, or other plain values.
 
     The file holds a Data, its dict, or what InMemoryDataset.save writes of one; it may take
     `memory` bytes. DataError: other classes, several graphs, tensors too large; MissingError.

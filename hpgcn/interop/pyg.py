@@ -149,7 +149,7 @@ def to_pyg(graph: GraphSource) -> Data:
 
 def edges(graph):
     """Return sources and targets, two (e,) int64 sorted by the source, and weights or None."""
-    A = sp.csr_array(graph.adjacency.T)  # row u: those who aggregate u
+    A = sp.csr_array(graph.adjacency.T)  # row u: the vertices that aggregate u
     A.sort_indices()
     source = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
     return source, A.indices.astype(np.int64), None if graph.data is None else A.data

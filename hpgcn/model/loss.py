@@ -45,9 +45,9 @@ class BatchLoss:
 class Loss(BatchLoss):
     """Softmax cross-entropy on labels (m,) int64.
 
-    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the
-    width of the logits over all ranks. The training loss alone takes `targets`; its
-    mean is then the sum over all ranks divided by `norm`.
+    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the width of the logits
+    over all ranks. Only the training loss takes `targets`; its mean is then the sum over all ranks
+    divided by `norm`.
     """
 
     several = False

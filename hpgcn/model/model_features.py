@@ -6,7 +6,7 @@ from hpgcn.parallel.csr import Csr
 
 
 class Features:
-    """X, (m, f_j) of this rank, an array or a Csr, and A X; None for X where A X alone is read."""
+    """X, (m, f_j) of this rank, an array or a Csr, and A X; None for X if only A X is read."""
 
     def __init__(self, X, AX=None):
         self.X = X

@@ -37,7 +37,7 @@ def _backward_of_all(backwards, G, gradient):
 
 
 class LayerStage:
-    """A Layer, but for its last bias, whose gradient it takes.
+    """A Layer without its last bias, whose gradient it takes.
 
     `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
     Activation whose bits the layer's own backward applies, if it does. If `centred`, the next stage
@@ -81,8 +81,8 @@ class Activation:
     """In place dropout(act(Z + b)) after a layer, the bias b being another's to learn.
 
     `kind` is one of ACTIVATIONS, or "" for none; `vertex` (m,) numbers of the rows, and `key`, key
-    dropout. ReLU and dropout leave bits alone; where `fused`, the layer that reads the result
-    applies them. The slope of ELU follows from its result, that of GELU is kept.
+    dropout. ReLU and dropout leave only bits; if `fused`, the layer that reads the result applies
+    them. The slope of ELU follows from its result, that of GELU is kept.
     """
 
     def __init__(self, layer, bias, kind, p, vertex, seed, key, *, name, fused=False):

@@ -1,1 +1,1 @@
-"""Who owns what, and how rows travel between owners: layouts, blocks, transfers, levels."""
+"""Owners of rows, and transfers between them: layouts, blocks, transfers, levels."""

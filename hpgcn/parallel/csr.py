@@ -31,7 +31,7 @@ class Csr:
         self.shape = (indptr.size - 1, num_columns)
         self.device = device
         self.edges = edges
-        self._known = {}  # what follows from the pattern alone
+        self._known = {}  # derived from the pattern only
 
     @classmethod
     def of(cls, matrix, device=HOST):

@@ -1,4 +1,4 @@
-"""Replays a plan: rows out to those who need them (pull), partial sums back to their owners (push).
+"""Replays a plan: rows out to their readers (pull), partial sums back to their owners (push).
 
 Requests are persistent and bound to two buffers. Received rows are handed out in increasing order
 of the other rank, so sums have a fixed order (same command, same bits). The transpose of a copy is
@@ -216,7 +216,7 @@ class Exchange:
 
 
 class HaloExchange(Exchange):
-    """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to who reads them, sums back.
+    """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to their readers, sums back.
 
     All rows, and `send_rows` of the plan, lie on the device of `comm`.
     """
@@ -231,7 +231,7 @@ class HaloExchange(Exchange):
         self.send_rows = comm.device.put(plan.send_rows)
 
     def start(self, H, what):
-        """Start sending rows of H (m, f) to those who need them."""
+        """Start sending rows of H (m, f) to their readers."""
         self.H = H
         self.channel = self._channel(H.shape[1], adjoint=False)
         with self.comm.clock("comm"):

@@ -74,7 +74,7 @@ class BlockLayout:
 
     @property
     def rows(self):
-        """RowPartition of the rows alone, as seen from this rank's block."""
+        """RowPartition of the rows only, as seen from this rank's block."""
         return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):

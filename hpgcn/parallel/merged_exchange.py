@@ -52,8 +52,8 @@ class MergedSizes:
 class MergedExchange(Exchange):
     """The messages of two HaloPlans: rows by `pull`, sums by the transpose of `push`.
 
-    To rank q goes, in one message, what q reads of this rank's rows, then what this rank sums up of
-    q's. `transfers` are the one that pulls, and the one that pushes, in a product with A.
+    One message goes to rank q: first this rank's rows that q reads, then this rank's sums for rows
+    of q. `transfers` are the one that pulls, and the one that pushes, in a product with A.
     """
 
     def __init__(self, pull, push, comm, buffers):

@@ -124,7 +124,7 @@ class DelayedSum:
     `assign_bins` makes r bins. In each step one of them takes its turn: its replicas send their
     partial sums. The owners add these r steps later, in the next turn, and send the totals; the
     replicas add those another r steps later. What has arrived is used in this one step. Vertices of
-    other bins have partial sums alone, and so have those of a bin before anything has arrived. A
+    other bins have only partial sums, and so have those of a bin before anything has arrived. A
     copy's own share is always that of the step itself: a replica is sent the total less what it
     gave.
     """

@@ -7,7 +7,7 @@ owners to the ranks that read them:
     for source, rows in pull.received_rows(wanted, what):
         multiply by rows
 
-A push brings partial sums to the owners of their rows, who add them:
+A push brings partial sums to the owners of their rows, which add them:
 
     for target, Z in push.partial_sums(out, what):
         fill Z
@@ -201,7 +201,7 @@ class StagedRows(Transfer):
 
 
 class GatheredRows(Transfer):
-    """The pieces of a big block are gathered by all who own one; pushed, their sums are scattered.
+    """The pieces of a big block are gathered by all their owners; pushed, their sums are scattered.
 
     `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the transfer that
     takes the big block then. `sums`: the dtype of what is scattered, if that is longer than the
@@ -250,7 +250,7 @@ class GatheredRows(Transfer):
         self.inner.send(target)
 
     def finish(self, out, what):
-        """Complete the big block, then add it up over those who own its pieces."""
+        """Complete the big block, then add it up over the owners of its pieces."""
         partial = self._big_block(out)
         self.inner.finish(partial, what)
         work = self.workspace.flat_as("whole", (self.comm.size - 1) * out.size, out.dtype)

@@ -1,4 +1,4 @@
-"""Who owns which vertex: methods, the engines behind them, and what a partition costs.
+"""Owners of vertices: partitioning methods, the engines behind them, and the cost of a partition.
 
 The names below load on first use: the child process of an engine needs none of them.
 """

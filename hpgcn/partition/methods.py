@@ -202,7 +202,7 @@ METHODS = {
 NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "expansion")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
     ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
-# what they are given of some vertices: all columns of a column-net hypergraph, or its own alone
+# columns that they are given for some vertices: all of a column-net hypergraph, or only their own
 CUTS = {"hypergraph": lambda rows, own: rows[own], "graph": lambda rows, own: rows[own][:, own]}
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 

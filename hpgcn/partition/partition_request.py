@@ -37,7 +37,7 @@ def run(arrays, weights, request):
     if k == n:
         return Parts(np.arange(n, dtype=np.int32))
     if arrays["offsets"][-1] == 0:
-        return Parts(cut_evenly(weights, k))  # nothing to cut: balance alone
+        return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
 
     divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
     arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31

@@ -204,7 +204,9 @@ def _rows(names, height):
 
 
 def matrix(run):
-    """Draw who sends how much to whom in an epoch; rows and partial sums, if there are."""
+    """Draw the bytes between all pairs of ranks in an epoch; rows and partial sums, if there
+    are.
+    """
     sent = run.traffic
     if sent is None or not sent.any():
         return None

@@ -2,7 +2,7 @@
 
 A point in the program is named by its phase. `point(phase)` raises the fault once, if it has this
 phase, rank and epoch; otherwise it does nothing. Ranks are those of the world, epochs count from 1
-(0: outside of epochs). Kinds: raise (an exception of this rank alone), kill (SIGKILL), segv, hang,
+(0: outside of epochs). Kinds: raise (an exception of this rank only), kill (SIGKILL), segv, hang,
 full (the error of a full disk), nan.
 """
 

@@ -1,8 +1,7 @@
 """Signal handlers: they end this process in order, or, in training, after the epoch.
 
 An end in order is an exception in the main thread, which every `with` and `finally` on its way
-sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Others' handlers are left
-alone.
+sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of other code stay.
 """
 
 import os

@@ -33,7 +33,9 @@ def temporary_folder(folder):
 
 
 def remove(path):
-    """Remove what has this name, as far as possible; a symbolic link, not what it leads to."""
+    """Remove the file or folder of this name, as far as possible; a symbolic link, not its
+    target.
+    """
     with suppress(OSError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path, ignore_errors=True)

@@ -77,7 +77,8 @@ def any_of(places, chances, number):
 
 
 def deviation(ranges, risk):
-    """Return what a sum is off its mean at most but for a chance, by Hoeffding's inequality.
+    """Return the largest deviation of a sum from its mean, except for a chance, by Hoeffding's
+    inequality.
 
     Parameters
     ----------

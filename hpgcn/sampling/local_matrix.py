@@ -1,9 +1,9 @@
 """The local part of the matrix on a rank, and the other holders of nonzeros of its rows and
 columns.
 
-Each rank cuts a batch out of it alone. The rank that holds a nonzero has the rows that it reads and
-the sums that it forms. The owners of its row and its column receive the vertices that it joins
-once, before training. So they can derive what other ranks read and send.
+Each rank cuts a batch out of it without messages. The rank that holds a nonzero has the rows that
+it reads and the sums that it forms. The owners of its row and its column receive the vertices that
+it joins once, before training. So they can derive what other ranks read and send.
 """
 from dataclasses import dataclass
 from itertools import pairwise

@@ -91,7 +91,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         ordered, features = _reordered(graph, partition.perm)
         _write(writer, ordered, features, sha256)
 
-        # write the partition, and who holds each nonzero
+        # write the partition, and the holder of each nonzero
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
         fields |= {"k": partition.k, "nested": partition.nested}
         writer.attributes("partition", {**partition.statistics, **fields})

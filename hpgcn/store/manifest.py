@@ -50,7 +50,7 @@ def num_blocks(nbytes):
 
 
 def first_block_not_ones(nbytes, checksums):
-    """Return the first block of uint8 that are not all 1, by its checksum alone; or None."""
+    """Return the first block of uint8 that are not all 1, by its checksum; or None."""
     full, rest = divmod(nbytes, BLOCK)
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
     if rest:

@@ -52,7 +52,7 @@ def _write_text(path, arrays, delimiter, options):
 
 
 class _LineWriter:
-    """Ends each row of csv with a line feed alone; a row quotes both kinds of line ends."""
+    """Ends each row of csv with a single line feed; a row quotes both kinds of line ends."""
 
     def __init__(self, text):
         self.text = text

@@ -159,7 +159,7 @@ class Reader:
 
         Reads are compared with these checksums from now on. So little is read for it. Every block
         that is read later is a block of this content, even if the file was written to in between.
-        Who wrote the file and when, and how it is compressed, is no part of it.
+        The writer, the time and the compression of a file are no part of it.
         """
         digest = hashlib.sha256()
         for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):

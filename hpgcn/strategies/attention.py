@@ -49,7 +49,7 @@ class Heads:
         return self.buffer(f"{name}{self.layer}" if keep else name, rows, width)
 
     def drawn(self, epoch):
-        """Return what a draw of a training step depends on but for vertices; none without one."""
+        """Return the keys of a draw in a training step except vertices; none outside of one."""
         return {"slope": SLOPE, "seed": self.seed, "epoch": epoch, "layer": self.layer,
                 "p": self.p if epoch else 0.0}
 

@@ -17,7 +17,7 @@ later, replicas 2r steps later, in that one step. Split vertices of other bins h
 Two things are decided here. In the paper, a replica replaces its sum by an old total. Here it adds
 the sum of the others to its own share, which is never old. The paper does not describe the
 backward. Its program sends none of it, but lets each replica have a loss of its own, so that a
-split vertex counts several times. Here the loss is of own rows alone, and gradients are summed up
+split vertex counts several times. Here the loss is of own rows only, and gradients are summed up
 over copies by the same delays. Using received sums until they are replaced was tried. With delayed
 gradients runs then diverge; without them accuracy falls in the long run (docs/adr/0010).
 

@@ -230,7 +230,7 @@ def received_rows_of(pull, wanted, own, mine, what):
     """Return (source, its rows) of all that are wanted for own rows (`mine`) or for others'."""
     if mine or len(wanted) > 1:
         return pull.received_rows(wanted, what)
-    return [(source, own) for source in wanted]  # own rows alone: nothing need arrive
+    return [(source, own) for source in wanted]  # own rows only: nothing need arrive
 
 
 def pack(arrays, packed):

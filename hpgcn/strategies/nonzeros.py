@@ -19,7 +19,7 @@ from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowStrategy, RowTraffic
 
 READ, HELD = 70, 60  # bytes of an entry as it is read, and as it is held, while blocks are made
-ROW = 100  # bytes of a row meanwhile
+ROW = 100  # bytes of a row in the pipeline
 CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 

@@ -3,8 +3,8 @@
 Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a
 neighbour reads are sent to it only, while the local block is multiplied. Ghost blocks follow in
 order of their owners. If A is symmetric the backward is the same code applied to G; otherwise it is
-the adjoint of each step. Partial products of the transposed ghost blocks return to the owners, who
-add them in the order of ranks.
+the adjoint of each step. Partial products of the transposed ghost blocks return to the owners,
+which add them in the order of ranks.
 
 Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the
 connectivity-1 metric of the partition. That is the sum over columns of (parts that read it - 1),

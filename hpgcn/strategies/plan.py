@@ -48,7 +48,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class RankGrid:
-    """Who owns what in a run of one strategy."""
+    """Owners of rows in a run of one strategy."""
 
     shape: tuple[int, ...]  # the grid of ranks; its product is P
     layout: BlockLayout
@@ -220,12 +220,12 @@ class Plan:
 
     @property
     def layout(self):
-        """Who owns rows of the result of the forward product."""
+        """Owners of rows of the result of the forward product."""
         return self.traffic.layout
 
     @property
     def layout_in(self):
-        """Who owns rows of what the forward product multiplies."""
+        """Owners of rows of the matrix that the forward product multiplies."""
         return self.traffic.layout_in
 
     @cached_property

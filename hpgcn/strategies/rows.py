@@ -119,7 +119,7 @@ class RowStrategy(Strategy):
         raise NotImplementedError
 
     def transfers_of(self, pull, push):
-        """Return what pulls and what pushes by two HaloPlans, in the buffers of this map."""
+        """Return the pull and the push of two HaloPlans, in the buffers of this map."""
         raise NotImplementedError
 
     @property

@@ -1,1 +1,1 @@
-"""Training and inference: who owns what, the loop, checkpoints, run directories."""
+"""Training and inference: owners of rows, the loop, checkpoints, run directories."""

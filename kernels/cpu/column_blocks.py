@@ -60,7 +60,7 @@ def cuts_of(indptr, indices, n, size, bounds):
 def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
     """Search for each cut, unless it is where `cuts` has it: as they were for this matrix before.
 
-    That is looked at, as are the columns: who owns the arrays may have written to them.
+    Row pointers and columns are compared, because the owner of the arrays may have written to them.
     """
     one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
     last = cuts.shape[0] - 1

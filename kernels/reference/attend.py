@@ -13,7 +13,7 @@ Nothing of the size of the nonzeros is kept, and neither pass adds to rows of ot
                     (grad, l, lse and dot, side by side), and the gradient dl
     attend_backward rows of A^T: pulls these
 
-With "above" for the sum over entries whose l_i + r_j is above 0 alone, where LeakyReLU' is 1:
+With "above" for the sum over only the entries whose l_i + r_j is above 0, where LeakyReLU' is 1:
 
     dl_i = (1 - slope) (<grad_i, above_i> - dot_i share_i)       as softmax bears a shift of row i
     dr_j = <slope dx_j + (1 - slope) above_j, x_j> - sum over i of alpha LeakyReLU' dot_i
@@ -28,7 +28,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
            accumulate=False):
     """Sum keep softmax(LeakyReLU(l_i + r_j)) x_j over entries (i, j): graph attention.
 
-    l is row_score, r is col_score. Softmax and weights are of each of K heads alone; head h has
+    l is row_score, r is col_score. Softmax and weights are separate for each of K heads; head h has
     columns f h to f (h + 1) of x. A row without entries gives zeros, and lse -inf.
 
     Parameters
@@ -230,7 +230,7 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 def attention_key(seed, epoch, layer):
     """Return two words that key all draws of `attention_bits` of one epoch and layer."""
-    last = 0xFFFFFFFF  # no counter of dropout_bits but for epoch 2^32 - 1
+    last = 0xFFFFFFFF  # no counter of dropout_bits except for epoch 2^32 - 1
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 

@@ -114,8 +114,8 @@ def step(conv, A, features, x, G):
 
 
 def overheads(torch, host):
-    """Return the milliseconds of a call beyond those of the kernel: with a gradient, and forward
-    alone.
+    """Return the milliseconds of a call beyond those of the kernel: with a gradient, and only
+    forward.
     """
     from hpgcn.interop.torch import accelerate, spmm
 

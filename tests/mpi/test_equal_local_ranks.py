@@ -37,7 +37,9 @@ def on_rank_0(comm, function):
 
 
 def contents(run):
-    """Return what the files of a run directory hold, by file and field, but for times and sizes."""
+    """Return the contents of the files of a run directory, by file and field, without times and
+    sizes.
+    """
     found = {}
     for path in sorted(Path(run).rglob("*.*")):
         name = str(path.relative_to(run))

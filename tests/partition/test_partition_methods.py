@@ -20,7 +20,7 @@ from hpgcn.partition import (
 from hpgcn.partition.engines.engine_registry import ENGINES, kahypar_ini
 from hpgcn.partition.rows.partition_model import column_nets, neighbours, pattern
 
-# how KaHyPar is called does not depend on who makes the nets, but for their costs
+# the call of KaHyPar depends on the method's nets only by their costs
 CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[method] or (None,)
            if engine != "kahypar" or method in ("hypergraph", "stochastic")]
 # test_partition_nonzeros.py and test_partition_stochastic.py have more tests of these

@@ -1,4 +1,6 @@
-"""Attention on several ranks: without dropped weights, bytes by hand, and who computes none."""
+"""Attention on several ranks: without dropped weights, bytes by hand, and ranks that compute
+none.
+"""
 import numpy as np
 import pytest
 from graphs import make, scattered

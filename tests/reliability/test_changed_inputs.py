@@ -111,7 +111,7 @@ def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
 @pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES[::2], ids=lambda change: change.__name__)
 def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, change):
-    """What was trained on goes on; what took its name meanwhile is refused."""
+    """A run resumes on its own graph; another graph under the same name is refused."""
     shutil.copy("g.h5", "true.h5")
     config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
     after(monkeypatch, checkpoint, "capture", lambda: change("g.h5", "other.h5"))

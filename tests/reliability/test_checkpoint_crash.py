@@ -128,7 +128,7 @@ class Run:
 
         pids = []
         for pid in processes(sys.executable):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
+            with contextlib.suppress(OSError):  # it has ended in between
                 pids += [pid] if pid != self.process.pid and below(pid) else []
         return sorted(pids)
 

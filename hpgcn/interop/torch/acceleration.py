@@ -15,7 +15,7 @@ TAKEN = "taken"
 WAY_OUT = ("models of PyG multiply by a sparse tensor if they get adj_t in torch.sparse_csr, not "
            "edge_index: data = torch_geometric.transforms.ToSparseTensor("
            "layout=torch.sparse_csr)(data); model(data.x, data.adj_t)")
-PRODUCTS = {  # what is looked at, by what it is called here
+PRODUCTS = {  # replaced functions, by their name here
     torch.sparse.mm: "sparse.mm", torch.mm: "mm", torch.Tensor.mm: "mm",
     torch.matmul: "matmul", torch.Tensor.matmul: "matmul", torch.mv: "mv", torch.Tensor.mv: "mv"}
 ADDED = {torch.addmm: "addmm", torch.Tensor.addmm: "addmm", torch.sparse.addmm: "sparse.addmm",

@@ -16,8 +16,8 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
            slope: float = 0.2, p: float = 0.0, seed: int = 0) -> Tensor:
     """Compute graph attention of K heads: the sum over (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
 
-    The softmax is over the entries of row i, of each head alone; of A only the pattern counts.
-    Differentiable once in x, l and r, without anything of the size of the entries.
+    The softmax is over the entries of row i, for each head separately; only the pattern of A
+    counts. Differentiable once in x, l and r, without anything of the size of the entries.
 
     Parameters
     ----------

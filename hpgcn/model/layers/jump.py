@@ -110,7 +110,7 @@ class Concatenation(Jump):
 
 
 class Maximum(Jump):
-    """The largest of each element; of equals the first, which alone gets the gradient."""
+    """The largest of each element; among equals only the first gets the gradient."""
 
     def add(self, number, H, context):
         total, which = self._arrays()

@@ -20,7 +20,7 @@ from hpgcn.runtime.machine import die_with_parent
 
 def main(folder, parent):
     """Run the engine that FOLDER names; return the exit code."""
-    # the memory limit of the parent holds for the engine alone
+    # the memory limit of the parent is meant for the engine
     die_with_parent(parent)
     tempfile.tempdir = str(folder)  # whatever an engine leaves goes with the folder
     settings = json.loads((folder / "settings.json").read_text())

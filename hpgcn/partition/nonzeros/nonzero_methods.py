@@ -48,7 +48,7 @@ def medium_grain(rows, weights, request):
 
 
 def fine_grain(rows, weights, request):
-    """Seek a part for each nonzero alone; a net for each row and each column.
+    """Seek a part for each single nonzero; a net for each row and each column.
 
     Catalyurek and Aykanat, IPDPS 2001.
     """

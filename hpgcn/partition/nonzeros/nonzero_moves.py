@@ -150,7 +150,7 @@ def _drawn(s, net, bits):
 
 @jit()
 def _gather(s, net, p, q, near, chosen):
-    """Take the units of a net in part p, or those alone whose other net is near q; count them."""
+    """Take the units of a net in part p, or only those whose other net is near q; count them."""
     size = 0
     link = s.records[find_record(s, net, p), HEAD]
     while link >= 0:
@@ -226,7 +226,7 @@ def _change(s, net, p, q, chosen, size):
 
 @jit()
 def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
-    """Offer units a move, alone or with others of a net: everyone, or those of parts too large.
+    """Offer units a move, singly or with others of a net: all units, or those of parts too large.
 
     It is made with probability exp(-cost / temperature), where the cost are the nets that parts
     gain less `price` times the excess that a part loses. No part grows beyond its capacity, nor
@@ -253,7 +253,7 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
         bits = mix(key + np.uint64(e))
         more = mix(bits)
         chance = np.float64(more >> np.uint64(11)) * 2.0**-53
-        kind = bits & np.uint64(3)  # 0, 1: alone; 2: all of a net; 3: near ones
+        kind = bits & np.uint64(3)  # 0, 1: single units; 2: all of a net; 3: near ones
         net = np.int64(s.ends[e, bits >> np.uint64(2) & np.uint64(1)])
         if bits >> np.uint64(4) & np.uint64(3):
             seen = np.int64(s.ends[e, bits >> np.uint64(3) & np.uint64(1)])

@@ -5,11 +5,11 @@ its row, whose partial sums all holders send to the owner. A net that lies in la
 1 rows, if its owner is among them. In a symmetric pattern (i, j) and (j, i) stay together. They
 touch the same two vertices, so a column and its row are one net, at twice the price.
 
-A nonzero that moves alone rarely saves anything: its nets stay behind. So the first moves take all
+A single move of a nonzero rarely saves anything: its nets stay behind. So the first moves take all
 units of a net in a part, if they are few, to a part of its two nets. Then the net is gone from
 there. Moves that only improve soon end, so moves are random, and ever less often uphill
-(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983). Downhill
-alone that ends soon, so it happens at random, ever less often uphill (Kirkpatrick, Gelatt and
+(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983). Moves that
+only improve soon end, so moves are random, and ever less often uphill (Kirkpatrick, Gelatt and
 Vecchi, Optimization by simulated annealing, Science 220, 1983).
 """
 import numpy as np
@@ -24,8 +24,8 @@ from hpgcn.partition.rows.partition_model import entry_rows
 
 WORK = 180_000_000  # records of nets in parts that are looked at in all
 MOST, FEWEST = 400, 4  # turns that cool down
-SLOW = 100  # turns from which on units also move alone
-LAST = 4  # turns downhill alone
+SLOW = 100  # turns from which on single units also move
+LAST = 4  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
 # price, in rows, of a nonzero or a row above capacity; its growth while there are any
 PRICE, DEARER = 0.05, 1.2
@@ -34,7 +34,7 @@ LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
 HOT, WARM = 1.0, 0.5  # temperature of the first turn, and after pairs
-COOLER = 0.3  # temperature of units alone, in that of nets
+COOLER = 0.3  # temperature of single units, in that of nets
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
@@ -96,7 +96,9 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
 
 
 def _held(rows, holder, owner, k):
-    """Count the columns and rows that parts hold entries of: what is sent, but for a constant."""
+    """Count the columns and rows that parts hold entries of: the communication, up to a
+    constant.
+    """
     return sum(each.nnz for each in touched(rows, owner, k, holder))
 
 
@@ -105,7 +107,7 @@ class Nets:
 
     A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i). Behind these there
     is one unit for each vertex, whose part owns it. Nets are n columns, or vertices, and n rows, or
-    nets of an owner alone.
+    nets of a single owner.
     """
 
     def __init__(self, rows, paired):
@@ -173,7 +175,7 @@ def _stages(rows):
 def _anneal(state, seed, cool, work):
     """Let nets leave parts, and single units, at ever less cost, until no part is too large.
 
-    Units alone move where there is time for it: at few turns they would take most, and gain little.
+    Single units move if there is time for it: at few turns they would take most, and gain little.
     """
     # the number of passes, and their temperature
     turns = int(np.clip(work // len(state.records), FEWEST, MOST))

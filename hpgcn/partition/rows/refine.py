@@ -12,7 +12,7 @@ from hpgcn.graphs.reordering import random_order
 from hpgcn.kernels.jit import jit
 from hpgcn.partition.quality import count
 
-GAIN_PASSES = 6  # at most, for the total alone
+GAIN_PASSES = 6  # at most, for the total only
 PASSES = 60  # at most, for the maximum
 PATIENCE = 4  # passes without a better partition before the last word
 STEP = 0.95  # each pass aims at this share of the largest volume
@@ -288,7 +288,7 @@ def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched
                     if s.pairs.size and s.pairs[s.part[net], p] == 1:
                         last_cost += MESSAGE
 
-    # v's own net moves with it, so it is not shared; the parts that it touches are marked meanwhile
+    # v's own net moves with it, so it is not shared; the parts that it touches are marked
     for at in range(s.first[v], s.first[v] + s.lam[v]):
         shared_nets[s.touched[at]] += nets + 1
 

@@ -1,4 +1,4 @@
-"""Methods that give each row an owner, who holds all of its nonzeros."""
+"""Methods that give each row an owner, which holds all of its nonzeros."""
 import logging
 from dataclasses import replace
 
@@ -17,7 +17,9 @@ GRAPH_ENGINES = ("metis",)
 
 
 def random(rows, weights, request):
-    """Give parts equally many rows, at random: the baseline. Keyed draws say who is dealt when."""
+    """Give parts equally many rows, at random: the baseline. Keyed draws give the order of
+    assignment.
+    """
     return Parts(random_parts(weights.size, request.k, request.seed))
 
 

@@ -23,7 +23,7 @@ from hpgcn.runtime.machine import available_memory
 BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
 MAX_ROUNDS = 32  # for many parts of a small graph the bound gives millions of nets, mostly equal
 THETA = 0.5  # the mean connectivity of a net is within THETA of its estimate...
-DELTA = 0.1  # ...but for a chance of DELTA
+DELTA = 0.1  # ...except with a chance of DELTA
 BYTES_PER_PIN = 256  # that the engine takes at its peak
 MAX_PINS = 2**30  # engines add costs in 32 bits
 CHUNK = 2**22  # entries dealt at once

@@ -129,7 +129,7 @@ def count_candidate(survey, candidate):
 
 
 def arranged(survey, candidate, strategy):
-    """Return the rows of a candidate: a Reading in its order, and who owns them, (B + 1,)."""
+    """Return the rows of a candidate: a Reading in its order, and their owners, (B + 1,)."""
     reading = survey.reading
     if candidate.parts == "stored":
         return reading, strategy.row_offsets(candidate.shape, survey.pointers)

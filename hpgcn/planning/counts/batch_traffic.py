@@ -160,7 +160,7 @@ class InducedTraffic(BatchTraffic):
     def rows(self, epoch):
         """Count rows and sums of one product in each batch, by the rank that sends; (batches, P).
 
-        Columns sent by their owners, then partial sums by those who form them.
+        Columns sent by their owners, then partial sums by the ranks that form them.
         """
         pulled, pushed, *_ = self._sizes(epoch)
         return pulled.sent, pushed.received
@@ -197,7 +197,8 @@ class InducedTraffic(BatchTraffic):
         return self.counts_of(repeats, _stacked(found))
 
     def deviation(self, risk=0.05):
-        """Return the bytes that an epoch's total is off its expectation at most, but for a risk.
+        """Return the largest deviation in bytes of an epoch's total from its expectation, except
+        for a risk.
 
         By Hoeffding's inequality for martingales; see `permutation_ranges`.
         """

@@ -1,7 +1,7 @@
 """Bytes that each rank holds in a training run, on the host and on a GPU, by what they are for.
 
-Arrays alone are counted. The interpreter, its libraries and MPI come on top:
-about 0.2 GB a rank. Pure; all numbers are (P,) int64.
+Only arrays are counted. The interpreter, its libraries and MPI come on top: about 0.2 GB a rank.
+Pure; all numbers are (P,) int64.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -210,7 +210,9 @@ class RankFootprint(DenseFootprint):
 
     @property
     def _persistent_bytes(self):
-        """What products keep from step to step; of an evaluation what was pulled once."""
+        """Return the bytes that products keep from step to step, and that an evaluation pulled
+        once.
+        """
         total = np.zeros_like(self.rows)
         for product in self.steps.products(self.spec, self.levels):
             plans = [self.train_plans[product.layer]]
@@ -274,7 +276,7 @@ class RankFootprint(DenseFootprint):
         sizes["kernels"] = cuts + self._work_bytes
         sizes["staging"] = np.zeros_like(self.rows) if self.rows.size == 1 else sizes["buffers"]
         packed = self.plan.packed_bytes(self.widest, self.spec.row_itemsize)
-        if packed is not None:  # aggregated on the host: rows on their way alone are on the GPU
+        if packed is not None:  # aggregated on the host: only rows under way are on the GPU
             nothing = 0 * packed
             sizes |= {"matrix": nothing, "plan": nothing, "buffers": packed, "staging": packed,
                       "kernels": self._work_bytes}

@@ -1,4 +1,4 @@
-"""Who may have to send what to whom: lines of a matrix, each with a rank that holds some of it."""
+"""Possible senders and receivers: lines of a matrix, each with a rank that holds some of it."""
 from dataclasses import dataclass
 
 import numpy as np

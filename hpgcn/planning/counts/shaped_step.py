@@ -1,4 +1,4 @@
-"""One training step, run on shapes alone: its products with A, what it takes, what it sends."""
+"""One training step, run on shapes only: its products with A, its memory and its messages."""
 from dataclasses import dataclass, replace
 from itertools import pairwise
 

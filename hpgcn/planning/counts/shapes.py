@@ -1,4 +1,4 @@
-"""A device of shapes alone: a training step runs on it, and what it takes and sends is counted.
+"""A device of shapes only: a training step runs on it, and its memory and messages are counted.
 
 Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and log the
 reads and multiplications of real ones. Its communicator counts the messages of a real one.

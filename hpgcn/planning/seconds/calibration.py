@@ -1,4 +1,4 @@
-"""`hpgcn plan --from RUN`: what a run took corrects what is forecast of others."""
+"""`hpgcn plan --from RUN`: the seconds of a run correct the forecast of others."""
 import dataclasses
 
 import numpy as np

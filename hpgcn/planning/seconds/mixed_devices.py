@@ -22,7 +22,7 @@ UPDATE = 7  # times the parameters are read or written when Adam updates them
 
 @dataclass(frozen=True)
 class Aggregator:
-    """A device that adds up rows; A is binary to it: of an entry the column number alone is read.
+    """A device that adds up rows; A is binary to it: only the column number of an entry is read.
 
     Sources: mixgcn, section 4.1 (adders, clock, memory, cache) and 3.2.1 (masks).
     """

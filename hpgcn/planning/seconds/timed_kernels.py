@@ -5,7 +5,7 @@
     kernels           those that the step calls, each by its size; the update
     calls             x seconds of one
 
-Numbers of 8 bytes take as long as two of 4, but for dense products.
+Numbers of 8 bytes take as long as two of 4, except in dense products.
 """
 import numpy as np
 

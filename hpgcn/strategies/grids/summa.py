@@ -203,7 +203,7 @@ class Summa(Strategy):
             return stage
         number = self.mine[turn]
 
-        # which block, which rows, and who sends them
+        # the block, its rows, and their sender
         cuts = blocks.cuts
         lo, hi = cuts.offsets[number:number + 2].tolist()
         column = int(cuts.column[number])

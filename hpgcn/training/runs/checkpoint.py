@@ -1,9 +1,9 @@
 """Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
 
-Rank 0 alone writes: what a run needs to go on is the same on every rank. A checkpoint is written
-into a temporary folder, synchronised to disk and renamed, so it appears whole or not at all. Its
-manifest has the SHA-256 of state.h5. A run resumed with the same ranks, partition, threads and
-versions gives the bits of an undisturbed one. With others it is equal to rounding.
+Only rank 0 writes, because all ranks have the same state. A checkpoint is written into a temporary
+folder, synchronised to disk and renamed, so it appears whole or not at all. Its manifest has the
+SHA-256 of state.h5. A run resumed with the same ranks, partition, threads and versions gives the
+bits of an undisturbed one. With others it is equal to rounding.
 """
 import json
 import logging

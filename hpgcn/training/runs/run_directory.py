@@ -1,6 +1,6 @@
 """A run directory: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints.
 
-Rank 0 alone writes it; docs/files.md is the norm for what is in it.
+Only rank 0 writes it; docs/files.md is the norm for its contents.
 """
 import errno
 import fcntl
@@ -210,9 +210,9 @@ def free_name(name):
 def read_run(path):
     """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
 
-    The attributes have `class_names`, a tuple of str, where classes have names. What has `weights`
-    and a `config` itself, as what train returned, has no other ones. An InputNotFoundError,
-    DataError or StorageError if the path has nothing to read.
+    The attributes have `class_names`, a tuple of str, where classes have names. An object with
+    `weights` and a `config`, such as the result of train, has no other attributes. An
+    InputNotFoundError, DataError or StorageError if the path has nothing to read.
     """
     if hasattr(path, "weights"):
         names = getattr(path, "class_names", None)

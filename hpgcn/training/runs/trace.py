@@ -1,4 +1,4 @@
-"""The timeline of all ranks, and who sends how much to whom: what `hpgcn report` draws of a run.
+"""The timeline of all ranks, and the bytes between all pairs: data of `hpgcn report`.
 
 The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process
 a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the distance of

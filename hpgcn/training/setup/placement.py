@@ -89,7 +89,7 @@ class Placement:
 
 
 def assign_rows(source, comm, config):
-    """Return the Placement of a run: who owns which rows; all ranks call this together, once.
+    """Return the Placement of a run: the owners of rows; all ranks call this together, once.
 
     A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
     partitioned first (rank 0, in a child process). The partition of a file NAME.h5 is kept as

@@ -24,7 +24,7 @@ def partitioned(source, comm, method, out=""):
     """Return a source with one part for each rank; all ranks call this together.
 
     The parts of a file are kept beside it, else in the run directory `out`, else in memory. A
-    DataError on all ranks if its file, or the one that was made, was changed meanwhile; errors as
+    DataError on all ranks if its file, or the one that was made, was changed in between; errors as
     `hpgcn.partition.make_partition`.
     """
     kept = None
@@ -66,8 +66,8 @@ def kept_partition(source, k, method, out="", also=None):
     It lies beside the graph, or in the run directory `out` if that folder cannot be written. None
     if neither can, or the graph lies in memory. In the run directory one by the method `also` is
     taken as well: that of --strategy auto, which a resumed run no longer has. Other partitions are
-    left alone. A DataError if the graph, or the new partition, was replaced or written to by
-    another process. One made otherwise is left alone. A DataError if the graph, or what was just
+    not touched. A DataError if the graph, or the new partition, was replaced or written to by
+    another process. One made otherwise is not touched. A DataError if the graph, or what was just
     made of it, was replaced or written to by somebody else.
     """
     from hpgcn import store
@@ -109,7 +109,7 @@ def kept_partition(source, k, method, out="", also=None):
         partition = make_partition(graph, k, method=method, seed=SEED)
         store.write_partitioned(path, graph, partition, source=source, overwrite=True)
 
-    # refuse a result whose graph was replaced meanwhile
+    # refuse a result whose graph was replaced in between
     checksum = _matching(path, source, k, (method,))
     if checksum is None:
         raise changed(path)

@@ -24,7 +24,7 @@ from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 class RunPlan:
     """Every decision of a run, and what it will send and store.
 
-    Nothing of it is replaced afterwards; equal on all ranks but for `shard` and `work_arrays`.
+    Nothing of it is replaced afterwards; equal on all ranks except `shard` and `work_arrays`.
 
     Attributes
     ----------

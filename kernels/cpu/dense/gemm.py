@@ -3,8 +3,8 @@
 BLAS is made for matrices that are large both ways; here one operand has thousands of rows and the
 other fits the second cache. While a block of rows is multiplied, each tile prefetches some rows of
 the next block. Rows may be stored in 16 bits. The other operand is then rounded to 16 bits as well,
-and sums are float32, by instructions for pairs of bfloat16 if the CPU has them. How a sum is cut
-hangs on the shapes alone.
+and sums are float32, by instructions for pairs of bfloat16 if the CPU has them. The cuts of a sum
+depend only on the shapes.
 """
 import functools
 import math

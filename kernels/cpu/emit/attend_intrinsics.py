@@ -227,8 +227,8 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
                  above, vectors, lanes):
     """Replace the scores of a tile by its weights, keep exp(s - top).
 
-    total and share (KP) are scaled by the factors and get the sums of exp(s - top), of all and
-    of those with s > 0. Weights of these alone go to `above`, a buffer like scores, 0 for none.
+    total and share (KP) are scaled by the factors and get the sums of exp(s - top), of all and of
+    those with s > 0. Only weights of these go to `above`, a buffer like scores, 0 for others.
     """
     signature = types.void(count, scores, top, factors, total, share, bits, num_bytes, scale, above,
                            vectors, lanes)
@@ -280,9 +280,9 @@ def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, ls
                 heads, slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
     """Compute weights of A^T: keep alpha with alpha = exp(LeakyReLU(fixed + moving[i]) - lse[i]).
 
-    i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. Weights of entries
-    with fixed + moving[i] > 0 alone go to `above`, and to total (KP) is added the sum of alpha
-    LeakyReLU' dot[i].
+    i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. Only weights of
+    entries with fixed + moving[i] > 0 go to `above`. The sum of alpha LeakyReLU' dot[i] is added to
+    total (KP).
     """
     signature = types.void(columns, start, count, ahead, last, fixed, moving, lse, dot, stride,
                            heads, slope, bits, num_bytes, scale, weights, above, total, vectors,
