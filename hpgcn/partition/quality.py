@@ -36,8 +36,6 @@ def statistics(graph, part, k, edge_part=None):
     The owner of column j sends row j of H to every other part that holds an entry of column j.
     Every part that holds an entry of row i sends a partial sum to the owner of row i. If rows are
     held whole there are no sums, and the volume is that of the column nets: sum of (lambda - 1).
-    Where rows are held whole there are no sums, and the volume is that of the column nets: sum of
-    (lambda - 1).
 
     Parameters
     ----------

@@ -4,8 +4,7 @@ A sum in another order may round to the next number of 16 bits. That happens to 
 and moves losses by 1e-6 to 1e-5 in ten epochs; wide rows are 1e-4 away. A mean of numbers of 16
 bits often lies halfway between two, and the order decides. Losses of sage differ by 2e-4 at most,
 those of wide rows by 6e-4. If only sent rows were rounded, or sums of parts kept in 16 bits,
-numbers of ranks would differ as much as types do. Were rows rounded only where they travel, or sums
-of parts kept in 16 bits, numbers of ranks would differ as much as types do.
+numbers of ranks would differ as much as types do.
 """
 import tempfile
 from pathlib import Path

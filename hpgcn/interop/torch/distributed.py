@@ -95,7 +95,7 @@ class Propagation(torch.nn.Module):
 
         The draws depend only on the seed, the number of the call, the vertex and the column. So
         they are the same on any number of ranks, unlike those of torch.nn.functional.dropout. All
-        ranks call it equally often. All ranks call it as often. p is rounded to a multiple of
+        ranks call it equally often. p is rounded to a multiple of
         1/65536.
         """
         if not 0 <= p < 1:

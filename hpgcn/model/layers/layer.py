@@ -43,8 +43,7 @@ class Layer:
     without its last bias. It also returns backward(G, below, gradient), which writes the layer's
     parts of `gradient` (this rank's partial sums). From the gradient G of Z, backward returns that
     of the input before dropout and ReLU; None for layer 0. `below` are the bits that dropout and
-    ReLU kept of the layer's input; None if they are applied elsewhere. `below` are the bits that
-    these two kept of the layer's input; None where they are not the layer's affair. What the
+    ReLU kept of the layer's input; None if they are applied elsewhere. What the
     backward reads is kept if `keep`; otherwise it may not be called.
 
     Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may lie in "ping",

@@ -29,7 +29,6 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
     A unit may move to a part that both of its nets touch, or to its other net's last unit. It may
     also move to a part of one net, which the other net then enters. All of it happens with
-    probability exp(-nets that parts gain / temperature), or not at all. All of it happens with
     probability exp(-nets that parts gain / temperature), or not at all. No part grows beyond its
     capacity.
 

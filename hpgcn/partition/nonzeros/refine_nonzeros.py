@@ -8,9 +8,7 @@ touch the same two vertices, so a column and its row are one net, at twice the p
 A single move of a nonzero rarely saves anything: its nets stay behind. So the first moves take all
 units of a net in a part, if they are few, to a part of its two nets. Then the net is gone from
 there. Moves that only improve soon end, so moves are random, and ever less often uphill
-(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983). Moves that
-only improve soon end, so moves are random, and ever less often uphill (Kirkpatrick, Gelatt and
-Vecchi, Optimization by simulated annealing, Science 220, 1983).
+(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
 """
 import numpy as np
 

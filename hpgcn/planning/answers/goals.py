@@ -1,8 +1,5 @@
 """Goals of a plan: a limit of seconds an epoch, a limit of ranks, or the cheapest case. The answer
 is a case and the next best one, in a sentence; if no case fits, the nearest one.
-
-The answer is a case and the next best one, in a sentence; where no case does, what comes
-nearest.
 """
 import re
 from dataclasses import dataclass

@@ -1,9 +1,6 @@
 """Choose a strategy for each layer: the least forecast seconds of its products with A. Candidates
 are the strategies that keep rows whole. On the same parts they hold H and G alike, and a switch
 between them costs nothing.
-
-Candidates are the strategies that keep rows whole: on the same parts they hold H and G alike, and
-a switch between them costs nothing.
 """
 import math
 from itertools import accumulate, pairwise

@@ -25,8 +25,7 @@ class Prediction:
     Sums over ranks are exact. An allreduce over q ranks sends 2 m (q - 1) bytes in all. Each rank
     counts the quotient by q, and the first ranks one more until the remainder is used up. If steps
     send different amounts, the dicts are of `period` steps, and methods give the mean, rounded
-    down. Where steps send different things the dicts are of `period` steps, and methods give the
-    mean, rounded down.
+    down.
     """
 
     ranks: int

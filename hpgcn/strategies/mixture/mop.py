@@ -9,7 +9,7 @@ Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent a
 aggregated as soon as the rows that it reads have arrived, by the columns of A. It returns while
 batch i + 1 is aggregated. With bandwidth b < m = n / P and s = ceil(2 m / (m - b)) the first batch
 does not wait for the last. (This is Proposition 3.5 with the rows of a rank for all rows.) With a
-wider matrix only the way back is hidden. With a wider matrix only the way back is hidden.
+wider matrix only the way back is hidden.
 
 Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks. Words per
 product of width f: n f - sum of m_p f_p each way over all ranks, whatever the graph. A masked

@@ -2,9 +2,8 @@
 
 Rows of x are exchanged for columns, K / P heads a rank, and rows of the result return, as in any
 product of strategy mop. The backward does the same with gradients. Batches are attended as soon as
-the rows that they read are there. Batches are attended as soon as the rows that they read are
-there. Nothing else travels: gradients of the vectors a and b are formed by the ranks that have
-their heads.
+the rows that they read are there. Nothing else travels: gradients of the vectors a and b are formed
+by the ranks that have their heads.
 """
 from dataclasses import replace
 from functools import partial

@@ -97,8 +97,7 @@ class PackedBatches:
     Two matrices may share the room for m rows, m at least those of either. Outgoing rows lie at its
     end, returning rows at its beginning. So returning batches 0 to i overwrite at most departing
     batches 0 to i. For l <= m rows divided alike, the first batches hold no more than those of m,
-    and neither do the last. For of l <= m rows dealt alike the first batches hold no more than of
-    m, and so do the last.
+    and neither do the last.
     """
 
     def __init__(self, batches, rank, room, cuts):

@@ -67,8 +67,7 @@ def kept_partition(source, k, method, out="", also=None):
     if neither can, or the graph lies in memory. In the run directory one by the method `also` is
     taken as well: that of --strategy auto, which a resumed run no longer has. Other partitions are
     not touched. A DataError if the graph, or the new partition, was replaced or written to by
-    another process. One made otherwise is not touched. A DataError if the graph, or what was just
-    made of it, was replaced or written to by somebody else.
+    another process.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition

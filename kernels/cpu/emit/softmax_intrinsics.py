@@ -18,10 +18,9 @@ class Row(Emitter):
         self.width = width
 
     def for_each_vector(self, address, other, take):
-        """Emit take(numbers, first, exists) for vectors from column `first`; what is not: `other`.
+        """Emit take(numbers, first, exists) for vectors from column `first`; others are `other`.
 
-        Emit take(numbers, first, exists) for vectors from column `first`; missing lanes are
-        `other`. `exists` marks the lanes that the row has; None if it has all of them.
+        `exists` marks the lanes that the row has; None if it has all of them.
         """
         builder = self.builder
 
