@@ -175,8 +175,8 @@ class Config:
         if self.memory:
             size(self.memory)
         if -1 < self.input_dropout < 0:
-            raise UsageError(f"input_dropout = {self.input_dropout}: expected 0 to 1, or -1 (as "
-                             "dropout)")
+            raise UsageError(f"input_dropout = {self.input_dropout}: expected 0 to 1, or -1 (same "
+                             "as dropout)")
         for name in ("dropout", "input_dropout"):
             if round(getattr(self, name) * 65536) >= 65536:
                 raise UsageError(f"{name} = {getattr(self, name)} drops everything: expected less "
@@ -188,11 +188,11 @@ class Config:
             object.__setattr__(self, "delay", str(int(self.delay)))
         if self.layer_norm:
             if self.norm == "batch":
-                raise UsageError("layer_norm = True: norm is batch, expected one of the two")
+                raise UsageError("layer_norm = True: excludes norm = batch")
             object.__setattr__(self, "layer_norm", False)
             object.__setattr__(self, "norm", "layer")
         if self.aggregate_on == "cuda" and self.updates_on == "cpu":
-            raise UsageError("aggregate_on = cuda: expected update_on = cuda, too")
+            raise UsageError("aggregate_on = cuda: needs update_on = cuda")
 
     def __repr__(self) -> str:
         given = [(entry.name, getattr(self, entry.name)) for entry in dataclasses.fields(self)
@@ -324,7 +324,7 @@ def size(text):
     except ValueError:
         value = 0
     if not 1 <= value < 1 << 63:
-        raise UsageError(f"{text!r} is no size; write e.g. 500M or 2G")
+        raise UsageError(f"{text!r} is not a size, expected for example 500M or 2G")
     return int(value)
 
 

@@ -131,7 +131,7 @@ def test_where_nothing_can_be_read(cache, monkeypatch):
 
 def test_what_cannot_be_kept_is_one_line(cache):
     (cache / "hpgcn").write_text("a file")
-    words = "bench tune: the tuning of this CPU cannot be kept: "
+    words = "bench tune: the distances cannot be stored: "
     for more in ((), ("--reset",)):
         assert words in refused(73, "bench", "tune", "--threads", 1, *more)
 

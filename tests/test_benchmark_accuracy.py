@@ -146,7 +146,7 @@ def test_batches_of_pyg(graph, monkeypatch):
                                               for batch in batches[:2]]
     assert all(max(line["val_acc"] for line in run["history"]) > 0.6 for run in runs)
     assert "no such loader" in absent["pyg vertices:99"]
-    assert "no parts to make batches of" in absent["pyg parts:2"]
+    assert "the graph is not partitioned" in absent["pyg parts:2"]
 
 
 @pytest.mark.long

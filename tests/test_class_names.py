@@ -19,12 +19,12 @@ def named(y=LABELS, names=NAMES, **options):
 
 
 @pytest.mark.parametrize("names, message", [
-    (["a", "b"], "class_names: 2 names, but the labels are of 3 to 65536 classes"),
-    (["a", "b", "a"], r"class_names\[2\] is 'a', and so is class_names\[0\]"),
+    (["a", "b"], "class_names: 2 names, but the labels have 3 to 65536 classes"),
+    (["a", "b", "a"], r"class_names\[2\] is 'a', the same as class_names\[0\]"),
     (["a", "", "c"], r"class_names\[1\] is '' of 0 bytes, expected 1 to 1000 without NUL"),
     (["a", "b", "é" * 501], r"class_names\[2\] is 'é+ of 1002 bytes"),
     (["a", "b", "c\0"], r"class_names\[2\] is 'c\\x00' of 2 bytes"),
-    (["a", "b", "\ud800"], r"class_names\[2\]: '\\ud800' is no text"),
+    (["a", "b", "\ud800"], r"class_names\[2\]: '\\ud800' is not valid text"),
     (["a", "b", 3], r"class_names\[2\] is 3, expected text"),
     ("abc", "class_names are a str, expected a list of text"), (3, "class_names are a int")])
 def test_names_that_cannot_be_kept(names, message):
@@ -37,7 +37,7 @@ def test_names_that_cannot_be_kept(names, message):
 def test_names_of_multi_label_data_are_as_many_as_columns():
     y = np.eye(6)[:, :3]
     assert named(y, ["a", "b", "c"]).class_names == ("a", "b", "c")
-    with pytest.raises(DataError, match="4 names, but the labels are of 3 classes"):
+    with pytest.raises(DataError, match="4 names, but the labels have 3 classes"):
         named(y)
 
 

@@ -56,12 +56,12 @@ def test_every_number_has_bounds_and_a_type(entry):
 
 @pytest.mark.parametrize("change, message", [
     ({"comm_timeout": 0}, "comm_timeout = 0.0: expected 0.001 to 1000000000"),
-    ({"input_dropout": -0.5}, r"input_dropout = -0.5: expected 0 to 1, or -1 \(as dropout\)"),
+    ({"input_dropout": -0.5}, r"input_dropout = -0.5: expected 0 to 1, or -1 \(same as dropout\)"),
     ({"hidden": 0}, "hidden = 0: expected 1 to 16777216"), ({"hidden": 2.5}, "= 2.5: expected int"),
     ({"dropout": 1.0}, "dropout = 1.0: expected 0 to 1"), ({"dropout": 0.999999}, "drops everyth"),
-    *(({"memory": text}, "is no size; write") for text in ("much", "-1", "0", "1e300")),
+    *(({"memory": text}, "is not a size") for text in ("much", "-1", "0", "1e300")),
     ({"lr": "fast"}, "expected float"), ({"optimizer": "adamm"}, "did you mean adam"),
-    ({"aggregate_on": "cuda", "update_on": "cpu"}, "expected update_on = cuda")])
+    ({"aggregate_on": "cuda", "update_on": "cpu"}, "needs update_on = cuda")])
 def test_bad_values(change, message):
     with pytest.raises(UsageError, match=message):
         Config(**change)
@@ -100,14 +100,14 @@ WORDS = [
     ({"strategy": "9d"},
      f"strategy = '9d': expected one of auto, {', '.join(STRATEGIES)}, auto-per-layer, or one "
      f"for each product with A, such as {WHOLE[-1]}+{WHOLE[0]}"),
-    ({"delay": "5"}, "delay = 5: strategy auto takes none"),
-    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: strategy auto takes none"),
-    ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: strategy 1d takes none"),
+    ({"delay": "5"}, "delay = 5: does not apply to strategy auto"),
+    ({"aggregate_on": "cpu"}, "aggregate_on = cpu: does not apply to strategy auto"),
+    ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: does not apply to strategy 1d"),
     ({"model": "mlp"}, f"model = 'mlp': expected one of {', '.join(model_kinds())}"),
     ({"model": "sage", "aggregator": "max"}, "aggregator = 'max': expected one of mean, gcn"),
-    ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: model gin takes none"),
+    ({"model": "gin", "aggregator": "gcn"}, "aggregator = gcn: does not apply to model gin"),
     ({"model": "sage", "norm_adj": "in"},
-     "norm_adj = in: model sage-mean has a norm of its own, row")]
+     "norm_adj = in: model sage-mean always uses norm_adj row")]
 
 
 @pytest.mark.parametrize("settings, message", WORDS, ids=str)

@@ -72,8 +72,8 @@ def test_names_of_weights_in_any_case(library, name):
 def test_several_weights_and_unknown_names_are_refused(library):
     made = LIBRARIES[library](weight=RELATIONS, Value=RELATIONS)
     read = getattr(hpgcn, f"from_{library}")
-    with pytest.raises(DataError, match='weight, Value are all called weights of edges, expected '
-                                        'one: edge_weight="weight" takes the first'):
+    with pytest.raises(DataError, match='weight, Value all look like edge weights, expected '
+                                        'one: edge_weight="weight" selects the first'):
         read(made)
     with pytest.raises(DataError, match="edges have no attribute time, expected one of: weight"):
         read(made, edge_weight="time")
@@ -81,11 +81,11 @@ def test_several_weights_and_unknown_names_are_refused(library):
 
 
 def test_arrays_and_vertices_that_are_not_read_are_named():
-    with pytest.warns(DataWarning, match="graph: not read: pos$"):
+    with pytest.warns(DataWarning, match="graph: not used: pos$"):
         hpgcn.from_pyg(of_pyg(pos=np.ones((4, 2))))
     g = of_dgl()
     g.ndata["year"] = np.arange(4)
-    with pytest.warns(DataWarning, match="arrays of vertices are not read: year$"):
+    with pytest.warns(DataWarning, match="arrays of vertices are not used: year$"):
         hpgcn.from_dgl(g)
 
 
@@ -95,5 +95,5 @@ def test_edges_of_networkx_that_lack_the_weight_of_others():
     with pytest.warns(DataWarning, match="1 of 4 edges have no weight: their weight is 1"):
         assert hpgcn.from_networkx(G).adjacency[0, 3] == 1
     G.edges[3, 0]["weight"] = 10**400
-    with pytest.raises(DataError, match="weight of an edge is beyond float64"):
+    with pytest.raises(DataError, match="weight of an edge does not fit in float64"):
         hpgcn.from_networkx(G)

@@ -75,8 +75,8 @@ def test_number_of_vertices_of_an_edge_index(arguments, expected):
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"edge_index": EDGES.T}, r"shape \(5, 2\), expected integers \(2, e\)"),
     ({"edge_index": EDGES / 1}, "mine: edge_index has dtype float64"),
-    ({"edge_index": [[0], [0, 1]]}, "mine: edge_index: no array"),
-    ({"edge_index": ElsewhereTensor(EDGES)}, "mine: edge_index: no array: can't convert cuda:0"),
+    ({"edge_index": [[0], [0, 1]]}, "mine: edge_index: not an array"),
+    ({"edge_index": ElsewhereTensor(EDGES)}, "mine: edge_index: not an array: can't convert cuda"),
     ({"edge_index": EDGES - 1}, r"edge_index row 0: entry 0 is -1, expected 0\.\.1"),
     ({"edge_index": np.uint64([[0], [2**64 - 1]])}, "row 1: entry 0 is 18446744073709551615"),
     ({"num_nodes": 2}, r"edge_index row 0: entry 2 is 2, expected 0\.\.1"),
@@ -126,8 +126,8 @@ BAD = [
     ({"y": [0, -1], "masks": ([1], [], [])}, "vertex 1 is in the train mask but has no label"),
     ({"y": [0, 1], "masks": ([0, 2], [], [])}, "entry 1 is vertex 2, expected 0..1"),
     ({"y": [0, 1], "masks": (np.ones(3, bool), [], [])}, "train mask has shape"),
-    ({"masks": ([0, 1], [], [])}, r"train mask is \[0, 1\]: true and false, or vertex numbers"),
-    ({"masks": (np.int8([1, 1]), [], [])}, "Expected bool, or numbers of another length"),
+    ({"masks": ([0, 1], [], [])}, r"train mask is \[0, 1\], which may be a mask or vertex numbers"),
+    ({"masks": (np.int8([1, 1]), [], [])}, "expected bool, or numbers of another length"),
     ({"masks": (np.uint8([1, 1]), np.uint8([0, 1]), [])}, "vertex 1 is in both"),
 ]
 
@@ -148,7 +148,7 @@ def test_uint8_of_0_and_1_is_a_mask_whatever_the_number_of_vertices(n):
     assert Graph.from_scipy(np.zeros((2, 2)), masks=([1], np.uint8([0]), [])).masks["val"][0]
 
 
-CSR = [([1, 2], [0, 1], 2, "start at 1"), ([0, 2, 1], [0], 1, "fall from 2 to 1 at row 1"),
+CSR = [([1, 2], [0, 1], 2, "start at 1"), ([0, 2, 1], [0], 1, "decrease from 2 to 1 at row 1"),
        ([0, 1, 3], [0, 1], 2, "end at 3, but there are 2"),
        ([0, 1, 2], [0, 5], 2, "entry 1 has column 5, expected 0..1"),
        ([0, 1, 2], [-1, 0], 2, "entry 0 has column -1"),

@@ -85,7 +85,7 @@ def test_parts_are_the_same(sources):
     one, other = graph.merged(1), stored.merged(1)
     assert one.offsets.tolist() == other.offsets.tolist() == [0, N]
     np.testing.assert_array_equal(one.edge_part(0, N), other.edge_part(0, N))
-    with pytest.raises(UsageError, match="k = 2, but parts in memory merge to 1 alone"):
+    with pytest.raises(UsageError, match="a graph in memory can only be merged to 1 part"):
         graph.merged(2)
 
 

@@ -186,7 +186,7 @@ def test_a_mode_that_took_nothing_warns_of_the_way_out(recwarn, function, why):
     said = [str(each.message) for each in recwarn if "accelerate()" in str(each.message)]
     assert len(said) == (why is not None)
     for text in said:
-        assert f"took no product ({why}): " in text and "ToSparseTensor(layout=" in text
+        assert f"replaced no product ({why}): " in text and "ToSparseTensor(layout=" in text
 
 
 def test_the_report_and_the_end_of_the_mode(monkeypatch):
@@ -195,7 +195,7 @@ def test_the_report_and_the_end_of_the_mode(monkeypatch):
     A = csr(dtype=DOUBLE)
     x = normal(5, 4)
     with accelerate() as mode:
-        assert mode.report().startswith("no sparse products: models of PyG multiply by a sparse")
+        assert mode.report().startswith("no sparse products: PyG models use sparse")
         y = A @ (A.t() @ (A @ x))
         torch.addmm(y, A, x)
         _ = x @ x.T

@@ -280,9 +280,9 @@ def test_the_same_bits_with_one_thread_and_with_several():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"indptr": [0, 2, 1, 2]}, "indptr does not rise from 0 to the 2 entries"),
-    ({"indptr": [0, 1, 2, 3]}, "indptr does not rise from 0 to the 2 entries"),
-    ({"indptr": [1, 1, 2, 2]}, "indptr does not rise from 0 to the 2 entries"),
+    ({"indptr": [0, 2, 1, 2]}, "indptr must increase from 0 to 2"),
+    ({"indptr": [0, 1, 2, 3]}, "indptr must increase from 0 to 2"),
+    ({"indptr": [1, 1, 2, 2]}, "indptr must increase from 0 to 2"),
     ({"indices": [0, 3]}, r"indices has columns 0\.\.3, expected 0\.\.2"),
     ({"indices": [-1, 0]}, r"indices has columns -1\.\.0"),
     ({"indices": [0.0, 1.0]}, "indices has shape .* torch.float32"),

@@ -170,9 +170,9 @@ def test_weights_go_into_models_with_other_names():
     other = Named(pyg.GINConv(perceptron(7, 9, 8), train_eps=True),
                   pyg.GINConv(perceptron(8, 8, 4), train_eps=True))
     with pytest.raises(UsageError, match=r"conv0.nn.0.weight has shape \(8, 7\), "
-                                         r"conv1.nn.0.weight of the model \(9, 7\)"):
+                                         r"but conv1.nn.0.weight of the model has \(9, 7\)"):
         load_pyg(other, state)
-    with pytest.raises(UsageError, match=r"GINConv 1 has .* in the state_dict alone: other layers"):
+    with pytest.raises(UsageError, match=r"GINConv 1 has .* only in the state_dict: the"):
         load_pyg(torch.nn.ModuleList([pyg.GINConv(perceptron(7, 8, 8), train_eps=True)]), state)
 
 
@@ -182,14 +182,14 @@ def state(**changed):
 
 
 @pytest.mark.parametrize("given, said", [
-    ({}, "no state_dict, but dict"),
-    ({"a.weight": 3}, "a.weight is no dense tensor"),
-    (pyg.GATv2Conv(7, 4).state_dict(), "att is of no layer that is read, expected GCNConv"),
-    (pyg.ChebConv(7, 4, 2).state_dict(), r"(bias|lins.0.weight) is of no layer that is read"),
-    (torch.nn.Linear(7, 4).state_dict(), "weight is of no layer that is read"),
+    ({}, "is of type dict"),
+    ({"a.weight": 3}, "a.weight is not a dense tensor"),
+    (pyg.GATv2Conv(7, 4).state_dict(), "att belongs to an unsupported layer, expected GCNConv"),
+    (pyg.ChebConv(7, 4, 2).state_dict(), r"(bias|lins.0.weight) belongs to an unsupported layer"),
+    (torch.nn.Linear(7, 4).state_dict(), "weight belongs to an unsupported layer"),
     ({**pyg.GCN(7, 8, 2, 4).state_dict(), "lin.weight": torch.ones(4, 4), "lin.bias":
-      torch.ones(4)}, "layers GCNConv and SGConv; expected those of one kind"),
-    (pyg.GCN(7, 8, 2, 4, norm="layer_norm").state_dict(), "norms.0.weight is of no layer"),
+      torch.ones(4)}, "layers of kinds: GCNConv and SGConv; expected one kind"),
+    (pyg.GCN(7, 8, 2, 4, norm="layer_norm").state_dict(), "weight belongs to an unsupported layer"),
     (state(**{"convs.0.bias": torch.ones(3)}), "convs.0.bias has 3 numbers, expected 8"),
     (state(**{"convs.1.lin.weight": torch.ones(4, 9)}), r"weights/W0 has shape \(7, 8\), "),
     (state(**{"convs.1.lin.weight": torch.full((4, 8), torch.nan)}),
@@ -211,21 +211,21 @@ def test_files_that_are_refused(tmp_path):
         predict_pyg(GRAPH, tmp_path / "nothing.pt")
     path = tmp_path / "model.pt"
     torch.save(pyg.GCN(7, 8, 2, 4), path)  # a pickled object: loading it would run code
-    with pytest.raises(DataError, match=r"not a file of tensors alone .* save it by torch.save"):
+    with pytest.raises(DataError, match=r"not a file with only tensors .* save it with torch.save"):
         predict_pyg(GRAPH, path)
     for content in (b"", b"PK\x03\x04 nonsense", path.read_bytes()[:200]):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="not a file of tensors alone"):
+        with pytest.raises(DataError, match="not a file with only tensors"):
             predict_pyg(GRAPH, path)
-    with pytest.raises(DataError, match="its edges have weights, which the layers of"):
+    with pytest.raises(DataError, match="has edge weights, which the layers of"):
         predict_pyg(make(n=80, f=7, weighted=True), pyg.GraphSAGE(7, 8, 2, 4).state_dict())
     with pytest.raises(DataError, match="7 features, but the model was trained on 9"):
         predict_pyg(GRAPH, pyg.GCN(9, 8, 2, 4).state_dict())
 
 
 @pytest.mark.parametrize("settings, said", [
-    ({"norm_adj": "none"}, "PyG's layer normalises by in-degrees"),
-    ({"model": "sage", "aggregator": "gcn"}, "model sage-gcn: PyG has no layer like it")])
+    ({"norm_adj": "none"}, "PyG's layer normalizes by in-degrees"),
+    ({"model": "sage", "aggregator": "gcn"}, "model sage-gcn: PyG has no equivalent layer")])
 def test_models_that_pyg_lacks_are_refused(settings, said):
     with pytest.raises(UsageError, match=said):
         export_pyg(trained(settings)[1])
@@ -250,7 +250,7 @@ def test_by_commands(tmp_path, monkeypatch):
     found = hpgcn.run_on_ranks(lambda comm: predict_pyg("g.h5", "model.pt", comm), 3)[0]
     np.testing.assert_allclose(found["logits"], expected, atol=1e-6)
     assert "name the graph" in refused(2, "predict", "model.pt", "--from", "pyg")
-    assert "only with --from" in refused(2, "predict", "run", "g.h5", "--activation", "elu")
+    assert "a run has its own" in refused(2, "predict", "run", "g.h5", "--activation", "elu")
     assert "no such file" in refused(66, "predict", "no.pt", "g.h5", "--from", "pyg")
 
 

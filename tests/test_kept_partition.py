@@ -78,7 +78,7 @@ def test_without_any_folder_it_is_made_in_memory(stored, read_only, tmp_path, ca
     read_only.add(tmp_path / "run" / "partitions")
     assert run_partition.kept_partition(stored, 2, "block", tmp_path / "run") is None
     assert caplog.messages == [
-        f"{tmp_path / 'data'} cannot be written: the partition is not kept"] * 2
+        f"{tmp_path / 'data'} cannot be written: the partition is not stored"] * 2
     assert not (tmp_path / "run").exists()
 
     class Comm:

@@ -133,7 +133,7 @@ def test_every_rank_that_mpi_does_not_connect_is_refused_in_words(bare, graph, t
     train = ("train", graph, "--epochs", 1, "--out", out, "-q")
     for command in (train, ("predict", out), ("bench", "machine")):
         line = refused(78, *command)
-        assert f"hpgcn: {words}, but MPI sees one rank" in line and "--alone" in line
+        assert f"hpgcn: {words}, but MPI has one rank" in line and "--alone" in line
         assert not out.exists()
 
 
@@ -162,8 +162,8 @@ def test_python_warns_where_each_process_works_alone(bare):
         warnings.simplefilter("error")
         as_comm(None)
     bare.setenv("FLUX_JOB_SIZE", "8")
-    with pytest.warns(UserWarning, match="Flux started 8 tasks, and this process works alone: "
-                                         "give comm=MPI.COMM_WORLD"):
+    with pytest.warns(UserWarning, match="Flux started 8 tasks, but this process runs on its "
+                                         "own: pass comm=MPI.COMM_WORLD"):
         as_comm(None)
     bare.setenv(launcher.VARIABLE, "1")
     with warnings.catch_warnings():

@@ -190,10 +190,10 @@ def test_training_and_prediction_take_a_number_of_ranks(tmp_path):
     assert len({tuple(row["loss"] for row in result.history) for result in given}) == 1
     labels = hpgcn.predict(graph, tmp_path / "run", ranks=2)["label"]
     assert np.array_equal(labels, hpgcn.predict(graph, several)["label"])
-    with pytest.raises(UsageError, match=r"function is of type int, expected one to call"):
+    with pytest.raises(UsageError, match=r"function is of type int, expected a function"):
         run_on_ranks(3, 2)
     for ranks in (0, -1, 2.0, "2", True, 2000):
         with pytest.raises(UsageError, match=r"ranks=.*expected a number from 1 to 1024"):
             hpgcn.train(graph, config, ranks=ranks)
-    with pytest.raises(UsageError, match="ranks=2: these are ranks of this process"):
+    with pytest.raises(UsageError, match="ranks=2: runs ranks in this process"):
         run_on_ranks(lambda comm: hpgcn.train(graph, config, comm, ranks=2), 2)

@@ -442,7 +442,7 @@ def test_a_model_file_that_does_not_fit_is_one_line():
     for name, shape, message in (  # without it, where there is no shape
             ("W1_a", None, "is missing"), ("eps1", None, r"has shape None, expected \(1,\)"),
             ("b0_a", 3, r"has shape \(3,\), expected \(4,\)"), ("b1_b", None, "is missing"),
-            ("more", 2, r"has shape \(2,\), expected None"), ("W0_a", 4, "is missing or no matrix"),
+            ("more", 2, r"has shape \(2,\), expected None"), ("W0_a", 4, "is missing or not a"),
             ("W1_a", (4, 9), r"has shape \(4, 9\), expected \(4, 4\)")):
         arrays = {key: array for key, array in good.items() if key != name}
         if shape is not None:

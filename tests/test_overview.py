@@ -47,8 +47,8 @@ def test_a_finished_run(run):
     assert (found["graph"], found["data"]) == ("/data/my graph.h5", "made")
     assert found["ranks"].endswith("threads on cpu, strategy p2p, grid 1")
     assert re.match(r"started 20\d\d-.* on .+, last epoch 20\d\d-", found["when"])
-    assert found["checkpoint"] == ("step-00000004: sound, --resume goes on after it\n"
-                                   "step-00000006: sound, --resume goes on after it")
+    assert found["checkpoint"] == ("step-00000004: valid, --resume continues after it\n"
+                                   "step-00000006: valid, --resume continues after it")
     assert found["checksums"] == "all match: model.h5"
     assert found["next"].splitlines()[0] == f"hpgcn predict {run}"
     longer = f"hpgcn train '/data/my graph.h5' --out {run} --resume --epochs 12    # trains longer"
@@ -64,7 +64,7 @@ def test_a_run_that_ended_early(tmp_path, changes, stop, why):
     assert words(tmp_path / "run")["epochs"] == why
 
 
-@pytest.mark.parametrize("kept, line", [(True, "goes on"), (False, "starts at epoch 1")])
+@pytest.mark.parametrize("kept, line", [(True, "continues"), (False, "starts at epoch 1")])
 def test_a_run_that_was_killed(run, kept, line):
     for name in ("summary.json", "model.h5"):
         (run / name).unlink()
@@ -72,7 +72,7 @@ def test_a_run_that_was_killed(run, kept, line):
     metrics.write_text(metrics.read_text()[:-9])
     if kept:
         (run / "checkpoints/step-00000006/manifest.json").unlink()
-        listed = r"step-00000004: sound, .*\nstep-00000006: damaged, --resume leaves it out: .*"
+        listed = r"step-00000004: valid, .*\nstep-00000006: damaged, --resume skips it: .*"
     else:
         (run / "checkpoints").rename(run.parent / "elsewhere")
         listed = "none"
@@ -80,7 +80,7 @@ def test_a_run_that_was_killed(run, kept, line):
     assert found["kind"] == "run directory, not finished"
     assert found["epochs"] == "5 of 6 at most"
     assert found["next"].splitlines()[0] == (
-        f"hpgcn train '/data/my graph.h5' --out {run} --resume    # {line}, if no job is at it now")
+        f"hpgcn train '/data/my graph.h5' --out {run} --resume    # {line}, if no job is running")
     assert "hpgcn predict" not in found["next"]
     assert re.fullmatch(listed, found["checkpoint"])
 
@@ -88,16 +88,16 @@ def test_a_run_that_was_killed(run, kept, line):
 def test_a_checkpoint(run):
     assert list(words(run / "checkpoints")) == ["folder", "kind", "checkpoint"]
     folder = run / "checkpoints" / "step-00000004"
-    assert describe(folder).splitlines()[0] == "step-00000004: sound, --resume goes on after it"
+    assert describe(folder).splitlines()[0] == "step-00000004: valid, --resume continues after it"
     found = words(folder, verify=True)
     assert found["kind"] == "checkpoint" and found["after epoch"].startswith("4, loss 1.")
     assert "validation" in found["best epoch"]
     assert found["weights"] == "119 numbers (float32): W0 13 x 6, W1 6 x 5, b0 6, b1 5"
     assert found["optimiser"].startswith("238 numbers (float32): ")
-    assert found["next"] == f"hpgcn train '/data/my graph.h5' --out {run} --resume goes on after it"
+    assert found["next"] == f"hpgcn train '/data/my graph.h5' --out {run} --resume continues"
     assert not {"metrics", "config_toml", "layout_sha256", "max_sent_bytes"} & found.keys()
     (folder / "manifest.json").write_text("{}")
-    assert describe(folder).startswith("step-00000004: damaged, --resume leaves it out: ")
+    assert describe(folder).startswith("step-00000004: damaged, --resume skips it: ")
 
 
 def test_predictions(run):
@@ -113,7 +113,7 @@ def test_predictions(run):
 def test_what_is_none_of_these(run, tmp_path):
     for folder in (tmp_path, tmp_path / "empty"):
         folder.mkdir(exist_ok=True)
-        with pytest.raises(DataError, match="is a folder, but no run directory"):
+        with pytest.raises(DataError, match="neither a run directory"):
             describe(folder)
     for name in ("nothing", "x" * 300):
         with pytest.raises(InputNotFoundError):

@@ -84,9 +84,9 @@ def test_attention_reads_each_edge_once_and_says_so(caplog):
     edges, _ = multigraph()
     counted, merged = (graph_of(edges, None, duplicates=each) for each in ("sum", "merge"))
     result = hpgcn.train(counted, Config(model="gat", heads=2, hidden=4, layers=2, epochs=1))
-    assert "weights (numbers of parallel edges), which attention does not read" in caplog.text
+    assert "weights (numbers of parallel edges), which attention ignores" in caplog.text
     state, _ = export_pyg(result)
-    with pytest.raises(DataError, match="its edges are counted, but attention"):
+    with pytest.raises(DataError, match="has repeated edges"):
         predict_pyg(counted, state)
     np.testing.assert_array_equal(predict_pyg(merged, state)["logits"],
                                   predict_pyg(graph_of(edges, None, duplicates="merge"),

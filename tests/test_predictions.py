@@ -170,7 +170,7 @@ def test_several_labels_a_vertex(tmp_path):
     write(tmp_path / "p.csv", found, {})
     assert rows(tmp_path / "p.csv")[1:] == [
         ["0", "a;c,", "0.731059;0.880797"], ["1", "", ""], ["2", "b", "1"]]
-    with pytest.raises(DataError, match="class 'b;' has the ; that stands between labels"):
+    with pytest.raises(DataError, match="class 'b;' contains ;, which separates labels"):
         write(tmp_path / "q.csv", {**found, "class_names": np.array(["a", "b;", "c"])}, {})
     assert [path.name for path in tmp_path.iterdir()] == ["p.csv"]
 

@@ -107,7 +107,7 @@ def test_a_run_that_goes_on(tmp_path):
     row = dict(zip(HEADINGS, cells(run)))
     assert [row[name] for name in ("epochs", "best epoch", "ranks", "graph")] == [
         "4", "3", "-", "cora.h5"]
-    assert run.notes == ["metrics.jsonl: line 5 is half-written and left out",
+    assert run.notes == ["metrics.jsonl: line 5 is incomplete and skipped",
                          "not finished: no summary.json after 4 epochs"]
     assert f"run: {run.notes[0]}" in report.table([run])
 
@@ -161,7 +161,7 @@ def saved(matrix):
     *(("traffic.npy", saved(matrix), "expected a square matrix of integers")
       for matrix in (np.zeros((2, 3), int), np.zeros(4, int), np.full((2, 2), -1), np.eye(2),
                      np.zeros((0, 0), int))),
-    ("sums.npy", saved(np.zeros((2, 2), int)), "does not go with traffic.npy")],
+    ("sums.npy", saved(np.zeros((2, 2), int)), "does not match traffic.npy")],
     ids=lambda value: str(value)[:30])
 def test_malformed_files_are_named(tmp_path, name, content, words):
     path = make(tmp_path / "run")

@@ -138,10 +138,10 @@ def test_batch_norm_keeps_all_rows():
     ({"model": "appnp", "residual": True}, "residual = True: model appnp takes none"),
     ({"model": "appnp", "input_layer": True}, "input_layer = True: model appnp takes none"),
     ({"model": "sgc", "restart": 0.2}, "restart = 0.2: model sgc takes none"),
-    ({"ffn": True}, "ffn = True: expected input_layer=True, too"),
-    ({"jump": "cat"}, "jump = cat: expected output_layer=True, too"),
-    ({**PLATONOV, "jump": "max"}, "jump = max: with ffn"),
-    ({"layer_norm": True, "norm": "batch"}, "norm is batch"),
+    ({"ffn": True}, "ffn = True: needs input_layer=True"),
+    ({"jump": "cat"}, "jump = cat: needs output_layer=True"),
+    ({**PLATONOV, "jump": "max"}, "jump = max: excludes ffn"),
+    ({"layer_norm": True, "norm": "batch"}, "excludes norm = batch"),
     ({"activation": "tanh"}, "expected one of own, relu, elu, gelu")], ids=str)
 def test_settings_that_are_refused(changes, words):
     with pytest.raises(UsageError) as caught:

@@ -100,7 +100,7 @@ def test_aggregation_on_the_host(cuda):
 
 
 def test_devices_that_make_no_sense():
-    with pytest.raises(UsageError, match="aggregate_on = cuda: expected update_on = cuda"):
+    with pytest.raises(UsageError, match="aggregate_on = cuda: needs update_on = cuda"):
         hpgcn.train(make(), Config(strategy="mop", aggregate_on="cuda", device="cpu"))
 
 
@@ -199,7 +199,7 @@ def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
 
 def test_too_little_memory_is_said_before_the_first_epoch(gpu, cuda, monkeypatch):
     monkeypatch.setattr(type(gpu), "memory", lambda self: (1000, 1 << 20))
-    said = (r"^rank 0 of 1 needs [\d,]+ bytes more, 1,000 of 1,048,576 are free on GPU 0: "
+    said = (r"^rank 0 of 1 needs [\d,]+ more bytes, but only 1,000 of 1,048,576 are free on GPU 0: "
             "start more ranks.*device=.cpu.$")
     with pytest.raises(DeviceMemoryError, match=said) as found:
         hpgcn.train(make(), Config(device="cuda", epochs=1))
@@ -232,8 +232,8 @@ def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
     nonzeros = graph.adjacency.nnz + 203 - int((graph.adjacency.diagonal() > 0).sum())
     ranks = -(-nonzeros // 700)
     other = " of a strategy that divides the matrix" if strategy == "mop" else ""
-    said = (f"^a rank of 1 holds {nonzeros:,} nonzeros, but a GPU takes at most 700: "
-            f"start at least {ranks} ranks{other}, or take device=.cpu.")
+    said = (f"^a rank of 1 has {nonzeros:,} nonzeros, but a GPU supports at most 700: "
+            f"start at least {ranks} ranks{other}, or use device=.cpu.")
     with pytest.raises(ConfigError, match=said) as found:
         hpgcn.train(graph, Config(device="cuda", strategy=strategy))
     assert found.value.code == 78

@@ -158,8 +158,8 @@ def test_balanced_weights_by_hand():
     ("1\n2\n\n4\n5\n", "line 3 is '', expected"), ("1\n-2\n3\n4\n5\n", "line 2 is '-2'"),
     ("1\n2\n3\n4\nnan\n", "line 5 is 'nan'"), ("inf\n2\n3\n4\n5\n", "line 1 is 'inf'"),
     ("1 2 3 4 5\n", "line 1 is '1 2 3 4 5'"),
-    ("1\n2\n3\n4\n", "4 lines, expected a weight for each of 5 classes"),
-    ("1\n2\n3\n4\n5\n6\n", "6 lines"), ("", "0 lines"), ("0\n" * 5, "weights of all classes")])
+    ("1\n2\n3\n4\n", "4 lines, expected one weight for each of 5 classes"),
+    ("1\n2\n3\n4\n5\n6\n", "6 lines"), ("", "0 lines"), ("0\n" * 5, "all classes of the")])
 def test_a_file_of_weights_that_is_refused(tmp_path, text, message):
     path = tmp_path / "weights.txt"
     path.write_text(text)

@@ -184,8 +184,8 @@ def writable():
     except OutputError:
         raise
     except OSError as error:
-        raise OutputError(f"bench tune: the tuning of this CPU cannot be kept: {error}; "
-                          "XDG_CACHE_HOME names the folder of caches") from error
+        raise OutputError(f"bench tune: the distances cannot be stored: {error}; set "
+                          "XDG_CACHE_HOME to another cache folder") from error
 
 
 def with_reach(level, place, reach):

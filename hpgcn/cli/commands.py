@@ -81,7 +81,7 @@ def partition(args):
     if not args.compare:
         store.refuse_existing(out, args.overwrite)
     elif args.out or args.parts:
-        raise UsageError("--compare runs methods and writes nothing: leave out --out and --parts")
+        raise UsageError("--compare writes no file: remove --out and --parts")
 
     with store.load(args.graph) as source:
         _partition_graph(args, source, out, vector)
@@ -184,8 +184,8 @@ def train(args):
         train_on(ranks, args, config, grid, threads)
         return
     if ranks.size > 1:
-        raise agreed(UsageError(f"--ranks {args.ranks}: these are ranks of one process, but a "
-                                f"launcher started {ranks.size}: leave out one of the two"))
+        raise agreed(UsageError(f"--ranks {args.ranks}: runs ranks in one process, but a launcher "
+                                f"started {ranks.size} processes: use one of the two"))
     comm.run_on_ranks(train_on, args.ranks, args, config, grid, threads)
 
 
@@ -205,10 +205,10 @@ def train_on(comm, args, config, grid, threads):
     with ranks.collective_errors():
         faults.requested_fault()  # refused now, if it makes no sense
         if args.resume and not config.out:
-            raise UsageError("--resume needs --out RUN, the run directory to go on in")
+            raise UsageError("--resume needs --out RUN, the run directory to continue")
         if args.dry_run and config.batch != Config.batch:
-            raise UsageError(f"--dry-run counts a step of all vertices: `hpgcn plan --batch "
-                             f"{config.batch}` says what batches send")
+            raise UsageError("--dry-run forecasts full batches only: `hpgcn plan --batch "
+                             f"{config.batch}` forecasts mini-batches")
         source = store.load(args.graph, verify=not args.no_verify)
     with source:
         with ranks.collective_errors():
@@ -295,8 +295,8 @@ def predict(args):
             trained_on, why = "", ""
         else:
             if args.activation != "own":
-                raise UsageError(f"--activation {args.activation}: a run says its own, only with "
-                                 "--from")
+                raise UsageError(f"--activation {args.activation}: only for a model of --from; a "
+                                 "run has its own activation")
             apply = inference.predict
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "

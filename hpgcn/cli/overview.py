@@ -37,8 +37,8 @@ def describe(path, *, verify=False):
                            *_checkpoints(folder.parent)])
     if names & {"metrics.jsonl", "config.toml"}:
         return label_list([*_run(folder, names), *(_verified(folder, names) if verify else ())])
-    raise DataError(f"{path}: is a folder, but no run directory (it has no config.toml and no "
-                    "metrics.jsonl) and no checkpoint (it has no state.h5)")
+    raise DataError(f"{path}: neither a run directory (no config.toml or metrics.jsonl) nor a "
+                    "checkpoint (no state.h5)")
 
 
 def _checkpoint(folder):
@@ -46,8 +46,8 @@ def _checkpoint(folder):
     try:
         read_checkpoint(folder)
     except HpgcnError as error:
-        return f"{folder.name}: damaged, --resume leaves it out: {error}"
-    return f"{folder.name}: sound, --resume goes on after it"
+        return f"{folder.name}: damaged, --resume skips it: {error}"
+    return f"{folder.name}: valid, --resume continues after it"
 
 
 def _checkpoints(run):
@@ -148,8 +148,8 @@ def _next(folder, names, graph, run, checkpoints):
     train = resume_command(graph, folder, int(run.number("ranks") or 1))
 
     if not run.summary:
-        where = "goes on" if checkpoints else "starts at epoch 1"
-        yield f"{train}    # {where}, if no job is at it now"
+        where = "continues" if checkpoints else "starts at epoch 1"
+        yield f"{train}    # {where}, if no job is running"
     if "model.h5" in names:
         yield f"hpgcn predict {out}"
     yield f"hpgcn report {out} --html report.html"

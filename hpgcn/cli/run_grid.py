@@ -38,7 +38,7 @@ def parse_numbers(flag, text):
         match = PIECE.fullmatch(piece.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < 2**63 or last - first >= MOST:
-            raise UsageError(f"{flag} {text!r:.80}: expected such as 0..9 or 1,5,8")
+            raise UsageError(f"{flag} {text!r:.80}: expected numbers such as 0..9 or 1,5,8")
         numbers += range(first, last + 1)
     if len(set(numbers)) < len(numbers):
         raise UsageError(f"{flag} {text!r:.80}: expected each number once")

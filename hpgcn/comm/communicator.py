@@ -308,9 +308,9 @@ def world(timeout=600.0, error=None):
             "running under an MPI launcher"
         MPI = require("mpi4py.MPI", "mpi,mpich", purpose)
         if MPI.COMM_WORLD.Get_size() == 1 and tasks:
-            raise ConfigError(f"{tasks}, but MPI sees one rank: start with the mpiexec of your "
-                              "MPI, or the srun --mpi=TYPE that it was built for (`hpgcn doctor` "
-                              "says which MPI it is); --alone lets each work on its own")
+            raise ConfigError(f"{tasks}, but MPI has one rank only: start with the mpiexec of your "
+                              "MPI library, or with srun --mpi=TYPE for it (`hpgcn doctor` names "
+                              "the library); with --alone each process runs on its own")
     except HpgcnError as missing:
         agreed(missing)  # every process finds the same
         raise
@@ -341,9 +341,9 @@ def as_comm(comm, timeout=600.0):
     if isinstance(comm, SerialComm):
         return comm
     if comm is None and launched() and (tasks := describe_farm()):
-        warnings.warn(f"{tasks}, and this process works alone: give "
-                      "comm=MPI.COMM_WORLD of mpi4py to work together; comm=MPI.COMM_SELF or "
-                      f"{VARIABLE}=1 if that is meant", stacklevel=3)
+        warnings.warn(f"{tasks}, but this process runs on its own: pass comm=MPI.COMM_WORLD of "
+                      f"mpi4py to use all of them, or pass comm=MPI.COMM_SELF or set {VARIABLE}=1 "
+                      "to confirm", stacklevel=3)
     if comm is not None and not hasattr(comm, "Get_size"):
         raise UsageError(f"comm is of type {type(comm).__name__}, expected a communicator of "
                          "mpi4py, or None")

@@ -90,7 +90,7 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"{setting('ranks', ranks)}: expected a number from 1 to {MOST_RANKS}")
     if not callable(function):
-        raise UsageError(f"function is of type {type(function).__name__}, expected one to call")
+        raise UsageError(f"function is of type {type(function).__name__}, expected a function")
 
     # one communicator for each rank, all over the same post
     turns = Turns(ranks)
@@ -107,6 +107,6 @@ def in_process(function, comm, ranks, *arguments, **options):
     if type(ranks) is int and ranks == 1:
         return function(comm, *arguments, **options)
     if comm is not None:
-        raise UsageError(f"{setting('ranks', ranks)}: these are ranks of this process, expected no "
-                         "comm beside them")
+        raise UsageError(f"{setting('ranks', ranks)}: runs ranks in this process, so comm must not "
+                         "be given")
     return run_on_ranks(function, ranks, *arguments, **options)[0]

@@ -62,7 +62,7 @@ def choose(comm, device, aware=None):
         rank, text = failed[0]
         reason = f"{reason}, but the probe of rank {comm.ranks[rank]} failed: {text}"
         if comm.rank == 0:
-            log.warning("GPU memory goes to MPI by way of the host: %s", reason)
+            log.warning("messages of GPU arrays are copied through host memory: %s", reason)
         return Route(frozenset(), reason)
     for claimed, reason in claims:
         if not claimed:

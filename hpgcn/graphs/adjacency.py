@@ -112,7 +112,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     kept = A.data != 0
     rows, columns, values = *(axis[kept] for axis in A.coords), A.data[kept]
     if zeros := A.data.size - values.size:
-        warn(f"{name}: {zeros} entries of weight 0 dropped: they are no edges")
+        warn(f"{name}: removed {zeros} edges of weight 0")
     values = None if unweighted or np.all(values == 1) else values
     if values is not None and (lost := count_rounded(values)):
         warn(f"{name}: {rounded_note(lost)}")
@@ -122,7 +122,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     for note in duplicates_notes(counts, duplicates, "duplicates={!r}".format):
         warn(f"{name}: {note}")
     if counts.zeros:
-        warn(f"{name}: {counts.zeros} edges dropped whose weights sum to 0")
+        warn(f"{name}: {counts.zeros} edges removed whose weights sum to 0")
     if counts.lost:
         warn(f"{name}: {counts.lost} {LOST}")
     return *csr, counts.ones and csr[2] is not None

@@ -70,7 +70,7 @@ def refuse(total, source):
 
     if asymmetric:
         raise DataError(f"{where}: /: attribute directed is 0, but the adjacency is not symmetric")
-    raise DataError(f"{where}: degree/column is not what the columns of the adjacency sum to")
+    raise DataError(f"{where}: degree/column differs from the column sums of the adjacency")
 
 
 def doubtful(total):

@@ -47,7 +47,7 @@ def check_contents(X, y, masks, class_names, n, name, split):
     # names of classes may say that there are more of them
     if class_names is not None:
         if labels is None:
-            raise DataError(f"{name}: class_names, but no labels")
+            raise DataError(f"{name}: has class_names, but no labels")
         most = num_classes if multilabel else most_classes(n)
         class_names = check_class_names(class_names, num_classes, most, name)
         num_classes = len(class_names or ())
@@ -93,7 +93,7 @@ def check_class_names(names, least, most, where):
     names = tuple(names)
     if not least <= len(names) <= most:
         bounds = f"{least}" if least == most else f"{least} to {most}"
-        raise DataError(f"{where}: {len(names)} names, but the labels are of {bounds} classes")
+        raise DataError(f"{where}: {len(names)} names, but the labels have {bounds} classes")
 
     # each name is short text, and none occurs twice
     number = {}
@@ -103,12 +103,14 @@ def check_class_names(names, least, most, where):
         try:
             size = len(name.encode())
         except UnicodeEncodeError as error:
-            raise DataError(f"{where}[{k}]: {name!r:.80} is no text ({error.reason})") from error
+            raise DataError(f"{where}[{k}]: {name!r:.80} is not valid text "
+                            f"({error.reason})") from error
         if not 1 <= size <= MAX_NAME or "\0" in name:
             raise DataError(f"{where}[{k}] is {name!r:.80} of {size} bytes, expected 1 to "
                             f"{MAX_NAME} without NUL")
         if name in number:
-            raise DataError(f"{where}[{k}] is {name!r:.80}, and so is class_names[{number[name]}]")
+            raise DataError(f"{where}[{k}] is {name!r:.80}, the same as "
+                            f"class_names[{number[name]}]")
         number[name] = k
 
     return tuple(map(str, names)) or None

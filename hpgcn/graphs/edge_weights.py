@@ -63,8 +63,8 @@ def choose_weight(names, asked, where, option):
     # otherwise take the only one that is called a weight
     weights = [name for name in names if is_weight(name)]
     if len(weights) > 1:
-        raise DataError(f"{where}: {listed(weights)} are all called weights of edges, expected "
-                        f"one: {option(weights[0])} takes the first")
+        raise DataError(f"{where}: {listed(weights)} all look like edge weights, expected one: "
+                        f"{option(weights[0])} selects the first")
     return weights[0] if weights else None
 
 
@@ -137,7 +137,7 @@ def weights_of(edges, asked, where, option):
     try:
         values = np.array(values, np.float64)
     except OverflowError:
-        raise DataError(f"{where}: {weight} of an edge is beyond float64") from None
+        raise DataError(f"{where}: {weight} of an edge does not fit in float64") from None
 
     # note missing weights, and attributes that were not read
     notes = []

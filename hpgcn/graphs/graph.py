@@ -99,8 +99,9 @@ class Graph(GraphSource):
 
     def in_original_order(self) -> Graph:
         if self.num_rows != self.header.num_nodes:
-            raise DataError(f"{self.header.name}: rows {self.start}..{self.start + self.num_rows} "
-                            f"held, but all {self.header.num_nodes} are needed")
+            raise DataError(f"{self.header.name}: only rows "
+                            f"{self.start}..{self.start + self.num_rows} are in memory, but all "
+                            f"{self.header.num_nodes} are needed")
         if np.any(np.diff(self.vertex) < 0):
             return self.permuted(np.argsort(self.vertex))
         return self
@@ -253,8 +254,8 @@ class Graph(GraphSource):
         low = start - self.start
         high = stop - self.start
         if not 0 <= low <= high <= self.num_rows:
-            raise DataError(f"{self.header.name}: rows {start}..{stop} asked for, {self.start}.."
-                            f"{self.start + self.num_rows} held")
+            raise DataError(f"{self.header.name}: rows {start}..{stop} requested, but only "
+                            f"{self.start}..{self.start + self.num_rows} are in memory")
         entries = slice(self.indptr[low], self.indptr[high])
         rows = dataclasses.replace(
             self, start=start, indptr=self.indptr[low:high + 1] - self.indptr[low],
@@ -318,7 +319,8 @@ class Graph(GraphSource):
     def merged(self, k: int) -> Graph:
         """Return the graph in one part; UsageError for another number of parts."""
         if k != 1:
-            raise UsageError(f"{self.header.name}: k = {k}, but parts in memory merge to 1 alone")
+            raise UsageError(f"{self.header.name}: k = {k}, but a graph in memory can only be "
+                             "merged to 1 part")
         edge_parts = None if self.edge_parts is None else np.zeros_like(self.edge_parts)
         return dataclasses.replace(self, offsets=np.array([0, self.num_rows]),
                                    edge_parts=edge_parts)

@@ -44,5 +44,5 @@ def add_to(digest, path, handle, opened):
 
 def changed(path):
     """Return the error about a file that did not stay as it was."""
-    return DataError(f"{path}: changed while it was read; run this again once nothing replaces or "
-                     "writes it")
+    return DataError(f"{path}: changed while it was read; run again when no other program writes "
+                     "it")

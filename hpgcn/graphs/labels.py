@@ -66,16 +66,16 @@ def warn_of_labels(labels, num_classes, name):
         return
     if labels.ndim == 2:
         if labels.sum(axis=1).max(initial=0) == 1:
-            warn(f"{name}: labels {labels.shape} are one-hot, but trained as multi-label, each "
-                 "column on its own: for classes give y.argmax(1) as labels, -1 where unknown")
+            warn(f"{name}: labels {labels.shape} are one-hot, and are used as multi-label: for one "
+                 "class per vertex pass y.argmax(1), with -1 for unlabeled")
         return
 
     # one label per vertex: -1 may be meant as a class, and gaps may be an error
     present = np.unique(labels)
     if present.tolist() == [-1, 1]:
-        warn(f"{name}: labels are -1 and 1, and -1 is unlabeled: for two classes give "
-             "(y > 0).astype(int)")
+        warn(f"{name}: labels are -1 and 1, but -1 means unlabeled: for two classes pass (y > "
+             "0).astype(int)")
     present = present[present >= 0]
     if present.size and num_classes > 2 * present.size and present[-1] > 1:
-        warn(f"{name}: {num_classes} classes, 0..{num_classes - 1}, but {present.size} of them "
-             "have vertices: np.unique(y, return_inverse=True)[1] numbers these from 0")
+        warn(f"{name}: {num_classes} classes, 0..{num_classes - 1}, but only {present.size} of "
+             "them have vertices: np.unique(y, return_inverse=True)[1] renumbers them from 0")

@@ -42,8 +42,8 @@ class Partition:
         Its `statistics` are empty. UsageError unless k is among `merges`, or the number of parts.
         """
         if k not in (self.k, *self.merges):
-            raise UsageError(f"k = {k}: {self.k} {'nested ' * self.nested}parts merge to "
-                             f"{', '.join(map(str, self.merges)) or 'no others'}")
+            raise UsageError(f"k = {k}: {self.k} {'nested ' * self.nested}parts can be merged only "
+                             f"to {', '.join(map(str, self.merges)) or 'themselves'}")
         size = self.k // k
         if size == 1:
             return self
@@ -66,8 +66,8 @@ class Partition:
         vertices = np.arange(part.size, dtype=np.int64)
         order = vertices if order is None else np.asarray(order)
         if order.dtype.kind not in "ui" or not np.array_equal(np.sort(order), vertices):
-            raise DataError(f"order of dtype {order.dtype} and shape {order.shape} does not hold "
-                            f"each of 0..{part.size - 1} once")
+            raise DataError(f"order of dtype {order.dtype} and shape {order.shape} must contain "
+                            f"each of 0..{part.size - 1} exactly once")
 
         order = order.astype(np.int64, copy=False)
         perm = order[np.argsort(part[order], kind="stable")]

@@ -38,7 +38,7 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
     if first_row == 0 and indptr[0] != 0:
         raise DataError(f"{where}: row pointers start at {indptr[0]}, expected 0")
     if (row := first(indptr[1:] < indptr[:-1])) is not None:
-        raise DataError(f"{where}: row pointers fall from {indptr[row]} to {indptr[row + 1]} "
+        raise DataError(f"{where}: row pointers decrease from {indptr[row]} to {indptr[row + 1]} "
                         f"at row {first_row + row}")
     if indptr[-1] != nnz:
         raise DataError(f"{where}: row pointers end at {indptr[-1]}, but there are {nnz} entries")
@@ -193,8 +193,8 @@ def check_features(X, n, name):
 def _warn_of_rounding(X, name):
     """Warn of whole numbers beyond 2^24 among features, which float32 rounds."""
     if X.dtype.kind in "iu" and (lost := count_rounded(X)):
-        warn(f"{name}: {lost} features are beyond 2^24 and not kept exactly, for float32 rounds "
-             "them: are they times or ids?")
+        warn(f"{name}: {lost} features are beyond 2^24, so float32 rounds them: are they times or "
+             "ids?")
 
 
 def check_labels(y, n, name):
@@ -222,8 +222,8 @@ def check_labels(y, n, name):
         wrong = np.argwhere((y != 0) & (y != 1))
         if wrong.size:
             u, t = wrong[0]
-            raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, "
-                            "expected 0 or 1; of columns of classes take one, y[:, 0]")
+            raise DataError(f"{name}: multi-label entry at ({u}, {t}) is {y[u, t]}, expected 0 or "
+                            "1; if each column has classes, pass one column, such as y[:, 0]")
         return np.ascontiguousarray(y, np.float32), y.shape[1]
 
     # one class per vertex, -1 for unlabeled
@@ -259,11 +259,11 @@ def check_ids(ids, n, name):
     try:
         encoded = np.char.encode(ids, "utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{where}: {error.object!r} is no text ({error.reason})") from error
+        raise DataError(f"{where}: {error.object!r} is not valid text ({error.reason})") from error
     if encoded.itemsize > MAX_NAME:
         sizes = np.char.str_len(encoded)
         k = int(sizes.argmax())
-        raise DataError(f"{where}: name {k} has {sizes[k]} bytes, at most {MAX_NAME} are kept")
+        raise DataError(f"{where}: name {k} has {sizes[k]} bytes, expected at most {MAX_NAME}")
 
     return ids
 
@@ -304,7 +304,7 @@ def check_masks(masks, n, labels, name):
     # masks of several splits: repeat those that all splits share
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{count} {key} masks" for key, count in counts.items())
-        raise DataError(f"{name}: {listed}, expected as many of each")
+        raise DataError(f"{name}: {listed}, expected the same number of each")
     count = counts.popitem()[1]
     result = {key: mask if mask.ndim == 2 else np.repeat(mask[:, None], count, axis=1)
               for key, mask in result.items()}
@@ -323,13 +323,13 @@ def _check_split(masks, labels, name):
         both = np.flatnonzero(masks[a] & masks[b])
         if both.size:
             raise DataError(f"{name}: vertex {both[0]} is in both the {a} and the {b} mask "
-                            f"({both.size} such)")
+                            f"({both.size} vertices in total)")
     if labels is not None and labels.ndim == 1:
         for key in SPLIT:
             unknown = np.flatnonzero(masks[key] & (labels < 0))
             if unknown.size:
                 raise DataError(f"{name}: vertex {unknown[0]} is in the {key} mask but has no "
-                                f"label ({unknown.size} such)")
+                                f"label ({unknown.size} vertices in total)")
 
 
 def _as_mask(mask, n, where):
@@ -341,8 +341,8 @@ def _as_mask(mask, n, where):
     is_01 = mask.dtype.kind in "ui" and full and np.isin(mask, (0, 1)).all()
     # for three vertices or more, numbers that are all 0 or 1 would repeat
     if is_01 and mask.ndim == 1 and n <= 2 and mask.dtype != np.uint8:
-        raise DataError(f"{where} is {mask.tolist()}: true and false, or vertex numbers? "
-                        "Expected bool, or numbers of another length")
+        raise DataError(f"{where} is {mask.tolist()}, which may be a mask or vertex numbers: "
+                        "expected bool, or numbers of another length")
     if mask.dtype == bool or is_01:
         if mask.shape[:1] != (n,) or mask.ndim > 2:
             raise DataError(f"{where} has shape {mask.shape}, expected ({n},) or ({n}, s)")
@@ -361,12 +361,12 @@ def _as_mask(mask, n, where):
 
 def _as_array(values, where):
     if np.ma.is_masked(values):
-        raise DataError(f"{where}: a masked array, {np.ma.count_masked(values)} of its values are "
-                        "masked, expected an array: values.filled(VALUE) is one")
+        raise DataError(f"{where}: a masked array with {np.ma.count_masked(values)} masked values, "
+                        "expected a plain array, such as values.filled(VALUE)")
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged rows, a tensor elsewhere
-        raise DataError(f"{where}: no array: {error}") from error
+        raise DataError(f"{where}: not an array: {error}") from error
 
 
 def numbers(flag, text, most):

@@ -47,14 +47,13 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
 
     # refuse what is no graph of one type
     if getattr(g, "is_block", False):
-        raise DataError(f"{name}: a DGL block, whose ends are different vertices: "
-                        "dgl.block_to_graph(g) makes a graph of it")
+        raise DataError(f"{name}: a DGL block, expected a graph: dgl.block_to_graph(g) converts it")
     if not getattr(g, "is_homogeneous", True):
-        raise DataError(f"{name}: a DGL graph of {len(g.ntypes)} types of vertices and "
+        raise DataError(f"{name}: a DGL graph with {len(g.ntypes)} types of vertices and "
                         f"{len(g.etypes)} of edges, expected one of each: dgl.to_homogeneous(g, "
-                        "ndata=['feat', 'label']) makes one graph of it, g[TYPE] takes one type")
+                        "ndata=['feat', 'label']) converts it, g[TYPE] selects one type")
     if not hasattr(g, "ndata"):
-        raise DataError(f"{name}: a {type(g).__name__}, expected a dgl.DGLGraph (of a dataset, "
+        raise DataError(f"{name}: a {type(g).__name__}, expected a dgl.DGLGraph (from a data set: "
                         "dataset[0])")
 
     # take the edges and the known arrays; options replace them
@@ -69,7 +68,7 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     read = {next((key for key in keys if key in g.ndata), None) for keys in (FEATURES, LABELS)}
     read |= {"original_ids", *(f"{key}_mask" for key in SPLIT)}
     if others := [key for key in _own(g.ndata) if key not in read]:
-        warn(f"{name}: arrays of vertices are not read: {listed(others)}")
+        warn(f"{name}: arrays of vertices are not used: {listed(others)}")
     return Graph.from_edge_index(np.stack([source, target]), **options)
 
 

@@ -107,7 +107,7 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     ids = graph.original_ids
     nodes = list(range(graph.num_rows)) if ids is None else ids.tolist()
     if len(set(nodes)) < len(nodes):
-        raise DataError(f"{graph.header.name}: original_ids repeat, nodes would be lost")
+        raise DataError(f"{graph.header.name}: original_ids repeat, so nodes would be lost")
     G = networkx.DiGraph() if graph.header.directed else networkx.Graph()
     if graph.class_names is not None:
         G.graph["class_names"] = list(graph.class_names)
@@ -177,8 +177,8 @@ def node_ids(nodes, name="graph"):
     seen = {}
     for node, text in zip(nodes, texts):
         if text in seen:
-            raise DataError(f"{name}: nodes {seen[text]!r} and {node!r} are the same as text, "
-                            "which is kept: rename one")
+            raise DataError(f"{name}: nodes {seen[text]!r} and {node!r} are the same as text, and "
+                            "names are stored as text: rename one")
         seen[text] = node
     return np.array(texts, np.str_)
 
@@ -192,8 +192,8 @@ def _attribute(G, key, name):
             shown = "missing" if value is None else "no number or list of numbers"
             raise DataError(f"{name}: node {node!r}: attribute {key} is {shown}")
         if rows and row.size != rows[0].size:
-            raise DataError(f"{name}: node {node!r}: attribute {key} has {row.size} numbers, "
-                            f"others have {rows[0].size}")
+            raise DataError(f"{name}: node {node!r}: attribute {key} has {row.size} numbers, but "
+                            f"other nodes have {rows[0].size}")
         rows.append(row)
     return np.array(rows)
 
@@ -223,7 +223,7 @@ def _labels(G, key, name):
     for node, value in G.nodes(data=key):
         if value is not None and not isinstance(value, (numbers.Real, np.bool_)):
             raise DataError(f"{name}: node {node!r}: attribute {key} is {value!r}, expected a "
-                            "number, or text as in all others")
+                            "number, or text in all nodes")
     return np.array([-1 if value is None else value for value in values]), class_names
 
 

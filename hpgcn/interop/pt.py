@@ -86,7 +86,7 @@ def _one_graph(found, where):
     if isinstance(found, dict) and "_global_store" in found:
         raise DataError(f"{where}: {_refusal(HETERO[0])}")
     if not found or not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise DataError(f"{where}: no torch_geometric.data.Data, nor a dict of its arrays")
+        raise DataError(f"{where}: neither a torch_geometric.data.Data nor a dict of its arrays")
     found = dict(found)
     if (count := found.pop("__num_nodes__", None)) is not None:
         found.setdefault("num_nodes", count)

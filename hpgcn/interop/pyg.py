@@ -51,8 +51,8 @@ def from_pyg(data: Data, **options: Any) -> Graph:
 
     # refuse what is no graph of one type
     if hasattr(data, "edge_types"):
-        raise DataError(f"{name}: a HeteroData, whose vertices or edges are of several types, "
-                        "expected one type of each: data.to_homogeneous() makes a Data of it")
+        raise DataError(f"{name}: a HeteroData with several types of vertices or edges, expected "
+                        "one of each: data.to_homogeneous() converts it to Data")
 
     def get(key):
         return getattr(data, key, None)
@@ -60,7 +60,7 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     edge_index, adj_t = to_array(get("edge_index")), to_array(get("adj_t"))
     if edge_index is None and adj_t is None:
         raise DataError(f"{name}: a {type(data).__name__} without edge_index or adj_t, expected a "
-                        "torch_geometric.data.Data (of a dataset, dataset[0])")
+                        "torch_geometric.data.Data (from a data set: dataset[0])")
 
     # take the known tensors; options replace them
     found = {"features": to_array(get("x")), "labels": to_array(get("y")), "masks": masks_of(get),
@@ -88,8 +88,8 @@ def _from_adj_t(adj_t, arrays, options):
         raise DataError(f"{name}: adj_t is a {type(adj_t).__name__}, expected a sparse tensor "
                         "(n, n)")
     if options.get("edge_weight") is not None:
-        raise DataError(f"{name}: edge_weight, but the values of adj_t are the weights: "
-                        "edge_weight=None sets all to 1")
+        raise DataError(f"{name}: edge_weight is given, but adj_t has the weights: "
+                        "edge_weight=None sets all weights to 1")
     unweighted = "edge_weight" in options
     weights_of(arrays, options | {"edge_weight": None}, adj_t.nnz, adj_t.shape[0])
     options.pop("edge_weight", None)

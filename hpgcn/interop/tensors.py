@@ -107,4 +107,4 @@ def weights_of(arrays, options, num_edges, num_nodes):
     for note in () if is_array else left.values():
         warn(f"{name}: {note}")
     if others := [key for key in shapes if key != chosen and key not in left]:
-        warn(f"{name}: not read: {listed(others)}")
+        warn(f"{name}: not used: {listed(others)}")

@@ -73,8 +73,9 @@ class Parameters:
                 continue
             W = arrays.get(matrices[0], np.empty(0))
             if W.ndim != 2 or 0 in W.shape:
-                raise DataError(f"{name}: weights/{matrices[0]} is missing or no matrix, expected "
-                                f"one for each of {options.layers} layers of {architecture}")
+                raise DataError(f"{name}: weights/{matrices[0]} is missing or not a matrix, "
+                                f"expected one for each of {options.layers} layers of "
+                                f"{architecture}")
             widths[block.number] = W.shape[0]
 
         # take the number of classes from the last bias

@@ -30,7 +30,7 @@ def find_model(options):
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
     if options.norm_adj not in ("own", layer.norm) and not layer.any_norm:
-        raise UsageError(f"norm_adj = {options.norm_adj}: model {name} has a norm of its own, "
+        raise UsageError(f"norm_adj = {options.norm_adj}: model {name} always uses norm_adj "
                          f"{layer.norm}")
     _check_stack(options, name)
     if options.dtype != options.number_dtype:
@@ -42,16 +42,16 @@ def _check_halves(options, name):
     """Refuse what computes with rows outside of kernels that take them in 16 bits."""
     serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
     if not MODELS[name].supports_bf16:
-        raise UsageError(f"dtype = {options.dtype}: model {name} takes no rows of 16 bits; "
-                         f"expected one of {serving}")
+        raise UsageError(f"dtype = {options.dtype}: model {name} does not support bf16; expected "
+                         f"one of {serving}")
     if options.activation not in ("own", "relu"):
-        raise UsageError(f"dtype = {options.dtype}: activation {options.activation} takes no rows "
-                         "of 16 bits; expected relu")
+        raise UsageError(f"dtype = {options.dtype}: activation {options.activation} does not "
+                         "support bf16; expected relu")
     for field in ("norm", "residual", "ffn", "jump"):
         value = getattr(options, field)
         if value != getattr(Config, field):
-            raise UsageError(f"dtype = {options.dtype}: {field} = {value} takes no rows of 16 "
-                             f"bits; expected {getattr(Config, field)}")
+            raise UsageError(f"dtype = {options.dtype}: {field} = {value} does not support bf16; "
+                             f"expected {getattr(Config, field)}")
 
 
 def _check_stack(options, name):
@@ -72,10 +72,10 @@ def _check_stack(options, name):
         value = getattr(options, field)
         for other in others:
             if value != getattr(Config, field) and not getattr(options, other):
-                raise UsageError(f"{field} = {value}: expected {setting(other, True)}, too")
+                raise UsageError(f"{field} = {value}: needs {setting(other, True)}")
     if options.ffn and options.jump != "none":
-        raise UsageError(f"jump = {options.jump}: with ffn, each block adds to the one before; "
-                         "expected one of the two")
+        raise UsageError(f"jump = {options.jump}: excludes ffn, whose blocks add to one another "
+                         "already")
 
 
 def _model_name(model, aggregator):
@@ -84,7 +84,7 @@ def _model_name(model, aggregator):
         return name
     if model in MODELS:
         if aggregator != DEFAULT_AGGREGATOR:
-            raise UsageError(f"aggregator = {aggregator}: model {model} takes none")
+            raise UsageError(f"aggregator = {aggregator}: does not apply to model {model}")
         return model
     aggregators = [each.partition("-")[2] for each in MODELS if each.startswith(f"{model}-")]
     if aggregators:
@@ -159,8 +159,8 @@ def spec_of(options, architecture, widths, **others):
 
     between = set(spec.widths[first + 1:-1])
     if spec.jump == "max" and len(between) > 1:
-        raise UsageError(f"jump = max: expected layers of one width, "
-                         f"not of {', '.join(map(str, sorted(between)))}")
+        raise UsageError("jump = max: expected layers of equal width, not "
+                         f"{', '.join(map(str, sorted(between)))}")
 
     return spec
 
@@ -192,8 +192,8 @@ def make_spec(header, options, widths=None):
 
     # refuse layers that do not fit the widths
     if sparse and spec.residual and not spec.linear_first and widths[0] == widths[1]:
-        raise UsageError(f"residual: {widths[0]} sparse features are no matrix to add to as many "
-                         "hidden columns; expected another hidden, or input_layer")
+        raise UsageError(f"residual: {widths[0]} sparse features cannot be added to a layer of the "
+                         "same width; choose another hidden, or input_layer")
     kinds = layer_kinds(spec)
     for number, kind in enumerate(kinds):
         kind.shapes(spec, number)  # it refuses widths that it cannot take
@@ -216,11 +216,11 @@ def check_strategy(strategy, spec, ranks):
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_bf16)
         delayed = " with a delay" * bool(strategy.num_monitored_steps)
         raise agreed(UsageError(
-            f"strategy = {strategy.name}{delayed}: it takes no rows of 16 bits; dtype bf16 takes "
+            f"strategy = {strategy.name}{delayed}: it does not support dtype bf16; expected "
             f"{serving}"))
     reason = strategy.unsupported_reason(heads, ranks)
     if reason:
         serving = [each.name for each in STRATEGIES.values()
                    if not each.unsupported_reason(heads, ranks)]
         raise agreed(UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} "
-                                f"takes {', '.join(serving)}"))
+                                f"supports {', '.join(serving)}"))

@@ -54,8 +54,8 @@ class ModelSpec:
                              f"{self.linear_first + self.linear_last} layers without A and one "
                              "with it")
         if self.sparse_features and self.precomputed:
-            raise UsageError("sparse_features and precomputed exclude each other: "
-                             "A X is formed once for dense X alone")
+            raise UsageError("sparse_features and precomputed exclude each other: A X is computed "
+                             "once only if X is dense")
 
     @property
     def itemsize(self):

@@ -32,7 +32,7 @@ class Targets(NamedTuple):
             return np.where(counts > 0, counts.sum() / (counts.size * np.maximum(counts, 1)), 0.0)
         if not counts @ self.class_weight > 0:
             # all ranks have the same counts
-            raise agreed(DataError("the weights of all classes that training vertices have are 0"))
+            raise agreed(DataError("all classes of the training vertices have weight 0"))
         return self.class_weight
 
     def table(self, weights):
@@ -56,7 +56,7 @@ def find_targets(source, comm, class_weight, label_smoothing):
     with comm.collective_errors():
         if weights and header.multilabel:
             raise UsageError(f"{setting('class_weight', weights)}: vertices of {header.name} have "
-                             "several labels, expected one of each to weigh classes")
+                             "several labels, but class weights need one label per vertex")
         if weights and weights != BALANCED and comm.rank == 0:
             weights = read_weights(weights, header.num_classes, source.class_names)
     if class_weight:
@@ -88,12 +88,12 @@ def read_weights(path, classes, names=None):
             text = lines[number - 1].decode(errors="replace")
             raise DataError(f"{where} is {text!r:.40}, expected a number from 0{expected}")
         if named and not np.isnan(weights[k]):
-            raise DataError(f"{where}: class {names[k]!r:.40} is there twice")
+            raise DataError(f"{where}: class {names[k]!r:.40} occurs twice")
         if k < classes:
             weights[k] = float(text)
 
     if len(lines) != classes:
-        raise DataError(f"{path}: {len(lines)} lines, expected a weight for each of {classes} "
+        raise DataError(f"{path}: {len(lines)} lines, expected one weight for each of {classes} "
                         "classes")
     return weights
 

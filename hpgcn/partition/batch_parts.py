@@ -40,9 +40,9 @@ def _found(request, source, n, own, make):
     # the parts of the graph that is trained on
     if not asked:
         if own is None:
-            raise UsageError(f"{source}: no parts to make batches of; give their number, "
-                             f"{setting('batch', f'{example}:100')}, or a partitioned file of the "
-                             "graph in its place")
+            raise UsageError(f"{source}: the graph is not partitioned; give a number of parts, "
+                             f"{setting('batch', f'{example}:100')}, or use a partitioned file of "
+                             "the graph")
         return own
 
     # parts that are made for the batches
@@ -51,7 +51,7 @@ def _found(request, source, n, own, make):
         if number > n:
             raise UsageError(f"batch: {number} parts of {n} vertices, expected 1..{n}")
         if own is not None:
-            raise UsageError(f"{source}: partitioned already; take its parts, "
+            raise UsageError(f"{source}: already partitioned; use its parts, "
                              f"{setting('batch', example)}, or those of another file, "
                              f"{example}:FILE")
         return make(number), number
@@ -60,7 +60,7 @@ def _found(request, source, n, own, make):
     with store.load(asked) as other:
         made = other.vertex_partition
         if made is None:
-            raise DataError(f"{asked}: not partitioned, expected parts to make batches of")
+            raise DataError(f"{asked}: not partitioned, expected a partitioned graph file")
         if made.part.size != n:
             raise DataError(f"{asked}: {made.part.size} vertices, expected the {n} of {source}")
         return made.part, made.k

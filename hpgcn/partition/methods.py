@@ -113,9 +113,10 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     request = _checked(graph, k, method, engine, epsilon, w0=w0, seed=seed, time_limit=time_limit,
                        memory=memory, threads=threads, refine=refine)
     if balance_train and graph.masks is None:
-        raise DataError(f"{graph.header.name}: no split, so no vertices to train on to balance")
+        raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
+                        "balance")
     if nested and k % 2:
-        raise UsageError(f"k = {k}: nested parts merge two by two, expected an even number")
+        raise UsageError(f"k = {k}: nested parts are merged in pairs, expected an even number")
 
     # find parts, balance training vertices, then number the parts
     rows = pattern(graph)
@@ -170,8 +171,8 @@ def _warn_of_rows(partition, graph, refined):
     mean = graph.num_rows / partition.k
     if partition.edge_part is None or share * mean <= max((1 + ROWS) * mean, math.ceil(mean)):
         return
-    way = "a larger epsilon may let it find room" if refined else "refinement keeps this limit"
-    log.warning("%s: a part owns %.2f times the mean of rows, more than %g: %s",
+    way = "a larger epsilon may help" if refined else "refinement would keep this limit"
+    log.warning("%s: one part has %.2f times the mean number of rows, above %g: %s",
                 graph.header.name, share, 1 + ROWS, way)
 
 
@@ -259,7 +260,8 @@ def _check_whole(graph):
     """Return the number of vertices of a graph; refuse one of which only some rows are held."""
     n = graph.header.num_nodes
     if graph.num_rows != n:
-        raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows given, expected all")
+        raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows in memory, expected "
+                        "all")
     return n
 
 

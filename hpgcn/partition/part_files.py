@@ -41,7 +41,7 @@ def read_parts(path, n, k=None):
     """
     path = Path(path)
     if k is not None and not 1 <= k <= n:
-        raise DataError(f"{path}: {k} parts asked of {n} vertices, expected 1..{n}")
+        raise DataError(f"{path}: {k} parts requested for {n} vertices, expected 1..{n}")
 
     # read
     limit = n if k is None else k
@@ -105,7 +105,7 @@ def _read_array(path, file):
     left = os.fstat(file.fileno()).st_size - file.tell()
     if not 0 <= size * dtype.itemsize <= left:  # before anything is allocated
         raise DataError(f"{path}: shape {shape} of {dtype} takes {size * dtype.itemsize} bytes, "
-                        f"but {left} are there")
+                        f"but the file has {left}")
     part = np.fromfile(file, dtype, size)
     if part.size != size:
         raise changed(path)

@@ -47,8 +47,8 @@ PAGE = """<!DOCTYPE html>
 def check_output(path):
     """Refuse an output of another suffix or in no folder, and a missing matplotlib."""
     if Path(path).suffix.lower() not in SUFFIXES:
-        raise UsageError(f"--html {path}: expected a name that ends in .html (a page) or .png (the "
-                         "curves alone)")
+        raise UsageError(f"--html {path}: expected a name that ends in .html (a page) or .png "
+                         "(only the curves)")
     require("matplotlib", "plot", "a report with pictures")
     refuse_existing(path, overwrite=True)
 
@@ -64,8 +64,8 @@ def write(runs, path):
         if Path(path).suffix.lower() == ".png":
             drawing = figures.curves(runs)
             if drawing is None:
-                raise DataError(f"{runs[0].path}: no epoch was recorded, so that there is no curve "
-                                "to draw")
+                raise DataError(f"{runs[0].path}: no epoch was recorded, so there is no curve to "
+                                "draw")
             content = figures.png(drawing)
         else:
             body = [*_overview(runs), *(part for run in runs for part in _section(run))]

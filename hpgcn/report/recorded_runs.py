@@ -137,9 +137,10 @@ def _read_run(path):
     if not exists:
         raise InputNotFoundError(f"{path}: no such run directory")
     if not is_folder:
-        raise DataError(f"{path}: a file, expected a run directory (what `hpgcn train --out` made)")
+        raise DataError(f"{path}: a file, expected a run directory (written by `hpgcn train "
+                        "--out`)")
     if not (path / "metrics.jsonl").exists():
-        raise DataError(f"{path}: no run directory: it has no metrics.jsonl")
+        raise DataError(f"{path}: not a run directory: it has no metrics.jsonl")
 
     # metrics and summary
     notes = []
@@ -153,7 +154,7 @@ def _read_run(path):
     traffic, sums = (_traffic(path / name) for name in ("traffic.npy", "sums.npy"))
     if sums is not None and (traffic is None or sums.shape != traffic.shape
                              or (sums > traffic).any()):
-        raise DataError(f"{path / 'sums.npy'}: does not go with traffic.npy")
+        raise DataError(f"{path / 'sums.npy'}: does not match traffic.npy")
     name = printable(path.resolve().name or path)
     names = _class_names(path / "model.h5", notes)
     return Run(path, name, settings, metrics, summary, traffic, sums, notes, names)
@@ -178,7 +179,7 @@ def _metrics(path, notes):
         except DataError:
             if line.endswith(b"\n"):
                 raise
-            notes.append(f"metrics.jsonl: line {number} is half-written and left out")
+            notes.append(f"metrics.jsonl: line {number} is incomplete and skipped")
             break
 
         row = {**dict.fromkeys(FIELDS), **row}
@@ -213,7 +214,7 @@ def _traffic(path):
     square = isinstance(matrix, np.ndarray) and matrix.ndim == 2 and len(set(matrix.shape)) == 1
     if not square or not matrix.size or matrix.dtype.kind not in "iu" or matrix.min() < 0:
         raise DataError(f"{path}: expected a square matrix of integers >= 0, one row and one "
-                        "column a rank")
+                        "column per rank")
     return matrix.astype(np.int64)
 
 

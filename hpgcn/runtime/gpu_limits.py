@@ -26,8 +26,8 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
         ranks = -(-(total if cut else most) // MAX_NONZEROS)
         way = f"at least {ranks} ranks" + ("" if cut else " of a strategy that divides the matrix")
         raise agreed(ConfigError(
-            f"a rank of {comm.size} holds {most:,} nonzeros, but a GPU takes at most "
-            f"{MAX_NONZEROS:,}: start {way}, or take {setting('device', 'cpu')}"))
+            f"a rank of {comm.size} has {most:,} nonzeros, but a GPU supports at most "
+            f"{MAX_NONZEROS:,}: start {way}, or use {setting('device', 'cpu')}"))
 
 
 def check_memory(comm, need):
@@ -50,8 +50,8 @@ def check_memory(comm, need):
             several = f"{len(ranks)} ranks, {ranks[0]} the first,"
             who = several if len(ranks) > 1 else f"rank {ranks[0]}"
             raise agreed(DeviceMemoryError(
-                f"{who} of {comm.size} needs {needed:,} bytes more, {free:,} of {total:,} are free "
-                f"on GPU {number}: {advice()}"))
+                f"{who} of {comm.size} needs {needed:,} more bytes, but only {free:,} of {total:,} "
+                f"are free on GPU {number}: {advice()}"))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class BatchRequest:
         """
         given = self.fan_outs * (hops if len(self.fan_outs) == 1 else 1)
         if len(given) != hops:
-            raise UsageError(f"batch: {len(given)} numbers of neighbours, expected one, or one for "
+            raise UsageError(f"batch: {len(given)} numbers of neighbors, expected one, or one for "
                              f"each of {hops} products with A")
         return given[::-1]
 

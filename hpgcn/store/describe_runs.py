@@ -113,7 +113,7 @@ def checkpoint(arrays, attributes, of_classes=()):
         *_weights(arrays, "weights", "weights"), *_weights(arrays, "best", "best weights"),
         *_weights(arrays, "optimizer", "optimiser"), *_lasting(arrays),
         ("versions", versions(installed)),
-        ("next", f"{resume_command(config and config.graph, out, ranks)} goes on after it")]
+        ("next", f"{resume_command(config and config.graph, out, ranks)} continues")]
 
 
 def versions(installed):

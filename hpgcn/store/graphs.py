@@ -128,8 +128,8 @@ class _Reordered:
 def _require_whole(graph):
     stop = graph.start + graph.num_rows
     if graph.start != 0 or stop != graph.header.num_nodes:
-        raise DataError(f"{graph.header.name}: rows {graph.start}..{stop} held, but all "
-                        f"{graph.header.num_nodes} are needed to write a file")
+        raise DataError(f"{graph.header.name}: only rows {graph.start}..{stop} are in memory, but "
+                        f"a file needs all {graph.header.num_nodes}")
 
 
 def _write(writer, graph, features, source_sha256):

@@ -109,7 +109,7 @@ def _object(pairs):
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {printable(twice)!r:.60} is there twice")
+        raise ValueError(f"key {printable(twice)!r:.60} occurs twice")
     return dict(pairs)
 
 

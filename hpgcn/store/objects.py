@@ -40,8 +40,8 @@ def check_superblock(path):
     if not head:
         raise DataError(f"{path}: is empty (0 bytes), expected an HDF5 file")
     if head[:8] != SIGNATURE:
-        raise DataError(f"{path}: is not an HDF5 file; `hpgcn convert` makes one of a graph in "
-                        "another format")
+        raise DataError(f"{path}: is not an HDF5 file; `hpgcn convert` converts a graph of another "
+                        "format")
     if len(head) >= 9 and head[8] not in (2, 3):
         raise DataError(f"{path}: HDF5 superblock version {head[8]}, expected 2 or 3 (checksummed "
                         "headers)")
@@ -133,10 +133,10 @@ def inspect(item, file_size, *, textual=False):
     if kind.get_class() not in NUMBERS and not (textual and is_text):
         raise DataError(f"has {type(kind).__name__[4:-2].lower()} elements, expected numbers")
     if plist.get_external_count():
-        raise DataError("is stored in external files, which is refused")
+        raise DataError("is stored in external files, which is not allowed")
     layout = plist.get_layout()
     if layout not in (h5py.h5d.COMPACT, h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED):
-        raise DataError("is a virtual dataset, which is refused")
+        raise DataError("is a virtual dataset, which is not allowed")
     if item.shape is None:
         raise DataError("has no shape (null dataspace), expected an array")
 

@@ -105,8 +105,8 @@ def _blocks(path, arrays):
         names = list(map(str, names))
         for name in names:
             if SEPARATOR in name:
-                raise DataError(f"{path}: class {name!r} has the {SEPARATOR} that stands between "
-                                "labels: -o FILE.npz and FILE.h5 hold them apart")
+                raise DataError(f"{path}: class {name!r} contains {SEPARATOR}, which separates "
+                                "labels: write another format, -o FILE.npz or FILE.h5")
 
     for start in range(0, len(label), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)

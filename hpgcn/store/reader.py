@@ -114,8 +114,8 @@ class Reader:
     def reserve(self, nbytes, what):
         """Refuse to read more bytes at once than the memory budget allows; DataError."""
         if nbytes > self.memory:
-            raise self.error(f"{what} needs {nbytes} bytes of memory, but only {self.memory} may "
-                             f"be used; {setting('memory')} sets the limit")
+            raise self.error(f"{what} needs {nbytes} bytes of memory, but the limit is "
+                             f"{self.memory}; {setting('memory')} sets it")
 
     def read(self, name, start=0, stop=None):
         """Return rows [start, stop) of a dataset, C-contiguous, once their checksums match.
@@ -277,8 +277,7 @@ class Reader:
                     if not isinstance(item, h5py.h5g.GroupID):
                         continue
                     if address(item) in seen:
-                        raise DataError("is a group that has another name already, which is "
-                                        "refused")
+                        raise DataError("is a second name of a group, which is not allowed")
                     seen.add(address(item))
                     pending.append((path, item))
 
@@ -286,7 +285,7 @@ class Reader:
         link = h5py.Group(group).get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
             kind = REFUSED_LINKS.get(type(link), "an unknown link")
-            raise DataError(f"is {kind}, which is refused")
+            raise DataError(f"is {kind}, which is not allowed")
 
         item = h5py.h5o.open(group, name.encode("utf-8", "surrogateescape"))
         if isinstance(item, h5py.h5d.DatasetID):
@@ -300,7 +299,7 @@ class Reader:
         elif isinstance(item, h5py.h5g.GroupID):
             self._raw[path] = raw_attributes(h5py.Group(item))
         else:
-            raise DataError("is a named type, which is refused")
+            raise DataError("is a named type, which is not allowed")
         return item
 
     @contextmanager

@@ -19,7 +19,8 @@ DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
 def check_rows(reader, header, start, stop):
     """Refuse rows that the file does not have."""
     if not 0 <= start <= stop <= header.num_nodes:
-        raise reader.error(f"rows {start}..{stop} asked for, 0..{header.num_nodes} stored")
+        raise reader.error(f"rows {start}..{stop} requested, but the file has "
+                           f"0..{header.num_nodes}")
 
 
 def reserve_rows(reader, header, start, stop, num_splits):

@@ -122,7 +122,7 @@ def read_offsets(reader, header):
         reader.expect("partition/edge_part", (header.num_edges,), np.int32)
         owner = reader.expect("partition/owner", (n,), np.int32)
         if owner.address != reader.entries["partition/part"].address:
-            raise reader.error("partition/owner is a dataset of its own, expected another name of "
+            raise reader.error("partition/owner is a separate dataset, expected a hard link to "
                                "partition/part")
 
     offsets = reader.read("partition/offsets")

@@ -51,8 +51,8 @@ def strategy_by_name(name):
                          f"with A, such as {BETWEEN.join((able[-1], able[0]))}")
     for each in names:
         if each not in able:
-            raise UsageError(f"strategy = {name!r}: {each!r} does not keep rows whole, expected "
-                             f"some of {', '.join(able)}")
+            raise UsageError(f"strategy = {name!r}: {each!r} divides rows, expected strategies "
+                             f"that keep rows whole: {', '.join(able)}")
     return per_layer(*(STRATEGIES[each] for each in names))
 
 

@@ -99,7 +99,7 @@ class Strategy:
             given = getattr(options, option)
             if given and option not in cls.options:
                 raise agreed(ConfigError(
-                    f"{option} = {given}: strategy {options.strategy} takes none"))
+                    f"{option} = {given}: does not apply to strategy {options.strategy}"))
         if options.grid:
             try:
                 return cls.check_shape(ranks, grid_axes(options.grid, f"grid {options.grid}"))
@@ -125,8 +125,8 @@ class Strategy:
         if product != ranks:
             example = "x".join(map(str, cls.default_shape(ranks)))
             raise UsageError(
-                f"grid {text} holds {product} ranks, but there are {ranks}: expected {cls.axes} "
-                f"with product {ranks}, e.g. {example}")
+                f"grid {text} has {product} ranks, but there are {ranks}: expected {cls.axes} with "
+                f"product {ranks}, e.g. {example}")
         return tuple(map(int, shape))
 
     @classmethod
@@ -265,7 +265,7 @@ def check_options(strategy, options):
     for option in ("balance", "delay", "aggregate_on", "update_on"):
         given = getattr(options, option)
         if given != getattr(Config, option) and option not in strategy.options:
-            raise UsageError(f"{option} = {given}: strategy {options.strategy} takes none")
+            raise UsageError(f"{option} = {given}: does not apply to strategy {options.strategy}")
 
 
 def most_square(ranks):

@@ -101,8 +101,8 @@ class VertexCut(NonzeroStrategy):
             stored = layout.start + np.repeat(np.arange(layout.num_rows), np.diff(slab.indptr))
             holder[rows != columns] = given[stored != slab.indices]
         elif comm.size > 1 and comm.rank == 0:
-            log.warning("%s does not say who holds each nonzero: each stays with its row; "
-                        "`hpgcn partition --method cover` makes a file that does",
+            log.warning("%s has no partition of the nonzeros, so each stays with its row; `hpgcn "
+                        "partition --method cover` makes one",
                         source.where)
 
         return holder

@@ -134,5 +134,5 @@ def test_one_hot_labels_are_said_to_be_so(tmp_path, y, one_hot):
     np.save(tmp_path / "y.npy", y)
     graph, notes = read("karate", labels=tmp_path / "y.npy")
     assert graph.header.multilabel == (y.shape[1] > 1)
-    said = [note for note in notes if "are one-hot, but trained as multi-label" in note]
+    said = [note for note in notes if "are one-hot, and are used as multi-label" in note]
     assert ["y.argmax(1)" in note for note in said] == [True] * one_hot

@@ -113,7 +113,7 @@ TWO = "- file_name: edges.csv\n- file_name: more.csv\n"
     ({"edges": "src,dst\n7,3\n"}, "edges.csv: line 1: columns src, dst, expected src_id"),
     ({"edges": "src_id,dst_id,weight\n7,3,nan\n"}, "weight at 0 is nan"),
     ({"edges": 'src_id,dst_id,weight\n7,3,"1,2"\n'}, r"weight: shape \(1, 2\), expected one"),
-    ({"edges": "src_id,dst_id,w,value\n7,3,1,2\n"}, "w, value are all called weights")])
+    ({"edges": "src_id,dst_id,w,value\n7,3,1,2\n"}, "w, value all look like edge weights")])
 def test_refused(tmp_path, changes, message):
     refused(message, write_set(tmp_path, **changes))
 

@@ -253,7 +253,7 @@ def test_wide_edge_attributes_are_not_used_and_cost_no_memory(tmp_path):
      r"edge_weight: shape \(2,\), expected \(3,\): one weight for each edge"),
     ({"edge_weight": np.ones((3, 2))}, r"edge_weight: shape \(3, 2\), expected \(3,\)"),
     ({"edge_weight": [1.0, 2, 3], "w": [3, 2, 1]},
-     "edge_weight, w are all called weights of edges, expected one: --weights edge_weight takes"),
+     "edge_weight, w all look like edge weights, expected one: --weights edge_weight selects"),
     ({"edge_weight": np.array(["a", "b", "c"])}, r"edge_weight: dtype <U1, expected numbers"),
     ({"edge_weight": np.ones(3, complex)}, r"edge_weight: dtype complex128, expected numbers"),
     ({"edge_weight": [1, np.nan, 1]}, r"edge_weight at 1 is nan, expected a finite number")])

@@ -83,7 +83,7 @@ ARRAYS = [  # arrays of an archive; part of the message
     ({**Y, "train_masks": np.eye(3)[:2], "val_masks": np.eye(3)[[1, 1]]},
      r"split 1: vertex 1 is in both the train and the val mask"),
     ({**Y, "train_masks": np.eye(3)[:2], "val_masks": np.eye(3)[[2]].repeat(4, 0)},
-     r"2 train masks, 4 val masks, expected as many of each"),
+     r"2 train masks, 4 val masks, expected the same number of each"),
     ({"edges": [[0, 1, 2]]}, r"edges: .*shape \(1, 3\), expected integers \(e, 2\)"),
     ({"edges": [[0, 1], [2, 5]], "node_features": np.ones((3, 1))},
      r"edges column 1: entry 1 is 5, expected 0\.\.2"),

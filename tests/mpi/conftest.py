@@ -12,7 +12,7 @@ from hpgcn.comm import as_comm
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    config.addinivalue_line("filterwarnings", "ignore:.*this process works alone")
+    config.addinivalue_line("filterwarnings", "ignore:.*this process runs on its own")
     if MPI.COMM_WORLD.Get_rank():
         config.pluginmanager.unregister(name="terminalreporter")
 

@@ -19,7 +19,7 @@ def test_from_parts_literal():
 
 @pytest.mark.parametrize("order", [[0, 1, 1], [0, 1], [0, 1, 3], [0, 1, -1], [0.0, 1.0, 2.0]])
 def test_order_must_be_a_permutation(order):
-    with pytest.raises(DataError, match=r"order of dtype .* does not hold each of 0\.\.2 once"):
+    with pytest.raises(DataError, match=r"order of dtype .* must contain each of 0\.\.2"):
         Partition.from_parts([0, 0, 0], 1, order=order)
 
 
@@ -111,7 +111,7 @@ def test_broken_arrays(tmp_path):
 
 
 def test_more_parts_than_vertices(tmp_path):
-    for text, k, message in (("0\n1\n2\n", 4, r"4 parts asked of 3 vertices, expected 1\.\.3"),
+    for text, k, message in (("0\n1\n2\n", 4, r"4 parts requested for 3 vertices, expected 1\.\.3"),
                              ("0\n1\n7\n", None, r"line 3 has part 7, expected 0\.\.2")):
         (tmp_path / "p").write_text(text)
         with pytest.raises(DataError, match=message):

@@ -216,7 +216,7 @@ def test_refused(arguments, error, message):
 def test_slab_refused():
     slab = grid(3).slab(2, 7)
     for arguments in ((make_partition, 2), (given_partition, np.zeros(9, int), 2)):
-        with pytest.raises(DataError, match="5 of 9 rows given, expected all"):
+        with pytest.raises(DataError, match="5 of 9 rows in memory, expected all"):
             arguments[0](slab, *arguments[1:])
 
 

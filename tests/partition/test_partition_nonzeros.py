@@ -270,5 +270,5 @@ def test_rows_beyond_the_limit_are_said(caplog):
         made = make_partition(graph, 50, method="expansion", refine=False)
     share = 1 + made.statistics["imbalance_rows"]
     assert share > 1.2
-    assert (f"a part owns {share:.2f} times the mean of rows, more than 1.1: refinement keeps this "
-            "limit") in caplog.text
+    assert (f"one part has {share:.2f} times the mean number of rows, above 1.1: refinement "
+            "would keep this limit") in caplog.text

@@ -45,11 +45,11 @@ ENDINGS = [  # what an engine does, and what is said of it; the first of each ki
          r"^metis exited with code 3 \(its last line: to stdout\)$"),
         ("os.kill(os.getpid(), signal.SIGKILL)",
          r"signal 9 \(Killed\), perhaps because the machine ran out of memory"),
-        ("os._exit(0)", "^metis ended the process without an answer$"),
+        ("os._exit(0)", "^metis ended the process without a result$"),
         ("sys.exit(1)", "^metis failed with SystemExit: 1$"),
         ("return Cut([0] * (n - 1) + [2])", r"metis: vertex 15 has part 2, expected 0\.\.1"),
         ("return Cut([0.5] * n)", "metis has dtype float64"),
-        ("return Cut([object()] * n)", "metis went wrong: Object arrays cannot be loaded"),
+        ("return Cut([object()] * n)", "metis failed: Object arrays cannot be loaded"),
         ("print('x' * 10**6, flush=True); os._exit(9)", r"x\.\.\.\)$"),
         ("sys.stderr.buffer.write(b'\\xff\\x1b[31m\\n'); sys.stderr.flush(); os._exit(9)",
          "metis exited with code 9")))]

@@ -105,7 +105,7 @@ def test_without_the_rival_engine(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with caplog.at_level(logging.WARNING, "hpgcn"):
         assert make_partition(graph, 4).engine == "mtkahypar"
-    assert "were not held against those of method graph" in caplog.text
+    assert "were not compared with those of method graph" in caplog.text
     assert "pymetis" in caplog.text
 
 

@@ -61,7 +61,7 @@ def test_one_more_is_allowed_where_few_are_labelled():
 
 
 def test_balance_needs_a_split():
-    with pytest.raises(DataError, match="no split, so no vertices to train on to balance"):
+    with pytest.raises(DataError, match="no split, so there are no training vertices to balance"):
         make_partition(grid(4), 2, method="block", balance_train=True)
 
 
@@ -115,16 +115,16 @@ def test_merges():
     assert [merges(k) for k in (2, 6, 12, 64)] == [(), (3,), (6, 3), (32, 16, 8, 4, 2)]
     flat = Partition.from_parts(np.arange(8), 8)
     assert flat.merges == () and flat.merged(8) is flat
-    with pytest.raises(UsageError, match="k = 4: 8 parts merge to no others"):
+    with pytest.raises(UsageError, match="k = 4: 8 parts can be merged only to themselves"):
         flat.merged(4)
     twelve = Partition.from_parts(np.arange(12), 12, nested=True)
     assert twelve.merged(3).offsets.tolist() == [0, 4, 8, 12]
-    with pytest.raises(UsageError, match="k = 4: 12 nested parts merge to 6, 3"):
+    with pytest.raises(UsageError, match="k = 4: 12 nested parts can be merged only to 6, 3"):
         twelve.merged(4)
 
 
 def test_odd_numbers_are_refused():
-    with pytest.raises(UsageError, match="k = 3: nested parts merge two by two"):
+    with pytest.raises(UsageError, match="k = 3: nested parts are merged in pairs"):
         make_partition(edges(9, []), 3, method="block", nested=True)
 
 

@@ -188,7 +188,7 @@ def test_components_stay_whole_and_lattices_are_cut(graph, k, cut):
 def test_more_parts_than_memory(monkeypatch):
     monkeypatch.setattr(module, "memory_budget", lambda: 1599)
     assert vertex_cut(edges(100, [(0, 1)]), 64)[1].size == 100
-    with pytest.raises(UsageError, match=r"of 100 vertices, 65 at most each, need 1600 bytes"):
+    with pytest.raises(UsageError, match=r"65 parts for each of 100 vertices need 1600 bytes"):
         vertex_cut(edges(100, [(0, 1)]), 65)
 
 

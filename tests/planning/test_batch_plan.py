@@ -325,8 +325,8 @@ def test_json_and_table(files):
 
 
 @pytest.mark.parametrize("batch, options, error, said", [
-    ("neighbours:5,5,5:20", {}, UsageError, "3 numbers of neighbours, expected one, or one for"),
-    ("vertices:9", {"memory": 10**9}, UsageError, "memory= goes with batch='full'"),
+    ("neighbours:5,5,5:20", {}, UsageError, "3 numbers of neighbors, expected one, or one for"),
+    ("vertices:9", {"memory": 10**9}, UsageError, "memory= needs batch='full'"),
     ("parts:2:999", {}, UsageError, "999 parts of 203 vertices"),
     ("parts:2:{0}/whole.h5", {}, DataError, "whole.h5: not partitioned"),
     ("parts:2:{0}/small.h5", {}, DataError, "small.h5: 50 vertices, expected the 203 of")])

@@ -58,7 +58,7 @@ def test_runs_that_tell_nothing_are_refused(trained, tmp_path):
     unfinished = tmp_path / "unfinished"
     shutil.copytree(trained / "run", unfinished)
     (unfinished / "summary.json").unlink()
-    assert "no finished run" in refused(65, "plan", "--from", unfinished)
+    assert "not a finished run" in refused(65, "plan", "--from", unfinished)
     moved = tmp_path / "moved"
     shutil.copytree(trained / "run", moved)
     config = (moved / "config.toml").read_text()
@@ -68,7 +68,7 @@ def test_runs_that_tell_nothing_are_refused(trained, tmp_path):
     succeed("train", trained / "g.h5", "--batch", "vertices:20", "--epochs", 1, "--out", batches,
             "-q")
     said = refused(65, "plan", "--from", batches)
-    assert "its steps are of batches (vertices:20)" in said
+    assert "was trained on mini-batches (vertices:20)" in said
 
 
 @pytest.mark.long

@@ -108,11 +108,11 @@ def test_refusals(few, tmp_path):
     assert "no features" in refused(65, "train", bare, "--dry-run")
     line = refused(78, "train", few, "--strategy", "1d", "--memory", "2K", "--dry-run",
                    "--ranks", 2)
-    assert "--memory is 2,048; `hpgcn plan --memory 2048` says how many ranks would do" in line
+    assert "--memory is 2,048; `hpgcn plan --memory 2048` finds how many ranks are enough" in line
     assert "needs" in line
-    assert "'much' is no size" in refused(2, "train", few, "--memory", "much")
+    assert "'much' is not a size" in refused(2, "train", few, "--memory", "much")
     line = refused(78, "train", few, "--strategy", "1d", "--grid", "2x1", "--dry-run")
-    assert "strategy 1d takes none" in line
+    assert "does not apply to strategy 1d" in line
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("run")]
 
 

@@ -168,7 +168,7 @@ def changed(group, **values):
     ({"update": FILE["update"]}, "aggregate is None, expected an object"),
     ({"stages": 3}, "aggregate is None, expected an object"),
     ({**FILE, "aggregate": 3}, "aggregate is 3, expected an object"),
-    ({**FILE, "limits": {}}, "'limits' beside two devices, expected either"),
+    ({**FILE, "limits": {}}, "has both 'limits' and two devices"),
     ({**FILE, "stages": 0}, "stages is 0, expected an integer of at least 1"),
     ({**FILE, "stages": 1.5}, "stages is 1.5, expected an integer"),
     ({**FILE, "aggregate": {}}, "aggregate.adders is missing"),

@@ -190,7 +190,7 @@ def test_settings_of_a_run(made):
             ({"grid": "2x4"}, "grid='2x4' holds 8 ranks, expected one of 2, 4, 6"),
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
             ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
-            ({"aggregator": "gcn"}, "model gcn takes none"),
+            ({"aggregator": "gcn"}, "does not apply to model gcn"),
             ({"model": "mlp"}, "expected one of gcn, sage, gin, sgc, appnp, gat")):
         with pytest.raises(UsageError) as error:
             grids("", **settings)
@@ -246,12 +246,12 @@ def test_memory_limit_leaves_cases_out_or_names_ranks_that_fit(made):
     assert "! more than --memory" in table(some)
     with pytest.raises(ConfigError, match=f"at least {needs[1]:,} are needed on 1 rank") as error:
         forecast(made, Options((1,), memory=needs[1] // 5))
-    named = int(re.search(r"; (\d+) ranks would do", str(error.value))[1])
+    named = int(re.search(r"; (\d+) ranks are enough", str(error.value))[1])
     assert named & (named - 1) == 0
     rows = forecast(made, Options((named,), memory=needs[1] // 5))["rows"]
     assert any(row["fits"] for row in rows)
     line = refused(78, "plan", made, "-k", "1,2", "--memory", 1)
-    assert "no power of two up to 203 would do" in line
+    assert "no power of two up to 203 is enough" in line
 
 
 @pytest.mark.long
@@ -372,7 +372,7 @@ def test_refused_files(made, tmp_path):
         forecast(bare, Options())
     assert forecast(bare, Options(widths=(4, 2)))["choice"]["ranks"] == 1
     parts = write(tmp_path / "parts.h5", make(), 2, method="block")
-    with pytest.raises(UsageError, match="partitioned already; give --method with the graph"):
+    with pytest.raises(UsageError, match="already partitioned; use --method with the graph"):
         forecast(parts, Options(methods=("random",)))
 
 

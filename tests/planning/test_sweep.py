@@ -66,7 +66,7 @@ def test_memory(made):
     lines = table(found).splitlines()
     assert "! more than --memory" in lines and lines[-1].count(" !") == 1
     line = refused(78, "plan", made, "-k", "1", "--sweep", "4,512", "--memory", "10")
-    assert f"at least {needs[0]:,} are needed by every model" in line
+    assert f"every model needs at least {needs[0]:,}" in line
 
 
 @pytest.mark.long
@@ -113,5 +113,5 @@ def test_command(made, tmp_path):
     assert out.count("<- choice") == 2
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
     assert len(json.loads(succeed(*asked, "--json"))["models"]) == 2
-    assert "asked of one model" in refused(2, *asked, "--goal", "10s")
+    assert "works with one model" in refused(2, *asked, "--goal", "10s")
     assert "not forecast" in refused(2, *asked, "--batch", "vertices:20")

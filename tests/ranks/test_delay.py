@@ -290,22 +290,22 @@ def test_what_another_run_would_be_is_refused(comm, tmp_path):
         with pytest.raises(ConfigError, match=f"delay is '{delay}', but the run was started with"):
             train(comm, path, out, 4, delay=delay)
     if comm.size > 1:
-        with pytest.raises(ConfigError, match="cd-2 computes what its partition says: go on with "
+        with pytest.raises(ConfigError, match="cd-2 depends on the partition: continue with "
                            f"the {comm.size} ranks"):
             train(comm, cut(comm, tmp_path, make(n=90, f=9), "random"), out, 4, delay="2")
         if comm.rank == 0:
-            with pytest.raises(ConfigError, match=f"go on with the {comm.size} ranks"):
+            with pytest.raises(ConfigError, match=f"continue with the {comm.size} ranks"):
                 hpgcn.train(str(out.parent / "graph.h5"), resume=out, config=settings(
                     out=str(out), epochs=4, delay="2", checkpoint_every=2))
         comm.barrier()
     for strategy in ("p2p", "1d"):
-        with pytest.raises(UsageError, match=f"delay = 2: strategy {strategy} takes none"):
+        with pytest.raises(UsageError, match=f"delay = 2: does not apply to strategy {strategy}"):
             train(comm, path, out, 4, delay="2", strategy=strategy)
     for delay in ("-1", "1.5", "all", "", "101"):
         with pytest.raises(UsageError, match=re.escape(f"delay = '{delay}': expected none, or a")):
             settings(delay=delay)
     assert settings(delay="05").delay == "5"
-    with pytest.raises(UsageError, match="delay = 2: of training alone"):
+    with pytest.raises(UsageError, match="delay = 2: only for training"):
         hpgcn.propagation(path, comm, strategy="vertex-cut", delay="2")
 
 

@@ -156,11 +156,11 @@ def test_a_run_is_resumed_and_predicts(comm, tmp_path):
 @on_ranks(1, 3)
 @pytest.mark.parametrize("name, settings, message", [
     ("mop+p2p", {"layers": 3}, "names strategies for 2 products with A, but the model has 3"),
-    ("mop+2d", {}, "'2d' does not keep rows whole, expected some of p2p, cover"),
-    ("mop+p3p", {}, "'p3p' does not keep rows whole"),
-    ("mop+p2p", {"replication": 1}, r"strategy mop\+p2p takes none"),
-    ("mop+p2p", {"delay": "5"}, r"strategy mop\+p2p takes none"),
-    ("mop+p2p", {"batch": "vertices:20"}, r"strategy mop\+p2p trains on all vertices")], ids=str)
+    ("mop+2d", {}, "'2d' divides rows, expected strategies that keep rows whole: p2p, cover"),
+    ("mop+p3p", {}, "'p3p' divides rows"),
+    ("mop+p2p", {"replication": 1}, r"not apply to strategy mop\+p2p"),
+    ("mop+p2p", {"delay": "5"}, r"not apply to strategy mop\+p2p"),
+    ("mop+p2p", {"batch": "vertices:20"}, r"mop.p2p supports only full batches")], ids=str)
 def test_what_cannot_be_is_refused(comm, name, settings, message):
     with pytest.raises(hpgcn.HpgcnError, match=message):
         hpgcn.train(scattered(make(), comm), Config(strategy=name, **settings), comm)

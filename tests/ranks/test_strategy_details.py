@@ -94,11 +94,11 @@ def test_a_layout_of_another_grid_is_refused(comm):
 
 
 @pytest.mark.parametrize("name, grid, said", [
-    ("2d", "9x1", "grid 9x1 holds 9 ranks, but there are {P}: expected RxC with product {P}"),
+    ("2d", "9x1", "grid 9x1 has 9 ranks, but there are {P}: expected RxC with product {P}"),
     ("3d", "1x1", "grid 1x1: strategy 3d takes RxCxL"),
     ("2d", "0x1", "grid 0x1: every axis must be a whole number of at least 1"),
     ("2d", "two", "grid two: expected RxC or RxCxL"),
-    ("1d", "1x1", "grid = 1x1: strategy 1d takes none"),
+    ("1d", "1x1", "grid = 1x1: does not apply to strategy 1d"),
     ("2d", "", None)])
 def test_grids(comm, name, grid, said):
     strategy = STRATEGIES[name]

@@ -138,7 +138,7 @@ def test_refusals(comm):
     graph = make()
     with Propagation(graph, comm, strategy="1d") as spread:
         m = len(spread.rows)
-        with pytest.raises(UsageError, match=r"H is of float64, the product of float32"):
+        with pytest.raises(UsageError, match=r"H has dtype float64, but the product has float32"):
             spread(torch.ones(m, 2, dtype=torch.float64))
         with pytest.raises(UsageError, match=r"H has shape \(1, 2, 3\)"):
             spread(torch.ones(1, 2, 3))

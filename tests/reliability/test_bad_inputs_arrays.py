@@ -41,7 +41,7 @@ ARCHIVES = {
     "12-feature-column": ({**CSR, **X, "attr_indices": np.array([4])}, r"attr indices: entry 0 is"),
     "13-pointers-few": ({**CSR, "adj_indptr": np.array([0, 3])}, r"2 row pointers, expected 4 for"),
     "13-feature-pointers": ({**CSR, **X, "attr_indptr": np.array([0, 1, 0, 1])},
-                            r"attr indptr: row pointers fall"),
+                            r"attr indptr: row pointers decrease"),
     "15-width": ({**CSR, **X, "attr_shape": np.array([3, 1 << 60])}, r"features have shape \(3,"),
     "15-complex": ({**CSR, "x": np.ones((3, 2), complex)}, r"x: dtype complex128"),
     "16-label-below": ({**Y, "y": np.array([0, -2, 1])}, r"label of vertex 1 is -2"),
@@ -231,7 +231,7 @@ def test_part_vectors_that_are_read(karate):
         succeed(*make, 3, "--parts", "p.txt", "--overwrite")
         np.testing.assert_array_equal(store.load("out.h5").partition.part, PARTS)
     os.unlink("out.h5")
-    for k, message in ((35, "35 parts asked of 34 vertices"), (0, "0 parts"), (-1, "-1 parts")):
+    for k, message in ((35, "35 parts requested for 34"), (0, "0 parts"), (-1, "-1 parts")):
         refused(65, message, *make, k, "--parts", "p.txt")
     refused(65, "cannot make 35 parts of 34 vertices", *make, 35)
     os.mkfifo("pipe")
@@ -254,16 +254,16 @@ IN_MEMORY = {
     "12-past": ((csr(indices=(1, 3, 0)),), r"adjacency indices: entry 1 is 3, expected 0\.\.2"),
     "12-negative": ((csr(indices=(1, -1, 0), kind=sp.csc_array),), r"adjacency indices: entry 1"),
     "12-feature": ((I3, csr(indices=(1, 2, 5))), r"features indices: entry 2 is 5"),
-    "13-fall": ((csr(indptr=(0, 2, 1, 3)),), r"row pointers fall from 2 to 1 at row 1"),
+    "13-fall": ((csr(indptr=(0, 2, 1, 3)),), r"row pointers decrease from 2 to 1 at row 1"),
     "13-past": ((csr(indptr=(0, 1, 2, 4000)),), r"row pointers end at 4000, but there are 3"),
     "13-start": ((csr(indptr=(1, 1, 2, 3)),), r"row pointers start at 1"),
     "13-data": ((csr(data=(1.0, 1.0)),), r"data: 2 values, expected 3"),
-    "13-feature": ((I3, csr(indptr=(0, 3, 1, 3))), r"features indptr: row pointers fall from 3 to"),
+    "13-feature": ((I3, csr(indptr=(0, 3, 1, 3))), r"indptr: row pointers decrease from 3"),
     "15-rows": ((I3, np.ones((2, 3))), r"features have shape \(2, 3\), expected \(3, f\)"),
     "15-dtype": ((I3, np.array([["a"]] * 3)), r"features have dtype <U1, expected numbers"),
     "05-feature-past-float32": ((I3, np.array([[0, 1], [0, 1e300], [0, 0]])), r"\(1, 1\) is inf"),
     "16-range": ((I3, None, [0, -2, 1]), r"label of vertex 1 is -2"),
-    "16-ragged": ((I3, None, [[0], [1, 2], [3]]), r"labels: no array"),
+    "16-ragged": ((I3, None, [[0], [1, 2], [3]]), r"labels: not an array"),
     "16-empty-train": ((I3, None, [0, 1, 0], ([], [1], [2])), r"train mask is empty"),
     "16-overlap": ((I3, None, [0, 1, 0], ([0, 1], [1], [2])), r"vertex 1 is in both the train and"),
     "16-two-masks": ((I3, None, [0, 1, 0], ([0], [1])), r"2 masks, expected three: train, val,"),

@@ -74,7 +74,7 @@ def after(monkeypatch, where, name, action):
 def test_a_graph_that_changes_while_it_is_partitioned(folder, monkeypatch, change, out):
     after(monkeypatch, partition, "make_partition", lambda: change("g.h5", "other.h5"))
     code, errors, _ = run("partition", "g.h5", "-k", 2, "--method", "block", "-o", out)
-    said = "g.h5: changed while it was read; run this again once nothing replaces or writes it"
+    said = "g.h5: changed while it was read; run again when no other program writes it"
     assert (code, errors) == (65, f"hpgcn: {said}\n")
     assert set(os.listdir()) <= {"g.h5", "other.h5"}
 

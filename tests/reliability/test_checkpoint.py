@@ -44,13 +44,13 @@ def test_resume_says_whether_the_bits_are_the_same(graph, tmp_path, caplog):
     out = tmp_path / "run"
     hpgcn.train(graph, settings(out, epochs=4))
     hpgcn.train(graph, settings(out, epochs=5), resume=out)
-    assert "going on after epoch 4" in caplog.text
+    assert "continuing after epoch 4" in caplog.text
     assert "rounding" not in caplog.text
     hpgcn.train(graph, settings(out, epochs=6, strategy="1d"), resume=out)
-    assert "going on after epoch 5 with another strategy: equal to rounding" in caplog.text
+    assert "continuing after epoch 5 with another strategy: results are equal up" in caplog.text
     reordered = graph.permuted(np.random.default_rng(1).permutation(120), np.array([0, 120]))
     hpgcn.train(reordered, settings(out, epochs=7, strategy="1d"), resume=out)
-    assert "going on after epoch 6 with another partition: equal to rounding" in caplog.text
+    assert "continuing after epoch 6 with another partition: results are equal up" in caplog.text
 
 
 def test_the_newest_two_are_kept_and_the_last_is_written(graph, tmp_path):
@@ -95,7 +95,7 @@ def test_without_a_checkpoint_it_starts_anew_and_says_so(graph, tmp_path, caplog
     hpgcn.train(graph, settings(out, checkpoint_every=0, epochs=3), resume=out)
     assert "no checkpoint, starting at epoch 1" in caplog.text
     assert not (out / "checkpoints").exists()
-    with pytest.raises(ConfigError, match="finished after epoch 3 and keeps no checkpoint"):
+    with pytest.raises(ConfigError, match="finished after epoch 3 and has no checkpoint"):
         hpgcn.train(graph, settings(out, epochs=5), resume=out)
     with pytest.raises(OutputError, match="run directory exists"):
         hpgcn.train(graph, settings(out))
@@ -174,7 +174,7 @@ def test_metrics_are_cut_back_to_the_checkpoint(graph, out, two, tail):
 def test_lost_metrics_cost_a_warning(graph, out, two, caplog):
     (out / "metrics.jsonl").unlink()
     hpgcn.train(graph, settings(out, epochs=16), resume=out)
-    assert "metrics.jsonl: holds 0 of the 11 epochs before" in caplog.text
+    assert "metrics.jsonl: has only 0 of the 11 earlier epochs" in caplog.text
     assert [line["epoch"] for line in lines(out)] == [12, 13, 14, 15, 16]
     assert left_behind(out)[0] == left_behind(two / "whole")[0]
 

@@ -143,7 +143,7 @@ def test_a_malformed_line_of_metrics_is_left_out_with_a_warning(graph, out, capl
     text[2] = changed(text[2], change) if isinstance(change, dict) else change
     (out / "metrics.jsonl").write_text("\n".join(text) + "\n")
     hpgcn.train(graph, settings(out, epochs=13), resume=out)
-    assert f"metrics.jsonl: holds 10 of the 11 epochs before; {words}" in caplog.text
+    assert f"metrics.jsonl: has only 10 of the 11 earlier epochs; {words}" in caplog.text
     assert [line["epoch"] for line in lines(out)] == [1, 2, *range(4, 14)]
     assert json.loads((out / "summary.json").read_text())["epochs"] == 13
 

@@ -122,7 +122,7 @@ def test_tasks_that_mpi_does_not_connect(karate, tmp_path, monkeypatch, words, v
     pytest.importorskip("mpi4py")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    refused(78, f"{words} started 4 tasks, but MPI sees one rank", "train", karate / "karate.h5",
+    refused(78, f"{words} started 4 tasks, but MPI has one rank", "train", karate / "karate.h5",
             *settings(tmp_path))
 
 

@@ -188,7 +188,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
     assert done.returncode == 75, done.stderr
     (line,) = [line for line in lines(done) if "partition" not in line]
     again = resume_command(folder / graph, tmp_path / "run", ranks or 1)
-    assert line == f"hpgcn: stopped by SIGUSR1 before epoch 1; go on with `{again}`"
+    assert line == f"hpgcn: stopped by SIGUSR1 before epoch 1; continue with `{again}`"
     assert not (tmp_path / "run" / "model.h5").exists()
     started = ("--ranks", ranks or 1)
     succeed(*command, "--resume", *started)
@@ -207,9 +207,9 @@ def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank
     best = store.read_model(tmp_path / "run" / "model.h5")[1]["epoch"]
     again = resume_command(folder / graph, tmp_path / "run", ranks or 1)
     assert line == (f"hpgcn: interrupted after epoch {epochs}, with a checkpoint; model.h5 "
-                    f"has the weights of epoch {best}; go on with `{again}`")
+                    f"has the weights of epoch {best}; continue with `{again}`")
     assert not (tmp_path / "run" / "summary.json").exists()
-    assert "--resume goes on in it" in refused(73, *command)
+    assert "--resume continues it" in refused(73, *command)
     started = ("--ranks", ranks or 1)
     succeed(*command, "--resume", *started)
     succeed(*command[:-1], tmp_path / "whole", *started)

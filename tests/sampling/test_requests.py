@@ -43,12 +43,12 @@ def test_the_smallest_run_the_same_code():
 
 
 @pytest.mark.parametrize("batch, changes, words", [
-    ("vertices:10", {"strategy": "1d"}, "1d trains on all vertices, expected one of p2p"),
-    ("vertices:10", {"strategy": "vertex-cut", "delay": "2"}, "cd-2 trains on all vertices"),
-    ("vertices:10", {"memory": "2G"}, "goes with batch='full'"),
-    ("neighbours:3,3,3:10", {}, "3 numbers of neighbours, expected one, or one for each of 2"),
+    ("vertices:10", {"strategy": "1d"}, "1d supports only full batches, expected one of p2p"),
+    ("vertices:10", {"strategy": "vertex-cut", "delay": "2"}, "cd-2 supports only full batches"),
+    ("vertices:10", {"memory": "2G"}, "needs batch='full'"),
+    ("neighbours:3,3,3:10", {}, "3 numbers of neighbors, expected one, or one for each of 2"),
     ("neighbours:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
-    ("parts:2", {}, "made: no parts to make batches of; give their number"),
+    ("parts:2", {}, "made: the graph is not partitioned; give a number of parts"),
     ("parts:8:5", {}, "8 parts of 5, expected 5 at most"),
     ("parts:2:500", {}, "500 parts of 203 vertices")])
 def test_what_does_not_fit_a_run(batch, changes, words):

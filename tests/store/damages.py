@@ -122,7 +122,7 @@ STRUCTURE = {
     "22 in chunks": (claims(chunks=(1000, 8)), "features: claims"),
     "22 packed": (claims(chunks=(1000, 8), compression="gzip"), "features: claims 28147497671065"),
     "cycle of groups": (lambda file: file.__setitem__("masks/again", file["/"]),
-                        "masks/again: is a group that has another name"),
+                        "masks/again: is a second name of a group"),
     "too deep": (lambda file: file.create_group("/".join("abcdefghijklmnopqrstuvw")), "levels of"),
     "attribute of a type": (attribute("x", np.zeros(2, [("a", int)])), "attribute x is neither"),
     "attribute too long": (attribute("x", np.zeros(10**6)), "attribute x has shape"),
@@ -175,8 +175,8 @@ POINTERS, COLUMNS = "adjacency/pointers_to_1", "adjacency/indices_1"
 VALUES = "adjacency/values"
 ENTRIES = {
     "13 start": (change(POINTERS, 0, 1), "adjacency: row pointers start at 1, expected 0"),
-    "13 fall": (change(POINTERS, 5, 2**40), "adjacency: row pointers fall from 1099511627776"),
-    "13 negative": (change(POINTERS, 5, -1), r"row pointers fall from \d+ to -1 at row 4"),
+    "13 fall": (change(POINTERS, 5, 2**40), "adjacency: row pointers decrease from 1099511627776"),
+    "13 negative": (change(POINTERS, 5, -1), r"row pointers decrease from \d+ to -1 at row 4"),
     "13 end late": (change(POINTERS, 60, 361), "row pointers end at 361, but there are 360"),
     "12 negative": (change(COLUMNS, 9, -1), r"entry 9 has column -1, expected 0\.\.59"),
     "12 past": (change(COLUMNS, 9, 60), r"entry 9 has column 60, expected 0\.\.59"),

@@ -231,7 +231,7 @@ def test_pickle_and_reopen(parts_file, graph_file):
 def test_memory_budget(tmp_path, graph_file):
     with store.load(graph_file, memory=4000) as stored:
         assert stored.slab(0, 10).num_rows == 10
-        too_much = r"rows 0\.\.60 needs \d+ bytes of memory, but only 4000"
+        too_much = r"rows 0\.\.60 needs \d+ bytes of memory, but the limit is 4000"
         with pytest.raises(DataError, match=too_much):
             stored.slab(0, 60)
     bomb = tmp_path / "bomb.h5"

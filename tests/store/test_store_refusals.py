@@ -76,7 +76,7 @@ def test_bad_class_names(tmp_path):
     store.write_graph(good, make_graph(ids=True))
     for names, message in (
             (list("abcd"), r"class_names has shape \(4,\), expected \(5\)"),
-            (list("abcae"), r"class_names\[3\] is 'a', and so is class_names\[0\]"),
+            (list("abcae"), r"class_names\[3\] is 'a', the same as class_names\[0\]"),
             (["a", b"b\xff", "c", "d", "e"], "class_names: text is not UTF-8"),
             (["a", "b", "", "d", "e"], r"class_names\[2\] is '' of 0 bytes, expected 1 to 1000"),
             (["a\0b", "b", "c", "d", "e"], r"class_names\[0\] is 'a\\x00b' of 3 bytes"),
@@ -124,7 +124,7 @@ def own_owner(file):
     (replace("partition/edge_part", np.zeros(359, np.int32)), r"partition/edge_part has shape"),
     (delete("partition/edge_part"), "dataset partition/edge_part is missing"),
     (delete("partition/owner"), "dataset partition/owner is missing"),
-    (own_owner, "partition/owner is a dataset of its own"),
+    (own_owner, "partition/owner is a separate dataset"),
     (change("adjacency/pointers_to_1", 60, 361), "row pointers .* 361"),
     (change("adjacency/pointers_to_1", 0, -1), "row pointers .* -1"),
     (change("adjacency/indices_1", 9, 60), "entry 9 has column 60")])

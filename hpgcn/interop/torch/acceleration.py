@@ -12,9 +12,10 @@ from hpgcn.interop.torch.views import WIDE
 from hpgcn.runtime.text_table import table
 
 TAKEN = "taken"
-WAY_OUT = ("models of PyG multiply by a sparse tensor if they get adj_t in torch.sparse_csr, not "
-           "edge_index: data = torch_geometric.transforms.ToSparseTensor("
-           "layout=torch.sparse_csr)(data); model(data.x, data.adj_t)")
+WAY_OUT = ("PyG models use sparse products if you pass adj_t in torch.sparse_csr instead of "
+           "edge_index: data = "
+           "torch_geometric.transforms.ToSparseTensor(layout=torch.sparse_csr)(data); "
+           "model(data.x, data.adj_t)")
 PRODUCTS = {  # replaced functions, by their name here
     torch.sparse.mm: "sparse.mm", torch.mm: "mm", torch.Tensor.mm: "mm",
     torch.matmul: "matmul", torch.Tensor.matmul: "matmul", torch.mv: "mv", torch.Tensor.mv: "mv"}
@@ -47,7 +48,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         super().__exit__(kind, error, trace)
         if kind is None and all(outcome != TAKEN for *_, outcome in self.calls):
             why = ", ".join(dict.fromkeys(outcome for *_, outcome in self.calls))
-            warnings.warn(f"accelerate() took no product ({why or 'no sparse products'}): "
+            warnings.warn(f"accelerate() replaced no product ({why or 'no sparse products'}): "
                           f"{WAY_OUT}", stacklevel=2)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):

@@ -182,11 +182,11 @@ class Propagation(torch.nn.Module):
 
         # refuse other shapes and types
         if H.ndim != 2 or H.shape[0] != len(self.rows):
-            raise UsageError(f"H has shape {tuple(H.shape)}, expected ({len(self.rows)}, f): a row "
-                             "for each that this rank owns")
+            raise UsageError(f"H has shape {tuple(H.shape)}, expected ({len(self.rows)}, f): one "
+                             "row for each row that this rank owns")
         given = str(H.dtype).removeprefix("torch.")
         if given != product.dtype.name:
-            raise UsageError(f"H is of {given}, the product of {product.dtype.name}: "
+            raise UsageError(f"H has dtype {given}, but the product has {product.dtype.name}: "
                              f"Propagation(..., dtype={given!r})")
 
         # through the host, unless both are on a GPU

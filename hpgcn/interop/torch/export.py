@@ -189,7 +189,7 @@ class Export:
         if kind is Linear:
             return self._linear(own["W"], own["b"])
         if kind not in CONVOLUTIONS:
-            raise UsageError(f"model {self.spec.architecture}: PyG has no layer like it")
+            raise UsageError(f"model {self.spec.architecture}: PyG has no equivalent layer")
         return CONVOLUTIONS[kind](self, block, own, fan_in, fan_out)
 
     def _linear(self, W, b, of="x"):
@@ -211,7 +211,7 @@ class Export:
     def _conv(self, code, *, weighted=False, **state):
         """Add a layer with A; PyG normalises by in-degrees if it reads edge weights."""
         if weighted and norm_of(self.spec) not in ("sym", "in"):
-            raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalises "
+            raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalizes "
                              "by in-degrees")
         self._name(code.partition("(")[0])
         self.weighted |= weighted

@@ -16,7 +16,7 @@ WRAPPED = ("state_dict", "model_state_dict", "model")  # under which checkpoints
 NAME = re.compile(  # the name of a tensor within its layer, behind the name of the layer
     r"(?P<layer>.*?)\.?(?P<own>att_src|att_dst|att|lin(?:_[a-z]+)?\.(?:weight|bias)|nn\..+|eps"
     r"|weight|bias|running_mean|running_var|num_batches_tracked)")
-HOW = 'save it by torch.save(model.state_dict(), "model.pt")'
+HOW = 'save it with torch.save(model.state_dict(), "model.pt")'
 
 
 class Module(NamedTuple):
@@ -46,10 +46,10 @@ def tensors_of(model, name):
         if isinstance(model, dict) and isinstance(model.get(key), dict):
             model = model[key]
     if not isinstance(model, dict) or not model:
-        raise DataError(f"{name}: no state_dict, but {type(model).__name__}; {HOW}")
+        raise DataError(f"{name}: is of type {type(model).__name__}, expected a state_dict; {HOW}")
     for key, tensor in model.items():
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-            raise DataError(f"{name}: {key} is no dense tensor, expected a state_dict; {HOW}")
+            raise DataError(f"{name}: {key} is not a dense tensor, expected a state_dict; {HOW}")
     return {str(key): tensor.detach().cpu() for key, tensor in model.items()}
 
 
@@ -65,7 +65,7 @@ def _loaded(path, name):
         raise InputNotFoundError(f"{name}: {error.strerror or error}") from error
     except Exception as error:  # what a broken file raises is many things
         reason = str(error).strip().partition("\n")[0][:200]
-        raise DataError(f"{name}: not a file of tensors alone ({reason}); {HOW}") from error
+        raise DataError(f"{name}: not a file with only tensors ({reason}); {HOW}") from error
 
 
 def as_arrays(tensors, name):

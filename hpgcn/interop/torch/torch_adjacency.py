@@ -141,7 +141,7 @@ def check(indptr, indices, values, shape):
     nnz = indices.numel()
     whole = int(indptr[0]) == 0 and int(indptr[-1]) == nnz
     if not whole or not bool((indptr[1:] >= indptr[:-1]).all()):
-        raise DataError(f"indptr does not rise from 0 to the {nnz} entries of indices")
+        raise DataError(f"indptr must increase from 0 to {nnz}, the length of indices")
     if nnz and not (int(indices.min()) >= 0 and int(indices.max()) < shape[1]):
         raise DataError(f"indices has columns {int(indices.min())}..{int(indices.max())}, expected "
                         f"0..{shape[1] - 1}")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 KINDS = {"GCNConv": GraphConvolution, "SGConv": SimplifiedConvolution, "SAGEConv": SageMean,
          "GATConv": GraphAttention, "GINConv": GraphIsomorphism}
 UNWEIGHTED = ("SAGEConv", "GINConv")  # layers that read no weights of edges, as ours do
-READ = f"expected {', '.join(KINDS)} and batch normalisation alone"
+READ = f"expected {', '.join(KINDS)} and batch normalization only"
 
 
 class Trained(NamedTuple):
@@ -84,14 +84,13 @@ def _check_weights(header, trained):
     """Refuse (DataError) a graph with edges that the layers would read otherwise than PyG."""
     layer = MODELS[find_model(trained.config.select(ModelOptions))]
     if header.parallel_edges and layer.uses_attention:
-        raise DataError(f"{header.name}: its edges are counted, but attention here reads each "
-                        f"once, other than that of {trained.name}: make the graph with "
+        raise DataError(f"{header.name}: has repeated edges, which the attention of {trained.name} "
+                        "counts, but hpgcn reads once: make the graph with "
                         f"{setting('duplicates', 'merge')}")
     if not (trained.weighted or header.all_ones or header.parallel_edges):
-        raise DataError(f"{header.name}: its edges have weights, which the layers of "
-                        f"{trained.name} do not read; make it of weights of 1: "
-                        "`hpgcn convert --unweighted`, or unweighted=True of "
-                        "Graph.from_scipy, hpgcn.from_pyg and the like")
+        raise DataError(f"{header.name}: has edge weights, which the layers of {trained.name} "
+                        "ignore; set all weights to 1 with `hpgcn convert --unweighted`, or with "
+                        "unweighted=True in Graph.from_scipy or hpgcn.from_pyg")
 
 
 def read_pyg(model, *, activation="own"):
@@ -121,19 +120,19 @@ def read_pyg(model, *, activation="own"):
     modules = modules_of(tensors)
     for each in modules:
         if each.kind not in KINDS and not (each.kind == "norm" and "running_mean" in each.keys):
-            raise DataError(f"{name}: {next(iter(each.keys.values()))} is of no layer that is "
-                            f"read, {READ}")
+            raise DataError(f"{name}: {next(iter(each.keys.values()))} belongs to an unsupported "
+                            f"layer, {READ}")
 
     # refuse mixtures of layers, and norms that do not alternate with layers
     layers = [each for each in modules if each.kind in KINDS]
     norms = [each for each in modules if each.kind == "norm"]
     kinds = sorted({each.kind for each in layers})
     if len(kinds) != 1:
-        raise DataError(f"{name}: layers {' and '.join(kinds) or 'none'}; expected those of one "
+        raise DataError(f"{name}: layers of kinds: {' and '.join(kinds) or 'none'}; expected one "
                         f"kind of {', '.join(KINDS)}")
     if norms and len(norms) not in (len(layers) - 1, len(layers)):
-        raise DataError(f"{name}: {len(norms)} batch normalisations and {len(layers)} layers; "
-                        "expected one after each, or after each but the last")
+        raise DataError(f"{name}: {len(norms)} batch normalizations and {len(layers)} layers; "
+                        "expected one after each layer, or after each except the last")
 
     # read each layer, and fold its norm into it
     reader = LayerReader(tensors, name, len(layers))
@@ -205,11 +204,11 @@ class LayerReader:
         a_self, a_neighbour = (taken.take(key, 3)[0] for key in ("att_dst", "att_src"))
         heads, width = a_neighbour.shape
         if a_self.shape != a_neighbour.shape or W.shape[1] != heads * width:
-            raise DataError(f"{self.name}: {taken.module.path}: lin.weight, att_src and att_dst do "
-                            "not fit")
+            raise DataError(f"{self.name}: {taken.module.path}: the shapes of lin.weight, att_src "
+                            "and att_dst do not match")
         if heads > 1 and last == (taken.size("bias", width) != width):
             raise DataError(f"{self.name}: {taken.module.path}.bias: expected heads that are "
-                            "averaged in the last layer, and side by side in the others")
+                            "averaged in the last layer and concatenated in the others")
         b = taken.vector("bias", width if last else heads * width, default=0)
         taken.done()
         return {"W": W, "a_self": a_self, "a_neighbour": a_neighbour, "b": b}
@@ -260,8 +259,8 @@ class LayerReader:
         if kind.uses_attention:
             *others, last = (len(arrays["a_self"]) for arrays in found)
             if len({*others}) > 1:
-                raise DataError(f"{self.name}: layers of {', '.join(map(str, others))} heads, "
-                                "expected as many in all but the last")
+                raise DataError(f"{self.name}: layers have {', '.join(map(str, others))} heads, "
+                                "expected the same number in all except the last")
             settings |= {"heads": (others or [last])[0], "output_heads": last}
             settings["hidden"] = settings["heads"]  # widths are those of the arrays
 
@@ -350,7 +349,7 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
         if slot not in own or slot not in given:
             kind, number, name = slot
             holder = "the state_dict" if slot in given else "the model"
-            raise UsageError(f"{kind} {number} has {name} in {holder} alone: other layers")
+            raise UsageError(f"{kind} {number} has {name} only in {holder}: the layers differ")
 
     # compare shapes before anything is loaded
     new = {}
@@ -358,7 +357,7 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
         new[key] = state_dict[given[slot]]
         there, here = (tuple(each.shape) for each in (new[key], held[key]))
         if there != here:
-            raise UsageError(f"{given[slot]} has shape {there}, {key} of the model {here}")
+            raise UsageError(f"{given[slot]} has shape {there}, but {key} of the model has {here}")
     model.load_state_dict(new)
     return model
 

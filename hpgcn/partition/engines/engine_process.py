@@ -123,9 +123,9 @@ def _answer(name, folder, n, k):
         volume = json.loads((folder / "volume.json").read_text())
         return check_parts(part, k, n=n, where=f"the answer of {name}"), volume
     except FileNotFoundError:
-        raise InternalError(f"{name} ended the process without an answer") from None
+        raise InternalError(f"{name} ended the process without a result") from None
     except (OSError, ValueError, EOFError) as error:  # a DataError is a ValueError
-        raise InternalError(f"{name} went wrong: {_one_line(str(error))}") from error
+        raise InternalError(f"{name} failed: {_one_line(str(error))}") from error
 
 
 def _missing(name, why):

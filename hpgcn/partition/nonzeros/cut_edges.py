@@ -57,8 +57,8 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
     needed = 8 * n * words
     memory = memory_budget()
     if needed > memory:
-        raise UsageError(f"{graph.header.name}: the parts of {n} vertices, {k} at most each, need "
-                         f"{needed} bytes, but only {memory} may be used; take fewer parts")
+        raise UsageError(f"{graph.header.name}: up to {k} parts for each of {n} vertices need "
+                         f"{needed} bytes, but the limit is {memory}; use fewer parts")
 
     # deal each edge once, by its arc above the diagonal
     both = _both_arcs(graph)

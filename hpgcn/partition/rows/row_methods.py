@@ -41,7 +41,7 @@ def hypergraph(rows, weights, request):
     try:
         rival = graph(rows, weights, request._replace(engine=GRAPH_ENGINES[0]))
     except (MissingError, InternalError) as error:
-        log.warning("the parts of %s were not held against those of method graph: %s",
+        log.warning("the parts of %s were not compared with those of method graph: %s",
                     parts.engine, error)
         return parts
 

@@ -25,10 +25,11 @@ def forecast(path, options, request, *, progress=False):
     """
     # refuse questions that plans of batches do not answer
     if options.memory is not None:
-        raise UsageError(f"{setting('memory')} goes with {setting('batch', 'full')}: what a batch "
-                         "takes of memory is not forecast")
+        raise UsageError(f"{setting('memory')} needs {setting('batch', 'full')}: the memory of "
+                         "mini-batches is not forecast")
     if options.goal is not None:
-        raise UsageError(f"--goal {options.goal.text}: seconds of batches are not forecast")
+        raise UsageError(f"--goal {options.goal.text}: the seconds of mini-batches are not "
+                         "forecast")
 
     # find the strategies that train on batches
     config = settings_of(options.config)
@@ -45,8 +46,8 @@ def forecast(path, options, request, *, progress=False):
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
             rows.append(row(survey, each, request))
     if not rows:
-        raise UsageError(f"{setting('batch', options.config.batch)}: none of the cases trains on "
-                         f"batches, expected one of {', '.join(takers())}")
+        raise UsageError(f"{setting('batch', options.config.batch)}: none of the strategies "
+                         f"supports mini-batches, expected one of {', '.join(takers())}")
 
     spec = survey.spec
     return {
@@ -68,7 +69,7 @@ def notes(others, request):
     found = ["expected bytes are exact expectations, messages take rows as independent"]
     if not SAMPLERS[request.name].induced:
         found = ["bytes and messages are estimates: draws are taken as independent"]
-    found.append("seconds and memory are not forecast for batches")
+    found.append("seconds and memory are not forecast for mini-batches")
     if others:
         found.append(f"{', '.join(others)}: left out, batches go with {', '.join(takers())}")
     return found

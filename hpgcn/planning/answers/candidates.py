@@ -38,8 +38,8 @@ def candidates(survey, ranks=None, methods=None):
     n = survey.header.num_nodes
     own = survey.part_counts
     if own and methods:
-        raise UsageError(f"{survey.name}: partitioned already; give --method with the graph it was "
-                         "made from")
+        raise UsageError(f"{survey.name}: already partitioned; use --method with the graph that is "
+                         "not partitioned")
     if ranks is None:
         ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:

@@ -64,7 +64,7 @@ def _count(placed, config):
             rank = int(peak.argmax())
             raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs "
                               f"{int(peak[rank]):,} bytes, but {setting('memory')} is {limit:,}; "
-                              f"`hpgcn plan --memory {limit}` says how many ranks would do")
+                              f"`hpgcn plan --memory {limit}` finds how many ranks are enough")
 
     spec = footprint.spec
     prediction = footprint.prediction

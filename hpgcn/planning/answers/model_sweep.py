@@ -43,7 +43,7 @@ def forecast(path, options, sweep, *, progress=False):
         raise UsageError("--sweep compares seconds, which are not forecast for --batch "
                          f"{options.config.batch}")
     if options.goal:
-        raise UsageError(f"--goal {options.goal.text} is asked of one model: leave out --sweep")
+        raise UsageError(f"--goal {options.goal.text} works with one model: remove --sweep")
 
     # compare the cases of each model; all share the partitions
     partitions = {}
@@ -63,8 +63,8 @@ def forecast(path, options, sweep, *, progress=False):
     # refuse a limit that no model fits
     if not any(model["choice"] for model in models):
         least = min(row["memory"]["max_bytes"] for model in models for row in model["rows"])
-        raise ConfigError(f"{survey.name}: --memory is {options.memory:,} bytes per rank, but at "
-                          f"least {least:,} are needed by every model on these ranks")
+        raise ConfigError(f"{survey.name}: --memory is {options.memory:,} bytes per rank, but "
+                          f"every model needs at least {least:,} on these ranks")
 
     every = [row for model in models for row in model["rows"]]
     return {"graph": survey.describe(path),

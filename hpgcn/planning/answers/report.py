@@ -291,10 +291,10 @@ def _refuse(survey, rows, options):
             candidate = Candidate(needy.name, parts, ranks, needy.default_shape(ranks))
             need = int(count_candidate(survey, candidate).peak.max())
             if need <= memory:
-                raise ConfigError(f"{said}; {ranks} ranks would do ({needy.name} on {parts} parts: "
-                                  f"{need:,} bytes)")
+                raise ConfigError(f"{said}; {ranks} ranks are enough ({needy.name} on {parts} "
+                                  f"parts: {need:,} bytes)")
             least = min(least, need)
         ranks *= 2
 
-    raise ConfigError(f"{said}; no power of two up to {most} would do: the least found is "
+    raise ConfigError(f"{said}; no power of two up to {most} is enough: the least memory found is "
                       f"{least:,} bytes")

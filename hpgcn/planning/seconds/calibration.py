@@ -22,11 +22,11 @@ def settings_of(run):
     path = run.path
     missing = [name for name in ("graph", "strategy", *FIELDS) if name not in run.settings]
     if missing or not run.summary or not run.epochs:
-        raise DataError(f"{printable(path)}: no finished run, expected summary.json, config.toml "
-                        "and a line of metrics.jsonl")
+        raise DataError(f"{printable(path)}: not a finished run, expected summary.json, "
+                        "config.toml and a line of metrics.jsonl")
     if parse(run.settings["batch"]):
-        raise DataError(f"{printable(path)}: its steps are of batches ({run.settings['batch']}), "
-                        "whose seconds are not forecast")
+        raise DataError(f"{printable(path)}: was trained on mini-batches "
+                        f"({run.settings['batch']}), whose seconds are not forecast")
     return {name: run.settings[name] for name in ("graph", *FIELDS)}
 
 

@@ -47,7 +47,7 @@ def read_devices(path, found):
     if not {"aggregate", "update", "stages"} & set(found):
         return None
     if "limits" in found:
-        raise DataError(f"{path}: 'limits' beside two devices, expected either")
+        raise DataError(f"{path}: has both 'limits' and two devices, expected one of them")
     aggregate = numbers_of(path, found, "aggregate", AGGREGATE, SHARE)
     update = numbers_of(path, found, "update", UPDATE)
     stages = {"stages": found.get("stages", 1)}

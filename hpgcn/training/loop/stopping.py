@@ -42,8 +42,8 @@ def make_stop_error(pending, where, graph, out, comm):
     if COMMAND_LINE.get():
         again = resume_command(graph, out, comm.size, comm.in_process)
     if pending == signals.INTERRUPTED:
-        return agreed(CancelledError(f"interrupted {where}; go on with `{again}`"))
-    return agreed(StoppedError(f"stopped by SIGUSR1 {where}; go on with `{again}`"))
+        return agreed(CancelledError(f"interrupted {where}; continue with `{again}`"))
+    return agreed(StoppedError(f"stopped by SIGUSR1 {where}; continue with `{again}`"))
 
 
 def check_callbacks(callbacks):

@@ -61,7 +61,7 @@ def make_trainer(source, config, comm, *, warm=True):
 
     # the model on these rows
     set_activity("multiplying the features by the adjacency" if spec.precomputed else
-                 "making a model")
+                 "initializing the model")
     parameters = Parameters.initial(spec).on(comm.device)
     workspace = Workspace(spec.row_dtype, comm.device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
@@ -122,7 +122,7 @@ class Trainer(CollectiveClose):
         first = state.epoch + 1
         raise_if_stop_requested(first, config.graph, config.out, comm)
         if self.shard.strategy.num_monitored_steps and config.prune and comm.rank == 0:
-            log.info("%s: all rows are computed, also those that nobody reads",
+            log.info("%s: all rows are computed, including rows that are not read",
                      self.run_info.strategy)
 
         # observers of the loop: timeline, signals, progress

@@ -179,7 +179,7 @@ class Checkpoints:
                 if not COMMAND_LINE.get():  # a Config has a value for each
                     way = f"with {setting(name, was)}"
                 raise ConfigError(f"{self.path.parent}: {name} is {now!r}, but the run was started "
-                                  f"with {was!r}; go on {way}, or train anew with another "
+                                  f"with {was!r}; continue {way}, or start a new run with another "
                                   f"{setting('out')}")
 
         if not self._same_data(state):

@@ -111,8 +111,8 @@ class Propagator(CollectiveClose):
             raise UsageError(f"{name} has dtype {H.dtype}, expected a dense array of real numbers")
         H = xp.ascontiguousarray(H, self.dtype)
         if H.ndim != 2 or H.shape[0] != self.rows.size:
-            raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): a row "
-                             "for each that this rank owns")
+            raise UsageError(f"{name} has shape {H.shape}, expected ({self.rows.size}, f): one row "
+                             "for each row that this rank owns")
         return H
 
     def _result(self, out: np.ndarray | None, H: np.ndarray) -> np.ndarray | None:
@@ -170,10 +170,10 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
         raise UsageError(f"norm = {norm!r}: expected one of {', '.join(NORMS)}")
     config = Config(strategy=strategy, device=device, dtype=dtype, **settings)
     if config.dtype != config.number_dtype:
-        raise UsageError(f"dtype = {config.dtype}: of training alone; expected float32 or float64")
+        raise UsageError(f"dtype = {config.dtype}: only for training; expected float32 or float64")
     kind = find_strategy(config.select(StrategyOptions))
     if kind.num_monitored_steps:
-        raise UsageError(f"delay = {config.delay}: of training alone, products are exact")
+        raise UsageError(f"delay = {config.delay}: only for training; these products are exact")
     config = config.replace(strategy=kind.name)
 
     # choose the ranks and the device, and open the graph

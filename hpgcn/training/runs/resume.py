@@ -37,7 +37,7 @@ def load_resume_state(checkpoints, config, comm):
                 unknown = saved.epoch == config.epochs and not saved.best_epoch
                 if saved.epoch > config.epochs or unknown:
                     raise ConfigError(f"{config.out}: has a checkpoint after epoch {saved.epoch}, "
-                                      f"expected more {setting('epochs')} than {config.epochs}")
+                                      f"expected {setting('epochs')} above {config.epochs}")
             done = _finished_summary(config.out, config.epochs, config.patience, saved)
             summary = done and Result.read(config, done)
 
@@ -59,8 +59,8 @@ def _finished_summary(out, epochs, patience, saved):
             log.info("%s: finished after epoch %d, nothing to do", out, summary["epochs"])
             return summary
         if saved is None:
-            raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and keeps no "
-                              f"checkpoint to go on from: train anew with another "
+            raise ConfigError(f"{out}: finished after epoch {summary['epochs']} and has no "
+                              "checkpoint to continue from: start a new run with another "
                               f"{setting('out')}, or {setting('overwrite', True)}")
     elif saved is None:
         log.info("%s: no checkpoint, starting at epoch 1", out)
@@ -98,16 +98,17 @@ def restore(trainer, saved, history):
     other = [name for name in BITWISE_FIELDS if now[name] != saved.provenance[name]]
     if trainer.shard.strategy.num_monitored_steps and {"ranks", "layout_sha256"} & {*other}:
         raise agreed(ConfigError(
-            f"{out}: {trainer.run_info.strategy} computes what its partition says: go on with "
-            f"the {saved.provenance['ranks']} ranks and the partition of the run"))
+            f"{out}: {trainer.run_info.strategy} depends on the partition: continue with the "
+            f"{saved.provenance['ranks']} ranks and the partition of the run"))
     _restore_persistent_arrays(trainer, saved.arrays.get("lasting"))
 
     # log where the run continues
     where = f"epoch {state.epoch}"
     if state.within_epoch:
         where = f"step {state.sums.steps} of epoch {state.epoch + 1}"
-    log.info("%s: going on after %s%s", out, where,
-             f" with {describe_differences(other)}: equal to rounding" if other else "")
+    log.info("%s: continuing after %s%s", out, where,
+             f" with {describe_differences(other)}: results are equal up to "
+             "rounding" if other else "")
 
 
 def _restore_persistent_arrays(trainer, lasting):

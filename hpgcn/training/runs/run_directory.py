@@ -51,7 +51,7 @@ def refuse_existing_run(path, overwrite):
             raise OutputError(f"{path}: exists and is not a directory")
         in_use = _exists(path) and any(each.name != PARTITIONS for each in path.iterdir())
         if in_use and not overwrite:
-            raise OutputError(f"{path}: run directory exists; {setting('resume')} goes on in it, "
+            raise OutputError(f"{path}: run directory exists; {setting('resume')} continues it, "
                               f"{setting('overwrite', True)} replaces it; or choose another "
                               f"{setting('out')}")
 
@@ -158,7 +158,7 @@ class RunDirectory:
         rows, wrong = read_history(self.path, last)
         self.history += [*rows, after] if last else []
         if len(self.history) < last:
-            log.warning("%s: holds %d of the %d epochs before%s", self.path / "metrics.jsonl",
+            log.warning("%s: has only %d of the %d earlier epochs%s", self.path / "metrics.jsonl",
                         len(rows), last - 1, wrong and f"; {wrong}")
 
     def _write(self, name, text):

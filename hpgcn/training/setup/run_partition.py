@@ -53,7 +53,7 @@ def _partition_in_memory(graph, comm, method):
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
             set_activity(f"partitioning {graph.header.name}")
-            log.info("partitioning %s in %d parts by %s", graph.header.name, comm.size, method)
+            log.info("partitioning %s into %d parts by %s", graph.header.name, comm.size, method)
             partition = make_partition(graph, comm.size, method=method, seed=SEED)
     partition = comm.bcast(partition)
     graph = replace(graph, edge_parts=partition.edge_part)
@@ -95,12 +95,12 @@ def kept_partition(source, k, method, out="", also=None):
     # otherwise make one, and keep it where a file can be written
     with _writable(folders) as folder:
         if folder is None:
-            log.warning("%s cannot be written: the partition is not kept", folders[0])
+            log.warning("%s cannot be written: the partition is not stored", folders[0])
             return None
         path = folder / (names[1] if os.path.lexists(folder / names[0]) else names[0])
         store.refuse_existing(path, overwrite=True)  # before the work
         log.log(logging.INFO if folder == folders[0] else logging.WARNING,
-                "%spartitioning %s in %d parts by %s; kept as %s",
+                "%spartitioning %s into %d parts by %s; kept as %s",
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
                 source.path, k, method, path)
         set_activity(f"partitioning {source.path}")

@@ -77,7 +77,7 @@ def make_run_plan(source, config, spec, comm):
     targets = find_targets(source, comm, config.class_weight, config.label_smoothing)
 
     # which rank owns which rows, and which strategy multiplies by A
-    set_activity("finding out who owns which rows")
+    set_activity("assigning rows to ranks")
     with assign_rows(source, comm, config) as placement:
         # which products are recomputed instead of stored
         spec = replace(spec, drop_AX=drops_AX(placement, config, comm))
@@ -89,7 +89,7 @@ def make_run_plan(source, config, spec, comm):
     check_memory(comm, lambda: device_bytes(shard))
 
     # what a step is of, sends and stores
-    set_activity("making the first step ready")
+    set_activity("preparing the first step")
     steps = plan_steps(config.batch, source, shard, predict_traffic(shard), config.out)
     learning_rate = LearningRate(config.lr, config.schedule, config.warmup, config.epochs,
                                  config.step_every, config.step_factor, steps.per_epoch)
@@ -131,13 +131,13 @@ def check_trainable(header, split=0, where=None):
     A ConfigError if it has splits, but not the one of this number.
     """
     if not header.num_features:
-        raise DataError(f"{header.name}: no features; give them to `hpgcn convert` with --features "
-                        "FILE, or let it make some: --features identity or --features degree; or "
-                        "give them to Graph.from_scipy")
+        raise DataError(f"{header.name}: no features; add them in Graph.from_scipy or with `hpgcn "
+                        "convert` and --features FILE, --features identity or --features degree")
     if not header.num_classes:
-        raise DataError(f"{header.name}: no labels; give them to `hpgcn convert` with --labels "
-                        "FILE, or to Graph.from_scipy")
+        raise DataError(f"{header.name}: no labels; add them in Graph.from_scipy or with `hpgcn "
+                        "convert` and --labels FILE")
     if not header.num_splits:
-        raise DataError(f"{header.name}: no train, validation and test masks; give `hpgcn convert` "
-                        "a --split, e.g. --split random:60/20/20, or masks to Graph.from_scipy")
+        raise DataError(f"{header.name}: no train, validation and test masks; add them in "
+                        "Graph.from_scipy or with `hpgcn convert` and --split, for example --split "
+                        "random:60/20/20")
     header.check_split(split, where)

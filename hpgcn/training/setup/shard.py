@@ -51,13 +51,13 @@ class GraphShard(CollectiveClose):
         self.width = self.steps.widest(spec, placed.strategy.Plan.Traffic)
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
                                         dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
-        set_activity("planning what ranks send")
+        set_activity("planning the messages between ranks")
         self.strategy = placed.strategy.build(adjacency, placed.rank_grid, comm,
                                               width=self.width)
         self.layout = self.strategy.layout
         warn_of_degrees(slab, adjacency, comm, layout.column == 0)
         if layer.uses_attention and not source.header.all_ones and comm.rank == 0:
-            log.warning("%s: its edges have weights (%s), which attention does not read",
+            log.warning("%s: has edge weights (%s), which attention ignores",
                         source.header.name, source.header.weights)
 
         # the data of the rows that the strategy stores
@@ -76,7 +76,7 @@ class GraphShard(CollectiveClose):
         self.levels = [[None] * (sum(products) + 1)] * 2
         if prune and self.strategy.supports_pruning and supports_pruning(spec):
             train = [slab.masks["train"]] if full_batch else None
-            set_activity("finding the rows that losses read")
+            set_activity("finding the rows that the loss reads")
             masks = train, list(slab.masks.values())
             self.levels = [
                 level if read is None else
@@ -185,7 +185,7 @@ def warn_of_degrees(slab, matrix, comm, counted):
     count, by_weights = found.astype(int).tolist()
 
     if count and comm.rank == 0:
-        weights = f", {by_weights} by weights that cancel or are negative" if by_weights else ""
-        log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: the factor of their "
-                    "normalisation is 0 (docs/models.md)", slab.header.name, count,
+        weights = f", {by_weights} because weights cancel or are negative" if by_weights else ""
+        log.warning("%s: %d of %d vertices %s a degree of 0 or less%s: their normalization factor "
+                    "is 0 (docs/models.md)", slab.header.name, count,
                     slab.header.num_nodes, "has" if count == 1 else "have", weights)

@@ -61,11 +61,11 @@ def check_batch(batch, memory, strategy, title):
     if parse(batch) is None:
         return
     if memory:
-        raise UsageError(f"{setting('memory', memory)} goes with "
-                         f"{setting('batch', 'full')}: what batches hold is not counted before")
+        raise UsageError(f"{setting('memory', memory)} needs {setting('batch', 'full')}: the "
+                         "memory of mini-batches is not known in advance")
     if not strategy.supports_minibatches:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_minibatches)
-        raise UsageError(f"{setting('batch', batch)}: strategy {title} trains on all vertices, "
+        raise UsageError(f"{setting('batch', batch)}: strategy {title} supports only full batches, "
                          f"expected one of {serving}")
 
 
