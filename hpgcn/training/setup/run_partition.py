@@ -197,7 +197,7 @@ def _make_parts(source, k, method, out):
     if kept is None:
         from hpgcn.partition import make_partition
 
-        log.info("partitioning %s in %d parts by %s, for batches", source.where, k, method)
+        log.info("partitioning %s into %d parts by %s, for mini-batches", source.where, k, method)
         graph = source.read().in_original_order()
         return make_partition(graph, k, method=method, seed=SEED).part
     from hpgcn import store
