@@ -26,7 +26,7 @@ def forecast(placed, config, comm):
     - memory holds for each rank the bytes of the PARTS of hpgcn.planning.counts.footprint, setup
       and peak.
     - gpu_memory holds those of ON_GPU and their total; None without a GPU.
-    - lean is true if A H is not kept.
+    - drop_AX is true if A H is not kept.
     - seconds are on an assumed machine.
 
     A ConfigError is raised on all ranks if one needs more than config.memory, even without A H.
