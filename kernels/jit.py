@@ -93,7 +93,12 @@ def _imported_by(file):
 
 
 def jit(**options):
-    """Return a decorator like numba.njit(cache=True, nogil=True, **options)."""
+    """Return a decorator like numba.njit(cache=True, nogil=True, **options).
+
+    A function with `forceinline` can be called from compiled code only: Numba compiles no wrapper.
+    """
+    options["no_cfunc_wrapper"] = True
+    options["no_cpython_wrapper"] = "forceinline" in options
 
     def decorate(function):
         with cache_folder(function) as folder:

@@ -230,8 +230,10 @@ def sort_rows(pointers, columns, values):
         first, last = pointers[k], pointers[k + 1]
         if last - first > 64:
             order = np.argsort(columns[first:last])
-            columns[first:last] = columns[first:last][order]
-            values[first:last] = values[first:last][order]
+            some_columns, some_values = columns[first:last][order], values[first:last][order]
+            for e in range(first, last):  # Numba takes seconds to compile columns[first:last] = ...
+                columns[e] = some_columns[e - first]
+                values[e] = some_values[e - first]
             continue
         for e in range(first + 1, last):
             column, value = columns[e], values[e]

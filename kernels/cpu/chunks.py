@@ -56,3 +56,10 @@ def row_total(values):
     for q in range(values.size // 4 * 4, values.size):
         a += values[q]
     return (a + b) + (c + d)
+
+
+@jit(forceinline=True)
+def write_row(rows, i, row):
+    """Copy `row` to rows[i]. For `rows[i] = row` Numba compiles an error message, in 3 seconds."""
+    for q in range(row.size):
+        rows[i, q] = row[q]

@@ -5,7 +5,7 @@ import numpy as np
 
 from hpgcn.kernels.bits16 import number_dtype
 from hpgcn.kernels.cpu.bits16 import narrow, widen
-from hpgcn.kernels.cpu.chunks import evenly
+from hpgcn.kernels.cpu.chunks import evenly, write_row
 from hpgcn.kernels.cpu.emit.exponential import expm1
 from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
 from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
@@ -142,7 +142,7 @@ def _column_sum(next_chunk, x, sums, bounds):
         for i in range(bounds[chunk], bounds[chunk + 1]):
             for q in range(total.size):
                 total[q] += widen(x[i, q])
-        sums[chunk] = total
+        write_row(sums, chunk, total)
 
 
 @Threaded

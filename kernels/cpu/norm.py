@@ -4,7 +4,7 @@ All is computed in float64 and rounded when stored; sums are taken in a fixed or
 """
 import numpy as np
 
-from hpgcn.kernels.cpu.chunks import evenly, row_total
+from hpgcn.kernels.cpu.chunks import evenly, row_total, write_row
 from hpgcn.kernels.threads import Threaded, chunks
 
 
@@ -62,8 +62,8 @@ def _backward_sums(next_chunk, g, xhat, gain, sums, dgain, dbias, bounds):
                 by_gain[q] += g[i, q] * normal
             sums[i, 0] = row_total(slope)
             sums[i, 1] = row_total(product)
-        dgain[chunk] = by_gain
-        dbias[chunk] = by_bias
+        write_row(dgain, chunk, by_gain)
+        write_row(dbias, chunk, by_bias)
 
 
 @Threaded
@@ -85,7 +85,7 @@ def _column_squares(next_chunk, x, mean, sums, bounds):
             for q in range(mean.size):
                 deviation = np.float64(x[i, q]) - mean[q]
                 total[q] += deviation * deviation
-        sums[chunk] = total
+        write_row(sums, chunk, total)
 
 
 @Threaded

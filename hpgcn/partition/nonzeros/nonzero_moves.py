@@ -60,7 +60,8 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
             # find a target for each unit, and stop when they cost too much
             weight, owner = _weigh(s, at, chosen)
-            inside[:] = s.part_bits[net]
+            for word in range(inside.size):
+                inside[word] = s.part_bits[net, word]
             cost = np.int64(-1)
             for i in range(pins):
                 link = chosen[i]
