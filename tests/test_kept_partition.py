@@ -44,7 +44,7 @@ def test_it_lies_in_the_run_directory_and_is_found_again(stored, read_only, tmp_
     assert kept[0] == str(path) and path.exists()
     assert caplog.records[0].levelno == logging.WARNING
     assert caplog.messages[:2] == [
-        f"{tmp_path / 'data'} cannot be written; partitioning {stored.path} in 2 parts by block; "
+        f"{tmp_path / 'data'} cannot be written; partitioning {stored.path} into 2 parts by block; "
         f"kept as {path}", f"using the partition in {path}"]
     assert run_partition.kept_partition(stored, 2, "random", run, also="block") == kept
     found = run_partition.kept_partition(stored, 2, "random", run)[0]
