@@ -174,8 +174,8 @@ def test_mop_moves_two_n_f_whatever_the_graph(P):
     (0, 23), (0, 3, 11, 23), (0, 0, 4, 4, 9, 23, 23), (0, 4, 8, 12, 15, 18, 21, 23)], ids=str)
 def test_batches_change_messages_alone(blocks):
     graph, shape = survey((5, 7, 9, 3)), (len(blocks) - 1,)
-    whole, *batched = (footprint_of("mop", shape, graph, blocks, stages=stages)
-                       for stages in (1, 2, 5, 40))
+    whole, *batched = (footprint_of("mop", shape, graph, blocks, pipeline_batches=number)
+                       for number in (1, 2, 5, 40))
     for footprint in batched:
         check(footprint)
         found, expected = footprint.prediction, whole.prediction
