@@ -91,7 +91,7 @@ def test_weights_of_edges_may_be_lists(value, message):
         with pytest.raises(DataError, match=message):
             weights_of(arrays, options, 3, 3)
         return
-    with pytest.warns(UserWarning, match="not read: tags$"):
+    with pytest.warns(UserWarning, match="not used: tags$"):
         weights_of(arrays, options, 3, 3)
     assert options["edge_weight"] is value
 

@@ -94,7 +94,7 @@ def test_numbers_that_may_not_be_meant_so(tmp_path, y, said):
 def test_large_whole_features_are_said_to_be_rounded(tmp_path):
     X = np.full((N, 2), 1)
     X[1, 1] = 1600000001
-    with pytest.warns(DataWarning, match="g: 1 features are beyond 2.24 and not kept exactly"):
+    with pytest.warns(DataWarning, match="g: 1 features are beyond 2.24, so float32 rounds"):
         Graph.from_scipy(np.eye(N), X, name="g")
     np.savez(tmp_path / "g.npz", edge_index=EDGES, x=X)
     _, notes = convert.read(tmp_path / "g.npz")

@@ -179,12 +179,12 @@ def test_multigraphs_of_other_libraries_and_matrices():
 
 def test_weights_that_are_0_or_too_large_are_counted():
     edges = np.array([[0, 1, 2], [1, 2, 0]])
-    with pytest.warns(DataWarning, match="2 entries of weight 0 dropped: they are no edges"):
+    with pytest.warns(DataWarning, match="removed 2 edges of weight 0"):
         assert Graph.from_edge_index(edges, [0, 0, 1]).header.num_edges == 1
     explicit = sp.csr_array((np.array([0.0, 1]), [1, 0], [0, 1, 2]))
-    with pytest.warns(DataWarning, match="1 entries of weight 0 dropped"):
+    with pytest.warns(DataWarning, match="removed 1 edges of weight 0"):
         Graph.from_scipy(explicit)
-    with pytest.warns(DataWarning, match="1 edges dropped whose weights sum to 0"):
+    with pytest.warns(DataWarning, match="1 edges removed whose weights sum to 0"):
         Graph.from_edge_index([[0, 0, 1], [1, 1, 0]], [1, -1, 2], duplicates="sum")
     times = np.array([1600000001, 1600000002, 1 << 24])
     with pytest.warns(DataWarning, match="2 weights are beyond 2.24 and not kept exactly"):

@@ -179,7 +179,7 @@ def test_weights_of_classes_by_name(tmp_path):
         assert read_weights(path, 3, names).tolist() == expected
     for text, message in (
             ("a b,1\nx,2\n1,3\n", "line 2 is 'x,2', expected a number from 0 after the name of"),
-            ("a b,1\na b,2\n1,3\n", "line 2: class 'a b' is there twice"),
+            ("a b,1\na b,2\n1,3\n", "line 2: class 'a b' occurs twice"),
             ("a b,1\n1,-3\n", "line 2 is '1,-3'"), ("a b,1\n1,3\n", "2 lines, expected"),
             ("a b,1\n2\n1,3\n", "line 1 is 'a b,1', expected a number from 0")):
         path.write_text(text)

@@ -402,7 +402,7 @@ def changed(group, **values):
     (changed("network", latency_s=0, bytes_per_s=1), "network.latency_s is 0"),
     (changed("network", latency_s=1, bytes_per_s=1, hidden_share=2), "network.hidden_share is 2"),
     (changed("machine", cores=0.5), "machine.cores is 0.5, expected an integer"),
-    ('{"limits": {}, "limits": {}}', "key 'limits' is there twice")])
+    ('{"limits": {}, "limits": {}}', "key 'limits' occurs twice")])
 def test_refused_machine_files(tmp_path, text, said):
     file = tmp_path / "machine.json"
     file.write_bytes(text.encode(errors="surrogateescape"))

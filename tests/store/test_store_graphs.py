@@ -206,7 +206,7 @@ def test_partitions_of_other_graphs_and_sizes(tmp_path):
     with pytest.raises(DataError, match="already"):
         partitioned = store.load(tmp_path / "9.h5").read()
         store.write_partitioned(tmp_path / "twice.h5", partitioned, make_partition(4))
-    with pytest.raises(DataError, match=r"rows 1\.\.3 held"):
+    with pytest.raises(DataError, match=r"only rows 1\.\.3 are in memory"):
         store.write_graph(tmp_path / "slab.h5", graph.slab(1, 3))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.h5", "9.h5"]
 
