@@ -40,13 +40,17 @@ def setting(default, text, *, choices=None, low=None, high=None, open_high=False
 class Config:
     """Settings of one training run.
 
-    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`)
-    and a key of config.toml.
+    Each field is a flag of `hpgcn train` (`input_dropout` is `--input-dropout`) and a TOML key.
 
     Raises
     ------
     UsageError
         A value is of the wrong type or out of range.
+
+    Examples
+    --------
+    >>> hpgcn.Config(hidden=8).replace(epochs=50).hidden
+    8
     """
 
     graph: str = setting("", "graph file (.h5); on the command line the first argument")
@@ -269,8 +273,7 @@ Config.__doc__ = "\n".join([
 def parse_toml(text, where):
     """Return settings from the bytes of a TOML file, a dict of values that are not checked.
 
-    A byte-order mark is dropped. A UsageError, with the file, if it is no TOML,
-    or a key is no field: it suggests the nearest.
+    Drops a byte-order mark. A UsageError names the file, and the field nearest to an unknown key.
     """
     values = toml_values(text, where)
     check_keys(values, f"{where}: key")
@@ -302,8 +305,7 @@ def toml_values(text, where):
 def settings_of_run(out, given):
     """Return settings, a dict, of a run directory for a command that resumes it; empty without any.
 
-    The number of threads is this command's affair, and a grid that of a strategy. Errors as
-    `Config.from_toml`.
+    Threads are this command's affair, a grid a strategy's. Errors as `Config.from_toml`.
     """
     try:
         found = Config.from_toml(os.path.join(out, "config.toml"))

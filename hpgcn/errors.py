@@ -36,6 +36,14 @@ class HpgcnError(Exception):
 
     The message is the whole line: the place (file, field, index or line), its value, the expected
     value.
+
+    Examples
+    --------
+    >>> try:
+    ...     hpgcn.Config(epochs=-1)
+    ... except hpgcn.HpgcnError as error:
+    ...     print(type(error).__name__, error.code)
+    UsageError 2
     """
 
     code = 70

@@ -14,7 +14,14 @@ def __getattr__(name):
 
 
 def backend(array):
-    """Return the unchecked kernels for an array of NumPy (kernels.cpu) or CuPy (kernels.cuda)."""
+    """Return the unchecked kernels for an array of NumPy (kernels.cpu) or CuPy (kernels.cuda).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import backend, cpu
+    >>> backend(np.ones(3)) is cpu.trusted
+    True
+    """
     import numpy as np
 
     if isinstance(array, np.ndarray):

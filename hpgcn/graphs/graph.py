@@ -41,15 +41,12 @@ class Graph(GraphSource):
 
     Attributes
     ----------
-    header : Header
-        Of the whole graph.
-    start : int
-        Number of the first row held.
+    header : Header; of the whole graph
+    start : int; number of the first row held
     indptr : (m + 1,) int64, starting at 0
     indices : (nnz,) int32 or int64
         Global column numbers, increasing within each row, no duplicates.
-    data : (nnz,) float32 or None
-        Weights; None if all are 1.
+    data : (nnz,) float32; weights, or None if all are 1
     features : (m, f) float32, scipy.sparse.csr_array (m, f) float32, or None
     labels : (m,) int64 with -1 for unknown, (m, t) float32, or None
     masks : dict under "train", "val" and "test", or None
@@ -66,6 +63,12 @@ class Graph(GraphSource):
         Part of each entry, where entries have parts of their own.
     class_names : tuple of str (c,), or None
         What the input calls each class, or each label of multi-label data.
+
+    Examples
+    --------
+    >>> graph = hpgcn.Graph.from_scipy([[0, 1], [1, 0]])
+    >>> graph.indptr, graph.indices
+    (array([0, 1, 2]), array([1, 0], dtype=int32))
     """
 
     header: Header
@@ -157,6 +160,11 @@ class Graph(GraphSource):
         DataError
             Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
             labels below -1, overlapping masks, class names that are too few or not distinct.
+
+        Examples
+        --------
+        >>> hpgcn.Graph.from_scipy([[0, 1], [1, 0]], np.eye(2)).header.num_features
+        2
         """
         # the edges
         *csr, parallel = adjacency_of(A, name, symmetrize=symmetrize, unweighted=unweighted,
@@ -195,6 +203,11 @@ class Graph(GraphSource):
         DataError
             An array of another dtype or shape, a vertex number below 0 or past num_nodes - 1, and
             whatever `from_scipy` refuses.
+
+        Examples
+        --------
+        >>> hpgcn.Graph.from_edge_index([[0], [1]]).indptr  # the edge 0 -> 1 is in row 1
+        array([0, 0, 1])
         """
         # count the vertices by the rows of an array
         for array in (features, labels):

@@ -42,6 +42,13 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     DataError
         Several types of vertices or edges, a block, several arrays that are called a weight, and
         whatever `Graph.from_edge_index` refuses.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> graph = hpgcn.from_dgl(dgl.graph(([0, 1], [1, 0])))
+    >>> graph.header.num_nodes, graph.indices
+    (2, array([1, 0], dtype=int32))
     """
     name = options.setdefault("name", "graph")
 
@@ -83,6 +90,12 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     `ndata` has these entries, if the graph has them: `feat` (dense, the only form of DGL), `label`,
     masks, and `original_ids` that are numbers. `edata` has `weight` if not all are 1. MissingError
     without DGL; DataError where only some rows are held.
+
+    Examples
+    --------
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> hpgcn.to_dgl(graph).num_edges()
+    2
     """
     torch = require("torch", "dgl", "hpgcn.to_dgl")
     dgl = require("dgl", "dgl", "hpgcn.to_dgl")

@@ -59,6 +59,13 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
     DataWarning
         Attributes of edges or of nodes that are not read; edges without a weight among others
         that have one.
+
+    Examples
+    --------
+    >>> import networkx
+    >>> graph = hpgcn.from_networkx(networkx.path_graph(3))
+    >>> graph.header.num_nodes, graph.indices
+    (3, array([1, 0, 2, 1], dtype=int32))
     """
     # refuse other objects
     if not all(hasattr(G, method) for method in ("is_directed", "edges", "nodes")):
@@ -99,6 +106,12 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
     graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask` and `test_mask`. The
     graph has `class_names`, a list. MissingError without NetworkX; DataError where only some rows
     are held, or ids repeat.
+
+    Examples
+    --------
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> hpgcn.to_networkx(graph).edges
+    EdgeView([(0, 1)])
     """
     networkx = require("networkx", "io", "hpgcn.to_networkx")
 

@@ -45,7 +45,12 @@ def from_pyg(data: Data, **options: Any) -> Graph:
 
     Examples
     --------
-    >>> graph = hpgcn.from_pyg(data, edge_weight="edge_attr")  # doctest: +SKIP
+    >>> import torch
+    >>> from torch_geometric.data import Data
+    >>> edges, weights = torch.tensor([[0, 1], [1, 0]]), torch.tensor([2.0, 2.0])
+    >>> data = Data(edge_index=edges, edge_attr=weights, num_nodes=2)
+    >>> hpgcn.from_pyg(data, edge_weight="edge_attr").data
+    array([2., 2.], dtype=float32)
     """
     name = options.setdefault("name", "graph")
 
@@ -115,6 +120,13 @@ def to_pyg(graph: GraphSource) -> Data:
     - `x` (sparse features as a sparse CSR tensor);
     - `y`, masks, `original_ids` (a list for names) and `class_names`, a list. MissingError without
       PyG; DataError where only some rows are held.
+
+    Examples
+    --------
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> hpgcn.to_pyg(graph).edge_index
+    tensor([[0, 1],
+            [1, 0]])
     """
     torch = require("torch", "pyg", "hpgcn.to_pyg")
     Data = require("torch_geometric.data", "pyg", "hpgcn.to_pyg").Data

@@ -108,6 +108,15 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         The engine is not installed.
     InternalError
         The engine crashed, or ran out of time or memory.
+
+    Examples
+    --------
+    >>> from hpgcn.partition import make_partition
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> graph = hpgcn.Graph.from_scipy(A)
+    >>> partition = make_partition(graph, 2, method="block")
+    >>> partition.part, partition.statistics["volume"]
+    (array([0, 0, 0, 1, 1, 1], dtype=int32), 0)
     """
     # validate the arguments, then what this graph or k does not allow
     request = _checked(graph, k, method, engine, epsilon, w0=w0, seed=seed, time_limit=time_limit,

@@ -105,6 +105,19 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         There is nothing under the path, or a file cannot be opened.
     DataError
         It is no run directory, or a file in it is malformed: file, line and field are named.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> y, masks = [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5])
+    >>> graph = hpgcn.Graph.from_scipy(A, np.eye(6), y, masks)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     out = os.path.join(folder, "run")
+    ...     result = hpgcn.train(graph, hpgcn.Config(hidden=4, epochs=3, out=out))
+    ...     run = hpgcn.read_run(out)
+    >>> run.name, run.summary["epochs"], run.metrics["epoch"]
+    ('run', 3, array([1., 2., 3.]))
     """
     run, = read_runs([path])
     return run

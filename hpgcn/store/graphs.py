@@ -39,6 +39,15 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
         The graph has only some of its rows.
     OutputError, StorageError
         The file exists and `overwrite` is false, or it cannot be created; the disk is full.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hpgcn.save(graph, os.path.join(folder, "two.h5"))
+    ...     print(os.listdir(folder))
+    ['two.h5']
     """
     write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
@@ -188,5 +197,16 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     Returns
     -------
     StoredGraph
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "two.h5")
+    ...     hpgcn.save(graph, path)
+    ...     with hpgcn.load(path) as stored:
+    ...         print(stored.header.num_nodes, stored.read().indices)
+    2 [1 0]
     """
     return StoredGraph(check_path(path), verify=verify, memory=memory)

@@ -31,6 +31,17 @@ class StoredGraph(GraphSource):
     Every read validates its data. It raises DataError and StorageError like the functions of
     hpgcn.store. It also raises DataError for rows that do not exist, and for more bytes than the
     memory budget.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "two.h5")
+    ...     hpgcn.save(graph, path)
+    ...     with hpgcn.load(path) as stored:
+    ...         print(type(stored).__name__, stored.slab(1, 2).indices)
+    StoredGraph [0]
     """
 
     path: str

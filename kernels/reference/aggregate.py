@@ -36,6 +36,19 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     out : (m, f)
     arg : (m, f) int64 for max and min, else None
         The edge k chosen, the first of equals, -1 in an empty row.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> out, arg = reference.aggregate(indptr, indices, x, reduce="max")
+    >>> out
+    array([[ 2., 20.],
+           [ 2., 20.]])
+    >>> arg
+    array([[1, 1],
+           [2, 2]])
     """
     # a message for each edge
     x, e, width, dtype = check_operands(x, e, op, reduce)
@@ -72,6 +85,19 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
     `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent. dx (n, f) is summed
     along it, in increasing edge number. de has e's shape, summed over f if e is one column; 0 for
     edges of no row. Both have x's dtype (e's without x).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> dx, de = reference.aggregate_backward(
+    ...     np.ones((2, 2)), indptr, indices, x, op="copylhs", reduce="mean")
+    >>> dx
+    array([[0.5, 0.5],
+           [1.5, 1.5]])
+    >>> de is None
+    True
     """
     # gradient of each message
     extreme = reduce in ("max", "min")
@@ -101,7 +127,15 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Return pointers (n + 1,), rows and numbers k of each column's entries, k increasing."""
+    """Return pointers (n + 1,), rows and numbers k of each column's entries, k increasing.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> reference.transpose_pattern(indptr, indices, 2)
+    (array([0, 1, 3]), array([0, 0, 1]), array([0, 1, 2]))
+    """
     first = int(indptr[0])
     columns = indices[first:int(indptr[-1])]
     edge = first + np.argsort(columns, kind="stable")

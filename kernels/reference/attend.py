@@ -57,6 +57,17 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     -------
     out : (m, K f)
     lse : (m, K)
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> scores = np.zeros((2, 1))
+    >>> out, lse = reference.attend(indptr, indices, x, scores, scores)
+    >>> out
+    array([[ 1.5, 15. ],
+           [ 2. , 20. ]])
     """
     # scores of the entries
     m, heads = row_score.shape
@@ -102,6 +113,16 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
     out, lse : (m, K f) and (m, K), changed
     part, part_lse : (m, K f) and (m, K); of the other entries
     above, share, part_above, part_share : the same of the other two sums, optional
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> out, part, lse = np.array([[1.0]]), np.array([[3.0]]), np.zeros((1, 1))
+    >>> reference.attend_merge(out, lse, part, np.zeros((1, 1)))
+    >>> out
+    array([[2.]])
+    >>> np.exp(lse).round(6)
+    array([[2.]])
     """
     top = np.maximum(lse, part_lse).astype(np.float64)
     top[top == -np.inf] = 0
@@ -132,6 +153,16 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
         What `attend_backward` pulls: grad, row_score, lse, and the dot of grad and out head by
         head, side by side.
     drow_score : (m, K); its gradient, (1 - slope) (<grad, above> - dot share)
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> one = np.ones((1, 1))
+    >>> pulled, drow_score = reference.attend_dots(2 * one, 3 * one, one, one, one, one)
+    >>> pulled
+    array([[2., 1., 1., 6.]])
+    >>> drow_score.round(6)
+    array([[-3.2]])
     """
     # one dot product for each head
     heads = share.shape[1]
@@ -169,6 +200,17 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     Returns
     -------
     dx, dcol_score
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> pulled = np.array([[2.0, 0.0, 0.0, 6.0]])
+    >>> dx, dcol_score = reference.attend_backward(
+    ...     np.array([0, 1]), np.array([0]), pulled, np.full((1, 1), 3.0), np.zeros((1, 1)))
+    >>> dx
+    array([[2.]])
+    >>> dcol_score
+    array([[0.]])
     """
     # operands of the entries
     n, heads = col_score.shape
@@ -213,6 +255,15 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     Returns
     -------
     (k, heads) bool
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> bits = reference.attention_bits(
+    ...     np.arange(2), np.arange(2), 4, seed=0, epoch=1, layer=0, p=0.5)
+    >>> bits
+    array([[False, False,  True,  True],
+           [ True, False, False, False]])
     """
     # one counter per entry and eight heads, from 32 bits of each vertex number
     vertex, neighbour = (np.asarray(numbers, np.int64) for numbers in (vertex, neighbour))

@@ -3,10 +3,27 @@ from hpgcn.kernels.bits16 import numbers, store
 
 
 def convert(x, out):
-    """Copy numbers (m, f) to an array of another dtype, rounded to nearest even. Returns out."""
+    """Copy numbers (m, f) to an array of another dtype, rounded to nearest even. Returns out.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> x = np.array([[1.00001, 2.0]])
+    >>> bits = reference.convert(x, np.empty((1, 2), np.uint16))  # 16 bits
+    >>> reference.convert(bits, np.empty((1, 2), np.float32))
+    array([[1., 2.]], dtype=float32)
+    """
     return store(numbers(x), out)
 
 
 def add(x, out):
-    """Add numbers (m, f) to those of `out`, of the same dtype, and round. Returns out."""
+    """Add numbers (m, f) to those of `out`, of the same dtype, and round. Returns out.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> x, out = np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])
+    >>> reference.add(x, out)
+    array([[11., 22.]])
+    """
     return store(numbers(out) + numbers(x), out)

@@ -17,6 +17,16 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
     Returns
     -------
     out : (nnz, K)
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> reference.edge_dot(indptr, indices, x, x)
+    array([[101.],
+           [202.],
+           [404.]])
     """
     out = np.zeros((indices.size, heads), x.dtype) if out is None else out
     row = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
@@ -34,6 +44,15 @@ def edge_softmax(indptr, values, out=None):
     indptr : (m + 1,) int32 or int64; from 0 to nnz
     values : (nnz, K) float32 or float64
     out : (nnz, K), optional; may be values
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> values = np.array([[0.0], [0.0], [7.0]])
+    >>> reference.edge_softmax(np.array([0, 2, 3]), values)
+    array([[0.5],
+           [0.5],
+           [1. ]])
     """
     out = np.empty_like(values) if out is None else out
     m, heads = indptr.size - 1, values.shape[1]
@@ -55,6 +74,15 @@ def edge_softmax_backward(indptr, alpha, grad, out=None):
     indptr : (m + 1,) int32 or int64; from 0 to nnz
     alpha, grad : (nnz, K); result of `edge_softmax`, and its gradient
     out : (nnz, K), optional; may be alpha or grad
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> alpha, grad = np.array([[0.5], [0.5], [1.0]]), np.array([[1.0], [3.0], [5.0]])
+    >>> reference.edge_softmax_backward(np.array([0, 2, 3]), alpha, grad)
+    array([[-0.5],
+           [ 0.5],
+           [ 0. ]])
     """
     out = np.empty_like(alpha) if out is None else out
     m = indptr.size - 1

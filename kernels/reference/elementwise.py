@@ -23,6 +23,13 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     mask : (m, ceil(f / 8)) uint8, optional
         Receives the bits (keep and z + bias > 0), in the order of `hpgcn.kernels.pack_mask`:
         little-endian. Bits from column f on are 0.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> z = np.array([[-1.0, 2.0]])
+    >>> reference.activate(z, np.array([0.5, 0.5]))
+    array([[0. , 2.5]])
     """
     # activation and dropout decide what is kept
     value = numbers(z) + bias
@@ -53,6 +60,15 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
     slopes : (m, f), optional; receives keep * scale * act'(z + bias)
 
     The others are as in `activate`.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> z, slopes = np.array([[0.0, 2.0]]), np.empty((1, 2))
+    >>> reference.activate_smooth(z, np.zeros(2), kind="elu", slopes=slopes)
+    array([[0., 2.]])
+    >>> slopes
+    array([[1., 1.]])
     """
     # dropout
     z += bias
@@ -94,6 +110,13 @@ def elu_backward(g, out, mask=None, scale=1.0):
     mask : (m, ceil(f / 8)) uint8, optional
         Bits to keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
     scale : float
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> out = np.array([[-0.5, 2.0]])
+    >>> reference.elu_backward(np.ones((1, 2)), out)
+    array([[0.5, 1. ]])
     """
     rise = np.where(out > 0, scale, out.astype(np.float64) + scale)
     keep = True if mask is None else unpack(mask, g.shape[1])
@@ -110,18 +133,38 @@ def apply_mask(x, mask, scale=1.0):
     mask : (m, ceil(f / 8)) uint8
         Bits to keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
     scale : float
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import pack_mask, reference
+    >>> reference.apply_mask(np.array([[1.0, 2.0]]), pack_mask([[True, False]]), scale=2.0)
+    array([[2., 0.]])
     """
     value = numbers(x)
     return store(np.where(unpack(mask, x.shape[1]), value * value.dtype.type(scale), 0), x)
 
 
 def column_sum(x):
-    """Sum over rows, also of 16 bits, in float64: (m, f) to (f,)."""
+    """Sum over rows, also of 16 bits, in float64: (m, f) to (f,).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.column_sum(np.array([[1.0, 10.0], [2.0, 20.0]]))
+    array([ 3., 30.])
+    """
     return numbers(x).sum(0, dtype=np.float64)
 
 
 def inner(x, y):
-    """Sum of all x * y, in float64: (m, f) twice to (1,)."""
+    """Sum of all x * y, in float64: (m, f) twice to (1,).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.inner(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]]))
+    array([11.])
+    """
     return (x.astype(np.float64) * y).sum().reshape(1)
 
 
@@ -131,6 +174,14 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
     step counts from 1. g += decay * w is taken for the first
     `decayed` elements. w, mean and variance change; g does not.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> w, mean, variance = np.ones(2), np.zeros(2), np.zeros(2)
+    >>> reference.adam(w, np.array([1.0, -2.0]), mean, variance, step=1, lr=0.5)
+    >>> w.round(6)
+    array([0.5, 1.5])
     """
     g = g.copy()
     g[:decayed] += w.dtype.type(decay) * w[:decayed]
@@ -141,7 +192,16 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """Make one step of gradient descent in place; decay as in `adam`."""
+    """Make one step of gradient descent in place; decay as in `adam`.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> w = np.ones(2)
+    >>> reference.sgd(w, np.array([1.0, 2.0]), lr=0.5)
+    >>> w
+    array([0.5, 0. ])
+    """
     g = g.copy()
     g[:decayed] += w.dtype.type(decay) * w[:decayed]
     w -= lr * g

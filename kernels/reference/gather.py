@@ -5,7 +5,17 @@ from hpgcn.kernels.bits16 import BF16, numbers, store
 
 
 def gather(x, index, out=None):
-    """Copy rows: out[i] = x[index[i]] (the copy semiring of demirci-2022, Algorithm 1)."""
+    """Copy rows: out[i] = x[index[i]] (the copy semiring of demirci-2022, Algorithm 1).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> reference.gather(x, np.array([1, 1, 0]))
+    array([[ 2., 20.],
+           [ 2., 20.],
+           [ 1., 10.]])
+    """
     out = np.empty((index.size, x.shape[1]), x.dtype) if out is None else out
     out[:] = x[index]
     return out
@@ -15,6 +25,14 @@ def scatter_add(x, index, out):
     """Add rows: out[index[i]] += x[i], in increasing i; the transpose of `gather`. Returns out.
 
     Both may be of 16 bits: each addition is rounded then, as the row is stored again.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> reference.scatter_add(x, np.array([1, 1]), np.zeros((2, 2)))
+    array([[ 0.,  0.],
+           [ 3., 30.]])
     """
     if out.dtype == BF16:
         for i, row in enumerate(index):

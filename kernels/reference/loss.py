@@ -26,6 +26,17 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     -------
     loss : float; SUM over rows, in float64
     correct : int
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> logits, labels, grad = np.zeros((2, 2)), np.array([0, 1]), np.empty((2, 2))
+    >>> loss, correct = reference.softmax_cross_entropy(logits, labels, np.array([0]), grad=grad)
+    >>> round(loss, 6), correct
+    (0.693147, 1)
+    >>> grad
+    array([[-0.5,  0.5],
+           [ 0. ,  0. ]])
     """
     # softmax in float64
     z = logits[rows].astype(np.float64)
@@ -74,6 +85,14 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
     loss : float; in float64; not finite if a logit is not
     true_positives, false_positives, false_negatives : int
         A label is predicted where its logit is > 0.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> logits, labels = np.array([[0.0, 0.0]]), np.array([[0, 1]])
+    >>> loss, *counts = reference.sigmoid_cross_entropy(logits, labels, np.array([0]))
+    >>> round(loss, 6), counts
+    (1.386294, [0, 0, 1])
     """
     # loss, without an exponential that overflows
     z = logits[rows].astype(np.float64)
@@ -107,6 +126,12 @@ def spread_max(logits):
         class = minimum over the blocks of spread_argmax(logits, first, top)
 
     With one block, loss and gradient are those of `softmax_cross_entropy`.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.spread_max(np.array([[1.0, 3.0], [5.0, 2.0]]))
+    array([3., 5.])
     """
     return np.fmax.reduce(logits, axis=1, initial=-np.inf).astype(logits.dtype)
 
@@ -115,6 +140,12 @@ def spread_sum(logits, top):
     """Sum over a block's columns of exp(logits - top), in float64: (m, f) and (m,) to (m,).
 
     `top` is the maximum of whole rows. NaN where a logit is not finite: the loss must show it.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.spread_sum(np.array([[3.0, 3.0]]), np.array([3.0]))
+    array([2.])
     """
     z = logits.astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -139,6 +170,18 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     loss : float
         Sum of log(total) + top - logit of the label, over rows whose label lies in this block.
         With `target`, s log(total) there, and t_q (top - logit) in each of the block's columns.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> logits, labels, grad = np.zeros((1, 2)), np.array([3]), np.empty((1, 2))
+    >>> top, total = np.array([0.0]), np.array([4.0])
+    >>> loss = reference.spread_gradient(
+    ...     logits, labels, 2, np.array([0]), top, total, grad=grad)
+    >>> round(loss, 6)
+    1.386294
+    >>> grad
+    array([[ 0.25, -0.75]])
     """
     # rows whose label is in this block
     z = logits[rows].astype(np.float64)
@@ -168,6 +211,14 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Return the lowest global column with the maximum `top`, (m,) int64, or ABSENT (2^63 - 1)."""
+    """Return the lowest global column with the maximum `top`, (m,) int64, or ABSENT (2^63 - 1).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> logits, top = np.array([[1.0, 3.0], [5.0, 2.0]]), np.array([3.0, 5.0])
+    >>> reference.spread_argmax(logits, 10, top)
+    array([11, 10])
+    """
     columns = np.where(logits == top[:, None], first + np.arange(logits.shape[1]), ABSENT)
     return columns.min(1, initial=ABSENT)

@@ -12,6 +12,14 @@ def matmul(x, y, out=None, *, mask=None):
     given. If x has 16 bits, y is rounded to 16 bits as well. A `mask`, (m, ceil(n / 8)) uint8, says
     which numbers of the result are kept; the others are 0. Its bit order is little-endian:
     `hpgcn.kernels.pack_mask` makes it.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> reference.matmul(x, x.T)
+    array([[101., 202.],
+           [202., 404.]])
     """
     if BF16 not in (x.dtype, y.dtype, None if out is None else out.dtype):
         out = np.matmul(x, y, out=out)

@@ -25,12 +25,26 @@ import numpy as np
 
 
 def row_sum(x):
-    """Sum over columns, in float64: (m, f) to (m,)."""
+    """Sum over columns, in float64: (m, f) to (m,).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.row_sum(np.array([[1.0, 10.0], [2.0, 20.0]]))
+    array([11., 22.])
+    """
     return x.sum(1, dtype=np.float64)
 
 
 def row_squares(x, mean):
-    """Sum over columns of (x - mean)^2, in float64: (m, f) and (m,) float64 to (m,)."""
+    """Sum over columns of (x - mean)^2, in float64: (m, f) and (m,) float64 to (m,).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.row_squares(np.array([[1.0, 3.0]]), np.array([2.0]))
+    array([2.])
+    """
     return ((x.astype(np.float64) - mean[:, None]) ** 2).sum(1)
 
 
@@ -45,6 +59,13 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
     out : (m, f), optional; made if absent; may be x
     xhat : (m, f), optional
         Receives (x - mean) * inv_std, which the backward needs; may be x, not out.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> mean, inv_std = np.array([2.0]), np.array([1.0])
+    >>> reference.layer_norm(np.array([[1.0, 3.0]]), mean, inv_std, np.full(2, 5.0), np.zeros(2))
+    array([[-5.,  5.]])
     """
     out = np.empty_like(x) if out is None else out
     normal = (x.astype(np.float64) - mean[:, None]) * inv_std[:, None]
@@ -67,6 +88,14 @@ def layer_norm_backward_sums(g, xhat, gain):
     -------
     sums : (m, 2) float64; over columns, of gain * g and of gain * g * xhat
     dgain, dbias : (f,) float64; over rows, of g * xhat and of g: gradients of gain and bias
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> g, xhat = np.array([[1.0, 2.0]]), np.array([[-1.0, 1.0]])
+    >>> sums, dgain, dbias = reference.layer_norm_backward_sums(g, xhat, np.ones(2))
+    >>> sums, dgain, dbias
+    (array([[3., 1.]]), array([-1.,  2.]), array([1., 2.]))
     """
     g, xhat = g.astype(np.float64), xhat.astype(np.float64)
     sums = np.stack([(gain * g).sum(1), (gain * g * xhat).sum(1)], 1)
@@ -86,6 +115,14 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     means : (m, 2) float64
         Sums of `layer_norm_backward_sums` over whole rows, by the global number of columns.
     out : (m, f), optional; made if absent; may be g or xhat
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> g, xhat = np.array([[1.0, 2.0]]), np.array([[-1.0, 1.0]])
+    >>> means = np.array([[1.5, 0.5]])
+    >>> reference.layer_norm_backward(g, xhat, np.ones(1), np.ones(2), means)
+    array([[0., 0.]])
     """
     out = np.empty_like(g) if out is None else out
     centred = g * gain.astype(np.float64) - means[:, :1]
@@ -94,12 +131,28 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
 
 
 def column_squares(x, mean):
-    """Sum over rows of (x - mean)^2, in float64: (m, f) and (f,) float64 to (f,)."""
+    """Sum over rows of (x - mean)^2, in float64: (m, f) and (f,) float64 to (f,).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.column_squares(np.array([[1.0], [3.0]]), np.array([2.0]))
+    array([2.])
+    """
     return ((x.astype(np.float64) - mean) ** 2).sum(0)
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalize like `layer_norm`, with mean and inv_std (f,) float64 of columns."""
+    """Normalize like `layer_norm`, with mean and inv_std (f,) float64 of columns.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> mean, inv_std = np.array([2.0]), np.array([1.0])
+    >>> reference.batch_norm(np.array([[1.0], [3.0]]), mean, inv_std, np.full(1, 5.0), np.zeros(1))
+    array([[-5.],
+           [ 5.]])
+    """
     out = np.empty_like(x) if out is None else out
     normal = (x.astype(np.float64) - mean) * inv_std
     if xhat is not None:
@@ -113,6 +166,15 @@ def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
 
     Computed in float64. means (2, f) float64 holds the means of g and of g * xhat over all rows.
     The others are as in `layer_norm_backward`, with inv_std (f,).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> g, xhat = np.array([[1.0], [4.0]]), np.array([[-1.0], [1.0]])
+    >>> means = np.array([[2.5], [1.5]])
+    >>> reference.batch_norm_backward(g, xhat, np.ones(1), np.ones(1), means)
+    array([[0.],
+           [0.]])
     """
     out = np.empty_like(g) if out is None else out
     centred = g.astype(np.float64) - means[0] - xhat.astype(np.float64) * means[1]

@@ -9,7 +9,15 @@ SHIFT = np.uint64(32)
 
 
 def philox(counter, key):
-    """Scramble counters (..., 4) uint32 by a key (2,): Philox4x32-10 (Salmon et al. 2011)."""
+    """Scramble counters (..., 4) uint32 by a key (2,): Philox4x32-10 (Salmon et al. 2011).
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> counter, key = np.zeros(4, np.uint32), np.zeros(2, np.uint32)
+    >>> [f"{word:08x}" for word in reference.philox(counter, key)]
+    ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    """
     c0, c1, c2, c3 = (np.asarray(counter, np.uint64)[..., i] for i in range(4))
     k0, k1 = (np.uint64(k) for k in key)
     for _ in range(10):
@@ -28,7 +36,14 @@ def dropout_threshold(p):
 
 
 def dropout_scale(p):
-    """Return 65536 / (65536 - t), which keeps the expected value of a dropped number."""
+    """Return 65536 / (65536 - t), which keeps the expected value of a dropped number.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.dropout_scale(0.5)
+    2.0
+    """
     return 65536 / (65536 - dropout_threshold(p))
 
 
@@ -50,6 +65,14 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     -------
     (m, ceil(f / 8)) uint8
         Bit 1 means keep, in the order of `hpgcn.kernels.pack_mask`: little-endian.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference, unpack_mask
+    >>> bits = reference.dropout_bits(np.arange(2), 4, seed=0, epoch=1, layer=0, p=0.5)
+    >>> unpack_mask(bits, 4)
+    array([[False,  True, False,  True],
+           [ True,  True, False,  True]])
     """
     # whole bytes, from the one that column 0 is in
     vertex = np.asarray(vertex, np.int64)
@@ -73,6 +96,13 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
     """Drop from columns from `first` on: out = keep * x * 65536 / (65536 - t).
 
     x and out may be of 16 bits.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> reference.dropout(np.ones((2, 4)), np.arange(2), seed=0, epoch=1, layer=0, p=0.5)
+    array([[0., 2., 0., 2.],
+           [2., 2., 0., 2.]])
     """
     out = np.empty_like(x) if out is None else out
     width = x.shape[1]
@@ -85,6 +115,14 @@ def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0
     """Drop stored entries of CSR features, by the bits of their dense form.
 
     Column j of `indices` is global column first + j. Returns the values.
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> reference.dropout_csr(
+    ...     indptr, indices, np.ones(3), np.arange(2), seed=0, epoch=1, layer=0, p=0.5)
+    array([0., 2., 2.])
     """
     out = np.empty_like(data) if out is None else out
     width = int(indices.max(initial=-1)) + 1

@@ -34,6 +34,18 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     Returns
     -------
     out : (m, f)
+
+    Examples
+    --------
+    >>> from hpgcn.kernels import reference
+    >>> indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1])
+    >>> x = np.array([[1.0, 10.0], [2.0, 20.0]])
+    >>> reference.spmm(indptr, indices, None, x)
+    array([[ 3., 30.],
+           [ 2., 20.]])
+    >>> reference.spmm(indptr, indices, None, x, row_scale=np.array([0.5, 1.0]))
+    array([[ 1.5, 15. ],
+           [ 2. , 20. ]])
     """
     # operands
     m = indptr.size - 1

@@ -38,6 +38,19 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     calls : Counter
         How often: keys are (function, shape of A, shape of x, outcome), the last "taken" or the
         reason why not.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hpgcn.interop.torch import accelerate
+    >>> A = torch.tensor([[1.0, 1.0], [0.0, 1.0]]).to_sparse_csr()
+    >>> with accelerate() as products:
+    ...     y = A @ torch.tensor([[1.0], [2.0]])
+    >>> y
+    tensor([[3.],
+            [2.]])
+    >>> list(products.calls.items())
+    [(('matmul', (2, 2), (2, 1), 'taken'), 1)]
     """
 
     def __init__(self) -> None:

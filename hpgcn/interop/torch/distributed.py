@@ -48,6 +48,16 @@ class Propagation(torch.nn.Module):
     masks : dict of (m,) bool tensors under "train", "val" and "test", or None
     header : hpgcn.graphs.graph.Header
         Of the whole graph: num_nodes, num_features, num_classes..
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hpgcn.interop.torch import Propagation
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> product = Propagation(graph, norm="row")
+    >>> product(torch.tensor([[1.0], [3.0]]))
+    tensor([[2.],
+            [2.]])
     """
 
     rows: torch.Tensor

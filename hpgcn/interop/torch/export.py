@@ -54,6 +54,16 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     ------
     UsageError
         PyG has no layer like one of the model's; other errors as `hpgcn.predict`.
+
+    Examples
+    --------
+    >>> from hpgcn.interop.torch import export_pyg
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> y, masks = [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5])
+    >>> graph = hpgcn.Graph.from_scipy(A, np.eye(6), y, masks)
+    >>> state, code = export_pyg(hpgcn.train(graph, hpgcn.Config(hidden=4, epochs=3)))
+    >>> {name: tuple(tensor.shape) for name, tensor in state.items()}
+    {'conv0.bias': (4,), 'conv0.lin.weight': (4, 6), 'conv1.bias': (2,), 'conv1.lin.weight': (2, 4)}
     """
     # read the trained weights
     weights, settings, _ = read_run(run)
@@ -68,7 +78,18 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
 
 def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,
                     overwrite: bool = False) -> None:
-    """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`."""
+    """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`.
+
+    Examples
+    --------
+    >>> import os, tempfile, torch
+    >>> from hpgcn.interop.torch import save_state_dict
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.pt")
+    ...     save_state_dict(path, {"bias": torch.ones(2)})
+    ...     print(torch.load(path))
+    {'bias': tensor([1., 1.])}
+    """
     content = io.BytesIO()  # torch.save to a full disk raises a RuntimeError
     torch.save(state, content)
     atomic_write(path, content.getbuffer(), overwrite)

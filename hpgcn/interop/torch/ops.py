@@ -36,6 +36,19 @@ def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tenso
     ------
     UsageError
         A or x of another kind, shape, dtype or device.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hpgcn.interop.torch import spmm
+    >>> A = torch.tensor([[1.0, 1.0], [0.0, 1.0]]).to_sparse_csr()
+    >>> x = torch.tensor([[1.0], [2.0]])
+    >>> spmm(A, x)
+    tensor([[3.],
+            [2.]])
+    >>> spmm(A, x, transposed=True)
+    tensor([[1.],
+            [3.]])
     """
     A, flipped = adjacency_of(A)
     return product(A, x, transposed != flipped)

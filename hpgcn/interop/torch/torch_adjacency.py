@@ -37,6 +37,16 @@ class Adjacency:
         Pointers do not rise from 0 to nnz, or a column is none of the n.
     UsageError
         Tensors of another kind, shape or device.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hpgcn.interop.torch import Adjacency, spmm
+    >>> A = Adjacency(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]))
+    >>> A.shape
+    (2, 2)
+    >>> spmm(A, torch.tensor([1.0, 2.0]))
+    tensor([3., 2.])
     """
 
     def __init__(self, indptr: torch.Tensor, indices: torch.Tensor,

@@ -38,6 +38,16 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
     ------
     UsageError
         A tensor of another kind, shape or dtype; where it is raised twice, a second derivative.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hpgcn.interop.torch import attend
+    >>> A = torch.tensor([[1.0, 1.0], [0.0, 1.0]]).to_sparse_csr()
+    >>> scores = torch.zeros(2, 1)
+    >>> attend(A, torch.tensor([[1.0], [2.0]]), scores, scores)
+    tensor([[1.5000],
+            [2.0000]])
     """
     # only the pattern of A is used
     A, flipped = adjacency_of(A)

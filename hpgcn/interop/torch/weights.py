@@ -68,6 +68,17 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
     ------
     DataError
         The graph has weights, and the layers read none; others as `read_pyg`.
+
+    Examples
+    --------
+    >>> from hpgcn.interop.torch import export_pyg, predict_pyg
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> y, masks = [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5])
+    >>> graph = hpgcn.Graph.from_scipy(A, np.eye(6), y, masks)
+    >>> result = hpgcn.train(graph, hpgcn.Config(hidden=4, epochs=3))
+    >>> found = predict_pyg(graph, export_pyg(result)[0])
+    >>> np.allclose(found["logits"], hpgcn.predict(graph, result)["logits"])
+    True
     """
     comm = as_comm(comm)
 
@@ -336,6 +347,17 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
     ------
     UsageError
         The layers differ, or these are no module and no dict; nothing is loaded.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch_geometric.nn import GCNConv
+    >>> from hpgcn.interop.torch import load_pyg
+    >>> source = torch.nn.Sequential(GCNConv(3, 2))
+    >>> model = torch.nn.ModuleDict({"mine": GCNConv(3, 2)})
+    >>> model = load_pyg(model, source.state_dict())
+    >>> torch.equal(model["mine"].lin.weight, source[0].lin.weight)
+    True
     """
     # refuse other objects
     if not hasattr(model, "load_state_dict") or not isinstance(state_dict, dict):

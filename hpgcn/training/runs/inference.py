@@ -56,6 +56,18 @@ def predict(source: GraphSource | str | os.PathLike[str],
         of one layer); id (n,), what the input calls each vertex; original_ids (n,) where the graph
         has them; class_names (c,) text where the model has them, or else the graph: then
         class_names[label] are the names of (n,) labels. None on the other ranks.
+
+    Examples
+    --------
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> y, masks = [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5])
+    >>> graph = hpgcn.Graph.from_scipy(A, np.eye(6), y, masks)
+    >>> config = hpgcn.Config(hidden=4, dropout=0.0, epochs=20)
+    >>> found = hpgcn.predict(graph, hpgcn.train(graph, config))
+    >>> found["label"]
+    array([0, 0, 0, 1, 1, 1])
+    >>> found["logits"].shape
+    (6, 2)
     """
     # a Config checks the name of the device
     return in_process(_predict, comm, ranks, source, run, Config(device=device).device)

@@ -53,6 +53,15 @@ class Propagator(CollectiveClose):
         Of the matrix, and of what it multiplies.
     strategy, comm : hpgcn.strategies.Strategy, hpgcn.comm.SerialComm
         What multiplies, and the ranks.
+
+    Examples
+    --------
+    >>> graph = hpgcn.Graph.from_edge_index([[0], [1]])
+    >>> with hpgcn.propagation(graph, norm="none", self_loops=False) as product:
+    ...     forward = product.forward(np.array([[1.0], [3.0]]))
+    ...     backward = product.backward(np.array([[1.0], [3.0]]))
+    >>> forward.ravel(), backward.ravel()
+    (array([0., 1.], dtype=float32), array([3., 0.], dtype=float32))
     """
 
     rows: np.ndarray
@@ -164,6 +173,14 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     ------
     UsageError, ConfigError, DataError, MissingError
         On all ranks together: an unknown strategy or norm; as `hpgcn.train`.
+
+    Examples
+    --------
+    >>> graph = hpgcn.Graph.from_edge_index([[0, 1], [1, 0]])
+    >>> with hpgcn.propagation(graph, norm="row") as product:
+    ...     print(product.forward(np.array([[1.0], [3.0]])))
+    [[2.]
+     [2.]]
     """
     # check the settings
     if norm not in NORMS:

@@ -27,6 +27,17 @@ class Result(dict[str, Any]):
         The metrics of each epoch, by the names of metrics.jsonl.
     class_names : tuple of str, or None
         As of the graph that was trained on.
+
+    Examples
+    --------
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> y, masks = [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5])
+    >>> graph = hpgcn.Graph.from_scipy(A, np.eye(6), y, masks)
+    >>> result = hpgcn.train(graph, hpgcn.Config(hidden=4, epochs=3))
+    >>> result["epochs"], len(result.history)
+    (3, 3)
+    >>> {name: array.shape for name, array in result.weights.items()}
+    {'W0': (6, 4), 'W1': (4, 2), 'b0': (4,), 'b1': (2,)}
     """
 
     def __init__(self, summary: Mapping[str, Any], config: Config,

@@ -82,6 +82,18 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         On all ranks: a GPU is asked for, and one of them finds none.
     DeviceMemoryError
         A GPU has less memory than is needed.
+
+    Examples
+    --------
+    >>> A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))  # two triangles
+    >>> y, masks = [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5])
+    >>> graph = hpgcn.Graph.from_scipy(A, np.eye(6), y, masks)
+    >>> config = hpgcn.Config(hidden=4, dropout=0.0, epochs=20)
+    >>> result = hpgcn.train(graph, config)
+    >>> result["epochs"], result["test_acc"]
+    (20, 1.0)
+    >>> hpgcn.train(graph, config, ranks=2)["test_acc"]
+    1.0
     """
     # check types that a caller may get wrong
     if not isinstance(config, Config | None):
