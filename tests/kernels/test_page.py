@@ -2,6 +2,7 @@
 import doctest
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,12 @@ KINDS = {  # kinds of an array in SPECS, in the words of the page's legend
 
 
 def lines_of(name):
-    """Return what the page says of a kernel: a heading, its meaning, and a row for each array."""
+    """Return the lines of a kernel: heading, call, meaning, and a row for each array."""
     function = getattr(reference, name)
     signature = re.sub(r"\s*:[^,=)]+|\s*->.*", "", str(inspect.signature(function)))
     meaning = " ".join(inspect.getdoc(function).split("\n\n")[0].split())
-    lines = [f"### `{name}{signature}`", "", meaning]
+    call = textwrap.wrap(f"{name}{signature}", 114, subsequent_indent=" " * (len(name) + 1))
+    lines = [f"### `{name}`", "", *(f"    {line}" for line in call), "", meaning]
     arguments = {each.name: each for each in parse(SPECS[name])}
     arrays = [arguments[key] for key in inspect.signature(function).parameters if key in arguments]
     if arrays:
