@@ -1,10 +1,11 @@
-"""Find docstrings and comments that are hard to read, by patterns; exit 1 if there are any.
+"""Find docstrings, comments and pages that are hard to read, by patterns; exit 1 if there are any.
 
-Usage: python scripts/check_prose.py [FOLDER ...] (default: the folders in ROOMS)
+Usage: python scripts/check_prose.py [FOLDER ...] (default: the folders in ROOMS, and all pages)
 """
 import ast
 import io
 import re
+import statistics
 import sys
 import tokenize
 from collections import Counter
@@ -13,6 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ["hpgcn", "kernels", "datasets", "scripts", "tests"]
 MOST_WORDS = 25  # words of a sentence
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+MOST_COLUMNS = {"README.md": 110}  # columns of a line of a page
+PAGE_MEDIAN, PAGE_P90 = 18, 28  # words of a page's sentences: the median, the 90th percentile
 
 VERBS = set(re.findall(r"\w+", """
     Abort Accept Accumulate Add Adjust Aggregate Align Allocate Allreduce Answer Append Apply
@@ -125,9 +129,39 @@ def findings(text):
                         if pattern.search(re.sub("`[^`]*`", "", sentence)))
 
 
+def page_sentences(text):
+    """Return the sentences of a Markdown page, without headings, code and tables."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"^(?:#|\||    (?! *(?:[-*]|\d+\.) )).*$", "\n", text, flags=re.MULTILINE)
+    found = []
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        block = re.sub(r"^\s*(?:[-*]|\d+\.) ", "", block)
+        block = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", block)
+        block = re.sub(r"`[^`]*`", "CODE", " ".join(block.split()))
+        found += re.split(r"(?<=[.!?:])(?<! al\.)[)\"*]*\s+(?=[A-Z(\"*\d])", block)
+    return [sentence for sentence in found if re.search(r"\w", sentence)]
+
+
+def page_findings(text, columns=120):
+    """Yield (line, kind, text) of what is wrong in a Markdown page."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) > columns:
+            yield number, "wide", line
+    lengths = sorted(len(re.findall(r"\S*\w\S*", each)) for each in page_sentences(text))
+    if lengths and statistics.median(lengths) > PAGE_MEDIAN:
+        yield 1, "long median", f"{statistics.median(lengths)} words"
+    if lengths and lengths[int(.9 * (len(lengths) - 1))] > PAGE_P90:
+        yield 1, "long sentences", f"{lengths[int(.9 * (len(lengths) - 1))]} words at 90%"
+
+
 def main(folders):
     """Print what is wrong in the .py files of folders, and a count per kind; return it all."""
     counts = Counter()
+    for path in () if folders else PAGES:
+        name = path.relative_to(ROOT).as_posix()
+        for line, kind, found in page_findings(path.read_text(), MOST_COLUMNS.get(name, 120)):
+            print(f"{name}:{line}: {kind}: {found[:200]}")
+            counts[kind] += 1
     for folder in folders or ROOMS:
         paths = [ROOT / folder] if folder.endswith(".py") else sorted((ROOT / folder).rglob("*.py"))
         for path in paths:

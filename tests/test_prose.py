@@ -1,4 +1,4 @@
-"""scripts/check_prose.py finds each of its kinds, and finds nothing in rooms that are done."""
+"""scripts/check_prose.py finds each of its kinds, and finds nothing in the code and the pages."""
 import importlib.util
 from pathlib import Path
 
@@ -27,6 +27,22 @@ def test_each_kind_is_found(kind, text):
 
 def test_plain_words_pass():
     assert not [*check_prose.findings('def f():\n    """Return the sum of x."""  # known\n')]
+
+
+@pytest.mark.parametrize("kinds, text", [
+    ([], "# Title\n\nA line.\n"),
+    (["wide"], f"| {'cell ' * 30}|\n"),
+    (["long median", "long sentences"], "word " * 12 + "\n" + "word " * 17 + ".\n"),
+    (["long sentences"], "One. Two. Three.\n" + 2 * ("- word\n" + "  word\n" * 28)),
+    ([], f"    {'code ' * 20}\n\n| {'cell ' * 20}|\n")])
+def test_each_kind_of_page_is_found(kinds, text):
+    assert [kind for _, kind, _ in check_prose.page_findings(text)] == kinds
+
+
+@pytest.mark.parametrize("path", check_prose.PAGES, ids=lambda path: path.name)
+def test_pages_are_narrow_and_short(path):
+    columns = check_prose.MOST_COLUMNS.get(path.name, 120)
+    assert not [*check_prose.page_findings(path.read_text(), columns)]
 
 
 def test_rooms_have_plain_words(capsys):
