@@ -253,10 +253,10 @@ def test_default_shapes():
 
 @pytest.mark.parametrize("call, words", [
     (lambda: STRATEGIES["2d"].check_shape(6, (2, 2)),
-     "grid 2x2 holds 4 ranks, but there are 6: expected RxC with product 6, e.g. 3x2"),
+     "grid 2x2 has 4 ranks, but there are 6: expected RxC with product 6, e.g. 3x2"),
     (lambda: STRATEGIES["2d"].check_shape(6, (6,)), "grid 6: strategy 2d takes RxC"),
     (lambda: STRATEGIES["3d"].check_shape(8, (4, 2)), "grid 4x2: strategy 3d takes RxCxL"),
-    (lambda: STRATEGIES["1.5d"].check_shape(6, (3, 4)), "grid 3x4 holds 12 ranks"),
+    (lambda: STRATEGIES["1.5d"].check_shape(6, (3, 4)), "grid 3x4 has 12 ranks"),
     (lambda: STRATEGIES["2d"].check_shape(4, (-2, -2)), "at least 1"),
     (lambda: STRATEGIES["2d"].check_shape(4, (2.5, 2)), "whole number"),
     (lambda: STRATEGIES["1d"].check_shape(0, (0,)), "at least 1"),

@@ -204,7 +204,7 @@ VECTORS = {
     "20-zip": (b"PK\x03\x04", r"an archive, expected an \.npy file"),
     "20-header": (b"\x93NUMPY\x01\x00\x10\x00" + b"{" * 16, r"not an \.npy file of numbers"),
     "22-header": (npy(PARTS).replace(b"(34,)", b"(9" + b"0" * 12 + b",)"),
-                  r"takes \d+ bytes, but \d+ are there"),
+                  r"takes \d+ bytes, but the file has \d+"),
     "17-lines-short": (LINES[:-2], r"33 lines, expected 34 parts"),
     "17-lines-past-k": (LINES.replace(b"2", b"3"), r"line 3 has part 3, expected 0\.\.2"),
     "09-lines-float": (b"0\n1.0\n" * 17, r"line 2 is '1\.0', expected one integer"),
