@@ -181,7 +181,7 @@ def test_vertex_cut_round_trip(tmp_path, kind, compress):
         for start, stop in [(0, 0), (0, 1), (n // 3, n), (n, n)]:
             entries = slice(whole.indptr[start], whole.indptr[stop])
             np.testing.assert_array_equal(stored.edge_part(start, stop), edge_part[entries])
-        with pytest.raises(DataError, match=f"rows 0..{n + 1} asked for"):
+        with pytest.raises(DataError, match=f"rows 0..{n + 1} requested"):
             stored.edge_part(0, n + 1)
         store.write_partitioned(tmp_path / "again.h5", graph, stored.partition, compress=compress)
         least = np.bincount(cut.edge_part, minlength=3).min()
