@@ -111,7 +111,7 @@ def test_a_graph_is_saved_in_its_original_order(tmp_path, partitioned):
         hpgcn.save(saved, tmp_path / "g.h5")
     hpgcn.save(make(n=50), tmp_path / "g.h5", overwrite=True)
     assert hpgcn.load(tmp_path / "g.h5").header.num_nodes == 50
-    with pytest.raises(DataError, match=r"rows 3\.\.9 held"):
+    with pytest.raises(DataError, match=r"only rows 3\.\.9 are in memory"):
         hpgcn.save(saved.slab(3, 9), tmp_path / "part.h5")
     assert not (tmp_path / "part.h5").exists()
 

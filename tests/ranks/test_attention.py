@@ -50,5 +50,5 @@ def test_bytes_by_hand(comm):
 def test_strategies_that_compute_no_attention_name_those_that_do(comm):
     for name in sorted(STRATEGIES.keys() - SERVING):
         with pytest.raises(UsageError, match=f"strategy = {name}: it computes no attention; "
-                                             "model gat takes p2p, cover, vertex-cut, 1d"):
+                                             "model gat supports p2p, cover, vertex-cut, 1d"):
             hpgcn.train(make(), Config(strategy=name, **GAT), comm.mpi)
