@@ -199,7 +199,7 @@ def test_features_labels_split_and_compression(tmp_path, compress):
 
 
 @pytest.mark.long
-@settings(max_examples=120, deadline=None,
+@settings(max_examples=40, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), room=st.integers(1, 5000), symmetrize=st.booleans(), reverse=st.booleans(),
        strict=st.booleans())

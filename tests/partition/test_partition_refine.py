@@ -60,7 +60,7 @@ def test_the_busiest_part_is_relieved():
     assert (counted["volume"], counted["volume_max"]) == (24, 6)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_an_engine_is_refined_unless_told_otherwise(enron):
     plain, refined = (make_partition(enron, 16, refine=wanted, rcm=False, epsilon=0.03).statistics
                       for wanted in (False, True))

@@ -128,7 +128,7 @@ def test_odd_numbers_are_refused():
         make_partition(edges(9, []), 3, method="block", nested=True)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_merged_parts_are_nearly_as_good_as_parts_made_for_their_number(enron):
     pytest.importorskip("mtkahypar")
     made = make_partition(enron, 64, nested=True, rcm=False)

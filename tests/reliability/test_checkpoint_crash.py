@@ -146,7 +146,7 @@ def whole(folder):
     return outcome(folder / "whole3")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_killed_at_random_moments_again_and_again(here, folder, whole):
     rng = np.random.default_rng(int(os.environ.get("HPGCN_SEED", "0")))
     killed = done = 0
@@ -171,7 +171,7 @@ def test_killed_at_random_moments_again_and_again(here, folder, whole):
     assert outcome(folder / "killed") == whole
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_signals_and_a_full_disk_in_turn(here, folder, whole):
     """SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to the end."""
     flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
