@@ -105,8 +105,9 @@ def sentences(text):
 
 def findings(text):
     """Yield (line, kind, sentence) of what is wrong in the text of a Python file."""
-    texts = [(line, docstring) for line, docstring, _ in docstrings(ast.parse(text))]
+    texts = []
     for line, docstring, begin in docstrings(ast.parse(text)):
+        texts.append((line, docstring))
         first = re.split(r"[\s,;:.]", docstring, maxsplit=1)[0]
         if docstring.startswith("See `"):
             yield line, "see", docstring
@@ -148,27 +149,33 @@ def page_findings(text, columns=120):
         if len(line) > columns:
             yield number, "wide", line
     lengths = sorted(len(re.findall(r"\S*\w\S*", each)) for each in page_sentences(text))
-    if lengths and statistics.median(lengths) > PAGE_MEDIAN:
-        yield 1, "long median", f"{statistics.median(lengths)} words"
-    if lengths and lengths[int(.9 * (len(lengths) - 1))] > PAGE_P90:
-        yield 1, "long sentences", f"{lengths[int(.9 * (len(lengths) - 1))]} words at 90%"
+    if not lengths:
+        return
+    median, most = statistics.median(lengths), lengths[int(.9 * (len(lengths) - 1))]
+    if median > PAGE_MEDIAN:
+        yield 1, "long median", f"{median} words"
+    if most > PAGE_P90:
+        yield 1, "long sentences", f"{most} words at 90%"
+
+
+def report(path, found):
+    """Print findings in a file, line by line; return their kinds."""
+    found = sorted(found)
+    for line, kind, text in found:
+        print(f"{path.relative_to(ROOT)}:{line}: {kind}: {' '.join(text.split())[:200]}")
+    return [kind for _, kind, _ in found]
 
 
 def main(folders):
     """Print what is wrong in the .py files of folders, and a count per kind; return it all."""
     counts = Counter()
-    for path in () if folders else PAGES:
-        name = path.relative_to(ROOT).as_posix()
-        for line, kind, found in page_findings(path.read_text(), MOST_COLUMNS.get(name, 120)):
-            print(f"{name}:{line}: {kind}: {found[:200]}")
-            counts[kind] += 1
+    for path in [] if folders else PAGES:
+        columns = MOST_COLUMNS.get(path.relative_to(ROOT).as_posix(), 120)
+        counts.update(report(path, page_findings(path.read_text(), columns)))
     for folder in folders or ROOMS:
         paths = [ROOT / folder] if folder.endswith(".py") else sorted((ROOT / folder).rglob("*.py"))
         for path in paths:
-            name = path.relative_to(ROOT).as_posix()
-            for line, kind, sentence in sorted(findings(path.read_text())):
-                print(f"{name}:{line}: {kind}: {' '.join(sentence.split())[:200]}")
-                counts[kind] += 1
+            counts.update(report(path, findings(path.read_text())))
     print(*(f"{kind}: {count}" for kind, count in counts.most_common()), sep="\n")
     return counts
 

@@ -75,13 +75,14 @@ def pytest_collection_modifyitems(config, items):
         return
 
     later = later_markers(config)
-    left_out = [item for item in items if any(map(item.get_closest_marker, later))
-                and not is_named(item)]
-    names = ({item.nodeid.partition("[")[0] for item in some}
-             for some in (left_out, set(items).difference(left_out)))
+    kept, left_out = [], []
+    for item in items:
+        other_tier = any(map(item.get_closest_marker, later)) and not is_named(item)
+        (left_out if other_tier else kept).append(item)
+    names = ({item.nodeid.partition("[")[0] for item in some} for some in (left_out, kept))
     config.stash[LEFT_OUT]["long"] = len(set.difference(*names))
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    items[:] = kept
 
 
 def later_markers(config):
