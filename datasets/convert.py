@@ -50,11 +50,11 @@ EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
     """Read a graph as `read` and write it to `out`; edge lists may be larger than memory.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows.
-    Apart from the order the file is the same, bit for bit, whatever the memory. Edge lists that do
-    not fit are sorted on disk, beside it. Returns notes for the user on how the input was read, a
-    list of str. Besides the errors of `read`, those of `hpgcn.store.write_graph`: nothing is left
-    behind.
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory
+    allows. Apart from the order the file is the same, bit for bit, whatever the memory.
+    Edge lists that do not fit are sorted on disk, beside it. Returns notes for the user
+    on how the input was read, a list of str. Besides the errors of `read`, those of
+    `hpgcn.store.write_graph`: nothing is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.sorting.disk_arrays import Scratch
@@ -73,8 +73,8 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
 def order_within(graph, name, memory):
     """Return an order of the vertices, new -> old, or None, and what to say of it.
 
-    `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps its order,
-    and so does one that would take too much memory.
+    `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps
+    its order, and so does one that would take too much memory.
     """
     from hpgcn.datasets.sorting.external import room
 
@@ -94,23 +94,26 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
          id_column=None, label_column=None, feature_columns=None):
     """Read a graph from a file, or digits or karate; return it and notes for the user.
 
-    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`, (n,) or
-    (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They are tables, joined
-    by a column of ids, or arrays; `ids` is a file of the id of each row of those without ids.
-    `id_column`, `label_column`, `feature_columns` (names or patterns) and `header` say what the
-    columns of tables are. Features of a name in MADE are made of the adjacency.
+    Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
+    (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They
+    are tables, joined by a column of ids, or arrays; `ids` is a file of the id of each
+    row of those without ids. `id_column`, `label_column`, `feature_columns` (names or
+    patterns) and `header` say what the columns of tables are. Features of a name in
+    MADE are made of the adjacency.
 
-    Defaults: `row_normalize` is for Planetoid only, and the split is the input's own. `memory`, the
-    bytes that the input may take, is 80% of those available. The Layout of an edge list
-    (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`, `weights`, `num_nodes`,
-    `bipartite` and `compact`. `weights` names the column or attribute of edges that has their
-    weights, by default the one that is called a weight. `duplicates` says what becomes of edges
-    that are listed several times, as for `hpgcn.Graph.from_scipy`. `largest_component` leaves out
-    all other vertices, in memory; ids name the vertices that are left. A random or per-class split
-    is drawn `num_splits` times, each with the next seed. In a Scratch (`scratch`) an edge list that
-    does not fit into memory is sorted on disk. The graph's arrays may then be DiskArrays, which
-    live as long. DataError, InputNotFoundError, UsageError, MissingError, StorageError: each one
-    line with file, field, and index or line number.
+    Defaults: `row_normalize` is for Planetoid only, and the split is the input's own.
+    `memory`, the bytes that the input may take, is 80% of those available. The Layout
+    of an edge list (hpgcn.datasets.edges.edge_options) has `columns`, `base`, `header`,
+    `weights`, `num_nodes`, `bipartite` and `compact`. `weights` names the column or
+    attribute of edges that has their weights, by default the one that is called a
+    weight. `duplicates` says what becomes of edges that are listed several times, as
+    for `hpgcn.Graph.from_scipy`. `largest_component` leaves out all other vertices, in
+    memory; ids name the vertices that are left. A random or per-class split is drawn
+    `num_splits` times, each with the next seed. In a Scratch (`scratch`) an edge list
+    that does not fit into memory is sorted on disk. The graph's arrays may then be
+    DiskArrays, which live as long. DataError, InputNotFoundError, UsageError,
+    MissingError, StorageError: each one line with file, field, and index or line
+    number.
     """
     # refuse options that contradict each other before any file is read
     source = check_path(source)

@@ -19,7 +19,8 @@ def identity(row_sums, column_sums):
 def degree(row_sums, column_sums):
     """Return (n, 2): sign(d) log(1 + |d|) of the row sum and of the column sum d of each vertex.
 
-    These are the weights of the edges that it reads, and of those by which others read it.
+    These are the weights of the edges that it reads, and of those by which others read
+    it.
     """
     sums = np.stack([row_sums, column_sums], axis=1)
     return (np.sign(sums) * np.log1p(np.abs(sums))).astype(np.float32)

@@ -1,17 +1,19 @@
 """Readers of input formats: the choice of one, and their interface.
 
-A reader is a function `read(source, memory, **options) -> Raw`; a module that has several calls it
-read_FORMAT. `source` is a Source, `memory` the bytes that it may allocate. What it cannot read it
-refuses in one line, a DataError that names the file, and the line, row or array in it.
+A reader is a function `read(source, memory, **options) -> Raw`; a module that has
+several calls it read_FORMAT. `source` is a Source, `memory` the bytes that it may
+allocate. What it cannot read it refuses in one line, a DataError that names the file,
+and the line, row or array in it.
 
-A reader of WEIGHTED has the option `weights`, the name of the edge attribute of weights. None:
-choose by name. False: weights of 1.
+A reader of WEIGHTED has the option `weights`, the name of the edge attribute of
+weights. None: choose by name. False: weights of 1.
 
-A reader whose edges come block by block may read more edges than memory holds. It also has
-`stream(source, digest, threads, **options)`, a context manager that gives a Stream.
+A reader whose edges come block by block may read more edges than memory holds. It also
+has `stream(source, digest, threads, **options)`, a context manager that gives a Stream.
 
-`threads` threads parse. The bytes of the file go through `digest`, a hash object or None. Both take
-a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user says of the edge list.
+`threads` threads parse. The bytes of the file go through `digest`, a hash object or
+None. Both take a `layout`, a hpgcn.datasets.edges.edge_options.Layout: what the user
+says of the edge list.
 """
 import re
 from importlib import import_module

@@ -117,8 +117,8 @@ class Source:
     def open(self, digest=None):
         """Open for reading bytes, decompressed; what then goes wrong is one line.
 
-        Lines of text that end in single carriage returns end in line feeds. The file's bytes go
-        through `digest`, a hash object; all of them, if the block ends well.
+        Lines of text that end in single carriage returns end in line feeds. The file's
+        bytes go through `digest`, a hash object; all of them, if the block ends well.
         """
         try:
             with ExitStack() as stack:

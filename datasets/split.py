@@ -1,6 +1,7 @@
 """Splits of the labelled vertices into train, validation and test, class by class and keyed.
 
-The draw of a vertex depends only on the seed and its number, a split on the seed and the labels.
+The draw of a vertex depends only on the seed and its number, a split on the seed and
+the labels.
 """
 import os
 import re
@@ -81,8 +82,9 @@ def drawn_splits(labels, wanted, count, where):
 def random_split(labels, percent, seed, where):
     """Divide the labelled vertices of each class by `percent` of train, validation and test.
 
-    `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one class.
-    Returns (n,) bool masks under "train", "val" and "test"; what the percentages leave is in none.
+    `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one
+    class. Returns (n,) bool masks under "train", "val" and "test"; what the percentages
+    leave is in none.
     """
     labels = _classes(labels, where)
     rank, size = _ranks(labels, seed)
@@ -99,8 +101,9 @@ def per_class_split(labels, counts, seed, where):
     """Draw `counts` vertices of each class to train and to validate; all others with a label are to
     test.
 
-    Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3: 20 and 30, in the
-    largest component. DataError: multi-label, or a class that leaves none to test.
+    Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3: 20 and
+    30, in the largest component. DataError: multi-label, or a class that leaves none to
+    test.
     """
     labels, rank, _ = _whole_classes(labels, seed, sum(counts) + 1, "per-class", where)
     train, val = counts
@@ -112,7 +115,8 @@ def per_class_split(labels, counts, seed, where):
 def planetoid_split(labels, where, seed=0):
     """Draw 20 vertices of each class to train, then 500 to validate and 1,000 to test.
 
-    The latter two hold the classes in proportion. DataError: multi-label, or too few with a label.
+    The latter two hold the classes in proportion. DataError: multi-label, or too few
+    with a label.
     """
     labels, rank, size = _whole_classes(labels, seed, PER_CLASS, "planetoid", where)
     others = int(np.count_nonzero((labels >= 0) & (rank >= PER_CLASS)))

@@ -10,8 +10,9 @@ from hpgcn.errors import DataError
 class Format(NamedTuple):
     """A format, and its reader or, where it is not read, the way in.
 
-    `start` is a regular expression of how it begins, after blank lines and comments where it is
-    text; empty: nothing sure. It does not backtrack (++, *+), so that any bytes are matched fast.
+    `start` is a regular expression of how it begins, after blank lines and comments
+    where it is text; empty: nothing sure. It does not backtrack (++, *+), so that any
+    bytes are matched fast.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """hpgcn: full-batch GCN training whose result does not depend on the number of ranks.
 
-The names below load on first use, so `import hpgcn` is quick and needs none of the optional
-packages.
+The names below load on first use, so `import hpgcn` is quick and needs none of the
+optional packages.
 """
 import importlib.util
 import os
@@ -49,7 +49,8 @@ _HOMES = {
 }
 
 
-# a link leads here from an editable installation: modules have one path in every process
+# a link leads here from an editable installation: modules have one path in every
+# process
 _FOLDER = os.path.dirname(os.path.realpath(__file__))
 __path__ = [_FOLDER]
 

@@ -127,7 +127,8 @@ def failed(error, verbose, ranked):
 def fail(error, verbose, ranked):
     """Print one line (once if all ranks raise the error together); return its code, or end all.
 
-    Ranks that are about to start MPI get the message there, if this one has not started it.
+    Ranks that are about to start MPI get the message there, if this one has not started
+    it.
     """
     if verbose:
         with suppress(OSError):

@@ -9,8 +9,8 @@ COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are
 def setting(name, value=None):
     """Name a field of Config, or parameter of train, as its user writes it, maybe with a value.
 
-    That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True is a flag
-    without a value.
+    That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True
+    is a flag without a value.
     """
     if COMMAND_LINE.get():
         alone = value is None or value is True  # 1 is a value
@@ -34,8 +34,8 @@ def _escape(letter):
 class HpgcnError(Exception):
     """Base of all errors that the command line prints as one line.
 
-    The message is the whole line: the place (file, field, index or line), its value, the expected
-    value.
+    The message is the whole line: the place (file, field, index or line), its value,
+    the expected value.
 
     Examples
     --------

@@ -1,9 +1,10 @@
 """Compiles kernels before they are needed: by calls on next to nothing, split over processes.
 
-Numba compiles a kernel for each combination of argument types. Products with sparse matrices are
-also compiled for the width of the rows and for where they lie, in caches or in memory. What is
-compiled goes into the cache on disk (`hpgcn.kernels.jit`), from where later processes load it.
-Numba holds a lock while it compiles, so that only processes do this side by side.
+Numba compiles a kernel for each combination of argument types. Products with sparse
+matrices are also compiled for the width of the rows and for where they lie, in caches
+or in memory. What is compiled goes into the cache on disk (`hpgcn.kernels.jit`), from
+where later processes load it. Numba holds a lock while it compiles, so that only
+processes do this side by side.
 """
 import multiprocessing
 import time
@@ -21,8 +22,8 @@ from hpgcn.kernels.cpu.tuning import current, second_cache
 from hpgcn.kernels.jit import cache_root
 from hpgcn.kernels.threads import threshold
 
-# Common widths of hidden layers and classes. Another width uses the kernels of a width here with
-# the same number of vectors a row and the same fill of the last vector.
+# Common widths of hidden layers and classes. Another width uses the kernels of a width
+# here with the same number of vectors a row and the same fill of the last vector.
 WIDTHS = (3, 7, 8, 10, 16, 32, 40, 47, 64, 100, 128, 256)
 DTYPES = ("float32", "float64")
 # bytes of x: fits in the second cache, in the last one, in memory only
@@ -36,11 +37,12 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
                  accumulate=False, summed=False):
     """Compile or load what A x takes for a matrix (rows, rows) and x (rows, width), untouched.
 
-    Nothing of that size is read or written: memory is reserved, and one empty row is multiplied. If
-    rows of x are read in blocks, a second row has all its nonzeros in the first of two blocks. If
-    not `aligned`, x begins where no cache line does; `masked`: bits say which results are kept.
-    Values of the matrix have `dtype`. Rows have `row_dtype` (default: `dtype`). Results have
-    `dtype` if they are `summed` before they are stored as rows.
+    Nothing of that size is read or written: memory is reserved, and one empty row is
+    multiplied. If rows of x are read in blocks, a second row has all its nonzeros in
+    the first of two blocks. If not `aligned`, x begins where no cache line does;
+    `masked`: bits say which results are kept. Values of the matrix have `dtype`. Rows
+    have `row_dtype` (default: `dtype`). Results have `dtype` if they are `summed`
+    before they are stored as rows.
     """
     # arguments of the size that chooses the code; only one row is multiplied
     by_nonzeros(np.arange(400))  # more rows than chunks

@@ -1,8 +1,8 @@
 """Rows stored in 16 bits: bfloat16, the upper half of a float32, as the bits of a uint16.
 
-NumPy has no such type; Numba, CuPy, MPI and HDF5 also accept uint16. These integers are only
-storage. Kernels decode them, compute in float32 or more, and round what they store. A number of
-float64 is rounded to float32 first.
+NumPy has no such type; Numba, CuPy, MPI and HDF5 also accept uint16. These integers are
+only storage. Kernels decode them, compute in float32 or more, and round what they
+store. A number of float64 is rounded to float32 first.
 """
 import numpy as np
 

@@ -1,8 +1,8 @@
 """Cores and memory that control groups, of version 1 or 2, leave to this process.
 
-Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of this process,
-/proc/self/mountinfo the folders that show groups. Namespaces and containers hide the groups above.
-`root` is the folder that stands for /.
+Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of
+this process, /proc/self/mountinfo the folders that show groups. Namespaces and
+containers hide the groups above. `root` is the folder that stands for /.
 """
 import math
 import os

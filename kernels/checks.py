@@ -1,10 +1,10 @@
 """Checks of what the public kernels are given: it is made right, or refused.
 
-An array that is only read is copied if its order or byte order is not the kernel's. An array that
-is written is refused in that case. A check costs microseconds plus one pass over indptr and
-indices. The result is cached for read-only arrays, so do not write to an array after marking it
-read-only. A kernel that reads them in order has a function `validate_inline`: it checks them on its
-way, and calls `validate` for the error.
+An array that is only read is copied if its order or byte order is not the kernel's. An
+array that is written is refused in that case. A check costs microseconds plus one pass
+over indptr and indices. The result is cached for read-only arrays, so do not write to
+an array after marking it read-only. A kernel that reads them in order has a function
+`validate_inline`: it checks them on its way, and calls `validate` for the error.
 """
 import contextlib
 import functools
@@ -22,7 +22,8 @@ INTEGERS = (np.dtype(np.int32), np.dtype(np.int64))
 BITS = (np.dtype(np.uint8),)
 LARGE = 1 << 18  # integers that all threads check
 VERTICES = 1 << 48  # more have no place in the counter that keys a draw
-# the first array of these kinds gives the others their dtype; of 16 bits, that of its numbers
+# the first array of these kinds gives the others their dtype; of 16 bits, that of its
+# numbers
 LEADING = {"real", "rows", "strided", "like", "into", "into_rows"}
 HALVES = "16"  # ends the name of a kind that may be stored in 16 bits
 READ = {  # kinds that are read in C order: dtypes taken, and what other numbers become, if anything
@@ -44,8 +45,9 @@ _facts_of = {}  # by the identity of read-only arrays: a weak reference, and wha
 def checked(name, kernel, xp):
     """Return the kernel behind its checks.
 
-    Raises TypeError if an argument is no array or has a wrong dtype. Raises ValueError for a wrong
-    shape, order, index or number, and for a written array that overlaps another.
+    Raises TypeError if an argument is no array or has a wrong dtype. Raises ValueError
+    for a wrong shape, order, index or number, and for a written array that overlaps
+    another.
     """
     spec = parse(SPECS[name])
     signature = inspect.signature(kernel)
@@ -94,7 +96,8 @@ def prefix_errors(name):
 def _check_arrays(spec, given, lengths, xp, later=None):
     """Check the arrays of a spec; replace in `given` what is copied, add to `lengths`.
 
-    Checks of a matrix that can change are left to do: added to `later`, if that is a list.
+    Checks of a matrix that can change are left to do: added to `later`, if that is a
+    list.
     """
     dtype = stored = None
     for argument in spec:

@@ -1,8 +1,8 @@
 """Check that a matrix has the stated properties, by sums over its entries in one pass.
 
-They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign; those of equal
-entries cancel, on whatever rank they lie. Different multisets leave a sum other than 0, except with
-a chance of 2^-64.
+They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign; those
+of equal entries cancel, on whatever rank they lie. Different multisets leave a sum
+other than 0, except with a chance of 2^-64.
 """
 import numpy as np
 
@@ -54,12 +54,13 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
            tolerance, keyed, prints, columns):
     """Compare degrees with their rows, and add up checksums of columns.
 
-    `indptr` (m + 1,) starts at 0, at row `first`; `data` (nnz,) float32 is empty for all ones;
-    degrees are (m,) float64. A sum may differ by `tolerance` times that of the absolute weights. If
-    `symmetric` is said, `prints` (2,) uint64 gets `add_fingerprint` of every entry, and row sums
-    stand for column sums. `columns` (b, 2) float64 gets two sums in the bucket of each column: its
-    weights less its degree, and the absolute weights. Both are multiplied by a factor that depends
-    on the column only. Returned is the first row whose ROW or LOOP is wrong, m where none is: (2,)
+    `indptr` (m + 1,) starts at 0, at row `first`; `data` (nnz,) float32 is empty for
+    all ones; degrees are (m,) float64. A sum may differ by `tolerance` times that of
+    the absolute weights. If `symmetric` is said, `prints` (2,) uint64 gets
+    `add_fingerprint` of every entry, and row sums stand for column sums. `columns` (b,
+    2) float64 gets two sums in the bucket of each column: its weights less its degree,
+    and the absolute weights. Both are multiplied by a factor that depends on the column
+    only. Returned is the first row whose ROW or LOOP is wrong, m where none is: (2,)
     int64.
     """
     m = indptr.size - 1

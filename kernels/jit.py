@@ -1,9 +1,10 @@
 """Numba's compiler with a cache that is always writable and never stale.
 
-Numba refuses to import a cached function if no folder is writable, and keeps a cached kernel after
-a helper in another file has changed. So the cached kernels of a file lie in a folder named by a
-hash. It covers this file and all files of hpgcn that it imports, directly or not. An edit of
-another file leaves them valid, and so does another path: all copies of hpgcn share them.
+Numba refuses to import a cached function if no folder is writable, and keeps a cached
+kernel after a helper in another file has changed. So the cached kernels of a file lie
+in a folder named by a hash. It covers this file and all files of hpgcn that it imports,
+directly or not. An edit of another file leaves them valid, and so does another path:
+all copies of hpgcn share them.
 """
 import fcntl
 import functools
@@ -53,8 +54,8 @@ def cache_root():
 def cache_dir(file):
     """Return the folder of the compiled kernels of a source file.
 
-    Its name stands for the source texts and for the names of the modules. Compiled code refers to
-    module names, and a module may move without a change of its text.
+    Its name stands for the source texts and for the names of the modules. Compiled code
+    refers to module names, and a module may move without a change of its text.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     names = {getattr(module, "__file__", None): name for name, module in [*sys.modules.items()]
@@ -95,7 +96,8 @@ def _imported_by(file):
 def jit(**options):
     """Return a decorator like numba.njit(cache=True, nogil=True, **options).
 
-    A function with `forceinline` can be called from compiled code only: Numba compiles no wrapper.
+    A function with `forceinline` can be called from compiled code only: Numba compiles
+    no wrapper.
     """
     options["no_cfunc_wrapper"] = True
     options["no_cpython_wrapper"] = "forceinline" in options
@@ -134,9 +136,10 @@ def keep_in(folder, cache):
 def save_one_by_one(cache_file):
     """Let one process at a time add to a cache: Numba numbers what was compiled.
 
-    Two processes could take the same number for different argument types; each would later load and
-    call the other's code. A file system without locks is left as it is. Where a process keeps the
-    lock past DEADLINE, the kernel is not saved, and the log has one warning.
+    Two processes could take the same number for different argument types; each would
+    later load and call the other's code. A file system without locks is left as it is.
+    Where a process keeps the lock past DEADLINE, the kernel is not saved, and the log
+    has one warning.
     """
     save = cache_file.save
 

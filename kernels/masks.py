@@ -1,8 +1,8 @@
 """Bit masks of kernels: one bit for each number of a row, 1 means keep.
 
-Column j is bit j % 8 of byte j // 8, the least significant bit first. This is the order of
-`numpy.packbits(keep, axis=1, bitorder="little")`; NumPy's default is the opposite order. A row of f
-columns has ceil(f / 8) bytes. Bits from column f on are 0.
+Column j is bit j % 8 of byte j // 8, the least significant bit first. This is the order
+of `numpy.packbits(keep, axis=1, bitorder="little")`; NumPy's default is the opposite
+order. A row of f columns has ceil(f / 8) bytes. Bits from column f on are 0.
 """
 import numpy as np
 

@@ -1,7 +1,8 @@
 """Orders of vertices in which neighbours lie close, and how often caches would miss rows in one.
 
-Each looks at entry after entry on one thread, so the same graph gives the same order everywhere.
-`indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an order is new -> old.
+Each looks at entry after entry on one thread, so the same graph gives the same order
+everywhere. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
+order is new -> old.
 """
 import numpy as np
 
@@ -14,8 +15,8 @@ NEVER = np.int64(-1) << np.int64(60)
 def breadth_first(indptr, indices, starts, group):
     """Order vertices as they are met from each of `starts` (n,) on, a group to its end at a time.
 
-    When a group ends, the vertices of another group that were met first come next. With a single
-    group this is breadth-first search. `group` is (n,) integers.
+    When a group ends, the vertices of another group that were met first come next. With
+    a single group this is breadth-first search. `group` is (n,) integers.
     """
     n = indptr.size - 1
     order = np.empty(n, np.int64)
@@ -62,9 +63,10 @@ def breadth_first(indptr, indices, starts, group):
 def communities(indptr, indices, most_degree, most_members, rounds):
     """Return the community of each vertex, (n,) int64, by label propagation.
 
-    A vertex joins the community that most of its neighbours are in, if it has fewer than
-    `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices of more than `most_degree`
-    neighbours stay single; so do all once a round moves less than one vertex in 64.
+    A vertex joins the community that most of its neighbours are in, if it has fewer
+    than `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices of more
+    than `most_degree` neighbours stay single; so do all once a round moves less than
+    one vertex in 64.
     """
     n = indptr.size - 1
     label = np.arange(n)
@@ -110,8 +112,9 @@ def communities(indptr, indices, most_degree, most_members, rounds):
 def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
     """Count reads that a cache would miss if rows are gone through in an order.
 
-    `reads` reads are counted from each row in `starts` (increasing positions in the order). The
-    `spans[-1]` reads before them, the largest span, fill the cache. Return (spans + 2,) int64:
+    `reads` reads are counted from each row in `starts` (increasing positions in the
+    order). The `spans[-1]` reads before them, the largest span, fill the cache. Return
+    (spans + 2,) int64:
 
     - for each span, the reads of a row that was not among the last `span` reads;
     - the reads of a page that was not among the last `page_span`; a page is `page` successive
@@ -153,7 +156,8 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
 def reordered(indptr, indices, order, place, pointers, columns):
     """Fill the columns (nnz,) of a matrix in another order, increasing in each row.
 
-    `place` (n,) is the inverse of `order`, `pointers` (n + 1,) those of the rows in the new order.
+    `place` (n,) is the inverse of `order`, `pointers` (n + 1,) those of the rows in the
+    new order.
     """
     for i in range(order.size):
         begin = pointers[i]

@@ -28,8 +28,8 @@ def start_pool(threads, name="", initializer=None):
     """Return an executor of `threads` threads, which all run, or of fewer if no more can be
     started.
 
-    A limit on processes counts threads as well. If fewer threads start, the log has one warning; if
-    no thread starts, the executor is a CallerPool.
+    A limit on processes counts threads as well. If fewer threads start, the log has one
+    warning; if no thread starts, the executor is a CallerPool.
 
     Returns
     -------

@@ -1,11 +1,12 @@
 """Arguments of the public kernels, one entry an array; read by `hpgcn.kernels.checks`."""
 from typing import NamedTuple
 
-# Kernel: "name kind lengths" of each array; "name?" may be None. A length is a number, a letter
-# (bound where it is met first), m+1, f/8 (bytes of bits), f|1 (either), * (any) or ... (any axes).
-# "<n": values lie in [0, n), "<V": vertex numbers. "=k": pointers cover all k entries.
-# "~x": may be x itself. A kind that ends in 16: its numbers may be stored in 16 bits (see
-# hpgcn.kernels.bits16); kinds without it take the floats that these stand for.
+# Kernel: "name kind lengths" of each array; "name?" may be None. A length is a number,
+# a letter (bound where it is met first), m+1, f/8 (bytes of bits), f|1 (either), *
+# (any) or ... (any axes). "<n": values lie in [0, n), "<V": vertex numbers. "=k":
+# pointers cover all k entries. "~x": may be x itself. A kind that ends in 16: its
+# numbers may be stored in 16 bits (see hpgcn.kernels.bits16); kinds without it take the
+# floats that these stand for.
 CSR = "indices index k <n; indptr pointers m+1; "
 SPMM = "x real16 n f; " + CSR + ("data? like k; out? into16 m f; row_scale? like m; "
                                  "col_scale? like n; rows? once * <m; ")

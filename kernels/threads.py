@@ -1,9 +1,10 @@
 """Threads of our own: each takes the next piece of work until none is left.
 
-The calling thread also works. At the end it waits only for threads that have started; a thread
-still asleep is cancelled. So another process on the machine holds up a kernel by the piece that it
-interrupted, not by a thread that all wait for. Every piece is summed by one thread, in an order of
-its own, so the choice of thread changes no bit of a result.
+The calling thread also works. At the end it waits only for threads that have started; a
+thread still asleep is cancelled. So another process on the machine holds up a kernel by
+the piece that it interrupted, not by a thread that all wait for. Every piece is summed
+by one thread, in an order of its own, so the choice of thread changes no bit of a
+result.
 """
 import ctypes
 import functools
@@ -75,8 +76,8 @@ def chunks(next_chunk, count):
 class Threaded:
     """A kernel that loops over `chunks(next_chunk, count)`; its first parameter is `next_chunk`.
 
-    Waking threads costs more than a small kernel takes, and on a busy machine a whole time slice.
-    `options` are those of numba.njit.
+    Waking threads costs more than a small kernel takes, and on a busy machine a whole
+    time slice. `options` are those of numba.njit.
     """
 
     def __init__(self, function, **options):
@@ -144,7 +145,8 @@ def _interruptions():
 def _part():
     """Keep the other threads off the core of this one: a thread may be woken where its waker runs.
 
-    The system moves one of the two only after some milliseconds, longer than many kernels take.
+    The system moves one of the two only after some milliseconds, longer than many
+    kernels take.
     """
     here = _core()
     if here == _ThreadPool.avoided:
@@ -178,8 +180,8 @@ def _join():
 def worth_threads(work):
     """Return whether `work` scalar operations are worth waking threads.
 
-    They are if they take far longer than threads have lately waited for a core. That is forgotten
-    with time, so that it is tried again.
+    They are if they take far longer than threads have lately waited for a core. That is
+    forgotten with time, so that it is tried again.
     """
     if _ThreadPool.size == 1:
         return False

@@ -1,7 +1,8 @@
 """Triangles at each vertex of an undirected graph, exactly.
 
-An edge points to the end of higher degree; if degrees are equal, to the higher number. So a
-triangle is found once, from its lowest vertex. Even the rows of hubs are short: O(nnz^1.5) steps.
+An edge points to the end of higher degree; if degrees are equal, to the higher number.
+So a triangle is found once, from its lowest vertex. Even the rows of hubs are short:
+O(nnz^1.5) steps.
 
 Source: T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2005.
 """
@@ -16,8 +17,9 @@ ROWS = 64  # rows of a chunk
 class Triangles:
     """A graph made ready to be counted in.
 
-    `indptr` (n + 1,) int64 and `indices` (nnz,) int32 or int64 are those of a symmetric CSR matrix
-    without diagonal, increasing in each row. This takes as much memory again as these.
+    `indptr` (n + 1,) int64 and `indices` (nnz,) int32 or int64 are those of a symmetric
+    CSR matrix without diagonal, increasing in each row. This takes as much memory again
+    as these.
 
     Attributes
     ----------

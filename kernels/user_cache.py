@@ -8,8 +8,9 @@ from pathlib import Path
 def cache_roots(*variables):
     """Yield the folders to try in order: of environment variables, of the user, temporary.
 
-    The last one is for processes without a home, such as those in a container whose user has no
-    entry in its list of users. It belongs to this user and is closed to all others.
+    The last one is for processes without a home, such as those in a container whose
+    user has no entry in its list of users. It belongs to this user and is closed to all
+    others.
     """
     for root in (*map(os.environ.get, variables), "~/.cache"):
         if root:

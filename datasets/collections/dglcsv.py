@@ -1,6 +1,7 @@
 """Folders of DGL's CSVDataset: meta.yaml names tables of nodes and edges, here of one graph.
 
-meta.yaml is read as lines `key: value`, and lists of them under edge_data and node_data.
+meta.yaml is read as lines `key: value`, and lists of them under edge_data and
+node_data.
 """
 import csv
 import io

@@ -1,7 +1,8 @@
 """Graphs of several files: which set a file belongs to, and where in a folder one begins.
 
-The module of such a format has two functions. `belongs(path)` returns whether a file is part of a
-set, by its name and its neighbours; `graph_name(path)` returns the name of that set.
+The module of such a format has two functions. `belongs(path)` returns whether a file is
+part of a set, by its name and its neighbours; `graph_name(path)` returns the name of
+that set.
 """
 from pathlib import Path
 

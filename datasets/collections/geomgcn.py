@@ -1,7 +1,8 @@
 """Sets of Geom-GCN: out1_graph_edges.txt, out1_node_feature_label.txt, and ten splits.
 
-Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. Both tables have a header
-and tabs. Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in ../../splits.
+Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. Both tables
+have a header and tabs. Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in
+../../splits.
 """
 import re
 

@@ -1,7 +1,8 @@
 """Folders of GraphSAINT: adj_full.npz, role.json, class_map.json, feats.npy.
 
-Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its loader takes
-entries of the adjacency for edges of weight 1, and standardizes features by the train vertices.
+Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its
+loader takes entries of the adjacency for edges of weight 1, and standardizes features
+by the train vertices.
 """
 import numpy as np
 

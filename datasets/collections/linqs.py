@@ -1,7 +1,8 @@
 """Citation sets of the LINQS group: NAME.content (id, words, class) and NAME.cites.
 
-Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. A line of
-NAME.cites is `cited citing`: the citing paper is the source, the cited one the target.
+Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. A line
+of NAME.cites is `cited citing`: the citing paper is the source, the cited one the
+target.
 """
 import numpy as np
 import scipy.sparse as sp

@@ -1,7 +1,8 @@
 """Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
 
-A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices and a dict of
-lists need are allowed. Each stands for a small class below that keeps its arguments.
+A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices
+and a dict of lists need are allowed. Each stands for a small class below that keeps its
+arguments.
 """
 import io
 import math
@@ -42,8 +43,9 @@ def graph_name(path):
 def read(source, memory):
     """Read the Planetoid set that a file belongs to; the `files` of `source` become all eight.
 
-    Train are the first len(y) vertices, validation the next 500, test those of test.index: vertices
-    that it leaves out stay, with edges, unlabelled and without features. Edges are symmetrised.
+    Train are the first len(y) vertices, validation the next 500, test those of
+    test.index: vertices that it leaves out stay, with edges, unlabelled and without
+    features. Edges are symmetrised.
     """
     match = FILE.fullmatch(source.path.name)
     if not match:

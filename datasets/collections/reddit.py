@@ -1,7 +1,8 @@
 """The Reddit set as DGL and PyG ship it: reddit_data.npz with reddit_graph.npz beside it.
 
-Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both loaders take
-row and column of an entry of the matrix for source and target of an edge of weight 1.
+Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both
+loaders take row and column of an entry of the matrix for source and target of an edge
+of weight 1.
 """
 import numpy as np
 

@@ -87,9 +87,10 @@ def third_column_error(where, kind, *, text=False):
 def from_header(names, where, *, comment=False, textual=(), layout=None):
     """Return columns by the names of a header at `where`; DataError where these do not say.
 
-    FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without header.
-    `textual` are the columns without numbers: not read where their names are not known. The user's
-    `layout` has the name of the weights in `weights`, and allows ids of two kinds by `bipartite`.
+    FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without
+    header. `textual` are the columns without numbers: not read where their names are
+    not known. The user's `layout` has the name of the weights in `weights`, and allows
+    ids of two kinds by `bipartite`.
     """
     weights = None if layout is None else layout.weights
     try:

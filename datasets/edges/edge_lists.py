@@ -1,9 +1,9 @@
 """Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
 
-Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the first edge
-# and % begin comments. Ids are integers or, where most of the first lines have others, names. A
-header or --columns names the columns. Without both, the line `u v w` is the entry a[u, v] of weight
-w, if these weights are no whole numbers.
+Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the
+first edge # and % begin comments. Ids are integers or, where most of the first lines
+have others, names. A header or --columns names the columns. Without both, the line `u v
+w` is the entry a[u, v] of weight w, if these weights are no whole numbers.
 """
 import re
 from contextlib import closing, contextmanager

@@ -32,8 +32,8 @@ class FirstLine(NamedTuple):
 def read_first_line(line, following, layout, where, beside=None):
     """Return the FirstLine of an edge list, by the lines that follow it.
 
-    A header may be `beside` it: see `header_beside`. DataError where the line may be a header or
-    an edge, and the Layout does not say which.
+    A header may be `beside` it: see `header_beside`. DataError where the line may be a
+    header or an edge, and the Layout does not say which.
     """
     delimiter, fields, wordy = _split(line)
     mark = b"\t" if b"\t" in line else delimiter
@@ -157,7 +157,8 @@ def _rows(lines, delimiter, count):
 def header_beside(source, layout):
     """Return the names in a header of its own beside a file, `edges-header.csv`, and its path.
 
-    None if there is no such file, or the Layout says what it does: Neo4j has headers apart.
+    None if there is no such file, or the Layout says what it does: Neo4j has headers
+    apart.
     """
     if layout.columns is not None or layout.header is not None:
         return None

@@ -19,9 +19,9 @@ class Numbering(NamedTuple):
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
     """Return whether ids are the numbers of vertices: else they are relabelled in increasing order.
 
-    They are if the largest id is below 2 x (distinct ids) + 1024, or below `counted`, the number of
-    vertices in the input. If `counted` equals the number of distinct ids, they are kept only
-    without gaps. With `compact` they are where there are no gaps.
+    They are if the largest id is below 2 x (distinct ids) + 1024, or below `counted`,
+    the number of vertices in the input. If `counted` equals the number of distinct ids,
+    they are kept only without gaps. With `compact` they are where there are no gaps.
     """
     if compact or counted == distinct:
         return largest + 1 == distinct
@@ -72,8 +72,8 @@ class Ids:
     def result(self, counted=None, *, compact=False, from_one=False):
         """Return the Numbering; `counted` vertices are what the input says it has.
 
-        These are 0..counted - 1 where all ids are, or else, with `from_one`, 1..counted. With
-        `compact` they are those of the ids only.
+        These are 0..counted - 1 where all ids are, or else, with `from_one`,
+        1..counted. With `compact` they are those of the ids only.
         """
         self._merge()
         distinct = int(np.count_nonzero(self.present)) + self.others.size

@@ -29,8 +29,8 @@ def read(source, memory, **options):
 def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
     """Open an edge list, whose row groups may take `memory` bytes; MissingError without pyarrow.
 
-    Its threads are its own, so that `threads` is not used. Names of vertices may also take
-    `memory` bytes.
+    Its threads are its own, so that `threads` is not used. Names of vertices may also
+    take `memory` bytes.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:

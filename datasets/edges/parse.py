@@ -1,7 +1,8 @@
 """The compiled loop that parses lines of two integers, maybe a number, and fields passed over.
 
-Numbers with few digits are exact here: a mantissa up to 2^53, times or by a power of ten up to
-10^22, rounds once. All others are reported to the caller, which leaves them to Python's float.
+Numbers with few digits are exact here: a mantissa up to 2^53, times or by a power of
+ten up to 10^22, rounds once. All others are reported to the caller, which leaves them
+to Python's float.
 """
 import numpy as np
 
@@ -108,9 +109,10 @@ def _number(text, at, integral):
 def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, inexact):
     """Parse lines into u, v and w; `text` ends with a newline, `line` is the number of its first.
 
-    `roles` (k,) int64 are those of a line's fields; `inexact` (rows, 4) int64 gets
-    row, start, end and line of each value left to the caller. Returns status;
-    position, number and line of the field at fault; rows parsed, inexact values, comments skipped.
+    `roles` (k,) int64 are those of a line's fields; `inexact` (rows, 4) int64 gets row,
+    start, end and line of each value left to the caller. Returns status; position,
+    number and line of the field at fault; rows parsed, inexact values, comments
+    skipped.
     """
     at = 0
     count = 0

@@ -21,7 +21,8 @@ LATE = 10**8  # numbers from here on are Unix times rather than weights
 class Stream:
     """Edges in the order of a file.
 
-    `parts` are read once: (u, v, w), (k,) int64 ids from `base` on, finite float64 or None.
+    `parts` are read once: (u, v, w), (k,) int64 ids from `base` on, finite float64 or
+    None.
     """
 
     where: str  # the file, for errors

@@ -1,7 +1,8 @@
 """Edges whose ids are names: vertices are numbered in the order in which the names appear.
 
-Lines are split in Python, some hundred thousand a second: names are text of any kind, and each is
-looked up. Edges still go block by block, so that only they may be larger than memory.
+Lines are split in Python, some hundred thousand a second: names are text of any kind,
+and each is looked up. Edges still go block by block, so that only they may be larger
+than memory.
 """
 import numpy as np
 
@@ -19,7 +20,8 @@ MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N
 class VertexNames:
     """Names met so far, each with its number; they may take `memory` bytes.
 
-    The names of an edge's first end and those of its second are numbered `apart`, or together.
+    The names of an edge's first end and those of its second are numbered `apart`, or
+    together.
     """
 
     def __init__(self, where, memory, *, apart=False):
@@ -68,8 +70,8 @@ def is_name(field):
 def named_parts(table, roles, delimiter, names, header=None):
     """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights.
 
-    Lines that begin with # or % are edges like others, for names may; one that is the `header`
-    again is refused.
+    Lines that begin with # or % are edges like others, for names may; one that is the
+    `header` again is refused.
     """
     for block in table.blocks():
         columns = [], [], []

@@ -1,15 +1,17 @@
 """BTER graphs, block two-level Erdos-Renyi, with given degrees and given clustering by degree.
 
-Sources: C. Seshadhri, T. G. Kolda, A. Pinar, Community structure and scale-free collections of
-Erdos-Renyi graphs, Physical Review E 85, 2012; T. G. Kolda, A. Pinar, T. Plantenga, C. Seshadhri, A
-scalable generative graph model with community structure, SIAM J. Sci. Comput. 36, 2014.
+Sources: C. Seshadhri, T. G. Kolda, A. Pinar, Community structure and scale-free
+collections of Erdos-Renyi graphs, Physical Review E 85, 2012; T. G. Kolda, A. Pinar, T.
+Plantenga, C. Seshadhri, A scalable generative graph model with community structure,
+SIAM J. Sci. Comput. 36, 2014.
 
-Phase 1 puts d + 1 vertices of degree d into an affinity block, and links each pair of it with the
-same probability. Phase 2 links vertices of all blocks by their excess degrees, what phase 1 left of
-their degrees. There the papers draw both ends of each edge independently. That leaves many vertices
-of degree 1 isolated and gives others two edges. Here each vertex has a number of stubs: its excess
-degree and a few for edges that repeat others. All stubs are matched by a keyed permutation, so
-vertices of low degrees have exactly their degree.
+Phase 1 puts d + 1 vertices of degree d into an affinity block, and links each pair of
+it with the same probability. Phase 2 links vertices of all blocks by their excess
+degrees, what phase 1 left of their degrees. There the papers draw both ends of each
+edge independently. That leaves many vertices of degree 1 isolated and gives others two
+edges. Here each vertex has a number of stubs: its excess degree and a few for edges
+that repeat others. All stubs are matched by a keyed permutation, so vertices of low
+degrees have exactly their degree.
 """
 import numpy as np
 

@@ -13,14 +13,14 @@ WIDTH = 1.1  # largest degree of a class over its least one, where that is more 
 def describe_match(degrees, indptr, indices, room):
     """Return a line on a graph made of Degrees: edges, distance of degrees, of clustering.
 
-    `indptr` and `indices` are arrays or DiskArrays. KS is the largest difference of the shares of
-    vertices of at most a degree (Kolmogorov, Smirnov). The difference of clustering is absolute,
-    and a mean over the vertices with a requested clustering and two neighbours or more. All
-    triangles are counted if that takes `room` bytes and some seconds; else wedges of each degree
-    are drawn.
+    `indptr` and `indices` are arrays or DiskArrays. KS is the largest difference of the
+    shares of vertices of at most a degree (Kolmogorov, Smirnov). The difference of
+    clustering is absolute, and a mean over the vertices with a requested clustering and
+    two neighbours or more. All triangles are counted if that takes `room` bytes and
+    some seconds; else wedges of each degree are drawn.
 
-    Source: C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The Power of Wedge
-    Sampling, SDM 2013.
+    Source: C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The Power
+    of Wedge Sampling, SDM 2013.
     """
     indptr = indptr[:]
     degree = np.diff(indptr)
@@ -45,7 +45,8 @@ def ks_distance(first, second):
 def clustering_difference(degrees, values, clustering):
     """Return the mean over vertices of |c_d - requested|, None if no clustering was requested.
 
-    `values` (k,) are increasing degrees, `clustering` (k,) is theirs; between them it is a line.
+    `values` (k,) are increasing degrees, `clustering` (k,) is theirs; between them it
+    is a line.
     """
     asked = np.flatnonzero((degrees.counts > 0) & ~np.isnan(degrees.clustering))
     asked = asked[asked >= 2]
@@ -71,8 +72,8 @@ def _clustering(indptr, indices, degree, room):
 def sampled(indptr, indices, degree, wedges=WEDGES):
     """Estimate the clustering of classes of degrees: (k,) mean degrees, (k,) shares.
 
-    `wedges` wedges are drawn from each class, keyed: a vertex, and two of its neighbours. The
-    standard error of a share c is sqrt(c (1 - c) / wedges).
+    `wedges` wedges are drawn from each class, keyed: a vertex, and two of its
+    neighbours. The standard error of a share c is sqrt(c (1 - c) / wedges).
     """
     # classes of degrees from 2 on, each WIDTH times as wide as it begins
     order = np.argsort(degree, kind="stable")

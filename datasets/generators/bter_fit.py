@@ -1,8 +1,8 @@
 """Parameters of a BTER graph: how dense its blocks are, how many stubs its vertices have.
 
-Vertices are gathered by degree into classes, between which expected edges and triangles are summed:
-a few hundred, whatever the graph. Results are rounded, so that the last bits of sums, which are not
-the same on all machines, change no draw.
+Vertices are gathered by degree into classes, between which expected edges and triangles
+are summed: a few hundred, whatever the graph. Results are rounded, so that the last
+bits of sums, which are not the same on all machines, change no draw.
 """
 from dataclasses import dataclass
 
@@ -81,9 +81,10 @@ class _Segments:
 def fit_blocks(degrees, starts):
     """Return the probability of a pair of each block, (b,) float64, rounded to 2^-24.
 
-    `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014) take the
-    cube root of the requested clustering. But triangles come from edges outside blocks as well,
-    most of all at vertices of high degree. The blocks leave out the expected number of those.
+    `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014)
+    take the cube root of the requested clustering. But triangles come from edges
+    outside blocks as well, most of all at vertices of high degree. The blocks leave out
+    the expected number of those.
     """
     classes = _Classes.of(degrees.counts)
     segments = _Segments(degrees, classes, starts)
@@ -103,7 +104,8 @@ def fit_blocks(degrees, starts):
         stubs, link = _linked(classes.size, d - mates, mates, stubs)
         reached = link * classes.size
         made = segments.by_class(within**3 * corners)
-        # both, one, or none of two neighbours lie in the block; the last: linked by a block or not
+        # both, one, or none of two neighbours lie in the block; the last: linked by a
+        # block or not
         made += mates * np.einsum("gh,gh->g", link, reached)
         made += np.einsum("gh,gh,h->g", link, reached, mates) / 2
         made += np.einsum("gh,gh->g", np.matmul(reached, link), reached) / 2
@@ -115,8 +117,9 @@ def fit_blocks(degrees, starts):
 def fit_stubs(excess, in_block):
     """Return the stubs that a vertex needs, over its excess degree, for each excess: (k,) float64.
 
-    `excess` (n,) int64 is the degree that blocks leave to be made, `in_block` (n,) what they made.
-    A random matching repeats edges, between hubs most, and those of blocks: stubs make up for it.
+    `excess` (n,) int64 is the degree that blocks leave to be made, `in_block` (n,) what
+    they made. A random matching repeats edges, between hubs most, and those of blocks:
+    stubs make up for it.
     """
     counts = np.bincount(excess)
     classes = _Classes.of(counts)
@@ -142,9 +145,9 @@ def _by_class(degrees, classes):
 def _linked(size, excess, mates, stubs=None):
     """Return stubs (c,) and the probability (c, c) that a matching links two vertices.
 
-    A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the block. The
-    matching may link it with a mate once more. With S stubs, a vertex with a and one with b, a <=
-    b, are linked with probability 1 - (1 - b / (S - 1))^a.
+    A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the
+    block. The matching may link it with a mate once more. With S stubs, a vertex with a
+    and one with b, a <= b, are linked with probability 1 - (1 - b / (S - 1))^a.
     """
     excess = np.maximum(excess, 0)
     stubs = excess.copy() if stubs is None else stubs

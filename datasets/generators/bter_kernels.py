@@ -1,6 +1,7 @@
 """Compiled loops of BTER graphs: affinity blocks, pairs within them, and a matching of stubs.
 
-Draws are hashes of seed and number, as in `keyed_sampling`. A stub is an end of an edge to be.
+Draws are hashes of seed and number, as in `keyed_sampling`. A stub is an end of an edge
+to be.
 """
 import numpy as np
 
@@ -24,8 +25,8 @@ def stream_key(seed, stream):
 def block_starts(counts):
     """Divide vertices in the order of their degrees into affinity blocks of d + 1 vertices.
 
-    d >= 2 is the least degree in the block; the last one has all vertices that are left. Returned
-    are the first vertices of all blocks, and n: (b + 1,) int64.
+    d >= 2 is the least degree in the block; the last one has all vertices that are
+    left. Returned are the first vertices of all blocks, and n: (b + 1,) int64.
     """
     n = counts.sum()
     start = counts[:2].sum()
@@ -46,8 +47,8 @@ def block_starts(counts):
 def pairs_within(key, starts, pairs, least, first, last):
     """Draw pairs first..last - 1 of vertices of one block; return the ends of those that are edges.
 
-    `pairs` (b + 1,) int64 count the pairs of all blocks before. A pair of block b is an edge if its
-    32 bits are below least[b], (b,) uint64.
+    `pairs` (b + 1,) int64 count the pairs of all blocks before. A pair of block b is an
+    edge if its 32 bits are below least[b], (b,) uint64.
     """
     u, v = np.empty((2, last - first), np.int64)
     size = 0
@@ -87,7 +88,8 @@ def pairs_within(key, starts, pairs, least, first, last):
 def round_stubs(key, excess, ratio, first_stub):
     """Write to first_stub[1:] the stubs before each vertex: excess x ratio[excess], rounded.
 
-    `ratio` (k,) float64 holds for each excess; what is no integer is rounded up or down at random.
+    `ratio` (k,) float64 holds for each excess; what is no integer is rounded up or down
+    at random.
     """
     total = np.int64(0)
     for vertex in range(excess.size):
@@ -119,8 +121,8 @@ def guide(first_stub, shift):
 def _shuffled(number, count, half, columns, key):
     """Return the image of a number under a keyed permutation of 0..count - 1.
 
-    A Feistel network over 2^half x columns cells, the fewest that hold all numbers, is applied
-    until the result is one of them.
+    A Feistel network over 2^half x columns cells, the fewest that hold all numbers, is
+    applied until the result is one of them.
 
     Source: J. Black, P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002.
     """

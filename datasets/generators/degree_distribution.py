@@ -1,7 +1,8 @@
 """Degree distributions with clustering: the input of BTER graphs.
 
-The clustering of degree d is the share of pairs of neighbours that are neighbours themselves. It is
-the mean over the vertices of degree d: c_d = triangles / (d (d - 1) / 2).
+The clustering of degree d is the share of pairs of neighbours that are neighbours
+themselves. It is the mean over the vertices of degree d: c_d = triangles / (d (d - 1) /
+2).
 """
 import dataclasses
 from dataclasses import dataclass, field
@@ -72,10 +73,11 @@ class Degrees:
     def with_edges(self, factor):
         """Return `factor` times the degree of every vertex, and so `factor` times the edges.
 
-        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices.
-        Vertices of degree d are spread evenly over the `factor` degrees around factor x d, so that
-        multiples leave no gaps. Their clustering stays the same. No degree exceeds n / 2, or the
-        largest before: where one would, the others grow by more.
+        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same
+        vertices. Vertices of degree d are spread evenly over the `factor` degrees
+        around factor x d, so that multiples leave no gaps. Their clustering stays the
+        same. No degree exceeds n / 2, or the largest before: where one would, the
+        others grow by more.
         """
         _check_factor("scale-edges", factor)
         if factor == 1:
@@ -116,9 +118,9 @@ class Degrees:
 def read_degrees(path, memory):
     """Read lines `degree count [clustering]`, in any order; # and % begin comments.
 
-    A degree without clustering has no target. DataError, with the line and its field: no numbers,
-    out of range, a degree on two lines, or too few vertices for a degree. BudgetError: degrees too
-    large for tables of them in `memory` bytes.
+    A degree without clustering has no target. DataError, with the line and its field:
+    no numbers, out of range, a degree on two lines, or too few vertices for a degree.
+    BudgetError: degrees too large for tables of them in `memory` bytes.
     """
     # read the lines, and refuse a degree that is there twice
     file = Source(path)

@@ -1,7 +1,7 @@
 """Synthetic graphs: R-MAT, a planted partition, a lattice, BTER; features depend on the classes.
 
-Draws are keyed by seed and edge. The same call gives the same graph: as arrays or text, in memory
-or sorted on disk, by any number of threads.
+Draws are keyed by seed and edge. The same call gives the same graph: as arrays or text,
+in memory or sorted on disk, by any number of threads.
 """
 import dataclasses
 
@@ -39,14 +39,15 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
         grid   a lattice of 2^ceil(scale / 2) by 2^floor(scale / 2); edge_factor is not used
         bter   the Degrees of vertices and their clustering; vertices in random order
 
-    `scale` and `edge_factor` are 16 by default. Classes are contiguous ranges of the vertices
-    before they are shuffled: planted blocks, corners of the R-MAT square, bands of the lattice. In
-    a BTER graph each affinity block has a class, drawn at random. They are split random:60/20/20
-    with the seed. Features are the mean of the class, about `separation` from 0, and unit noise in
-    each of them. 0 features or 0 classes leave them out. Arrays may take `memory` bytes, by default
-    80% of those available. In a Scratch (`scratch`) edges that do not fit are sorted on disk;
-    arrays may then be DiskArrays, which live as long. What is out of range, or does not fit into
-    memory, is a UsageError.
+    `scale` and `edge_factor` are 16 by default. Classes are contiguous ranges of the
+    vertices before they are shuffled: planted blocks, corners of the R-MAT square,
+    bands of the lattice. In a BTER graph each affinity block has a class, drawn at
+    random. They are split random:60/20/20 with the seed. Features are the mean of the
+    class, about `separation` from 0, and unit noise in each of them. 0 features or 0
+    classes leave them out. Arrays may take `memory` bytes, by default 80% of those
+    available. In a Scratch (`scratch`) edges that do not fit are sorted on disk; arrays
+    may then be DiskArrays, which live as long. What is out of range, or does not fit
+    into memory, is a UsageError.
     """
     # refuse what is out of range or does not fit
     for name, value, high in (("features", features, 1 << 20), ("classes", classes, 1 << 16)):
@@ -93,8 +94,9 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
 def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
     """Write the graph of `generate` to `out`, .h5; return notes for the user, a list of str.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory allows;
-    edges need not fit into `memory` bytes. OutputError, StorageError: nothing is left behind.
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory
+    allows; edges need not fit into `memory` bytes. OutputError, StorageError: nothing
+    is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.convert import order_within
@@ -117,7 +119,8 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
 def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=None, **options):
     """Write the edges of `generate` as text, a line `u v` with u < v each; return their number.
 
-    Line 1 counts the vertices, isolated ones too; with symmetrize=True it reads back the same.
+    Line 1 counts the vertices, isolated ones too; with symmetrize=True it reads back
+    the same.
     """
     from hpgcn.store import atomic_write
 

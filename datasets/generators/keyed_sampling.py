@@ -1,6 +1,7 @@
 """Compiled loops of the generators: keyed draws of edges, a counting sort into CSR, decimal text.
 
-A draw is SplitMix64's output over a counter of seed, number of the edge, number of the draw.
+A draw is SplitMix64's output over a counter of seed, number of the edge, number of the
+draw.
 """
 import numpy as np
 
@@ -24,7 +25,8 @@ def _key(seed, edge):
 def rmat(seed, first, last, scale, classes):
     """Return edges first..last - 1 of an R-MAT graph: a quadrant for each bit.
 
-    Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM 2004.
+    Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM
+    2004.
     """
     u, v = np.empty((2, last - first), np.int64)
     for edge in range(first, last):

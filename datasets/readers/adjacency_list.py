@@ -59,8 +59,8 @@ def _lines(text, source):
 def _without_counts(rows):
     """Return rows without the number of neighbours behind each vertex; None if it is not there.
 
-    A line above may have the number of vertices. Few lines may be so by accident: then each
-    vertex must have a line of its own.
+    A line above may have the number of vertices. Few lines may be so by accident: then
+    each vertex must have a line of its own.
     """
     if rows[0] == [str(len(rows) - 1)]:
         rows = rows[1:]

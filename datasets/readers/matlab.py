@@ -22,9 +22,10 @@ GENDER = 1  # its column in these: 1 or 2, 0 unknown
 def read(source, memory):
     """Read the one square matrix, or that of a known name; A[u, v]: u aggregates v.
 
-    Names are compared without regard to case. Besides the matrix, FEATURES (n, f), LABELS (n, 1) or
-    (1, n) and `group` (n, t) are read. `local_info` (n, 7) is used as in Lim et al. (2021, arXiv
-    2110.14446): gender is the label, and each value of another column is a feature.
+    Names are compared without regard to case. Besides the matrix, FEATURES (n, f),
+    LABELS (n, 1) or (1, n) and `group` (n, t) are read. `local_info` (n, 7) is used as
+    in Lim et al. (2021, arXiv 2110.14446): gender is the label, and each value of
+    another column is a feature.
     """
     # find the variables by their names
     found = variables(source, memory // 2)

@@ -1,6 +1,7 @@
 """Matrices in the bytes of a MATLAB 5 to 7 file, as The MathWorks' "MAT-File Format" says.
 
-SciPy's reader ends the process on some broken files (SIGSEGV), so these bytes are looked at here.
+SciPy's reader ends the process on some broken files (SIGSEGV), so these bytes are
+looked at here.
 """
 import zlib
 

@@ -15,7 +15,8 @@ SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 def read(source, memory):
     """Read a MatrixMarket file, square and whole; the entry `u v` is a[u - 1, v - 1].
 
-    Without its banner, where the first line has rows, columns and entries, it is read as general.
+    Without its banner, where the first line has rows, columns and entries, it is read
+    as general.
     """
     notes = []
     with source.open() as stream:

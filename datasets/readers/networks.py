@@ -1,7 +1,8 @@
 """GraphML, GEXF and GML, parsed by NetworkX; Pajek's networks, parsed here.
 
-NetworkX's reader of Pajek takes arcs before edges for edges. It merges vertices of one label, and
-reads text that is no number as no weight. XML is refused where it declares entities.
+NetworkX's reader of Pajek takes arcs before edges for edges. It merges vertices of one
+label, and reads text that is no number as no weight. XML is refused where it declares
+entities.
 """
 import io
 import re

@@ -24,8 +24,8 @@ FORM = "an object with nodes and links (or edges, or adjacency)"
 def read(source, memory, weights=None):
     """Read links by the ids of their nodes, else by names, else by their places in `nodes`.
 
-    A directed link u -> v is A[v, u]; one without direction, or of a file that does not say, is
-    read both ways. Parallel links are duplicates.
+    A directed link u -> v is A[v, u]; one without direction, or of a file that does not
+    say, is read both ways. Parallel links are duplicates.
     """
     # nodes, and links in either form
     found = parse_json(source, memory, dict, FORM)

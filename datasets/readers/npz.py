@@ -56,7 +56,8 @@ def read(source, memory, weights=None):
         key = "edge_index" if "edge_index" in archive else "edges"
         raw = _from_edges(archive, key, features, labels)
         if key == "edges":
-            # as Platonov et al. (2023) load them, whose directed sets say so in their names
+            # as Platonov et al. (2023) load them, whose directed sets say so in their
+            # names
             raw.symmetrize = not re.search("(?<!un)directed", source.path.stem)
             raw.notes.append("edges read in both directions" if raw.symmetrize else
                              "edges read as directed, which the name of the file says")

@@ -12,8 +12,9 @@ from hpgcn.graphs.validation import SPLIT, check_edges, check_ids
 def read(source, memory, weights=None):
     """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and names of classes.
 
-    They are read as `hpgcn.from_pyg` reads them. `weights` names the tensor of edges that has
-    their weights; None: the one that is called a weight; False: all weights are 1.
+    They are read as `hpgcn.from_pyg` reads them. `weights` names the tensor of edges
+    that has their weights; None: the one that is called a weight; False: all weights
+    are 1.
     """
     from hpgcn.interop import pt, pyg
 

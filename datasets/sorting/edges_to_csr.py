@@ -16,9 +16,10 @@ from hpgcn.graphs.validation import check_finite
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
     """Build CSR from the edges in memory, which are freed; options as `convert.read`.
 
-    Returns (indptr, indices, data) and Counts like `hpgcn.graphs.adjacency.build_adjacency`, and
-    adds notes for the user to `notes`. DataError: no vertices; weights that are no finite numbers;
-    strict, and a self loop or an edge that is there twice.
+    Returns (indptr, indices, data) and Counts like
+    `hpgcn.graphs.adjacency.build_adjacency`, and adds notes for the user to `notes`.
+    DataError: no vertices; weights that are no finite numbers; strict, and a self loop
+    or an edge that is there twice.
     """
     # refuse or drop edges
     if reverse:

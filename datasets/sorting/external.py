@@ -1,7 +1,8 @@
 """Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
 
-The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit. Equal edges
-meet in the order of the input, and sums are taken in the order of the stored entries.
+The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit.
+Equal edges meet in the order of the input, and sums are taken in the order of the
+stored entries.
 """
 import os
 from dataclasses import dataclass
@@ -218,7 +219,8 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
 class _SortedKeys:
     """Keys of Entries in increasing order, a window of at most `capacity` of them after the other.
 
-    A range of rows with more distinct keys than that is read several times, a window each time.
+    A range of rows with more distinct keys than that is read several times, a window
+    each time.
     """
 
     def __init__(self, entries, capacity):

@@ -1,7 +1,8 @@
 """Compiled loops of the external sort: entries to runs, runs to keys, equal keys to one, to rows.
 
 An entry has a row, and twice its column plus 1 if it is the image of one of the input
-(--symmetrize). It may have a weight and its number in the input. A key is (row - first row) << bits
+(--symmetrize). It may have a weight and its number in the input. A key is (row - first
+row) << bits
 | that column: keys increase as CSR entries do.
 """
 import numpy as np
@@ -10,7 +11,8 @@ from hpgcn.kernels.entries import add_fingerprint
 from hpgcn.kernels.jit import jit
 
 KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # positions in append's tally
-# positions in emit's tally; LOST: negative weights without an image, of which max(A, A^T) leaves 0
+# positions in emit's tally; LOST: negative weights without an image, of which max(A,
+# A^T) leaves 0
 MERGED, CANCELLED, STORED, VALUED, DIAGONAL, INFINITE, OVERFLOW, LOST = range(8)
 ONE = np.uint64(1)
 
@@ -19,7 +21,8 @@ ONE = np.uint64(1)
 def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
     """Write the entries of a block, and their images, at `at` of a run; return the position after.
 
-    Entries of weight 0 are left out; `weights` and `numbers` are written unless they are empty.
+    Entries of weight 0 are left out; `weights` and `numbers` are written unless they
+    are empty.
     """
     for k in range(u.size):
         # zeros are dropped, others remembered if they are not 1
@@ -97,10 +100,10 @@ def unique(keys):
 def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first):
     """Sum the weights of equal keys, in the order in which they lie in the buffer.
 
-    `order` sorts the keys, equal ones in any order, and is changed;
-    `merged` and `sums` are written. With `last_loops` the last weight of a self loop counts; keys
-    of `bits` begin at row `first`. Returns the number of distinct keys, and the least number of an
-    entry, no image, that repeats another, or -1.
+    `order` sorts the keys, equal ones in any order, and is changed; `merged` and `sums`
+    are written. With `last_loops` the last weight of a self loop counts; keys of `bits`
+    begin at row `first`. Returns the number of distinct keys, and the least number of
+    an entry, no image, that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -140,15 +143,16 @@ def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, d
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
     """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
 
-    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry and its
-    image is taken, 0 for one that is missing. `columns` and `values` (k,) of the entries kept are
-    written. `refused` (2,) gets two sums of weights, both -1 before:
+    `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry
+    and its image is taken, 0 for one that is missing. `columns` and `values` (k,) of
+    the entries kept are written. `refused` (2,) gets two sums of weights, both -1
+    before:
 
     - the first that is not finite, at merged entry tally[INFINITE];
     - the first that does not fit float32, at stored entry tally[OVERFLOW].
 
-    All others are added to: those of rows from `first` on, of all columns (n,), and `fingerprint`,
-    with `hash_keys`, as by `add_fingerprint`.
+    All others are added to: those of rows from `first` on, of all columns (n,), and
+    `fingerprint`, with `hash_keys`, as by `add_fingerprint`.
     """
     end = 0
     k = 0

@@ -121,8 +121,8 @@ class DataTable:
     columns : list of TextColumn and NumberColumn
     num_rows : int
     names_known : bool
-        Whether the file names its columns; False for text whose first row is not yet known to be
-        a header.
+        Whether the file names its columns; False for text whose first row is not yet
+        known to be a header.
     first : list of str
         Cells of that first row.
     lines : array of int, (num_rows,), or None

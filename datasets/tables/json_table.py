@@ -126,8 +126,8 @@ def _refuse_repeated(names, where):
 def feature_lists(found, where, memory):
     """Return ids (list of str, or None), (rows, f) features, and what they are read as.
 
-    Lists of whole numbers are the column numbers of ones, in CSR. Lists of one length with
-    fractions in them are the features.
+    Lists of whole numbers are the column numbers of ones, in CSR. Lists of one length
+    with fractions in them are the features.
     """
     # fractions make the lists rows of features
     pairs = found if isinstance(found, JsonObject) else list(enumerate(found))

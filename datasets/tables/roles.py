@@ -145,9 +145,10 @@ def _are_vertices(column, vertices):
 def find_ids(table, vertices, flag, taken=()):
     """Return the index of the column of ids, or None if rows have none.
 
-    It is the column that `flag` (--id-column) names. Otherwise it is one with a usual name whose
-    values are ids of vertices. Otherwise it is the only one whose values are ids, not counting one
-    that numbers the rows. Those that are `taken` have other roles. DataError: several are.
+    It is the column that `flag` (--id-column) names. Otherwise it is one with a usual
+    name whose values are ids of vertices. Otherwise it is the only one whose values are
+    ids, not counting one that numbers the rows. Those that are `taken` have other
+    roles. DataError: several are.
     """
     # the flag, or a table of one column, leaves no choice
     columns = table.columns
@@ -251,8 +252,8 @@ def find_label(table, ids, flag, taken=()):
 def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
     """Return the indices of the columns of features, and the names of those that are left out.
 
-    `patterns` (--feature-columns) are names, in which * and ? stand for any letters; `used` are
-    indices of columns that hold the labels or the split.
+    `patterns` (--feature-columns) are names, in which * and ? stand for any letters;
+    `used` are indices of columns that hold the labels or the split.
     """
     names = [column.name for column in table.columns]
     if patterns is not None:

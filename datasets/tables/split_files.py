@@ -17,8 +17,9 @@ from hpgcn.graphs.validation import SPLIT
 def read_split(source, column, vertices, options, counts):
     """Return VertexRows of masks, (rows, 3) bool, or (rows, 3, s) of s splits.
 
-    Masks without ids have a row for each vertex, for each id in --ids, or for each id up to the
-    largest. `counts` are these numbers; they distinguish masks (s, rows) from (rows, s).
+    Masks without ids have a row for each vertex, for each id in --ids, or for each id
+    up to the largest. `counts` are these numbers; they distinguish masks (s, rows) from
+    (rows, s).
     """
     if table_files.is_array(source):
         return _from_arrays(source, vertices, options, counts)

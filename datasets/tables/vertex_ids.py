@@ -20,7 +20,8 @@ class VertexIds:
     named : bool
         Whether ids are text.
     is_open : bool
-        Whether the edges alone say which vertices there are, so that tables may add some.
+        Whether the edges alone say which vertices there are, so that tables may add
+        some.
     """
 
     def __init__(self, raw, where, memory):
@@ -107,8 +108,8 @@ class VertexIds:
     def fit(self, column, count, share=NEARLY_ALL):
         """Return whether `count` cells of a column differ, and a `share` of them are ids in edges.
 
-        For names half is enough. If the table has more rows than there are such ids, this share of
-        these is in the column.
+        For names half is enough. If the table has more rows than there are such ids,
+        this share of these is in the column.
         """
         head = column.head()
         if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):
@@ -140,7 +141,8 @@ class VertexIds:
     def add(self, keys):
         """Return (image, number of vertices, original ids) with vertices of these ids added.
 
-        Vertex v becomes image[v]. Names follow the others, numbers are in increasing order.
+        Vertex v becomes image[v]. Names follow the others, numbers are in increasing
+        order.
         """
         raw = self.raw
         same = np.arange(raw.num_nodes)

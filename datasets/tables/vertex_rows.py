@@ -29,7 +29,8 @@ class VertexRows:
     class_names : tuple of str, or None
         Names of the classes, of labels.
     is_partial : bool
-        Whether vertices without a row of features have none, rather than a row that is missing.
+        Whether vertices without a row of features have none, rather than a row that is
+        missing.
     """
 
     kind: str
@@ -84,8 +85,8 @@ def _refuse_repeated(keys, where, place):
 def take_positional(rows, vertices, order):
     """Give rows without ids their keys or vertices; return the vertex of each row, (rows,).
 
-    `order` are the VertexRows of --ids, or None. DataError: rows of named or renumbered vertices
-    without --ids, or another number of rows than there are vertices.
+    `order` are the VertexRows of --ids, or None. DataError: rows of named or renumbered
+    vertices without --ids, or another number of rows than there are vertices.
     """
     n = vertices.num_nodes
     raw = vertices.raw
@@ -134,7 +135,8 @@ def take_positional(rows, vertices, order):
 def by_vertex(rows, places, n, fill=None):
     """Return the values in the order of the vertices.
 
-    `places` are the vertices of the rows, -1 for a row of none; a vertex without a row gets `fill`.
+    `places` are the vertices of the rows, -1 for a row of none; a vertex without a row
+    gets `fill`.
     """
     row_of = np.full(n, -1, np.int64)
     known = places >= 0

@@ -18,9 +18,10 @@ BOUNDS = {"repeats": (1, 10**6), "threads": (1, 1 << 20), "seed": (0, 2**63 - 1)
 class Settings(NamedTuple):
     """Arguments of a measurement.
 
-    Each call is timed `repeats` times. `threads` is the number that Numba and BLAS have, which
-    must be set before they are imported. `seed` keys all draws. `scale_down` divides the sizes of
-    tune's products. `reset` removes the file of tune and measures nothing.
+    Each call is timed `repeats` times. `threads` is the number that Numba and BLAS
+    have, which must be set before they are imported. `seed` keys all draws.
+    `scale_down` divides the sizes of tune's products. `reset` removes the file of tune
+    and measures nothing.
     """
 
     repeats: int = 5
@@ -33,9 +34,10 @@ class Settings(NamedTuple):
 def run(command, settings, comm=None):
     """Measure the rates of this machine ("machine") or tune products ("tune"); return a dict.
 
-    The dict has "bench" (the command), "settings", "machine" (`BenchHost.describe`), and the
-    results of `measure` of the command's module. Keys of numbers end in their unit; shares and
-    ratios have no unit. `comm` is a hpgcn.comm communicator; all its ranks call this function.
+    The dict has "bench" (the command), "settings", "machine" (`BenchHost.describe`),
+    and the results of `measure` of the command's module. Keys of numbers end in their
+    unit; shares and ratios have no unit. `comm` is a hpgcn.comm communicator; all its
+    ranks call this function.
 
     UsageError if a setting is out of range or the arrays exceed the memory.
     """

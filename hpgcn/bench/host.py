@@ -29,8 +29,8 @@ COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read or written
 class BenchHost:
     """The processors that this process may use.
 
-    `comm` is a communicator whose ranks begin each timed call together; None if only this rank
-    measures.
+    `comm` is a communicator whose ranks begin each timed call together; None if only
+    this rank measures.
     """
 
     kernels = trusted
@@ -58,10 +58,11 @@ class BenchHost:
     def memory_limits(self, repeats):
         """Measure the bandwidth of memory by all threads.
 
-        read sums an array, copy is a = b, triad is a = b + s c, all of float64. An array has
-        several times the bytes of the last-level cache, or fewer if memory is short. A rate counts
-        bytes read plus bytes written, without the line that a store may read first
-        (write-allocate). memory_bytes_per_s, the bandwidth of rooflines, is the highest rate.
+        read sums an array, copy is a = b, triad is a = b + s c, all of float64. An
+        array has several times the bytes of the last-level cache, or fewer if memory is
+        short. A rate counts bytes read plus bytes written, without the line that a
+        store may read first (write-allocate). memory_bytes_per_s, the bandwidth of
+        rooflines, is the highest rate.
         """
         rates = self.memory_rates(in_turns(self, self.memory_calls, repeats, "memory"))
         size = self.memory_calls["read"].args[0]
@@ -120,7 +121,8 @@ class BenchHost:
         return (seconds,)
 
 
-# Loops index a part from 0 on. Numba makes no vector code for an index that may be negative.
+# Loops index a part from 0 on. Numba makes no vector code for an index that may be
+# negative.
 
 
 @Threaded

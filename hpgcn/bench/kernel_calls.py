@@ -14,8 +14,8 @@ ADAM = {"step": 1, "lr": 1e-3}
 class Arrays:
     """Arguments of kernels: arrays of n rows and of the nnz entries of an (n, n) matrix.
 
-    An array is made at its first use. Kernels only read x and y, which have normal draws; they may
-    write z, out and above.
+    An array is made at its first use. Kernels only read x and y, which have normal
+    draws; they may write z, out and above.
     """
 
     MADE: ClassVar = {  # name: what makes it of Arrays

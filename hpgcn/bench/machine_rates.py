@@ -13,8 +13,8 @@ def measure(settings, host, comm):
 
     limits : rates of memory and of dense products, as of `BenchHost`.
     rates : a list of the dicts of `rates.measure`. On one rank it has one entry. On several ranks
-        the first entry is of rank 0 with the cores of all ranks of its node, while the other ranks
-        sleep; the second entry is of all ranks at once.
+        the first entry is of rank 0 with the cores of all ranks of its node, while the
+        other ranks sleep; the second entry is of all ranks at once.
     network : as of `network.measure`, if there are several ranks.
     """
     # limits that need no other rank

@@ -5,7 +5,8 @@ from itertools import cycle
 import numpy as np
 
 LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
-# number of buffers in turn: in training other work also passes the caches between messages
+# number of buffers in turn: in training other work also passes the caches between
+# messages
 BUFFERS = 8
 WORK = 1 << 22  # numbers of the computation during a message
 
@@ -13,10 +14,11 @@ WORK = 1 << 22  # numbers of the computation during a message
 def measure(comm, repeats):
     """Time messages between all ranks; all call this together.
 
-    latency_s: of an exchange of one number with each other rank, by message. bytes_per_s: the rate
-    at which a rank sends while it receives the same amount. one_way_bytes_per_s: the rate of even
-    ranks while odd ones only receive. hidden_share: of the seconds of an exchange those that pass
-    while the ranks compute. Medians, of the slowest rank.
+    latency_s: of an exchange of one number with each other rank, by message.
+    bytes_per_s: the rate at which a rank sends while it receives the same amount.
+    one_way_bytes_per_s: the rate of even ranks while odd ones only receive.
+    hidden_share: of the seconds of an exchange those that pass while the ranks compute.
+    Medians, of the slowest rank.
     """
     others = comm.size - 1
     small = TimedExchange(comm, 1)

@@ -55,7 +55,8 @@ def measure(settings, host, ranks=1):
 def least(host, calls, settings, label):
     """Return the least seconds of each call, repeated by itself.
 
-    It finds its own arrays in the caches, like a kernel that reads what the one before it wrote.
+    It finds its own arrays in the caches, like a kernel that reads what the one before
+    it wrote.
     """
     seconds = {}
     first = host.comm is None or host.comm.rank == 0
@@ -119,8 +120,8 @@ def entry_times(settings, host):
 def product_times(settings, host):
     """Return the seconds of a nonzero by bytes of x and width; of a row by bytes of out and width.
 
-    The time of a nonzero is the difference of long and short rows over that of their nonzeros. The
-    time of a row is the rest of a short row.
+    The time of a nonzero is the difference of long and short rows over that of their
+    nonzeros. The time of a row is the rest of a short row.
     """
     # arrays that are made once
     budget = memory_budget() // 8

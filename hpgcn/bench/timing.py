@@ -8,8 +8,8 @@ from hpgcn.runtime.progress_bar import bar
 def in_turns(host, calls, repeats, label):
     """Time calls, by name, in turns: a disturbance of the machine then affects all of them.
 
-    Each call is made once before, untimed, to compile code and touch pages. The progress bar shows
-    `label`. Return a dict of times by name, as of `time_turns`.
+    Each call is made once before, untimed, to compile code and touch pages. The
+    progress bar shows `label`. Return a dict of times by name, as of `time_turns`.
     """
     for call in bar(calls.values(), desc=f"{label}, first", unit="call", leave=False):
         call()
@@ -19,8 +19,8 @@ def in_turns(host, calls, repeats, label):
 def time_turns(host, calls, repeats, label):
     """Time calls that were made before; otherwise as `in_turns`.
 
-    A dict of times has time_ms (least) and median_ms; of a GPU also host_ms, the median time of
-    queueing the call.
+    A dict of times has time_ms (least) and median_ms; of a GPU also host_ms, the median
+    time of queueing the call.
     """
     seconds = {name: [] for name in calls}
     with bar(total=len(calls) * repeats, desc=label, unit="call", leave=False) as progress:

@@ -1,7 +1,7 @@
 """Measure and keep the best prefetch distances of products on this CPU: `hpgcn bench tune`.
 
-The distance is an argument of a compiled product, but the number of lines of a row is compiled in.
-So few numbers of lines are tried, and many distances.
+The distance is an argument of a compiled product, but the number of lines of a row is
+compiled in. So few numbers of lines are tried, and many distances.
 """
 
 from contextlib import contextmanager
@@ -37,9 +37,9 @@ def measure(settings, host, comm):
     """Time products with each candidate PrefetchDistance, x in each of LEVELS; keep the best.
 
     rows : a dict for each level and row length, with level, row (its cache lines: one, few or
-        more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and ratio
-        (default over choice). Then one for stores past the last cache, one for the blocks that x
-        is read in, and one for the entries of A.
+        more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and
+        ratio (default over choice). Then one for stores past the last cache, one for
+        the blocks that x is read in, and one for the entries of A.
     kept : the file of this CPU model (hpgcn.kernels.cpu.tuning.path), which later runs read. No bit
         of any result depends on it.
     removed : with `reset`, which times nothing, the path of the removed file or a text if there is
@@ -86,8 +86,8 @@ def measure(settings, host, comm):
 def choose(level, place, product, settings, host):
     """Return the best PrefetchDistance of a level for rows of a kind, and ms of all candidates.
 
-    First the distance into the second cache is chosen, then the first cache. The best is compared
-    with the default once more, and must be faster by SPARE.
+    First the distance into the second cache is chosen, then the first cache. The best
+    is compared with the default once more, and must be faster by SPARE.
     """
     default = tuning.default().reach[level][place]
     lines = list(ROWS.values())[place] // 16
@@ -167,7 +167,8 @@ def make_product(m, rows, width, per_row, seed):
     return np.arange(m + 1) * per_row, columns.ravel(), None, x, out
 
 
-# the other fields of Tuning: their name in rows, their values, themselves, and their timed product
+# the other fields of Tuning: their name in rows, their values, themselves, and their
+# timed product
 OTHERS = {
     "streamed": ("stores", {True: "past the cache", False: "into it"}.get, (True, False),
                  of_stores),

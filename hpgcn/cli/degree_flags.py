@@ -9,7 +9,8 @@ OF_OTHERS = ("scale", "edge_factor")
 def parse_degrees(args):
     """Return the Degrees that a graph is to be made of.
 
-    UsageError: flags of other kinds, or not one of --degrees and --like; DataError: in the file.
+    UsageError: flags of other kinds, or not one of --degrees and --like; DataError: in
+    the file.
     """
     from hpgcn import store
     from hpgcn.datasets.generators.degree_distribution import degrees_of, read_degrees

@@ -4,7 +4,8 @@ COMMON_HEADING = "common options"
 COMMON = ("out", "model", "layers", "hidden", "dropout", "lr", "epochs", "patience", "strategy",
           "seed")
 
-# heading -> fields of Config; a common setting has a heading as well, for commands without COMMON
+# heading -> fields of Config; a common setting has a heading as well, for commands
+# without COMMON
 HEADINGS = {
     "graph and run": (
         "epochs", "patience", "seed", "split_index", "metric", "eval_every"),

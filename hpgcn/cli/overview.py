@@ -18,7 +18,8 @@ from hpgcn.training.runs.run_directory import FILES
 def describe(path, *, verify=False):
     """Describe a file of hpgcn, a run directory or a checkpoint, and the next step.
 
-    `verify` compares every checksum, of a run directory that of its model; DataError for others.
+    `verify` compares every checksum, of a run directory that of its model; DataError
+    for others.
     """
     folder = Path(path)
     try:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 class CollectiveClose:
     """A context manager that closes itself, unless only this rank fails.
 
-    A subclass has `close`, which all ranks call together, and their communicator `comm`.
+    A subclass has `close`, which all ranks call together, and their communicator
+    `comm`.
     """
 
     comm: Any

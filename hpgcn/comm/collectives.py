@@ -1,7 +1,8 @@
 """Collectives that proceed while a rank computes: started, tested, waited for, and counted.
 
-Broadcasts and reductions are MPI's own. Others are messages between pairs: an empty block sends
-nothing, sums are in rank order whatever the MPI, no stage waits for one that computes.
+Broadcasts and reductions are MPI's own. Others are messages between pairs: an empty
+block sends nothing, sums are in rank order whatever the MPI, no stage waits for one
+that computes.
 """
 
 import os
@@ -25,12 +26,13 @@ TAG = 21  # messages of one tag between two ranks arrive in the order of their s
 class Collectives:
     """Collectives of `SerialComm` and `MpiComm`; with a single rank nothing is sent.
 
-    All ranks start the same collectives in the same order; several may be under way. Each
-    `start_...` returns a Pending. Arrays are contiguous, of any shape and one dtype in a call.
-    `counts` are the elements (not rows) of each rank's block, the same on all ranks. The arrays of
-    a call lie on all ranks in host memory, or on the GPU given to `use`. Work that is queued there
-    after `wait` sees the received data. Payload counts as `kind` ("aggregation", "dense",
-    "weights"; None: not at all). Starting and testing are clocked as "comm", waiting as "wait".
+    All ranks start the same collectives in the same order; several may be under way.
+    Each `start_...` returns a Pending. Arrays are contiguous, of any shape and one
+    dtype in a call. `counts` are the elements (not rows) of each rank's block, the same
+    on all ranks. The arrays of a call lie on all ranks in host memory, or on the GPU
+    given to `use`. Work that is queued there after `wait` sees the received data.
+    Payload counts as `kind` ("aggregation", "dense", "weights"; None: not at all).
+    Starting and testing are clocked as "comm", waiting as "wait".
     """
 
     def start_bcast(self, array, root, kind):
@@ -44,9 +46,10 @@ class Collectives:
     def start_reduce(self, array, out, root, kind):
         """Sum `array` over ranks into `out` of rank `root`.
 
-        At the root, the sum replaces `array` if `out` is None; other ranks ignore `out`. A long
-        array is summed in even pieces of at most PIECE_BYTES, a few at a time (hpgcn.comm.queue).
-        No piece is so short that MPI adds it in another order than the whole.
+        At the root, the sum replaces `array` if `out` is None; other ranks ignore
+        `out`. A long array is summed in even pieces of at most PIECE_BYTES, a few at a
+        time (hpgcn.comm.queue). No piece is so short that MPI adds it in another order
+        than the whole.
         """
         view = flat(array, "array")
         if self.rank != root:
@@ -99,8 +102,8 @@ class Collectives:
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
         """Sum `packed` over ranks, block q into `out` of rank q, in rank order when waited for.
 
-        `out`, counts[rank] elements, may lie anywhere in `packed`, sum(counts) elements. `work` is
-        room for the blocks of the others (default: allocated).
+        `out`, counts[rank] elements, may lie anywhere in `packed`, sum(counts)
+        elements. `work` is room for the blocks of the others (default: allocated).
         """
         # check the own block, and make room for the blocks of other ranks
         out = flat(out, "out")
@@ -121,7 +124,8 @@ class Collectives:
         def add():
             parts = incoming
             if self.rank and np.may_share_memory(own, out):
-                # a sum that starts with rank 0's block must not overwrite the own one too soon
+                # a sum that starts with rank 0's block must not overwrite the own one
+                # too soon
                 parts = incoming.copy()
                 parts[self.rank] = own.copy()
             place(parts[0], out)
@@ -133,9 +137,10 @@ class Collectives:
     def wait(self, requests, what, pending=None, name=None):
         """Test requests until all, or those numbered in `pending`, which they leave, are complete.
 
-        Polls, yields, then sleeps: with more ranks than cores, MPI's own Waitsome is hundreds of
-        times slower. `what`, called with the numbers still open, says in words what is waited for;
-        a timeline calls it `name` (default: wait). StoppedError after `timeout` seconds.
+        Polls, yields, then sleeps: with more ranks than cores, MPI's own Waitsome is
+        hundreds of times slower. `what`, called with the numbers still open, says in
+        words what is waited for; a timeline calls it `name` (default: wait).
+        StoppedError after `timeout` seconds.
         """
         pending = set(range(len(requests))) if pending is None else pending
         if not pending:

@@ -58,9 +58,10 @@ class SerialComm(Collectives, CollectiveErrors):
     def group(self, ranks):
         """Return the communicator of some of these ranks, in their order, counted from 0.
 
-        `ranks`, increasing, are numbers in this communicator. Every rank calls it, with the group
-        that it is in; groups may be made of groups. A second call returns the same communicator;
-        `close` it once for each call. A group of one rank needs no MPI.
+        `ranks`, increasing, are numbers in this communicator. Every rank calls it, with
+        the group that it is in; groups may be made of groups. A second call returns the
+        same communicator; `close` it once for each call. A group of one rank needs no
+        MPI.
         """
         ranks = tuple(int(rank) for rank in ranks)
         if self.rank not in ranks or ranks != tuple(sorted(set(ranks) & set(range(self.size)))):
@@ -86,8 +87,8 @@ class SerialComm(Collectives, CollectiveErrors):
     def close(self):
         """Free a communicator that `group` made, once each caller of `group` has closed it.
 
-        For any other communicator, free its groups and the pending messages of ranks past their
-        deadlines.
+        For any other communicator, free its groups and the pending messages of ranks
+        past their deadlines.
         """
 
     def allreduce(self, array, kind, op="sum"):
@@ -290,11 +291,12 @@ class MpiComm(SerialComm):
 def world(timeout=600.0, error=None):
     """Return COMM_WORLD under an MPI launcher, else a single rank without MPI.
 
-    A rank waits for another `timeout` seconds, a minute more until all have started MPI. `error`,
-    why this rank cannot go on, is raised on all ranks. MissingError if a launcher started this
-    process without mpi4py or an MPI library. ConfigError if a launcher of another MPI, or of none,
-    started several tasks that MPI does not connect. Each task would write the same files. A process
-    with the setting to work without MPI ignores the launcher.
+    A rank waits for another `timeout` seconds, a minute more until all have started
+    MPI. `error`, why this rank cannot go on, is raised on all ranks. MissingError if a
+    launcher started this process without mpi4py or an MPI library. ConfigError if a
+    launcher of another MPI, or of none, started several tasks that MPI does not
+    connect. Each task would write the same files. A process with the setting to work
+    without MPI ignores the launcher.
     """
     # without a launcher there is one rank
     if alone() or (not launched() and "mpi4py.MPI" not in sys.modules):

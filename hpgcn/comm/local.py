@@ -1,6 +1,7 @@
 """Ranks in one process: `run_on_ranks` calls a function on several, which take turns.
 
-For learning, for debugging and for counting messages: nothing is faster than on one rank.
+For learning, for debugging and for counting messages: nothing is faster than on one
+rank.
 """
 from collections.abc import Callable
 from functools import partial
@@ -52,15 +53,17 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
                  **options: Any) -> list[Any]:
     """Call a function on several ranks, all of them in this process; return their results.
 
-    The ranks are threads of which one runs at a time: it runs until it waits for another. Kernels
-    use all threads of the process. Losses, counters and files are those of `mpiexec -n RANKS`.
+    The ranks are threads of which one runs at a time: it runs until it waits for
+    another. Kernels use all threads of the process. Losses, counters and files are
+    those of `mpiexec -n RANKS`.
 
     Parameters
     ----------
     function : callable
-        Called as `function(comm, *arguments, **options)`. The communicator is what `hpgcn.train`,
-        `hpgcn.predict` and `hpgcn.propagation` take as `comm`. It also has mpi4py's `Barrier`,
-        `bcast`, `gather`, `allgather` and `allreduce` of Python objects.
+        Called as `function(comm, *arguments, **options)`. The communicator is what
+        `hpgcn.train`, `hpgcn.predict` and `hpgcn.propagation` take as `comm`. It also
+        has mpi4py's `Barrier`, `bcast`, `gather`, `allgather` and `allreduce` of Python
+        objects.
     ranks : int
         Number of ranks, 1 to 1024.
 
@@ -76,8 +79,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     UsageError
         `ranks` is not a number from 1 to 1024, or `function` cannot be called.
     HpgcnError
-        What a rank raised; the message names the rank unless all ranks raised it together. Any
-        other exception becomes an InternalError.
+        What a rank raised; the message names the rank unless all ranks raised it
+        together. Any other exception becomes an InternalError.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 """The part of mpi4py that hpgcn uses, for ranks that are threads of one process.
 
-The module stands for `mpi4py.MPI`, an `Intracomm` for its communicator. A message is copied from
-the sender's array to the receiver's when both are there. Sums are taken in the order in which MPICH
-takes them, so that results are equal to the bit. Scripts also get the calls with Python objects.
+The module stands for `mpi4py.MPI`, an `Intracomm` for its communicator. A message is
+copied from the sender's array to the receiver's when both are there. Sums are taken in
+the order in which MPICH takes them, so that results are equal to the bit. Scripts also
+get the calls with Python objects.
 """
 import functools
 import operator
@@ -261,8 +262,8 @@ def as_bytes(buffer):
 def folded(arrays, op):
     """Return the reduction of P arrays in the order of MPICH's allreduce; see below.
 
-    The largest power of two p of ranks goes on. Each of the first P - p ranks first adds the array
-    of the rank behind it. Then pairs meet, then pairs of pairs.
+    The largest power of two p of ranks goes on. Each of the first P - p ranks first
+    adds the array of the rank behind it. Then pairs meet, then pairs of pairs.
     """
     arrays = list(arrays)
     extra = len(arrays) - (1 << (len(arrays).bit_length() - 1))
@@ -276,7 +277,8 @@ def folded(arrays, op):
 def reduced(arrays, op, root):
     """Return the reduction of P arrays in the order of MPICH's reduce to a root.
 
-    Long arrays are reduced as by `folded`, short ones along a binomial tree with the root first.
+    Long arrays are reduced as by `folded`, short ones along a binomial tree with the
+    root first.
     """
     P = len(arrays)
     if arrays[0].nbytes > SHORT_REDUCE_BYTES and arrays[0].size >= 1 << (P.bit_length() - 1):

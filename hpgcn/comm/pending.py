@@ -24,8 +24,8 @@ class Pending:
     def wait(self, what):
         """Wait until the result is there; calling it again does nothing.
 
-        StoppedError after the communicator's `timeout`, naming this rank, those it waits for, and
-        `what`, e.g. "the broadcast of block 2 in layer 1 forward".
+        StoppedError after the communicator's `timeout`, naming this rank, those it
+        waits for, and `what`, e.g. "the broadcast of block 2 in layer 1 forward".
         """
         if self.open:
             self.comm.wait(self.requests, partial(self.describe, what), self.open, self.name)

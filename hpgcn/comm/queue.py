@@ -9,9 +9,10 @@ UNDER_WAY = 4  # pieces: enough that one travels while others are added
 class Queue:
     """Pieces of the reductions of one communicator, which start in the order of the calls.
 
-    MPI matches the collectives of a communicator by their order, so `flush` comes before any other
-    of them. `busy` lists the queues of this rank in which pieces wait, of all communicators. A wait
-    for one of them lets the others advance, as MPI itself does.
+    MPI matches the collectives of a communicator by their order, so `flush` comes
+    before any other of them. `busy` lists the queues of this rank in which pieces wait,
+    of all communicators. A wait for one of them lets the others advance, as MPI itself
+    does.
     """
 
     def __init__(self, busy):

@@ -1,9 +1,9 @@
 """Decide whether MPI accepts GPU memory: queried, then probed, and the same on all ranks.
 
-Three sources are queried in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto: go on),
-MPI's kinds of memory (MPI 4.1, section 3.2.4), a function of its library. A yes is probed by a
-process that sends GPU memory to itself. If the library claims too much, that process crashes, and
-no rank does.
+Three sources are queried in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto:
+go on), MPI's kinds of memory (MPI 4.1, section 3.2.4), a function of its library. A yes
+is probed by a process that sends GPU memory to itself. If the library claims too much,
+that process crashes, and no rank does.
 """
 
 import ctypes
@@ -27,7 +27,8 @@ WORDS = {"message": "messages", "bcast": "broadcasts"}
 class Route:
     """The way of messages out of device memory, and the reason for it.
 
-    Operations in `direct` ("message", "bcast") take GPU memory as it is, others pinned host memory.
+    Operations in `direct` ("message", "bcast") take GPU memory as it is, others pinned
+    host memory.
     """
 
     direct: frozenset
@@ -42,8 +43,9 @@ class Route:
 def choose(comm, device, aware=None):
     """Choose how messages of a communicator leave a device; all ranks call it together.
 
-    `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is the same on
-    all ranks: if one of them cannot, none does. If a probe fails, rank 0 logs a warning.
+    `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is
+    the same on all ranks: if one of them cannot, none does. If a probe fails, rank 0
+    logs a warning.
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")

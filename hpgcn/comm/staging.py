@@ -1,11 +1,12 @@
 """Messages from and to GPU memory: MPI takes it as it is, or pinned host memory takes its place.
 
-MPI has no notion of CUDA streams: it may read what the GPU has yet to write. So a call is made only
-after an event of the stream that wrote its memory. Calls that wait for an event stand in line
-(`GpuStager.waiting`). Each test of a request, also of other communicators, checks whether the first
-of them can go. The GPU and the host compute in the meantime. Copies have two streams of their own,
-one a direction. What was received is copied up as it arrives; the stream that computes then waits
-for these copies, the host does not.
+MPI has no notion of CUDA streams: it may read what the GPU has yet to write. So a call
+is made only after an event of the stream that wrote its memory. Calls that wait for an
+event stand in line (`GpuStager.waiting`). Each test of a request, also of other
+communicators, checks whether the first of them can go. The GPU and the host compute in
+the meantime. Copies have two streams of their own, one a direction. What was received
+is copied up as it arrives; the stream that computes then waits for these copies, the
+host does not.
 """
 
 from collections import deque
@@ -98,8 +99,8 @@ class Messages(list):
 class GpuStager:
     """Sends messages of a rank from its GPU; shared by the communicators of the rank.
 
-    Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU memory,
-    others go by way of pinned host memory.
+    Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU
+    memory, others go by way of pinned host memory.
     """
 
     def __init__(self, device, direct=frozenset()):
@@ -203,7 +204,8 @@ class GpuStager:
 def joined(copies):
     """Join copies (GPU address, host address, bytes) of neighbours in both memories, in chunks.
 
-    Yield (GPU address, host address, bytes, list of the copies), of CHUNK_BYTES at most.
+    Yield (GPU address, host address, bytes, list of the copies), of CHUNK_BYTES at
+    most.
     """
     parts = []
     total = 0

@@ -8,8 +8,9 @@ WORD = 22  # tag
 def unresponsive_ranks(comm, seconds):
     """Listen for `seconds`; return the ranks of the whole job that send no word.
 
-    They compute, or hang. Every rank whose deadline has passed calls it and sends a word to all
-    others. Ranks that began to wait at about the same time receive each other's.
+    They compute, or hang. Every rank whose deadline has passed calls it and sends a
+    word to all others. Ranks that began to wait at about the same time receive each
+    other's.
     """
     while comm.parent is not None:
         comm = comm.parent
@@ -28,8 +29,9 @@ def unresponsive_ranks(comm, seconds):
 def drain(comm):
     """Receive all words that are left over; `comm` is that of the whole job, not a group.
 
-    MPICH does not finalise over messages that were never received. Words arrive after those that
-    sent them gave up waiting: call it where they have gone on, after a barrier.
+    MPICH does not finalise over messages that were never received. Words arrive after
+    those that sent them gave up waiting: call it where they have gone on, after a
+    barrier.
     """
     while heard(comm) is not None:
         pass

@@ -1,7 +1,7 @@
 """Ranks that are threads of one process, of which exactly one runs at a time.
 
-A rank runs until it waits for something that is not there. Then the next rank in cyclic order that
-can go on runs. So the schedule depends on nothing but what the ranks do.
+A rank runs until it waits for something that is not there. Then the next rank in cyclic
+order that can go on runs. So the schedule depends on nothing but what the ranks do.
 """
 import threading
 from contextvars import copy_context
@@ -37,7 +37,8 @@ class Turns:
         rank : int
             The caller.
         ready : callable
-            Returns whether the caller can go on. Only what other ranks do changes the answer.
+            Returns whether the caller can go on. Only what other ranks do changes the
+            answer.
         describe : callable
             Returns what the caller waits for, such as "rank(s) 1 in layer 0 forward".
 
@@ -70,8 +71,9 @@ class Turns:
         Raises
         ------
         BaseException
-            What the first rank that failed raised. If other ranks did not agree on the error, its
-            message names the rank, and what is not an HpgcnError becomes an InternalError.
+            What the first rank that failed raised. If other ranks did not agree on the
+            error, its message names the rank, and what is not an HpgcnError becomes an
+            InternalError.
         """
         results = [None] * self.size
 

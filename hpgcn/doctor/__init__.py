@@ -1,7 +1,8 @@
 """Check the software below hpgcn: `hpgcn doctor`.
 
-Probes that may crash, hang or lack a library run in a process of their own, under a deadline
-(hpgcn.doctor.probes, hpgcn.doctor.selftest). Only the standard library is imported here.
+Probes that may crash, hang or lack a library run in a process of their own, under a
+deadline (hpgcn.doctor.probes, hpgcn.doctor.selftest). Only the standard library is
+imported here.
 """
 
 import json
@@ -38,7 +39,8 @@ class Finding(NamedTuple):
     """One line of the table."""
 
     name: str
-    # "slow": no answer in time; no failure, since one that hangs looks like a busy machine
+    # "slow": no answer in time; no failure, since one that hangs looks like a busy
+    # machine
     status: str  # "ok", "warn" (works, but something is missing), "slow" or "fail"
     text: str
 

@@ -29,11 +29,11 @@ class Counts:
 def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, name="graph"):
     """Make a valid CSR adjacency from entries in any order.
 
-    `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones. `symmetrize` takes
-    max(A, A^T), after duplicates are merged. Weights of duplicates are summed, but if all weights
-    are 1 a duplicate is the same edge, unless `count` is true. Return indptr (n + 1,) int64,
-    indices (nnz,), data (nnz,) float32 or None if all are 1, Counts. DataError for a weight not
-    finite in it.
+    `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones.
+    `symmetrize` takes max(A, A^T), after duplicates are merged. Weights of duplicates
+    are summed, but if all weights are 1 a duplicate is the same edge, unless `count` is
+    true. Return indptr (n + 1,) int64, indices (nnz,), data (nnz,) float32 or None if
+    all are 1, Counts. DataError for a weight not finite in it.
     """
     counts = Counts()
     dtype = validation.index_dtype(n)
@@ -104,7 +104,8 @@ def without(places, *arrays):
 def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
     """Make a valid CSR adjacency of a matrix, as `Graph.from_scipy`, and warn of what it changes.
 
-    Return indptr, indices, data as `build_adjacency`, and whether weights count parallel edges.
+    Return indptr, indices, data as `build_adjacency`, and whether weights count
+    parallel edges.
     """
     asked = check_duplicates(duplicates)
     A = validation.check_adjacency(A, name)

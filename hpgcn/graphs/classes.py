@@ -37,11 +37,12 @@ class Classes(NamedTuple):
 def parse_classes(texts, where, place="row {}".format, hint=""):
     """Return the classes that texts name.
 
-    Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is unlabeled, unless
-    -1 and 1 are the only labels, which are then two classes. true and false in any case are classes
-    1 and 0. Other texts are names of classes, numbered in sorted order. Empty text and the words of
-    UNLABELED are unlabeled. Class numbers with large gaps between them are numbered anew in
-    increasing order; their names are then the numbers in the input.
+    Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is
+    unlabeled, unless -1 and 1 are the only labels, which are then two classes. true and
+    false in any case are classes 1 and 0. Other texts are names of classes, numbered in
+    sorted order. Empty text and the words of UNLABELED are unlabeled. Class numbers
+    with large gaps between them are numbered anew in increasing order; their names are
+    then the numbers in the input.
 
     Parameters
     ----------
@@ -60,8 +61,8 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
     Raises
     ------
     DataError
-        A mixture of numbers and names; a number that is not whole, below -1 or of more than 18
-        digits; more than 3 labels that are all different.
+        A mixture of numbers and names; a number that is not whole, below -1 or of more
+        than 18 digits; more than 3 labels that are all different.
 
     Examples
     --------
@@ -157,7 +158,8 @@ def _number_classes(number_of, counts, notes):
 def renumber_classes(labels):
     """Return labels, the names of classes or None, and notes; close large gaps between numbers.
 
-    `labels` are (n,) integers, negative for unlabeled; the rule is that of `parse_classes`.
+    `labels` are (n,) integers, negative for unlabeled; the rule is that of
+    `parse_classes`.
     """
     present, places = np.unique(labels, return_inverse=True)
     unlabeled = int(np.count_nonzero(present < 0))

@@ -1,9 +1,9 @@
 """Checks that the data stored beside an adjacency agree with its entries.
 
-That is degrees, loops, symmetry, and a permutation. Each rank checks the rows that it has read
-anyway, once, and the ranks add up a few numbers. Only if these are wrong does one rank read
-everything, to name the error in a DataError. Keys are fixed: the same file gives the same answer.
-`where` is the file or name of the graph, for errors.
+That is degrees, loops, symmetry, and a permutation. Each rank checks the rows that it
+has read anyway, once, and the ranks add up a few numbers. Only if these are wrong does
+one rank read everything, to name the error in a DataError. Keys are fixed: the same
+file gives the same answer. `where` is the file or name of the graph, for errors.
 """
 
 import numpy as np
@@ -13,7 +13,8 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.validation import first
 
 KEYS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
-# Columns are summed in buckets: in a single one an error hides behind the rounding of the columns.
+# Columns are summed in buckets: in a single one an error hides behind the rounding of
+# the columns.
 BUCKETS = 1024
 ENTRY_BYTES = 64  # bytes of memory for each entry while the first error is found
 # tolerance of a sum of float32 weights in float64, relative to their absolute values
@@ -45,7 +46,8 @@ def check_whole(source, slabs):
 def refuse(total, source):
     """Refuse a graph whose entries, by `add_up` over all rows, are not what its header says.
 
-    `source`, a GraphSource of all rows, is read, if memory allows, to name the first offender.
+    `source`, a GraphSource of all rows, is read, if memory allows, to name the first
+    offender.
     """
     if not doubtful(total):
         return
@@ -82,9 +84,10 @@ def doubtful(total):
 def permutation_sums(start, perm, iperm, part, parts):
     """Sum up whether a permutation, its inverse and the parts belong together.
 
-    The m vertices begin at number `start`. `perm` and `iperm`, in [0, n), are the old and new
-    number of each. `part` and `parts` are its part in the old order, and in the new one by the
-    offsets. Return (4,) float64: they do not if the sum over all vertices is `nonzero`.
+    The m vertices begin at number `start`. `perm` and `iperm`, in [0, n), are the old
+    and new number of each. `part` and `parts` are its part in the old order, and in the
+    new one by the offsets. Return (4,) float64: they do not if the sum over all
+    vertices is `nonzero`.
     """
     from hpgcn.kernels.entries import pair_sum
 

@@ -21,9 +21,10 @@ DIGESTS = "graph_sha256", "source_sha256", "content_sha256"
 class GraphSource(ABC):
     """A graph in memory (`hpgcn.Graph`) or in a file (`hpgcn.store.StoredGraph`).
 
-    Runs read a graph through this interface and never test its class. Rows are numbered in the
-    order of the source; if it has parts, its rows lie part after part. Rows that do not exist are
-    a DataError. A file validates all that it reads: DataError and StorageError as `hpgcn.store`.
+    Runs read a graph through this interface and never test its class. Rows are numbered
+    in the order of the source; if it has parts, its rows lie part after part. Rows that
+    do not exist are a DataError. A file validates all that it reads: DataError and
+    StorageError as `hpgcn.store`.
 
     Attributes
     ----------

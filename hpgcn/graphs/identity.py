@@ -1,6 +1,7 @@
 """Checks that a file is still the one that was opened: a digest is of what was read.
 
-One that was replaced or written to is a DataError. `opened`: its os.stat before it was read.
+One that was replaced or written to is a DataError. `opened`: its os.stat before it was
+read.
 """
 
 import os

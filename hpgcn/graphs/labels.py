@@ -13,8 +13,9 @@ def read_text_labels(y, name):
     Parameters
     ----------
     y : array-like (n,) or (n, 1)
-        If it holds text, as arrays of kind U, S or O may, None and NaN are unlabeled, and the rules
-        are those of `parse_classes`. All other arrays are returned as they are.
+        If it holds text, as arrays of kind U, S or O may, None and NaN are unlabeled,
+        and the rules are those of `parse_classes`. All other arrays are returned as
+        they are.
     name : str
         The graph, for errors and warnings.
 

@@ -17,10 +17,11 @@ class NormalizedAdjacency:
     """A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row"), or
     D_row^-1/2 (A + I) D_row^-1/2 ("in").
 
-    It reads blocks of `source`, a GraphSource of all rows, when they are needed. It then holds the
-    degrees of all vertices, 16 bytes each. A degree that is not positive gives the factor 0.
-    `self_loops` adds loops of weight 1 where none are. `slab`: this rank's rows, if read already.
-    `dtype` is that of its values, and of rows that it multiplies unless `row_dtype` is another.
+    It reads blocks of `source`, a GraphSource of all rows, when they are needed. It
+    then holds the degrees of all vertices, 16 bytes each. A degree that is not positive
+    gives the factor 0. `self_loops` adds loops of weight 1 where none are. `slab`: this
+    rank's rows, if read already. `dtype` is that of its values, and of rows that it
+    multiplies unless `row_dtype` is another.
     """
 
     def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None,
@@ -44,8 +45,8 @@ class NormalizedAdjacency:
     def blocks(self, row_bounds, intervals):
         """Read the rows row_bounds[0] to row_bounds[-1], cut into increasing intervals of columns.
 
-        Return a csr_array for each interval. Rows are read once, in the portions of the bounds: no
-        more than one portion, or one block, is in memory twice.
+        Return a csr_array for each interval. Rows are read once, in the portions of the
+        bounds: no more than one portion, or one block, is in memory twice.
         """
         if not intervals:
             return []
@@ -126,7 +127,8 @@ def scales(row, column, norm):
 def with_self_loops(slab):
     """Return (indptr, indices, data, added) of a slab with a loop of weight 1 where a row has none.
 
-    A loop of the input is kept. `added`, bool (m,): rows that got one; `data`: None if all are 1.
+    A loop of the input is kept. `added`, bool (m,): rows that got one; `data`: None if
+    all are 1.
     """
     return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
 

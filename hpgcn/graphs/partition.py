@@ -39,7 +39,8 @@ class Partition:
     def merged(self, k):
         """Return the partition in fewer parts that nested ones merge to; rows keep their order.
 
-        Its `statistics` are empty. UsageError unless k is among `merges`, or the number of parts.
+        Its `statistics` are empty. UsageError unless k is among `merges`, or the number
+        of parts.
         """
         if k not in (self.k, *self.merges):
             raise UsageError(f"k = {k}: {self.k} {'nested ' * self.nested}parts can be merged only "
@@ -56,9 +57,9 @@ class Partition:
         """Make a partition from the part of each vertex, (n,) integers in [0, k).
 
         `order`, (n,) integers, has the vertices in the order of each part (such as RCM;
-        default: increasing). `edge_part`, (nnz,) in [0, k), is the part of each stored entry, if
-        edges have parts of their own. DataError like `check_parts`, or for no permutation; parts
-        may be empty.
+        default: increasing). `edge_part`, (nnz,) in [0, k), is the part of each stored
+        entry, if edges have parts of their own. DataError like `check_parts`, or for no
+        permutation; parts may be empty.
         """
         if edge_part is not None:
             edge_part = check_parts(edge_part, k, where="edge_part", what="entry")
@@ -89,7 +90,8 @@ def halves(k):
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
     """Return a part vector as int32 (n,): a part for each of n vertices, or what `what` names.
 
-    DataError, naming `where`, for other than integers (n,), or the first part outside 0..k-1.
+    DataError, naming `where`, for other than integers (n,), or the first part outside
+    0..k-1.
     """
     part = np.asarray(part)
     if part.ndim != 1 or part.dtype.kind not in "ui" or n not in (None, part.size):

@@ -16,11 +16,12 @@ def symmetric_pattern(csr):
 def rcm_within_parts(graph, part, k):
     """Order the vertices of each part by reverse Cuthill-McKee of the part's own induced subgraph.
 
-    `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part after part.
-    One RCM over the edges inside parts orders all parts at once, since no edge joins two parts.
+    `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part
+    after part. One RCM over the edges inside parts orders all parts at once, since no
+    edge joins two parts.
 
-    Source: A. George, J. W. Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981,
-    section 4.2.
+    Source: A. George, J. W. Liu, Computer Solution of Large Sparse Positive Definite
+    Systems, 1981, section 4.2.
     """
     n = graph.header.num_nodes
     part = np.asarray(part)
@@ -37,7 +38,8 @@ def random_order(n, seed):
     """Order n vertices, (n,) int64 new -> old, by draws that depend only on (seed, vertex)."""
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
-    # the vertex number in the low bits: no two keys are equal, and numbers need no argsort
+    # the vertex number in the low bits: no two keys are equal, and numbers need no
+    # argsort
     keys = (keys & ~below) | np.arange(n, dtype=np.uint64)
     keys.sort()
     return (keys & below).astype(np.int64)
@@ -66,8 +68,8 @@ def profile(graph, iperm):
 
 
 def _rcm(symmetric):
-    # SciPy sorts the neighbours of each vertex by degree with an insertion sort, quadratic at a
-    # hub; numbered by degree beforehand they come sorted already.
+    # SciPy sorts the neighbours of each vertex by degree with an insertion sort,
+    # quadratic at a hub; numbered by degree beforehand they come sorted already.
     by_degree = np.argsort(np.diff(symmetric.indptr), kind="stable")
     number = np.empty(by_degree.size, symmetric.indices.dtype)
     number[by_degree] = np.arange(by_degree.size, dtype=number.dtype)

@@ -29,8 +29,8 @@ def first(wrong):
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
     """Refuse a CSR that is not valid, naming `where` and the first offender: kernels trust it.
 
-    `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first row checked or
-    absolute; `indices` are the entries from indptr[0] on.
+    `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first
+    row checked or absolute; `indices` are the entries from indptr[0] on.
     """
     # row pointers rise from 0 to the number of entries
     if indptr.ndim != 1 or indptr.size < 1:
@@ -279,8 +279,8 @@ def num_splits(masks):
 def check_masks(masks, n, labels, name):
     """Return dict of SPLIT, bool (n,), of s > 1 splits (n, s), or None.
 
-    Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is that of each
-    split, as the test vertices of a set may be.
+    Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is
+    that of each split, as the test vertices of a set may be.
     """
     # name the three masks
     if masks is None:

@@ -1,8 +1,9 @@
 """The order in which a file keeps its vertices, so that products find rows in caches.
 
-A product A H reads the row of H of each neighbour. Raw files often number vertices at random: then
-every read goes to memory. Here vertices with common neighbours get numbers close by. What a run
-computes depends on the original numbers only, so only its time changes.
+A product A H reads the row of H of each neighbour. Raw files often number vertices at
+random: then every read goes to memory. Here vertices with common neighbours get numbers
+close by. What a run computes depends on the original numbers only, so only its time
+changes.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -56,9 +57,10 @@ def find_order(graph, name=AUTO):
     """Order the vertices of a whole graph; return (n,) int64 new -> old and a line that describes
     it.
 
-    `auto` is breadth-first search, or communities if these miss caches clearly less often by
-    `misses`. It is None if neither does better than the order of the graph. None for `none`, and
-    for a graph so small that its rows are in caches anyway. UsageError for an unknown name.
+    `auto` is breadth-first search, or communities if these miss caches clearly less
+    often by `misses`. It is None if neither does better than the order of the graph.
+    None for `none`, and for a graph so small that its rows are in caches anyway.
+    UsageError for an unknown name.
     """
     check_order(name)
     if not is_worth_ordering(graph, name):

@@ -27,11 +27,12 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     Parameters
     ----------
     g : DGLGraph
-        The end of an edge aggregates its start. Of its `ndata` the first of `feat`, `features`,
-        `x`, `attr` are features, of `label`, `labels`, `y` labels; `train_mask`, `val_mask` and
-        `test_mask` are (n,) or (n, s). `original_ids` is kept. The array of its `edata` that is
-        called a weight, as `weight`, `w` and `edge_weight` are, has the weights. A DataWarning
-        names arrays that are not read. The graph may lie on a GPU.
+        The end of an edge aggregates its start. Of its `ndata` the first of `feat`,
+        `features`, `x`, `attr` are features, of `label`, `labels`, `y` labels;
+        `train_mask`, `val_mask` and `test_mask` are (n,) or (n, s). `original_ids` is
+        kept. The array of its `edata` that is called a weight, as `weight`, `w` and
+        `edge_weight` are, has the weights. A DataWarning names arrays that are not
+        read. The graph may lie on a GPU.
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the graph.
         `edge_weight` is an array (e,), or the name of an array of `edata`, or None: all weights
@@ -40,8 +41,8 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     Raises
     ------
     DataError
-        Several types of vertices or edges, a block, several arrays that are called a weight, and
-        whatever `Graph.from_edge_index` refuses.
+        Several types of vertices or edges, a block, several arrays that are called a
+        weight, and whatever `Graph.from_edge_index` refuses.
 
     Examples
     --------
@@ -87,9 +88,9 @@ def _own(frame):
 def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     """Return the whole graph, in its ORIGINAL order, as a `dgl.DGLGraph`.
 
-    `ndata` has these entries, if the graph has them: `feat` (dense, the only form of DGL), `label`,
-    masks, and `original_ids` that are numbers. `edata` has `weight` if not all are 1. MissingError
-    without DGL; DataError where only some rows are held.
+    `ndata` has these entries, if the graph has them: `feat` (dense, the only form of
+    DGL), `label`, masks, and `original_ids` that are numbers. `edata` has `weight` if
+    not all are 1. MissingError without DGL; DataError where only some rows are held.
 
     Examples
     --------

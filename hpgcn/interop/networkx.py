@@ -30,19 +30,23 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
     Parameters
     ----------
     G : networkx.Graph, DiGraph, MultiGraph or MultiDiGraph
-        An edge without direction goes both ways; the end of a directed one, u -> v, aggregates its
-        start: a[v, u]. Parallel edges are duplicates, as those of `Graph.from_scipy`. Nodes that
-        are not 0, 1, .. in this order are kept as `original_ids`: integers, or else text. Masks are
-        node attributes `train_mask`, `val_mask`, `test_mask`, false where a node has none.
+        An edge without direction goes both ways; the end of a directed one, u -> v,
+        aggregates its start: a[v, u]. Parallel edges are duplicates, as those of
+        `Graph.from_scipy`. Nodes that are not 0, 1, .. in this order are kept as
+        `original_ids`: integers, or else text. Masks are node attributes `train_mask`,
+        `val_mask`, `test_mask`, false where a node has none.
     features : array (n, f), dense or sparse, or str, optional
-        Row i is of `list(G)[i]`; or the name of a node attribute, a number or as many in each node.
+        Row i is of `list(G)[i]`; or the name of a node attribute, a number or as many
+        in each node.
     labels : array (n,) or (n, t), or str, optional
         The same. A node without the attribute has no label. Text is read as
-        `hpgcn.graphs.classes.parse_classes` reads it: numbers, or names of classes in sorted
-        order, which are kept. Of the attribute `label` they are else the graph's `class_names`.
+        `hpgcn.graphs.classes.parse_classes` reads it: numbers, or names of classes in
+        sorted order, which are kept. Of the attribute `label` they are else the graph's
+        `class_names`.
     edge_weight : str or None, optional
-        The attribute of edges that has their weights, 1 for an edge without it. By default the
-        one that is called a weight, as `weight`, `Weight` and `value` are. None: all are 1.
+        The attribute of edges that has their weights, 1 for an edge without it. By
+        default the one that is called a weight, as `weight`, `Weight` and `value` are.
+        None: all are 1.
     weight : str or None, optional
         The same, as NetworkX calls it.
     name, **options
@@ -51,14 +55,14 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
     Raises
     ------
     DataError
-        No graph of NetworkX, attributes that are no numbers, several that are called a weight,
-        nodes that have the same text, and whatever `Graph.from_scipy` refuses.
+        No graph of NetworkX, attributes that are no numbers, several that are called a
+        weight, nodes that have the same text, and whatever `Graph.from_scipy` refuses.
 
     Warns
     -----
     DataWarning
-        Attributes of edges or of nodes that are not read; edges without a weight among others
-        that have one.
+        Attributes of edges or of nodes that are not read; edges without a weight among
+        others that have one.
 
     Examples
     --------
@@ -102,10 +106,10 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
 def to_networkx(graph: GraphSource) -> nx.Graph:
     """Return the whole graph, in its ORIGINAL order, as a `networkx.Graph`, or DiGraph if directed.
 
-    Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1. Nodes have, if the
-    graph has them, `features` (a dense row), `label`, `train_mask`, `val_mask` and `test_mask`. The
-    graph has `class_names`, a list. MissingError without NetworkX; DataError where only some rows
-    are held, or ids repeat.
+    Nodes are `original_ids`, else 0..n-1. Edges have `weight` unless all are 1. Nodes
+    have, if the graph has them, `features` (a dense row), `label`, `train_mask`,
+    `val_mask` and `test_mask`. The graph has `class_names`, a list. MissingError
+    without NetworkX; DataError where only some rows are held, or ids repeat.
 
     Examples
     --------
@@ -155,7 +159,8 @@ def edge_arrays(G, asked, name, option):
     ----------
     G : networkx.Graph
     asked : str, None or False
-        The attribute that has the weights; None: the one that is called a weight; False: none.
+        The attribute that has the weights; None: the one that is called a weight;
+        False: none.
     name : str
         The input, for errors.
     option : callable

@@ -1,7 +1,8 @@
 """Read one graph of PyTorch Geometric from a file of torch.save, and execute nothing in it.
 
-PyTorch's restricted unpickler builds tensors and plain containers. Classes of PyG in such a file
-are replaced by empty ones that only hold the stored data, so PyG is not needed.
+PyTorch's restricted unpickler builds tensors and plain containers. Classes of PyG in
+such a file are replaced by empty ones that only hold the stored data, so PyG is not
+needed.
 """
 import re
 import zipfile
@@ -22,8 +23,9 @@ UNKNOWN = re.compile(r"GLOBAL ([\w.]+)")
 def read_data(path, memory, where):
     """Return the contents of a `Data`, by name: ndarray, sparse array, int, or other plain values.
 
-    The file holds a Data, its dict, or what InMemoryDataset.save writes of one; it may take
-    `memory` bytes. DataError: other classes, several graphs, tensors too large; MissingError.
+    The file holds a Data, its dict, or what InMemoryDataset.save writes of one; it may
+    take `memory` bytes. DataError: other classes, several graphs, tensors too large;
+    MissingError.
     """
     torch = require("torch", "torch", "reading PyTorch files")
 

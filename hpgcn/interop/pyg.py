@@ -26,12 +26,13 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     Parameters
     ----------
     data : Data
-        `edge_index`, whose targets (row 1) aggregate sources, or `adj_t`, row of a target, as
-        ToSparseTensor makes it; `x`, dense or sparse; `y` (n,), -1 for unknown, or (n, t);
-        `train_mask`, `val_mask`, `test_mask`, (n,) or (n, s); `original_ids`; `class_names` beside
-        `y`. The tensor of the edges that is called a weight, as `edge_weight` is, has their
-        weights. A DataWarning names other tensors, such as `edge_attr`, which are not read. Tensors
-        may lie on a GPU; of those that require a gradient the values are taken.
+        `edge_index`, whose targets (row 1) aggregate sources, or `adj_t`, row of a
+        target, as ToSparseTensor makes it; `x`, dense or sparse; `y` (n,), -1 for
+        unknown, or (n, t); `train_mask`, `val_mask`, `test_mask`, (n,) or (n, s);
+        `original_ids`; `class_names` beside `y`. The tensor of the edges that is called
+        a weight, as `edge_weight` is, has their weights. A DataWarning names other
+        tensors, such as `edge_attr`, which are not read. Tensors may lie on a GPU; of
+        those that require a gradient the values are taken.
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the data.
         `edge_weight` is an array (e,), or the name of a tensor of the data, such as "edge_attr",
@@ -40,8 +41,8 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     Raises
     ------
     DataError
-        A heterogeneous graph, no edges, several tensors that are called a weight, and whatever
-        `Graph.from_edge_index` refuses.
+        A heterogeneous graph, no edges, several tensors that are called a weight, and
+        whatever `Graph.from_edge_index` refuses.
 
     Examples
     --------
@@ -113,8 +114,8 @@ def _names(data):
 def to_pyg(graph: GraphSource) -> Data:
     """Return the whole graph, in its ORIGINAL order, as a `torch_geometric.data.Data`.
 
-    It has `edge_index`, sorted and without duplicates, and `num_nodes`. If the graph has them, it
-    also has:
+    It has `edge_index`, sorted and without duplicates, and `num_nodes`. If the graph
+    has them, it also has:
 
     - `edge_weight` (if not all are 1);
     - `x` (sparse features as a sparse CSR tensor);

@@ -12,7 +12,8 @@ from hpgcn.graphs.validation import SPLIT
 def to_array(value):
     """Return a tensor as ndarray, a sparse one as scipy.sparse array; all else as it is.
 
-    It may lie on a GPU, or require a gradient; bfloat16, which NumPy lacks, becomes float32.
+    It may lie on a GPU, or require a gradient; bfloat16, which NumPy lacks, becomes
+    float32.
     """
     if hasattr(value, "sparse_sizes") and hasattr(value, "storage"):  # torch_sparse.SparseTensor
         row, col, data = map(to_array, value.coo())
@@ -86,8 +87,9 @@ def _shape(array):
 def weights_of(arrays, options, num_edges, num_nodes):
     """Put the weights of edges into `options`; warn of arrays that are not read.
 
-    `arrays` are those of vertices or edges that nothing else is made of, by name. An option
-    `edge_weight` may be an array, the name of one of these, or None for weights of 1.
+    `arrays` are those of vertices or edges that nothing else is made of, by name. An
+    option `edge_weight` may be an array, the name of one of these, or None for weights
+    of 1.
     """
     name = options["name"]
     asked = options.get("edge_weight")

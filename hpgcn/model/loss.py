@@ -30,9 +30,9 @@ class BatchLoss:
     def part(self, labels, train, share):
         """Return the training loss of some rows.
 
-        labels: theirs, (m',) or (m', t). train: numbers of those that count, (k,). share: the
-        chance over all ranks that a training vertex is among them. With `norm` times that, the
-        gradient of a batch is an estimate of the whole one.
+        labels: theirs, (m',) or (m', t). train: numbers of those that count, (k,).
+        share: the chance over all ranks that a training vertex is among them. With
+        `norm` times that, the gradient of a batch is an estimate of the whole one.
         """
         part = copy.copy(self)
         put = self.columns.device.put
@@ -45,9 +45,9 @@ class BatchLoss:
 class Loss(BatchLoss):
     """Softmax cross-entropy on labels (m,) int64.
 
-    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the width of the logits
-    over all ranks. Only the training loss takes `targets`; its mean is then the sum over all ranks
-    divided by `norm`.
+    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the width of
+    the logits over all ranks. Only the training loss takes `targets`; its mean is then
+    the sum over all ranks divided by `norm`.
     """
 
     several = False
@@ -173,11 +173,11 @@ class Loss(BatchLoss):
 class MultiLabelLoss(BatchLoss):
     """Sigmoid cross-entropy on labels (m, t) of 0 and 1.
 
-    Its mean is over the GLOBAL number of masked vertices and over all t labels. Instead of
-    accuracies it gives micro-averaged F1, under the same names: 2 TP / (2 TP + FP + FN) over all
-    vertices and labels of a mask. A label is predicted if its logit is positive. F1 is 0 if no
-    label is predicted or true. Only the smoothing of `targets` counts: labels y are (1 - smoothing)
-    y + smoothing / 2.
+    Its mean is over the GLOBAL number of masked vertices and over all t labels. Instead
+    of accuracies it gives micro-averaged F1, under the same names: 2 TP / (2 TP + FP +
+    FN) over all vertices and labels of a mask. A label is predicted if its logit is
+    positive. F1 is 0 if no label is predicted or true. Only the smoothing of `targets`
+    counts: labels y are (1 - smoothing) y + smoothing / 2.
     """
 
     several = True

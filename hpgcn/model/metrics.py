@@ -1,7 +1,7 @@
 """Metrics of an evaluation in place of accuracies: exact over all ranks.
 
-Ranks add whole numbers, or one of them has all scores: no partition changes more than the
-logits.
+Ranks add whole numbers, or one of them has all scores: no partition changes more than
+the logits.
 """
 import numpy as np
 
@@ -12,8 +12,8 @@ from hpgcn.graphs.validation import SPLIT
 def macro_f1(loss, logits):
     """Return the mean over classes, or labels, of 2 TP / (2 TP + FP + FN), by mask; as a dict.
 
-    As scikit-learn has it: classes that a mask neither has nor is given are left out, labels of
-    that kind count as 0. None where a mask is empty.
+    As scikit-learn has it: classes that a mask neither has nor is given are left out,
+    labels of that kind count as 0. None where a mask is empty.
     """
     right, given, true = np.moveaxis(loss.tally(logits), 1, 0)  # (masks, classes) each
     scores = 2 * right / np.maximum(given + true, 1)
@@ -28,8 +28,9 @@ def macro_f1(loss, logits):
 def roc_auc(loss, logits):
     """Return the area under the ROC curve by mask; of several labels the mean; as a dict.
 
-    The share of pairs of a true and a false vertex whose scores are in order, ties halved (Hanley
-    and McNeil 1982). Labels that a mask has all true or all false are left out; None where all are.
+    The share of pairs of a true and a false vertex whose scores are in order, ties
+    halved (Hanley and McNeil 1982). Labels that a mask has all true or all false are
+    left out; None where all are.
     """
     columns = loss.columns
     width = loss.num_classes if loss.several else 1

@@ -1,7 +1,8 @@
 """A model as a list of stages, with explicit gradients: forward returns its backward.
 
-Before each layer dropout, after each but the last an activation: H' = dropout(act(Z + b)), or with
-normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts says what else there may be.
+Before each layer dropout, after each but the last an activation: H' = dropout(act(Z +
+b)), or with normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts says
+what else there may be.
 """
 from functools import partial
 
@@ -17,11 +18,12 @@ from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual,
 class Model:
     """Layers of one of MODELS, and what is around them, on distributed matrices.
 
-    Besides one activation a layer, and the arrays that its gradient reads, it takes work arrays of
-    the widest layer. Products with W go to one, products with A (which read it) to the other, or
-    the other way round. Level l of its ReceptiveField are the rows, m_l, that layer l reads. Models
-    that are used in turn may share a workspace. `vertex` (m,) int64, ORIGINAL numbers of all rows
-    of this rank, on its device, key dropout.
+    Besides one activation a layer, and the arrays that its gradient reads, it takes
+    work arrays of the widest layer. Products with W go to one, products with A (which
+    read it) to the other, or the other way round. Level l of its ReceptiveField are the
+    rows, m_l, that layer l reads. Models that are used in turn may share a workspace.
+    `vertex` (m,) int64, ORIGINAL numbers of all rows of this rank, on its device, key
+    dropout.
     """
 
     def __init__(self, spec, parameters, field, columns, workspace, vertex):
@@ -138,9 +140,9 @@ class Model:
     def infer(self, features, *, embed=False):
         """Apply the model, without dropout, to the Features of level 0.
 
-        Return this rank's columns of the logits (m_L, c), valid until the next step. With `embed`
-        also return the inputs of the last layer, a list of (m, h). It is empty for a model of one
-        layer, whose input is X.
+        Return this rank's columns of the logits (m_L, c), valid until the next step.
+        With `embed` also return the inputs of the last layer, a list of (m, h). It is
+        empty for a model of one layer, whose input is X.
         """
         embedded = [] if embed else None
         context = ForwardContext(AX=features.AX, embedded=embedded)
@@ -150,8 +152,9 @@ class Model:
     def forward(self, features, step):
         """Run the training forward of the Features of level 0; the step, from 1, keys dropout.
 
-        Return the logits (m_L, c) and backward. backward(G) takes the gradient of the logits and
-        returns Parameters with this rank's partial sums; their sum over ranks is the gradient.
+        Return the logits (m_L, c) and backward. backward(G) takes the gradient of the
+        logits and returns Parameters with this rank's partial sums; their sum over
+        ranks is the gradient.
         """
         H = features.X
         p = self.spec.first_dropout

@@ -27,8 +27,8 @@ class Features:
     def dropped(self, vertex, workspace, **key):
         """Return X after dropout keyed by `key`: seed, epoch, layer, p, first.
 
-        Dense, it is the work array "X". Sparse features lose stored entries, by the bits of their
-        dense form.
+        Dense, it is the work array "X". Sparse features lose stored entries, by the
+        bits of their dense form.
         """
         X = self.X
         if self.sparse:

@@ -22,7 +22,8 @@ class LayerBlock:
     norm: str  # none, layer or batch
     norm_first: bool  # whether the input of the layer is normalised, not its result
     residual: str  # what is added: "", the input ("same"), or the input times a "matrix"
-    # one of ACTIVATIONS, after the layer, and between the two linear maps; "" for no activation
+    # one of ACTIVATIONS, after the layer, and between the two linear maps; "" for no
+    # activation
     activation: str
     dropout: float  # after it, and between the two linear maps
     parts: tuple  # widths of all layers that it reads, if it reads more than the one before

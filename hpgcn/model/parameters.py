@@ -59,9 +59,9 @@ class Parameters:
     def stored(arrays, options, name):
         """Take parameters from arrays by name, as a file holds them; return them and ModelSpec.
 
-        `options` are ModelOptions of the run that trained them, `name` is that of the file. A
-        UsageError as `find_model`; a DataError if an array is missing, is one too many, or has
-        another shape than its neighbours imply.
+        `options` are ModelOptions of the run that trained them, `name` is that of the
+        file. A UsageError as `find_model`; a DataError if an array is missing, is one
+        too many, or has another shape than its neighbours imply.
         """
         # take the width of each layer from its first matrix
         architecture = find_model(options)
@@ -119,8 +119,8 @@ class Parameters:
 def parameter_shapes(spec):
     """Return the shapes of a model's parameters by name: matrices in order of layers, then vectors.
 
-    They are those that each layer says, with its number, and those of what is around it; see
-    `hpgcn.model.model_parts.LayerBlock.shapes`.
+    They are those that each layer says, with its number, and those of what is around
+    it; see `hpgcn.model.model_parts.LayerBlock.shapes`.
     """
     shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
     matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}

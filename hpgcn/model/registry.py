@@ -24,8 +24,8 @@ STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around lay
 def find_model(options):
     """Return the name in MODELS of ModelOptions: MODEL-AGGREGATOR, or MODEL without aggregators.
 
-    A UsageError if the name is unknown, or if the model does not take the aggregator, the norm or
-    the stack. The same if settings of the stack exclude each other.
+    A UsageError if the name is unknown, or if the model does not take the aggregator,
+    the norm or the stack. The same if settings of the stack exclude each other.
     """
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
@@ -168,8 +168,9 @@ def spec_of(options, architecture, widths, **others):
 def make_spec(header, options, widths=None):
     """Return the ModelSpec of a run on a graph of which the header is known.
 
-    `widths` are the graph's features and classes, and the options' hidden layers between, unless
-    they are given. A DataError if the graph has no features or classes then; as `find_model`.
+    `widths` are the graph's features and classes, and the options' hidden layers
+    between, unless they are given. A DataError if the graph has no features or classes
+    then; as `find_model`.
     """
     # the widths of all layers
     architecture = find_model(options)

@@ -1,8 +1,9 @@
 """The stages of a model: each forward returns its backward; `chain` puts several together.
 
 A stage has `forward(H, context)`, which returns its result (m', f'_j) of H (m, f_j) and
-backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this rank's
-partial sums, and returns the gradient of H, None for features. `context` is a ForwardContext.
+backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this
+rank's partial sums, and returns the gradient of H, None for features. `context` is a
+ForwardContext.
 """
 from functools import partial
 from typing import NamedTuple
@@ -39,10 +40,11 @@ def _backward_of_all(backwards, G, gradient):
 class LayerStage:
     """A Layer without its last bias, whose gradient it takes.
 
-    `kept` names what it puts out in training, `place` the work array otherwise. `before` is the
-    Activation whose bits the layer's own backward applies, if it does. If `centred`, the next stage
-    takes the mean off each column. The gradient of the bias is then 0, and is set so: Adam would
-    divide rounding errors by their own size. `dtype` is that of what it puts out.
+    `kept` names what it puts out in training, `place` the work array otherwise.
+    `before` is the Activation whose bits the layer's own backward applies, if it does.
+    If `centred`, the next stage takes the mean off each column. The gradient of the
+    bias is then 0, and is set so: Adam would divide rounding errors by their own size.
+    `dtype` is that of what it puts out.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
@@ -80,9 +82,10 @@ class LayerStage:
 class Activation:
     """In place dropout(act(Z + b)) after a layer, the bias b being another's to learn.
 
-    `kind` is one of ACTIVATIONS, or "" for none; `vertex` (m,) numbers of the rows, and `key`, key
-    dropout. ReLU and dropout leave only bits; if `fused`, the layer that reads the result applies
-    them. The slope of ELU follows from its result, that of GELU is kept.
+    `kind` is one of ACTIVATIONS, or "" for none; `vertex` (m,) numbers of the rows, and
+    `key`, key dropout. ReLU and dropout leave only bits; if `fused`, the layer that
+    reads the result applies them. The slope of ELU follows from its result, that of
+    GELU is kept.
     """
 
     def __init__(self, layer, bias, kind, p, vertex, seed, key, *, name, fused=False):

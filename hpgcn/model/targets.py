@@ -14,9 +14,9 @@ LONGEST = 400  # characters of a number
 class Targets(NamedTuple):
     """Label smoothing and weights of classes in a training loss, as PyTorch's CrossEntropyLoss.
 
-    The loss of a vertex of class y is the sum over the C classes of -t_c log(softmax_c). t_c is w_c
-    smoothing / C, plus w_y (1 - smoothing) at y. Its mean is the sum over training vertices divided
-    by the sum of their w_y.
+    The loss of a vertex of class y is the sum over the C classes of -t_c
+    log(softmax_c). t_c is w_c smoothing / C, plus w_y (1 - smoothing) at y. Its mean is
+    the sum over training vertices divided by the sum of their w_y.
     """
 
     smoothing: float = 0.0
@@ -48,8 +48,8 @@ PLAIN = Targets()
 def find_targets(source, comm, class_weight, label_smoothing):
     """Return the Targets of two settings on a GraphSource; all ranks call this together.
 
-    Raised on all ranks: a UsageError if classes are to weigh, but vertices have several labels;
-    as `read_weights`.
+    Raised on all ranks: a UsageError if classes are to weigh, but vertices have several
+    labels; as `read_weights`.
     """
     weights = class_weight or None
     header = source.header
@@ -67,9 +67,10 @@ def find_targets(source, comm, class_weight, label_smoothing):
 def read_weights(path, classes, names=None):
     """Return the weights of `classes` classes from a text file, (C,) float64.
 
-    A line has the weight of a class, a number from 0, in the order of the classes. Otherwise each
-    line has the name of a class, a comma, a tab or blanks, and its weight, in any order. A
-    DataError, with file and line, for what is neither; as `hpgcn.runtime.files.reading`.
+    A line has the weight of a class, a number from 0, in the order of the classes.
+    Otherwise each line has the name of a class, a comma, a tab or blanks, and its
+    weight, in any order. A DataError, with file and line, for what is neither; as
+    `hpgcn.runtime.files.reading`.
     """
     # read no more lines than there may be, and find out which form they have
     with reading(path) as file:

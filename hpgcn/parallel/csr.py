@@ -16,12 +16,12 @@ TILE_NONZEROS = 1 << 13  # nonzeros of a tile, at least
 class Csr:
     """Sparse matrix (m, n) in compressed rows, columns increasing in each row.
 
-    It owns the data that products need repeatedly: its rows that are not empty, its cuts into
-    tiles, its transpose.
+    It owns the data that products need repeatedly: its rows that are not empty, its
+    cuts into tiles, its transpose.
 
-    indptr, (m + 1,) int64, indices, (nnz,) int32 or int64, and data, (nnz,) float, are in the
-    memory of `device`. `edges`, (nnz,) int64, are the numbers of the entries in the original
-    matrix, before a cut or a transpose.
+    indptr, (m + 1,) int64, indices, (nnz,) int32 or int64, and data, (nnz,) float, are
+    in the memory of `device`. `edges`, (nnz,) int64, are the numbers of the entries in
+    the original matrix, before a cut or a transpose.
     """
 
     def __init__(self, indptr, indices, data, num_columns, device=HOST, edges=None):
@@ -114,9 +114,10 @@ class Csr:
     def tiles(self, under_way, accumulate, most=TILES):
         """Cut the product by this matrix into tiles of rows: one, or several while messages move.
 
-        Those that are under way move only within calls of MPI: between tiles a rank looks at them.
-        If the product is added (accumulate) rows without entries can be left out. Returns a list
-        of (first row, row after the last, row pointers, rows to compute or None for all).
+        Those that are under way move only within calls of MPI: between tiles a rank
+        looks at them. If the product is added (accumulate) rows without entries can be
+        left out. Returns a list of (first row, row after the last, row pointers, rows
+        to compute or None for all).
         """
         count = 1
         if under_way and self.device.in_tiles:

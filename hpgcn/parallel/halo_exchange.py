@@ -1,10 +1,11 @@
 """Replays a plan: rows out to their readers (pull), partial sums back to their owners (push).
 
-Requests are persistent and bound to two buffers. Received rows are handed out in increasing order
-of the other rank, so sums have a fixed order (same command, same bits). The transpose of a copy is
-an accumulate: a push sends along the swapped lists, and its receiver adds. Rows of a GPU are packed
-there; where MPI takes no GPU memory, requests are bound to pinned host views of the buffers.
-Source: demirci-2022, Algorithms 1 and 2.
+Requests are persistent and bound to two buffers. Received rows are handed out in
+increasing order of the other rank, so sums have a fixed order (same command, same
+bits). The transpose of a copy is an accumulate: a push sends along the swapped lists,
+and its receiver adds. Rows of a GPU are packed there; where MPI takes no GPU memory,
+requests are bound to pinned host views of the buffers. Source: demirci-2022, Algorithms
+1 and 2.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,10 +41,11 @@ class Channel:
 class HaloBuffers:
     """The two buffers of an exchange; exchanges that share them are used in turn.
 
-    `owned` holds rows of this rank that others read, `ghost` the rows of others that it reads,
-    (size,) each. `host_views` are the memory that MPI uses: the same, or `pinned` host memory. Rows
-    that are pulled are of `dtype`; partial sums, which are pushed, of `sums`, which may be longer.
-    Room for these is reserved beforehand where exchanges push (`pushes`).
+    `owned` holds rows of this rank that others read, `ghost` the rows of others that it
+    reads, (size,) each. `host_views` are the memory that MPI uses: the same, or
+    `pinned` host memory. Rows that are pulled are of `dtype`; partial sums, which are
+    pushed, of `sums`, which may be longer. Room for these is reserved beforehand where
+    exchanges push (`pushes`).
     """
 
     def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
@@ -77,8 +79,9 @@ class HaloBuffers:
 class Exchange:
     """Messages between ranks, at most one each way for a pair, in two buffers.
 
-    `ends`: where, by rank, the rows of the owned and of the ghost buffer begin; two (P + 1,).
-    `sums`: how many of those that go to each rank are partial sums, there and back; two (P,).
+    `ends`: where, by rank, the rows of the owned and of the ghost buffer begin; two (P
+    + 1,). `sums`: how many of those that go to each rank are partial sums, there and
+    back; two (P,).
     """
 
     def __init__(self, ends, sums, comm, buffers):

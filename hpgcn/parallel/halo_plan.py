@@ -1,9 +1,10 @@
 """The rows a rank stores, sends and receives to multiply by a row-distributed matrix (pure: no
 MPI).
 
-A rank derives the rows that it needs from its slab (`needs`), but not those to send. Once every
-rank's needs are exchanged, by an Alltoallv of row numbers, `complete` makes the plan. Source:
-demirci-2022, section 4.1 and Algorithm 1 (the sets of rows a processor sends and receives).
+A rank derives the rows that it needs from its slab (`needs`), but not those to send.
+Once every rank's needs are exchanged, by an Alltoallv of row numbers, `complete` makes
+the plan. Source: demirci-2022, section 4.1 and Algorithm 1 (the sets of rows a
+processor sends and receives).
 """
 from dataclasses import dataclass
 
@@ -18,8 +19,9 @@ from hpgcn.parallel.layout import RowPartition, compressed_offsets
 class HaloPlan:
     """Point-to-point messages of one rank, for rows of any width.
 
-    Ghosts [recv_offsets[q], recv_offsets[q + 1]) come from rank q, and send_rows [send_offsets[q],
-    send_offsets[q + 1]) go to it. Ghosts are sorted by (owner, row): a receive lands in place.
+    Ghosts [recv_offsets[q], recv_offsets[q + 1]) come from rank q, and send_rows
+    [send_offsets[q], send_offsets[q + 1]) go to it. Ghosts are sorted by (owner, row):
+    a receive lands in place.
     """
 
     layout: RowPartition

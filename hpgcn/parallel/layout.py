@@ -40,8 +40,8 @@ class RowPartition:
 class BlockLayout:
     """Owners in B row blocks x C column blocks; every element of H, G and Z has exactly one owner.
 
-    Rank b C + j owns the columns of block j in the rows of block b. C = 1 for p2p, 1d, 1.5d and
-    mop; B = R L for 3d, where block i L + l is piece l of big block i.
+    Rank b C + j owns the columns of block j in the rows of block b. C = 1 for p2p, 1d,
+    1.5d and mop; B = R L for 3d, where block i L + l is piece l of big block i.
 
     Attributes
     ----------
@@ -109,8 +109,9 @@ class BlockLayout:
 class BroadcastStages:
     """The S broadcasts of a 2d or 3d product: intervals of the columns of A, of the rows of H.
 
-    Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send nothing. H's
-    interval is held by big row block `row`, A's by column block `column`, both in layer `piece`.
+    Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send
+    nothing. H's interval is held by big row block `row`, A's by column block `column`,
+    both in layer `piece`.
     """
 
     offsets: np.ndarray  # (S + 1,) int64
@@ -129,10 +130,11 @@ def stages(offsets, rows, pieces, columns):
 
     Return BroadcastStages, in order.
 
-    Layer l multiplies the columns of A that are piece l of a big block: R runs of columns. Its C
-    column blocks take R / C runs each, cutting a run evenly where that is no whole number. Hence R
-    stages a layer if C divides R, and R + C - gcd(R, C) in general. offsets: (R L + 1,) int64, of
-    row blocks. Block i L + l is piece l of big block i.
+    Layer l multiplies the columns of A that are piece l of a big block: R runs of
+    columns. Its C column blocks take R / C runs each, cutting a run evenly where that
+    is no whole number. Hence R stages a layer if C divides R, and R + C - gcd(R, C) in
+    general. offsets: (R L + 1,) int64, of row blocks. Block i L + l is piece l of big
+    block i.
     """
     unit = columns // math.gcd(rows, columns)  # cuts fall on multiples of 1 / unit of a run
     ticks = np.union1d(np.arange(rows) * unit, np.arange(columns) * rows * unit // columns)
@@ -161,8 +163,9 @@ def split(length, parts):
 def cut_evenly(weights, k):
     """Cut weights, (n,) positive, into k runs of nearly equal weight; (n,) int32.
 
-    Each entry goes where the middle of its weight falls, so a run is off the mean by half an entry
-    at either end. Runs rise from 0; one may be empty beside a heavy entry.
+    Each entry goes where the middle of its weight falls, so a run is off the mean by
+    half an entry at either end. Runs rise from 0; one may be empty beside a heavy
+    entry.
     """
     middles = np.cumsum(weights) - weights / 2
     return np.minimum(middles * (k / weights.sum()), k - 1).astype(np.int32)

@@ -1,8 +1,9 @@
 """Rows of H and partial sums of A H in one message for each pair of ranks, in one phase.
 
-That works where a rank forms sums for others from rows that it owns: nothing need arrive first.
-Two transfers share the messages: one pulls rows while the other pushes sums, and in the transpose
-the two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
+That works where a rank forms sums for others from rows that it owns: nothing need
+arrive first. Two transfers share the messages: one pulls rows while the other pushes
+sums, and in the transpose the two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J.
+Sci. Comput. 40(4), 2018.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,8 +53,9 @@ class MergedSizes:
 class MergedExchange(Exchange):
     """The messages of two HaloPlans: rows by `pull`, sums by the transpose of `push`.
 
-    One message goes to rank q: first this rank's rows that q reads, then this rank's sums for rows
-    of q. `transfers` are the one that pulls, and the one that pushes, in a product with A.
+    One message goes to rank q: first this rank's rows that q reads, then this rank's
+    sums for rows of q. `transfers` are the one that pulls, and the one that pushes, in
+    a product with A.
     """
 
     def __init__(self, pull, push, comm, buffers):
@@ -92,8 +94,8 @@ class MergedExchange(Exchange):
 class OneWayTransfer(Transfer):
     """Rows one way, and sums the other, of one HaloPlan; see hpgcn.parallel.transfers.
 
-    adjoint: it pulls in a product with A^T. rows, ghosts: pairs of (P,) int64.
-    They are the positions by rank of own rows and ghosts in the two buffers. When it pulls, the
+    adjoint: it pulls in a product with A^T. rows, ghosts: pairs of (P,) int64. They are
+    the positions by rank of own rows and ghosts in the two buffers. When it pulls, the
     first buffer is sent.
     """
 

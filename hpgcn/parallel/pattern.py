@@ -15,12 +15,13 @@ CHUNK = 1 << 22  # entries counted at a time
 class Pattern:
     """Positions of the entries of the matrix that is multiplied (pure).
 
-    matrix: csr_array (n, n), columns increasing in each row; rows and columns that are left out are
-    empty. Its values are the part that holds each entry, int32, if a partition of entries or a
-    strategy sets them.
+    matrix: csr_array (n, n), columns increasing in each row; rows and columns that are
+    left out are empty. Its values are the part that holds each entry, int32, if a
+    partition of entries or a strategy sets them.
 
-    symmetric: with its values. weighted: its entries are stored with weights. rows_out, rows_in:
-    rows of the result and of the multiplied matrix; (n,) bool, or None for all.
+    symmetric: with its values. weighted: its entries are stored with weights. rows_out,
+    rows_in: rows of the result and of the multiplied matrix; (n,) bool, or None for
+    all.
     """
 
     def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):

@@ -1,11 +1,12 @@
 """Rows that each layer must compute, and the maps between them: rows that are never read are left
 out.
 
-The last level are the rows of the logits that loss and metrics read. Each product with A computes
-one level from the level below, which holds these rows and their neighbours. This changes nothing in
-what is computed. A level of more than half of all rows is taken as all of them. The blocks of A
-that compute it would cost more memory than they save time. Where no product computes it (features,
-and what is formed of them once), only one of more than three quarters is.
+The last level are the rows of the logits that loss and metrics read. Each product with
+A computes one level from the level below, which holds these rows and their neighbours.
+This changes nothing in what is computed. A level of more than half of all rows is taken
+as all of them. The blocks of A that compute it would cost more memory than they save
+time. Where no product computes it (features, and what is formed of them once), only one
+of more than three quarters is.
 """
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -23,10 +24,10 @@ def layer_bounds(products):
 def find_levels(slab, masks, hops, comm, *, precomputed=False):
     """Find the rows of each level, over all ranks together.
 
-    slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of this rank
-    whose logits are read. hops: products with A of all layers. precomputed: the first product is
-    formed once, and its layer reads the result. Returns a list of hops + 1: (n,) bool equal on all
-    ranks, or None for all rows.
+    slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of
+    this rank whose logits are read. hops: products with A of all layers. precomputed:
+    the first product is formed once, and its layer reads the result. Returns a list of
+    hops + 1: (n,) bool equal on all ranks, or None for all rows.
     """
     own = slice(slab.start, slab.start + slab.num_rows)
     columns = slab.indices
@@ -62,8 +63,8 @@ class Hop:
 
     maps: list  # a strategy for each product with A; None where no product is taken
     rows: list  # rows of this rank, before the first map and after each
-    # (m',) int64 on the device: where the rows that the layer computes lie among those that it
-    # reads; None where they are the same
+    # (m',) int64 on the device: where the rows that the layer computes lie among those
+    # that it reads; None where they are the same
     self_rows: np.ndarray | None
     narrows: bool  # the layer computes fewer rows than it reads, over all ranks
 
@@ -82,8 +83,8 @@ class ReceptiveField:
     def of(strategy, levels, products, *, precomputed=False, whole=None):
         """Make the maps between levels as `find_levels` found them; all ranks call this together.
 
-        products: with A, of each of L layers. whole: function that returns the map of all rows for
-        the number of a product; default: the strategy itself.
+        products: with A, of each of L layers. whole: function that returns the map of
+        all rows for the number of a product; default: the strategy itself.
         """
         layout = strategy.layout
         own = slice(layout.rows.start, layout.rows.stop)

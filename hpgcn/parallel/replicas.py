@@ -1,8 +1,8 @@
 """Rows that several ranks have copies of: sums over the copies of a vertex, now or steps later.
 
 One copy of a vertex is its owner's; the others are its replicas. Each rank has the rows
-that it owns, then its replicas by number. Partial sums go up from replicas to owners, totals down.
-Source: distgnn-2021, section 5.3 and Algorithm 4.
+that it owns, then its replicas by number. Partial sums go up from replicas to owners,
+totals down. Source: distgnn-2021, section 5.3 and Algorithm 4.
 """
 import math
 from itertools import pairwise
@@ -95,8 +95,9 @@ class WholeSum:
 def assign_bins(plan, count, comm):
     """Deal the vertices that have replicas to bins; all ranks call this together.
 
-    Vertex t of those with replicas, counted in the distributed order, goes to bin t mod `count`.
-    Bins differ by at most one vertex, and so do the shares of each owner in them.
+    Vertex t of those with replicas, counted in the distributed order, goes to bin t mod
+    `count`. Bins differ by at most one vertex, and so do the shares of each owner in
+    them.
 
     Parameters
     ----------
@@ -121,12 +122,12 @@ def assign_bins(plan, count, comm):
 class DelayedSum:
     """Sums over the copies of a vertex, of which others' shares are those of some steps before.
 
-    `assign_bins` makes r bins. In each step one of them takes its turn: its replicas send their
-    partial sums. The owners add these r steps later, in the next turn, and send the totals; the
-    replicas add those another r steps later. What has arrived is used in this one step. Vertices of
-    other bins have only partial sums, and so have those of a bin before anything has arrived. A
-    copy's own share is always that of the step itself: a replica is sent the total less what it
-    gave.
+    `assign_bins` makes r bins. In each step one of them takes its turn: its replicas
+    send their partial sums. The owners add these r steps later, in the next turn, and
+    send the totals; the replicas add those another r steps later. What has arrived is
+    used in this one step. Vertices of other bins have only partial sums, and so have
+    those of a bin before anything has arrived. A copy's own share is always that of the
+    step itself: a replica is sent the total less what it gave.
     """
 
     def __init__(self, bins, width, comm, dtype):

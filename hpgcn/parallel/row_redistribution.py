@@ -1,8 +1,9 @@
 """Rows dealt out among the ranks that share them, each with its own columns: whole rows for all.
 
-A layout of C column blocks leaves C ranks with the same rows. The work after a product may need
-whole rows, as any model of a user's own does. Each of the C ranks then takes a share of the rows,
-with all columns. Pieces are exchanged within the C ranks before and after.
+A layout of C column blocks leaves C ranks with the same rows. The work after a product
+may need whole rows, as any model of a user's own does. Each of the C ranks then takes a
+share of the rows, with all columns. Pieces are exchanged within the C ranks before and
+after.
 """
 from itertools import pairwise
 

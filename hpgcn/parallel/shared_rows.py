@@ -1,7 +1,7 @@
 """Ranks that share rows, each with its own columns: products with W, gradients, sums over ranks.
 
-Written once for all layouts; gradients of weights are partial sums over this rank's rows until they
-are reduced all at once.
+Written once for all layouts; gradients of weights are partial sums over this rank's
+rows until they are reduced all at once.
 """
 from functools import cache, partial
 from itertools import pairwise
@@ -17,8 +17,8 @@ from hpgcn.parallel.workspace import Workspace
 class SharedRows:
     """The dense step where C ranks share my rows, each with its own columns; local with C = 1.
 
-    T and H are distributed by `layout`, W and b are on every rank. Names: f columns in, f' out;
-    f_j, f'_j this rank's.
+    T and H are distributed by `layout`, W and b are on every rank. Names: f columns in,
+    f' out; f_j, f'_j this rank's.
     """
 
     def __init__(self, layout, comm, dtype=np.float32):
@@ -79,8 +79,9 @@ class SharedRows:
     def reduce(self, gradient):
         """Sum the gradients of all hpgcn.model.Parameters over ranks, in place.
 
-        Each rank holds the sums of its rows for W[its columns, :] and b[its columns]. These are
-        added up over the ranks that share the columns, then collected from the others.
+        Each rank holds the sums of its rows for W[its columns, :] and b[its columns].
+        These are added up over the ranks that share the columns, then collected from
+        the others.
         """
         if self.row.size == 1:
             self.comm.allreduce(gradient.flat, "weights")

@@ -1,7 +1,7 @@
 """Transfers of rows between their owners and the ranks that multiply by them.
 
-A transfer has two directions, each the transpose of the other. A pull brings rows of H from their
-owners to the ranks that read them:
+A transfer has two directions, each the transpose of the other. A pull brings rows of H
+from their owners to the ranks that read them:
 
     pull.start(H, what)
     for source, rows in pull.received_rows(wanted, what):
@@ -14,17 +14,17 @@ A push brings partial sums to the owners of their rows, which add them:
         push.send(target)
     push.finish(out, what)                              now `out` is complete
 
-Sources and targets are numbers that blocks of A are kept under; the rank's own rows are LOCAL.
-Beside these methods a transfer has
+Sources and targets are numbers that blocks of A are kept under; the rank's own rows are
+LOCAL. Beside these methods a transfer has
 
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
 
-Each transfer has a plan class: the (bytes, messages) that all ranks send in each call, and
-`buffer_rows`. It is pure, by rank in the shape of its grid. hpgcn.parallel.halo_exchange has the
-transfer of single rows to their readers.
+Each transfer has a plan class: the (bytes, messages) that all ranks send in each call,
+and `buffer_rows`. It is pure, by rank in the shape of its grid.
+hpgcn.parallel.halo_exchange has the transfer of single rows to their readers.
 """
 from collections import deque
 from dataclasses import dataclass
@@ -92,10 +92,11 @@ class OwnRows(Transfer):
 class StagedRows(Transfer):
     """In stage s rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
 
-    One of two buffers receives while the other is multiplied, or is sent while the next is formed.
-    `heights`: rows that each of these ranks owns. `comm`: of the ranks whose rows of A have these
-    columns. `workspace`: of the buffers; transfers that share it are used in turn. `sums`: the
-    dtype of what is reduced, if that is longer than the workspace's; None where nothing is.
+    One of two buffers receives while the other is multiplied, or is sent while the next
+    is formed. `heights`: rows that each of these ranks owns. `comm`: of the ranks whose
+    rows of A have these columns. `workspace`: of the buffers; transfers that share it
+    are used in turn. `sums`: the dtype of what is reduced, if that is longer than the
+    workspace's; None where nothing is.
     """
 
     def __init__(self, heights, first, comm, workspace, sums=None):
@@ -203,9 +204,9 @@ class StagedRows(Transfer):
 class GatheredRows(Transfer):
     """The pieces of a big block are gathered by all their owners; pushed, their sums are scattered.
 
-    `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the transfer that
-    takes the big block then. `sums`: the dtype of what is scattered, if that is longer than the
-    workspace's.
+    `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the
+    transfer that takes the big block then. `sums`: the dtype of what is scattered, if
+    that is longer than the workspace's.
     """
 
     def __init__(self, heights, comm, inner, workspace, sums=None):

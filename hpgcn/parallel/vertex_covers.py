@@ -1,14 +1,14 @@
 """Choose the nonzeros that are summed on the rank of H, by minimum vertex covers of blocks.
 
-A nonzero in the rows of rank p and the columns of rank q is held by p or by q. Rank p receives its
-row of H; q sends a partial sum for its row of the product. The fewest rows and sums that pass from
-q to p are a minimum vertex cover of the bipartite graph of the block (Koenig). It comes from a
-maximum matching. A partial sum reads rows of H that q owns: it is formed before anything arrives,
-and travels in the message of the rows. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
-40(4), 2018.
+A nonzero in the rows of rank p and the columns of rank q is held by p or by q. Rank p
+receives its row of H; q sends a partial sum for its row of the product. The fewest rows
+and sums that pass from q to p are a minimum vertex cover of the bipartite graph of the
+block (Koenig). It comes from a maximum matching. A partial sum reads rows of H that q
+owns: it is formed before anything arrives, and travels in the message of the rows.
+Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput. 40(4), 2018.
 
-All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not depend on each
-other, and ranks need only sums over all others.
+All functions take the nonzeros of one rank's rows, or of all ranks'. Blocks do not
+depend on each other, and ranks need only sums over all others.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -24,11 +24,12 @@ FINEST = 2.0**-16  # price of a nonzero, in rows, below which all are in the fir
 def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: array):
     """Choose the nonzeros that are summed by the owner of the column: fewest rows and sums pass.
 
-    They are a minimum cover, the same whatever other blocks are given: it follows the one coarse
-    Dulmage-Mendelsohn decomposition of each block. But no rank takes on nonzeros beyond a limit.
-    If one would, the original ranks take back the sums of least cost for each nonzero. The cost is
-    the rows of H that then pass instead, less one. No block passes more rows and sums than it has
-    columns, which pass if nothing is summed.
+    They are a minimum cover, the same whatever other blocks are given: it follows the
+    one coarse Dulmage-Mendelsohn decomposition of each block. But no rank takes on
+    nonzeros beyond a limit. If one would, the original ranks take back the sums of
+    least cost for each nonzero. The cost is the rows of H that then pass instead, less
+    one. No block passes more rows and sums than it has columns, which pass if nothing
+    is summed.
 
     Parameters
     ----------
@@ -91,7 +92,8 @@ def trimmed_cover(rows, cols, reader, owner, pushed):
     Parameters
     ----------
     pushed : (e,) bool
-        The choice, of `balanced_cover` for example, of which some nonzeros may be left out by now.
+        The choice, of `balanced_cover` for example, of which some nonzeros may be left
+        out by now.
 
     The others are those of `balanced_cover`.
 

@@ -11,7 +11,8 @@ PIECE = 16 << 20  # bytes that a thread touches at a time
 class Workspace:
     """Dense arrays by name, made once and used in every step: fresh memory costs page faults.
 
-    They begin at multiples of 64 bytes, so that rows take as few cache lines as they can.
+    They begin at multiples of 64 bytes, so that rows take as few cache lines as they
+    can.
     """
 
     def __init__(self, dtype, device=HOST):
@@ -44,8 +45,8 @@ class Workspace:
     def reserve(self, sizes):
         """Make arrays before they are taken: size and dtype by their names in `arrays`.
 
-        The system provides memory at the first write, which takes about the time of a product. So
-        all threads write to every page of it once, now.
+        The system provides memory at the first write, which takes about the time of a
+        product. So all threads write to every page of it once, now.
         """
         for name, (size, dtype) in sizes.items():
             array = self.arrays[name] = self.device.empty(size, dtype)

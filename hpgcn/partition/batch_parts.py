@@ -21,8 +21,8 @@ def parts_of(request, source, n, own, make):
     Raises
     ------
     UsageError
-        The graph has no parts, has some where others are to be made, or there are fewer than a
-        batch takes, or more than vertices.
+        The graph has no parts, has some where others are to be made, or there are fewer
+        than a batch takes, or more than vertices.
     DataError
         The other file has no parts, or is of another graph.
     """

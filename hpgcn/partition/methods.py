@@ -1,7 +1,7 @@
 """The methods of partitioning, and `make_partition`, which runs one of them.
 
-A method is a function (rows, weights, request) -> Parts. It gets the pattern of A + I, the vertex
-weights, and the caller's request.
+A method is a function (rows, weights, request) -> Parts. It gets the pattern of A + I,
+the vertex weights, and the caller's request.
 """
 import difflib
 import logging
@@ -58,40 +58,46 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     k : int
         Number of parts, at most n. Parts may come out empty.
     method : str
-        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge cut),
-        "stochastic" (least expected volume of mini-batches), "block" (contiguous rows, balanced by
-        nonzeros) or "random" (balanced by rows); or one of NONZERO_METHODS, which give every
-        nonzero a holder of its own: "cover" (rows by hypergraph, then rows or sums), "medium-grain"
-        and "fine-grain" (hypergraphs of rows and columns), "vertex-cut" (Libra: edges are dealt) or
-        "expansion" (edges by parts that grow around few vertices).
+        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge
+        cut), "stochastic" (least expected volume of mini-batches), "block" (contiguous
+        rows, balanced by nonzeros) or "random" (balanced by rows); or one of
+        NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows by
+        hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs of
+        rows and columns), "vertex-cut" (Libra: edges are dealt) or "expansion" (edges
+        by parts that grow around few vertices).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float, optional
-        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save where a vertex
-        alone is heavier, or rounding forbids it. By default .01, of NONZERO_METHODS .05.
+        Imbalance allowed: a part weighs at most (1 + epsilon) times the mean, save
+        where a vertex alone is heavier, or rounding forbids it. By default .01, of
+        NONZERO_METHODS .05.
     w0 : int
-        Added to the weight of each vertex, which is otherwise the nonzeros of its row, the diagonal
-        counted.
+        Added to the weight of each vertex, which is otherwise the nonzeros of its row,
+        the diagonal counted.
     seed : int
     rcm : bool
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
         Lower what the busiest part sends after an engine has lowered the total
-        (`rows.refine`); of "hypergraph" to what the busiest of "graph" sends at most. Of
-        NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`), rows balanced.
+        (`rows.refine`); of "hypergraph" to what the busiest of "graph" sends at most.
+        Of NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`),
+        rows balanced.
     baseline : bool
-        Also count random partitions, and put their mean into the statistics (`over_random`), to be
-        compared with.
+        Also count random partitions, and put their mean into the statistics
+        (`over_random`), to be compared with.
     time_limit : float
         Seconds that the engine may take.
     memory : int, optional
-        Bytes of address space that the engine may take; by default 80% of the memory available.
+        Bytes of address space that the engine may take; by default 80% of the memory
+        available.
     threads : int, optional
         Threads of the engine (mtkahypar); by default all cores this process may use.
     balance_train : bool
-        Let no part own more vertices to train on than 1.1 times the mean, or one more than that.
+        Let no part own more vertices to train on than 1.1 times the mean, or one more
+        than that.
     nested : bool
-        Number parts so that 2 p and 2 p + 1 merge to part p of half as many (`Partition.merged`).
+        Number parts so that 2 p and 2 p + 1 merge to part p of half as many
+        (`Partition.merged`).
 
     Returns
     -------
@@ -212,7 +218,8 @@ METHODS = {
 NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "expansion")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
     ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
-# columns that they are given for some vertices: all of a column-net hypergraph, or only their own
+# columns that they are given for some vertices: all of a column-net hypergraph, or only
+# their own
 CUTS = {"hypergraph": lambda rows, own: rows[own], "graph": lambda rows, own: rows[own][:, own]}
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 

@@ -20,12 +20,13 @@ def read_parts(path, n, k=None):
     Parameters
     ----------
     path : path
-        An array of integers (n,) if it ends in .npy; else text, one integer per line, line i + 1
-        for vertex i.
+        An array of integers (n,) if it ends in .npy; else text, one integer per line,
+        line i + 1 for vertex i.
     n : int
         Number of vertices.
     k : int, optional
-        Number of parts; by default any up to n, so one more than the largest part in the file.
+        Number of parts; by default any up to n, so one more than the largest part in
+        the file.
 
     Returns
     -------
@@ -36,8 +37,8 @@ def read_parts(path, n, k=None):
     InputNotFoundError
         The file cannot be opened.
     DataError
-        Not n integers, a part outside 0..k-1, or k > n; text is named by line, an array by vertex.
-        The file changed while it was read.
+        Not n integers, a part outside 0..k-1, or k > n; text is named by line, an array
+        by vertex. The file changed while it was read.
     """
     path = Path(path)
     if k is not None and not 1 <= k <= n:

@@ -33,9 +33,10 @@ COMPARED = tuple(LABELS)[:8]  # with random partitions: volumes, messages, repli
 def statistics(graph, part, k, edge_part=None):
     """Count what one product of width 1 sends under a partition (demirci-2022, section 4.3).
 
-    The owner of column j sends row j of H to every other part that holds an entry of column j.
-    Every part that holds an entry of row i sends a partial sum to the owner of row i. If rows are
-    held whole there are no sums, and the volume is that of the column nets: sum of (lambda - 1).
+    The owner of column j sends row j of H to every other part that holds an entry of
+    column j. Every part that holds an entry of row i sends a partial sum to the owner
+    of row i. If rows are held whole there are no sums, and the volume is that of the
+    column nets: sum of (lambda - 1).
 
     Parameters
     ----------
@@ -44,21 +45,21 @@ def statistics(graph, part, k, edge_part=None):
         Owners of rows.
     k : int
     edge_part : (nnz,) integers in [0, k), optional
-        Who holds each stored entry; by default the owner of its row, as of all on the diagonal.
+        Who holds each stored entry; by default the owner of its row, as of all on the
+        diagonal.
 
     Returns
     -------
     dict
-        volume, volume_max, volume_avg: rows and sums sent, in total, by the part that sends most,
-        per part; ghosts_max: rows and sums received by the part that receives most (their total is
-        the volume);
-        messages, messages_max, messages_avg: non-empty (source, destination) pairs of rows, and
-        those of sums, in total, by the part that sends most, per part;
-        replication_factor: mean number of parts that own a vertex, or hold an entry of its row or
-        column (of whole rows 1 + volume / n);
-        imbalance_nnz, imbalance_rows, imbalance_train: max / mean - 1 over parts, of nonzeros (the
-        diagonal counted), of rows, and of vertices to train on, where there is a split.
-        Counts are int, means and imbalances float.
+        volume, volume_max, volume_avg: rows and sums sent, in total, by the part that
+        sends most, per part; ghosts_max: rows and sums received by the part that
+        receives most (their total is the volume); messages, messages_max, messages_avg:
+        non-empty (source, destination) pairs of rows, and those of sums, in total, by
+        the part that sends most, per part; replication_factor: mean number of parts
+        that own a vertex, or hold an entry of its row or column (of whole rows 1 +
+        volume / n); imbalance_nnz, imbalance_rows, imbalance_train: max / mean - 1 over
+        parts, of nonzeros (the diagonal counted), of rows, and of vertices to train on,
+        where there is a split. Counts are int, means and imbalances float.
 
     Raises
     ------
@@ -140,8 +141,8 @@ def format_statistics(columns):
     Returns
     -------
     str
-        One line per quantity. Where random partitions were counted (`over_random`), a column
-        beside tells the ratio to their mean. No line feed at the end.
+        One line per quantity. Where random partitions were counted (`over_random`), a
+        column beside tells the ratio to their mean. No line feed at the end.
     """
     # a column for each partition, and its ratio to random ones
     cells = [["", *(label for label, _ in LABELS.values())]]

@@ -32,9 +32,11 @@ def plot(report, path, draw):
 def draw(report):
     """Draw what `hpgcn.planning.answers.report.forecast` returned; return the Figure.
 
-    Predicted seconds of a training step, and bytes that the busiest rank sends, against ranks.
+    Predicted seconds of a training step, and bytes that the busiest rank sends, against
+    ranks.
 
-    Where all cases have the same number of ranks, as on a partitioned file, they are drawn as bars.
+    Where all cases have the same number of ranks, as on a partitioned file, they are
+    drawn as bars.
     """
     rows = report["rows"]
     choice = rows[report["choice"]["index"]] if report["choice"] else None

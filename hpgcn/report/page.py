@@ -56,8 +56,9 @@ def check_output(path):
 def write(runs, path):
     """Write the report of some runs; an older file of that name is replaced.
 
-    .html: table, curves, and for each run its times, communication matrix and timeline; .png: the
-    curves. DataError for a trace that is malformed, or a picture of runs without an epoch.
+    .html: table, curves, and for each run its times, communication matrix and timeline;
+    .png: the curves. DataError for a trace that is malformed, or a picture of runs
+    without an epoch.
     """
     check_output(path)
     with figures.style():

@@ -104,7 +104,8 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     InputNotFoundError
         There is nothing under the path, or a file cannot be opened.
     DataError
-        It is no run directory, or a file in it is malformed: file, line and field are named.
+        It is no run directory, or a file in it is malformed: file, line and field are
+        named.
 
     Examples
     --------
@@ -126,8 +127,9 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 def read_runs(paths):
     """Read run directories; return a list of Run.
 
-    InputNotFoundError if the path does not exist, or a file cannot be opened. DataError if it is no
-    run directory, or a file in it is malformed (file, line and field are named).
+    InputNotFoundError if the path does not exist, or a file cannot be opened. DataError
+    if it is no run directory, or a file in it is malformed (file, line and field are
+    named).
     """
     runs = [_read_run(Path(check_path(path))) for path in paths]
     names = [run.name for run in runs]
@@ -234,8 +236,8 @@ def _traffic(path):
 def read_trace(path):
     """Read the complete events of a trace, and what the file says of itself, two dicts.
 
-    The events are rank, epoch (events,) int64; name (events,) str; begin, end (events,) float64,
-    seconds; those without an epoch are left out. DataError for anything else.
+    The events are rank, epoch (events,) int64; name (events,) str; begin, end (events,)
+    float64, seconds; those without an epoch are left out. DataError for anything else.
     """
     # keep spans that belong to an epoch
     trace = read_json(path, MAX_TRACE)

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, requires
 def install_command(extras):
     """Return the pip command that installs the packages of some extras, e.g. "mpi,mpich".
 
-    It names the packages, which come from an index. Without metadata of an installed hpgcn it
-    names the extras, which pip reads in the folder of the source.
+    It names the packages, which come from an index. Without metadata of an installed
+    hpgcn it names the extras, which pip reads in the folder of the source.
     """
     try:
         listed = requires("hpgcn") or []

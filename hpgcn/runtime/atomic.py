@@ -1,7 +1,7 @@
 """Output files that appear whole or not at all.
 
-A file that cannot be created, or exists and is not to be overwritten, raises an OutputError. A full
-disk, or a failed write, raises a StorageError.
+A file that cannot be created, or exists and is not to be overwritten, raises an
+OutputError. A full disk, or a failed write, raises a StorageError.
 """
 
 import errno
@@ -28,7 +28,8 @@ def check_suffix(path, *others):
 def refuse_existing(path, overwrite=False, follow=True):
     """Refuse an output that cannot be created, before any work is spent on it; return its Path.
 
-    There the file will lie: symbolic links are followed, that of the file itself if `follow`.
+    There the file will lie: symbolic links are followed, that of the file itself if
+    `follow`.
     """
     path = check_path(path)
     try:
@@ -56,9 +57,10 @@ def refuse_existing(path, overwrite=False, follow=True):
 def replacing(path, overwrite=False, follow=True):
     """Give the name of an empty temporary file, which becomes `path` when the block ends well.
 
-    It lies beside `path`. File and folder are synchronised to disk. When the block raises, a signal
-    included, nothing is left behind and an older file under that name stays as it was. For a
-    symbolic link its target is replaced, without `follow` the link itself.
+    It lies beside `path`. File and folder are synchronised to disk. When the block
+    raises, a signal included, nothing is left behind and an older file under that name
+    stays as it was. For a symbolic link its target is replaced, without `follow` the
+    link itself.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:
@@ -103,9 +105,10 @@ def atomic_write(path, content, overwrite=False, follow=True):
 def replacing_folder(path):
     """Give an empty temporary folder beside `path`; it becomes `path` when the block ends well.
 
-    The files in it must be synchronised to disk already, as by `replacing`; the folders are here.
-    Where the block raises nothing is left behind, and an older folder of that name stays; killed,
-    it leaves `.NAME.tmp`, which the next one replaces. The folder around is made if missing.
+    The files in it must be synchronised to disk already, as by `replacing`; the folders
+    are here. Where the block raises nothing is left behind, and an older folder of that
+    name stays; killed, it leaves `.NAME.tmp`, which the next one replaces. The folder
+    around is made if missing.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.tmp")

@@ -12,7 +12,8 @@ class Clock:
         self.reset()
         self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
         self.epoch = 0
-        # (name, begin, end, epoch, detail) in order of their ends, times by time.perf_counter
+        # (name, begin, end, epoch, detail) in order of their ends, times by
+        # time.perf_counter
         self.events = None  # None: nothing is recorded
         self.limit = 0
         self.full = None  # epoch of the first event that found no room

@@ -38,7 +38,8 @@ class Host:
     def lasting(self, known, key, array):
         """Return an array whose contents never change under this key of the dict `known`.
 
-        A GPU keeps a copy: its kernels recognise row pointers, and reuse their cuts of the rows.
+        A GPU keeps a copy: its kernels recognise row pointers, and reuse their cuts of
+        the rows.
         """
         return array
 
@@ -140,7 +141,8 @@ def address(array):
 def choose(name, comm):
     """Choose the device of this rank; all ranks call it together.
 
-    cuda: ranks of a node take its GPUs in turn, MissingError if one finds none; auto: if all do.
+    cuda: ranks of a node take its GPUs in turn, MissingError if one finds none; auto:
+    if all do.
     """
     if name == "cpu":
         return HOST

@@ -1,9 +1,9 @@
 """Faults on purpose, to see what happens then: HPGCN_FAULT=kind:rank:epoch:phase, off unless set.
 
-A point in the program is named by its phase. `point(phase)` raises the fault once, if it has this
-phase, rank and epoch; otherwise it does nothing. Ranks are those of the world, epochs count from 1
-(0: outside of epochs). Kinds: raise (an exception of this rank only), kill (SIGKILL), segv, hang,
-full (the error of a full disk), nan.
+A point in the program is named by its phase. `point(phase)` raises the fault once, if
+it has this phase, rank and epoch; otherwise it does nothing. Ranks are those of the
+world, epochs count from 1 (0: outside of epochs). Kinds: raise (an exception of this
+rank only), kill (SIGKILL), segv, hang, full (the error of a full disk), nan.
 """
 
 import errno

@@ -1,8 +1,8 @@
 """Input files: opened only if they are regular.
 
-So no pipe is waited for, and no device is read to its end. A path that is not a regular file is a
-DataError, one that cannot be opened an InputNotFoundError. A device that fails is a
-StorageError.
+So no pipe is waited for, and no device is read to its end. A path that is not a regular
+file is a DataError, one that cannot be opened an InputNotFoundError. A device that
+fails is a StorageError.
 """
 
 import errno

@@ -15,8 +15,8 @@ def advice():
 def check_nonzeros(comm, device, nonzeros, *, cut=True):
     """Refuse, by a ConfigError on all ranks, more nonzeros of a rank than one GPU takes.
 
-    All ranks call it together. `device` is that of this rank's part of the matrix, the host takes
-    any number; `cut`: more ranks hold smaller parts.
+    All ranks call it together. `device` is that of this rank's part of the matrix, the
+    host takes any number; `cut`: more ranks hold smaller parts.
     """
     if device.exhausted == ():
         return
@@ -33,7 +33,8 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
 def check_memory(comm, need):
     """Refuse, by a DeviceMemoryError on all ranks, a GPU with less memory than its ranks need.
 
-    All ranks call it together; `need()` returns the bytes that this rank will still put there.
+    All ranks call it together; `need()` returns the bytes that this rank will still put
+    there.
     """
     if comm.device.exhausted == ():
         return

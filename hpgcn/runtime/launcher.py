@@ -7,7 +7,8 @@ from typing import NamedTuple
 VARIABLE = "HPGCN_ALONE"  # 1: this process works alone, whatever started it
 ALONE = ContextVar("alone", default=False)  # the flag --alone, while a command runs
 NODE = "SLURM_NODEID"  # number of this node among those of lists such as 4(x2),2
-# prefixes of variables that a child of a rank must not see: it would take itself for a rank
+# prefixes of variables that a child of a rank must not see: it would take itself for a
+# rank
 PREFIXES = (
     "PMI", "PRTE", "HYDI", "HYDRA", "SLURM_", "PALS_", "FLUX_", "JSM_", "MPI_LOCAL",
     "MV2_COMM_WORLD", "OMPI_COMM_WORLD", "OMPI_UNIVERSE", "OMPI_MCA_orte", "OMPI_MCA_ess",
@@ -27,7 +28,8 @@ class Launcher(NamedTuple):
     mpi: bool = False  # a single process is a rank of MPI too
 
 
-# those of MPI libraries first: they number ranks. Those behind may set variables of those before.
+# those of MPI libraries first: they number ranks. Those behind may set variables of
+# those before.
 LAUNCHERS = {
     "Open MPI's launcher": Launcher(("OMPI_COMM_WORLD_SIZE",), ("OMPI_COMM_WORLD_RANK",),
                                     ("OMPI_COMM_WORLD_LOCAL_SIZE",), mpi=True),

@@ -22,8 +22,9 @@ def default_threads():
 def limit_threads(threads):
     """Set the thread count of kernels, give BLAS one, and let none spin; before both are imported.
 
-    Blocks of dense products go to the threads of kernels (`hpgcn.kernels.threads`). Other libraries
-    may bring OpenMP, whose threads by default spin for milliseconds after their work.
+    Blocks of dense products go to the threads of kernels (`hpgcn.kernels.threads`).
+    Other libraries may bring OpenMP, whose threads by default spin for milliseconds
+    after their work.
     """
     os.environ.update(NUMBA_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads),
                       OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -67,7 +68,8 @@ def available_memory():
 def map_large_arrays():
     """Let the C library map arrays of a mebibyte or more, to return them when freed.
 
-    glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half again in set-up.
+    glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half
+    again in set-up.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -45,8 +45,8 @@ def log_line(text):
 class ProgressLines:
     """The methods of a tqdm.tqdm that hpgcn calls; logs a line every EVERY seconds.
 
-    The first line comes after EVERY seconds: short work is silent. A line is
-    "37 of 200 epochs, loss 0.5123, 1.2 s per epoch"; a description is put in front of it.
+    The first line comes after EVERY seconds: short work is silent. A line is "37 of 200
+    epochs, loss 0.5123, 1.2 s per epoch"; a description is put in front of it.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """Log what a long set-up is doing, every few seconds.
 
-The activity belongs to the rank that opened the log, also if its process has several ranks.
+The activity belongs to the rank that opened the log, also if its process has several
+ranks.
 """
 import threading
 import time

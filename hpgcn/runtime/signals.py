@@ -1,7 +1,8 @@
 """Signal handlers: they end this process in order, or, in training, after the epoch.
 
-An end in order is an exception in the main thread, which every `with` and `finally` on its way
-sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of other code stay.
+An end in order is an exception in the main thread, which every `with` and `finally` on
+its way sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of
+other code stay.
 """
 
 import os
@@ -31,8 +32,8 @@ class Ended(SystemExit):
 def install(numbers, noted=()):
     """Handle those of these signals that would end this process without order.
 
-    `noted` ones end nothing: `pending_signal` returns them. Return former handlers; none in other
-    threads.
+    `noted` ones end nothing: `pending_signal` returns them. Return former handlers;
+    none in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}

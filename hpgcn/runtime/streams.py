@@ -15,7 +15,8 @@ _unsaid = []
 def repair():
     """Occupy standard streams that are closed, so that no file opened later gets their numbers.
 
-    Output then fails as on a closed stream; what is said on standard error goes nowhere.
+    Output then fails as on a closed stream; what is said on standard error goes
+    nowhere.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:

@@ -1,9 +1,9 @@
 """Temporary files and folders, gone when their block ends, by an error or a signal too.
 
-A name has the machine and the process that it belongs to, and ends in 16 random digits. The process
-holds a lock on it. The files of a killed process are removed by the next command that makes
-something beside them. It removes only those of this machine and user, of a process that has ended,
-without a lock. What cannot be created is an OSError.
+A name has the machine and the process that it belongs to, and ends in 16 random digits.
+The process holds a lock on it. The files of a killed process are removed by the next
+command that makes something beside them. It removes only those of this machine and
+user, of a process that has ended, without a lock. What cannot be created is an OSError.
 """
 
 import fcntl

@@ -11,9 +11,9 @@ GAP = "  "
 def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     """Align the columns of a table, rows of cells; headings are rows like others.
 
-    A table that is wider than the terminal, or than 80 columns without one, becomes several tables
-    below each other, if it has key columns. The environment's COLUMNS is a width that counts before
-    the terminal's.
+    A table that is wider than the terminal, or than 80 columns without one, becomes
+    several tables below each other, if it has key columns. The environment's COLUMNS is
+    a width that counts before the terminal's.
 
     Parameters
     ----------
@@ -27,7 +27,8 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     marks : dict of int to str
         Texts behind the rows of these numbers.
     keys : int
-        Number of first columns that every part of a divided table repeats; 0: never divide.
+        Number of first columns that every part of a divided table repeats; 0: never
+        divide.
     """
     # widths of the columns
     rows = [[printable(cell) for cell in row] for row in rows]

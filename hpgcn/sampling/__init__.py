@@ -1,7 +1,7 @@
 """Mini-batches: samplers, one a file, and what a rank makes of a batch of theirs.
 
-SAMPLERS holds the samplers by the name that --batch begins with. The rest of the package uses
-nothing else.
+SAMPLERS holds the samplers by the name that --batch begins with. The rest of the
+package uses nothing else.
 """
 from hpgcn.errors import UsageError
 from hpgcn.sampling.batch_request import FULL, BatchRequest

@@ -18,9 +18,11 @@ class BatchRequest:
     size : int
         Vertices, or parts, of a batch.
     parts : str
-        Of parts: their number, or the path of a partitioned file; "" for the file's own.
+        Of parts: their number, or the path of a partitioned file; "" for the file's
+        own.
     fan_outs : tuple of int
-        Of neighbours: how many are drawn, first for the last product with A; -1 for all.
+        Of neighbours: how many are drawn, first for the last product with A; -1 for
+        all.
     """
 
     name: str
@@ -31,7 +33,8 @@ class BatchRequest:
     def fan_outs_for(self, hops):
         """Return the fan-out of each of `hops` products with A, the first product's first.
 
-        One number counts for all; a UsageError if there are neither one nor `hops` numbers.
+        One number counts for all; a UsageError if there are neither one nor `hops`
+        numbers.
         """
         given = self.fan_outs * (hops if len(self.fan_outs) == 1 else 1)
         if len(given) != hops:

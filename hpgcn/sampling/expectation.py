@@ -1,11 +1,11 @@
 """Chances in closed form that a row is sent in a batch, a row at a time (pure, on arrays).
 
-Row j of H goes to another rank if j is in the batch, and some i whose nonzero (i, j) that rank
-holds. A partial sum of row i is sent if i is in the batch, and some j of its nonzeros there. Units,
-vertices or parts of them, are drawn uniformly, in batches of s of n units. A batch with the first
-unit has none of d others with chance C(n - 1 - d, s - 1) / C(n - 1, s - 1). Summed over rows,
-chances are the expected rows exactly. What fan-outs draw is an estimate: draws are taken as
-independent of one another.
+Row j of H goes to another rank if j is in the batch, and some i whose nonzero (i, j)
+that rank holds. A partial sum of row i is sent if i is in the batch, and some j of its
+nonzeros there. Units, vertices or parts of them, are drawn uniformly, in batches of s
+of n units. A batch with the first unit has none of d others with chance C(n - 1 - d, s
+- 1) / C(n - 1, s - 1). Summed over rows, chances are the expected rows exactly. What
+fan-outs draw is an estimate: draws are taken as independent of one another.
 """
 import math
 
@@ -93,10 +93,11 @@ def deviation(ranges, risk):
 def permutation_ranges(changes):
     """Return the ranges of a sum over the batches of one epoch, (units,), for `deviation`.
 
-    Batches of an epoch are not independent, because one order of all units makes them all. The sum
-    over them is not a sum of draws without replacement either. Their positions are revealed one
-    after another, the most influential unit first. Another position for unit u is a swap with a
-    later unit, so the expected sum moves by the changes of these two.
+    Batches of an epoch are not independent, because one order of all units makes them
+    all. The sum over them is not a sum of draws without replacement either. Their
+    positions are revealed one after another, the most influential unit first. Another
+    position for unit u is a swap with a later unit, so the expected sum moves by the
+    changes of these two.
 
     Parameters
     ----------

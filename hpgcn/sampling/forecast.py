@@ -1,6 +1,7 @@
 """Expected bytes and messages of a batch, from the local part of a graph on each rank.
 
-The formulas are those of hpgcn.sampling.expectation; all ranks call these functions together.
+The formulas are those of hpgcn.sampling.expectation; all ranks call these functions
+together.
 """
 from typing import NamedTuple
 
@@ -44,8 +45,8 @@ def expect_induced(builder, comm):
 def changes(builder, comm):
     """Return what each unit may change by going to another batch: two (units,).
 
-    builder: an InducedBatchBuilder. Rows that are pulled, and sums that are pushed, of a product;
-    over all ranks.
+    builder: an InducedBatchBuilder. Rows that are pulled, and sums that are pushed, of
+    a product; over all ranks.
     """
     units = builder.sampler.units
     found = []
@@ -105,8 +106,8 @@ def expect_neighbours(builder, comm):
 def _summed(comm, rows, some):
     """Sum over ranks; some: for each other rank, the chance of a message of rows, and of sums.
 
-    Both counts are for the same end, of the owner or of the holder: one as it is, the other
-    transposed.
+    Both counts are for the same end, of the owner or of the holder: one as it is, the
+    other transposed.
     """
     table = np.array(comm.allgather([each.tolist() for each in some]))  # (P, 2, P)
     pulled, pushed = table[:, 0], table[:, 1].T

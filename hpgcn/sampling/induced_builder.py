@@ -1,7 +1,7 @@
 """Batches of the matrix that some vertices induce, cut by each rank for itself: no message.
 
-A rank needs only one fact of the vertices of others, besides their ORIGINAL numbers: their batch in
-an epoch. The sampler computes it for any vertex.
+A rank needs only one fact of the vertices of others, besides their ORIGINAL numbers:
+their batch in an epoch. The sampler computes it for any vertex.
 """
 from typing import NamedTuple
 
@@ -54,7 +54,8 @@ class InducedBatchBuilder:
         lists = [lists_to_owners(local.pull, read[1] - m, local.row_vertex[read[0]], comm),
                  lists_to_owners(local.push, summed[0] - m, local.column_vertex[summed[1]], comm)]
 
-        # every vertex that this rank needs, once: own, ghosts, rows of others, witnesses
+        # every vertex that this rank needs, once: own, ghosts, rows of others,
+        # witnesses
         vertex = np.concatenate([local.column_vertex, local.row_vertex[m:]])
         known, index = np.unique(np.concatenate([vertex, *(witnesses for _, witnesses in lists)]),
                                  return_inverse=True)
@@ -108,7 +109,8 @@ class InducedBatchBuilder:
             local.indptr, local.columns, local.values, lines, *self.units, assignment.number,
             batch, factor)
 
-        # others' columns that nothing reads are left out, and others' rows that hold nothing
+        # others' columns that nothing reads are left out, and others' rows that hold
+        # nothing
         self.new_number[m + ghosts] = 0
         self.new_number[rows] = 1
         self.new_number[columns] = 1

@@ -1,9 +1,10 @@
 """The local part of the matrix on a rank, and the other holders of nonzeros of its rows and
 columns.
 
-Each rank cuts a batch out of it without messages. The rank that holds a nonzero has the rows that
-it reads and the sums that it forms. The owners of its row and its column receive the vertices that
-it joins once, before training. So they can derive what other ranks read and send.
+Each rank cuts a batch out of it without messages. The rank that holds a nonzero has the
+rows that it reads and the sums that it forms. The owners of its row and its column
+receive the vertices that it joins once, before training. So they can derive what other
+ranks read and send.
 """
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,8 +69,9 @@ class LocalMatrix:
     def blocks(self, cut, shape, pull, push):
         """Return the blocks of a cut matrix by target, then by source; see RowProduct.
 
-        cut: row pointers, columns and values; shape: own rows and own columns of it. pull, push:
-        HaloPlans of what is left, whose ghosts are the other columns and rows.
+        cut: row pointers, columns and values; shape: own rows and own columns of it.
+        pull, push: HaloPlans of what is left, whose ghosts are the other columns and
+        rows.
         """
         device = self.strategy.comm.device
         pointers, columns, values = cut
@@ -122,8 +124,8 @@ def _travel(array, cuts, comm):
 def lists_to_owners(plan, ghost, numbers, comm):
     """Send numbers that belong to ghosts to the owners of these; all ranks call this together.
 
-    ghost: (k,) which ghost each of the numbers, (k,) int64, belongs to. Returns row pointers over
-    the rows that are sent, (s + 1,), and the numbers.
+    ghost: (k,) which ghost each of the numbers, (k,) int64, belongs to. Returns row
+    pointers over the rows that are sent, (s + 1,), and the numbers.
     """
     order = np.argsort(ghost, kind="stable")
     counts = np.bincount(ghost, minlength=plan.ghosts.size)

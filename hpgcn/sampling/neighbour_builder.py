@@ -1,8 +1,9 @@
 """Batches of some training vertices and of neighbours drawn for them, level by level.
 
-Which entries of a row are drawn, any rank that holds some of them says for itself. Ranks exchange
-which rows they need, for each product with A. Owners send the ranks that hold nonzeros of needed
-rows, if there are any; they receive the list of their rows that are read.
+Which entries of a row are drawn, any rank that holds some of them says for itself.
+Ranks exchange which rows they need, for each product with A. Owners send the ranks that
+hold nonzeros of needed rows, if there are any; they receive the list of their rows that
+are read.
 """
 from dataclasses import replace
 from itertools import pairwise
@@ -46,7 +47,8 @@ class NeighbourBatchBuilder:
     comm : hpgcn.comm.SerialComm or MpiComm
         Over which ranks ask each other; all of them make it, and its batches, together.
     nested : bool
-        Rows of each level are those that are needed; else all levels have those of the first.
+        Rows of each level are those that are needed; else all levels have those of the
+        first.
     """
 
     def __init__(self, local, sampler, seeds, units, comm, *, nested=True):
@@ -62,7 +64,8 @@ class NeighbourBatchBuilder:
         indptr, columns, values = submatrix_kernels.split_diagonal(
             local.indptr, local.columns, local.values, self.diagonal, self.has_diagonal)
 
-        # entries of a row in the order of ORIGINAL numbers, places counted over all ranks
+        # entries of a row in the order of ORIGINAL numbers, places counted over all
+        # ranks
         order = np.argsort(local.column_vertex, kind="stable")
         narrow = index_dtype(max(columns.size, order.size))  # SciPy widens no columns then
         renamed = inverse(order).astype(narrow)[columns]
@@ -79,7 +82,8 @@ class NeighbourBatchBuilder:
             self.positions, self.degrees = self._positions()
         self.longest = int(self.degrees.max(initial=0))
 
-        # work arrays: new numbers of columns, which of them were seen, which rows are wanted
+        # work arrays: new numbers of columns, which of them were seen, which rows are
+        # wanted
         self.new_number = np.empty(local.column_vertex.size, np.int32)
         self.seen = np.zeros(local.column_vertex.size, bool)
         self.wanted = np.zeros(m, bool)
@@ -182,8 +186,8 @@ class NeighbourBatchBuilder:
         """Send owners the list of their rows that are read and summed here; return the lists
         received.
 
-        Both are increasing places among the ghosts of a plan; what is returned are places among the
-        rows that it sends.
+        Both are increasing places among the ghosts of a plan; what is returned are
+        places among the rows that it sends.
         """
         plans = (self.local.pull, ghosts), (self.local.push, targets)
 

@@ -1,9 +1,10 @@
 """Batches of training vertices, and some of their neighbours: --batch neighbours:K,...,K:B.
 
-A step computes the logits of B training vertices. For each row that it needs, K entries off the
-diagonal are drawn, and multiplied by degree / K. The first K of the setting is of the last product
-with A. Draws are keyed by seed, epoch, product and ORIGINAL vertex; -1 takes all entries. Source:
-Hamilton, Ying and Leskovec 2017 (GraphSAGE), section 3.1, Algorithm 2.
+A step computes the logits of B training vertices. For each row that it needs, K entries
+off the diagonal are drawn, and multiplied by degree / K. The first K of the setting is
+of the last product with A. Draws are keyed by seed, epoch, product and ORIGINAL vertex;
+-1 takes all entries. Source: Hamilton, Ying and Leskovec 2017 (GraphSAGE), section 3.1,
+Algorithm 2.
 """
 from hpgcn.sampling.batch_request import BatchRequest, positive
 from hpgcn.sampling.sampler import Sampler

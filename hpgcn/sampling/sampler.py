@@ -9,8 +9,9 @@ from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
 class Sampler:
     """Deals units, vertices or parts of them, into the batches of an epoch; the same on all ranks.
 
-    Each epoch takes all units once, in a new order that seed and epoch key. The place of a unit in
-    this order gives its batch, so every rank computes the batch of any unit without a message.
+    Each epoch takes all units once, in a new order that seed and epoch key. The place
+    of a unit in this order gives its batch, so every rank computes the batch of any
+    unit without a message.
 
     Parameters
     ----------
@@ -31,8 +32,8 @@ class Sampler:
     example, smallest : str
         Such words for errors, and for a run on three vertices.
     induced : bool
-        A batch trains on the matrix that its vertices induce. If false, the units are training
-        vertices, and their neighbours are drawn.
+        A batch trains on the matrix that its vertices induce. If false, the units are
+        training vertices, and their neighbours are drawn.
     samples_parts : bool
         Units are parts of a partition. If false, they are vertices.
     batches : int
@@ -78,8 +79,8 @@ class Sampler:
     def factor(self, batch):
         """Return the factor of an entry between two units of the batch.
 
-        By default it is 1 over the chance that the second unit is in the batch if the first one is.
-        The matrix of a batch then estimates A-hat without bias.
+        By default it is 1 over the chance that the second unit is in the batch if the
+        first one is. The matrix of a batch then estimates A-hat without bias.
         """
         others = self.sizes()[batch] - 1
         return (self.units - 1) / others if others else 1.0

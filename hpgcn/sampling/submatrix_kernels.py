@@ -1,6 +1,7 @@
 """Compiled loops that cut the matrix of a batch out of what a rank holds; one thread, no lock.
 
-Rows and columns of what is held are numbered on the rank: own ones first, then those of others.
+Rows and columns of what is held are numbered on the rank: own ones first, then those of
+others.
 """
 import numpy as np
 
@@ -38,7 +39,8 @@ def agreeing(pointers, witnesses, rows, out):
     """Write the batch that each row shares with any of its witnesses, -1 if they share no batch;
     (s,).
 
-    rows: (s,) batches of the rows; witnesses: batches of those of row s from pointers[s] on.
+    rows: (s,) batches of the rows; witnesses: batches of those of row s from
+    pointers[s] on.
     """
     for s in range(rows.size):
         out[s] = -1
@@ -52,8 +54,8 @@ def agreeing(pointers, witnesses, rows, out):
 def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, factor):
     """Select the entries of some rows whose columns are also in a batch.
 
-    Entries between vertices of two units are multiplied by `factor`. Return row pointers, columns
-    as they were numbered, and values.
+    Entries between vertices of two units are multiplied by `factor`. Return row
+    pointers, columns as they were numbered, and values.
     """
     # room for all entries of these rows
     most = np.int64(0)
@@ -126,10 +128,10 @@ def _position_in(positions, low, high, wanted):
 def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, count, key, longest):
     """Draw `count` entries of each of some rows (all for -1), by a key and the row's vertex.
 
-    Positions among all entries of the row are drawn by Floyd's algorithm. positions, (nnz,)
-    increasing in each row, are those of the entries stored here, empty if rows are stored whole.
-    degrees: of whole rows. longest: the largest. Return row pointers, columns, and values times
-    degree / count.
+    Positions among all entries of the row are drawn by Floyd's algorithm. positions,
+    (nnz,) increasing in each row, are those of the entries stored here, empty if rows
+    are stored whole. degrees: of whole rows. longest: the largest. Return row pointers,
+    columns, and values times degree / count.
     """
     # room for all entries
     most = np.int64(0)
@@ -250,8 +252,8 @@ def sort_rows(pointers, columns, values):
 def take_block(pointers, columns, values, cursor, first, low, high):
     """Cut out the entries of some rows from where they were cut before to column `high`.
 
-    cursor: (r,) of rows from `first` on, moved on; columns are numbered from `low`. Return row
-    pointers, columns and values.
+    cursor: (r,) of rows from `first` on, moved on; columns are numbered from `low`.
+    Return row pointers, columns and values.
     """
     # find where each row ends
     indptr = np.zeros(cursor.size + 1, np.int64)

@@ -15,8 +15,8 @@ VERSION = "0.1.0"  # version of both specifications
 def write_csr(writer, group, indptr, indices, values, num_columns):
     """Write a CSR matrix, and the metadata of the two specifications.
 
-    `indptr` is (m + 1,) int64, `indices` (nnz,) int32 or int64, `values` (nnz,) float32, or None if
-    all are 1. Ones are stored as uint8, and need never be read.
+    `indptr` is (m + 1,) int64, `indices` (nnz,) int32 or int64, `values` (nnz,)
+    float32, or None if all are 1. Ones are stored as uint8, and need never be read.
     """
     ones = values is None
     if ones:
@@ -53,7 +53,8 @@ def expect_csr(reader, group, shape):
 def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     """Read and validate the rows [start, stop) of a CSR matrix of this whole shape.
 
-    Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for `ones`.
+    Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for
+    `ones`.
     """
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows
@@ -87,7 +88,8 @@ def refuse_pointers(reader, group, start, stop, first, last):
 def reorder_entries(values, indptr, indices, number):
     """Reorder values (nnz,) of the entries of a CSR matrix (n, n) as `Graph.permuted` orders them.
 
-    `number`, (n,) int64, is the new number of row and column i: iperm to permute by perm, or back.
+    `number`, (n,) int64, is the new number of row and column i: iperm to permute by
+    perm, or back.
     """
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))

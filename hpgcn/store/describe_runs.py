@@ -1,8 +1,8 @@
 """Describes what runs leave behind: models, predictions and checkpoints, and their settings.
 
-`model`, `predictions` and `checkpoint` take two arguments: the arrays of a file as name -> (shape,
-dtype), and its attributes. They remove the attributes that they use. They return the (label, text)
-pairs of its classes with their own.
+`model`, `predictions` and `checkpoint` take two arguments: the arrays of a file as name
+-> (shape, dtype), and its attributes. They remove the attributes that they use. They
+return the (label, text) pairs of its classes with their own.
 """
 
 import json

@@ -55,10 +55,11 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
 def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None):
     """Write a whole graph to a new file of format hpgcn-graph.
 
-    `graph` has all rows, in the order that is to be called the original one. Its arrays may be any
-    objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16 MiB of one are read at
-    once. With `order`, (n,) int64 new -> old, of a graph in memory, the file has the rows in this
-    order, and the order itself. Other options are as in `hpgcn.store.writer.create`.
+    `graph` has all rows, in the order that is to be called the original one. Its arrays
+    may be any objects with `shape`, `size`, `dtype` and `array[start:stop]`: about 16
+    MiB of one are read at once. With `order`, (n,) int64 new -> old, of a graph in
+    memory, the file has the rows in this order, and the order itself. Other options are
+    as in `hpgcn.store.writer.create`.
     """
     _require_whole(graph)
     with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
@@ -74,9 +75,9 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None):
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
-    `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way. `source` is
-    the open StoredGraph that it was read from: its SHA-256 becomes `source_sha256`, by default the
-    graph's own. Options are as in `write_graph`.
+    `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way.
+    `source` is the open StoredGraph that it was read from: its SHA-256 becomes
+    `source_sha256`, by default the graph's own. Options are as in `write_graph`.
     """
     # refuse a partition that does not fit the graph
     _require_whole(graph)
@@ -192,7 +193,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     verify : bool
         Compare the checksum of everything that is read.
     memory : int, optional
-        Bytes that may be read at once; default 80% of the available memory / ranks on this machine.
+        Bytes that may be read at once; default 80% of the available memory / ranks on
+        this machine.
 
     Returns
     -------

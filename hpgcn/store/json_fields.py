@@ -1,6 +1,7 @@
 """JSON read with care: bounded size and depth, no key twice, fields of right kind and range.
 
-Every error, a DataError, is one line that names the file, the place and what was expected.
+Every error, a DataError, is one line that names the file, the place and what was
+expected.
 """
 
 import json

@@ -25,9 +25,9 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, class_nam
                 **options):
     """Write the weights of a model, arrays by name; a slash in a name makes a group.
 
-    `config_toml` is the resolved configuration. `attributes` are bool, int, float, str, lists of
-    numbers, or None (left out); `class_names` a sequence of str, or None; `overwrite`, `follow` as
-    in `replacing`.
+    `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
+    lists of numbers, or None (left out); `class_names` a sequence of str, or None;
+    `overwrite`, `follow` as in `replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
@@ -74,9 +74,9 @@ def read_state(path):
 def write_predictions(path, arrays, *, attributes=None, **options):
     """Write predictions, in ORIGINAL vertex order; DataError for arrays of another kind.
 
-    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional: embedding (n, h)
-    floating, id and original_ids (n,), class_names (c,) text; None is left out. Options are as in
-    `write_model`.
+    logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional:
+    embedding (n, h) floating, id and original_ids (n,), class_names (c,) text; None is
+    left out. Options are as in `write_model`.
     """
     arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     class_names = arrays.pop(CLASS_NAMES, None)

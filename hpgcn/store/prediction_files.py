@@ -16,9 +16,9 @@ SEPARATOR = ";"  # between several labels of a vertex
 def prediction_writer(path):
     """Return the function that writes predictions to a file of this name.
 
-    It takes the path, the arrays that `hpgcn.predict` returns, the attributes of an HDF5 file, and
-    `overwrite` and `follow` as `replacing`. UsageError for another suffix, MissingError where a
-    library is missing that it needs.
+    It takes the path, the arrays that `hpgcn.predict` returns, the attributes of an
+    HDF5 file, and `overwrite` and `follow` as `replacing`. UsageError for another
+    suffix, MissingError where a library is missing that it needs.
     """
     name = str(path).lower()
     suffix = next((each for each in WRITERS if name.endswith(each)), None)
@@ -93,8 +93,8 @@ WRITERS = {".csv": _write_csv, ".tsv": _write_tsv, ".parquet": _write_parquet, "
 def _blocks(path, arrays):
     """Yield lists of ids, labels and probabilities of some vertices, a column each.
 
-    A label is the name of its class, or the number. With several labels a vertex, label and
-    probability are text with SEPARATOR between, empty for no label.
+    A label is the name of its class, or the number. With several labels a vertex, label
+    and probability are text with SEPARATOR between, empty for no label.
     """
     label = arrays["label"]
     c = arrays["logits"].shape[1]

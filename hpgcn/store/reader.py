@@ -32,9 +32,9 @@ CHECKSUMS = f"/{manifest.GROUP}/"
 class Reader:
     """An open HDF5 file whose links, types, filters, sizes and attributes have been checked.
 
-    Its root attribute `format` must be one of `formats`. With `verify` the checksum of every block
-    that is read is compared, and of the attributes. `memory` bytes may be read at once, by default
-    80% of what is available / ranks on this machine.
+    Its root attribute `format` must be one of `formats`. With `verify` the checksum of
+    every block that is read is compared, and of the attributes. `memory` bytes may be
+    read at once, by default 80% of what is available / ranks on this machine.
     """
 
     def __init__(self, path, formats, *, verify=True, memory=None):
@@ -157,9 +157,10 @@ class Reader:
     def content_sha256(self):
         """Return the SHA-256 over all attributes and all checksums of blocks.
 
-        Reads are compared with these checksums from now on. So little is read for it. Every block
-        that is read later is a block of this content, even if the file was written to in between.
-        The writer, the time and the compression of a file are no part of it.
+        Reads are compared with these checksums from now on. So little is read for it.
+        Every block that is read later is a block of this content, even if the file was
+        written to in between. The writer, the time and the compression of a file are no
+        part of it.
         """
         digest = hashlib.sha256()
         for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):

@@ -1,7 +1,7 @@
 """Rows of the arrays of an open graph file: read and validated once, here.
 
-`reader` is the Reader of the file, `header` its Header. The rows are [start, stop). What is wrong
-is a DataError that names file, dataset and index.
+`reader` is the Reader of the file, `header` its Header. The rows are [start, stop).
+What is wrong is a DataError that names file, dataset and index.
 """
 from itertools import combinations
 

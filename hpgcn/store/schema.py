@@ -1,6 +1,7 @@
 """Checks names, dtypes and shapes of what a graph file must hold before any array is read.
 
-Names of classes are stored alike in graphs, models and predictions: a dataset of text, (c,).
+Names of classes are stored alike in graphs, models and predictions: a dataset of text,
+(c,).
 """
 
 import numpy as np
@@ -138,8 +139,8 @@ def read_offsets(reader, header):
 def read_class_names(reader, num_classes=None):
     """Return the names of the classes in an open file, a tuple of str (c,), or None.
 
-    DataError unless they are distinct text, one for each of `num_classes` classes; None: any
-    number.
+    DataError unless they are distinct text, one for each of `num_classes` classes;
+    None: any number.
     """
     entry = reader.entries.get(CLASS_NAMES)
     if entry is None:

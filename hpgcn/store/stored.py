@@ -28,9 +28,9 @@ ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
 class StoredGraph(GraphSource):
     """A graph in a file: the header at once, rows when they are read. Picklable; a context manager.
 
-    Every read validates its data. It raises DataError and StorageError like the functions of
-    hpgcn.store. It also raises DataError for rows that do not exist, and for more bytes than the
-    memory budget.
+    Every read validates its data. It raises DataError and StorageError like the
+    functions of hpgcn.store. It also raises DataError for rows that do not exist, and
+    for more bytes than the memory budget.
 
     Examples
     --------
@@ -205,7 +205,8 @@ class StoredGraph(GraphSource):
     def read(self) -> Graph:
         """Read all rows, and check them together; no train mask must be empty.
 
-        They are in the order of their parts, or else in their ORIGINAL order, whatever the file's.
+        They are in the order of their parts, or else in their ORIGINAL order, whatever
+        the file's.
         """
         n = self.header.num_nodes
         graph = self.slab(0, n)

@@ -28,9 +28,9 @@ COMPRESSION = ("none", "gzip")
 def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
     """Give a Writer of a new file; the file appears under its name when the block ends well.
 
-    `file_format` is the root attribute `format`, `compress` one of COMPRESSION; `overwrite` and
-    `follow` as in `replacing`. `scratch` is a folder for the unfinished file, on the same file
-    system; default that of `path`.
+    `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
+    `overwrite` and `follow` as in `replacing`. `scratch` is a folder for the unfinished
+    file, on the same file system; default that of `path`.
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
@@ -76,7 +76,8 @@ def _moved(path, overwrite, scratch):
 class _Sink(io.FileIO):
     """A file whose failures HDF5 never sees, since HDF5 can crash after a write that failed.
 
-    `failure` keeps the first for the Writer to raise; what is written after it goes nowhere.
+    `failure` keeps the first for the Writer to raise; what is written after it goes
+    nowhere.
     """
 
     failure = None

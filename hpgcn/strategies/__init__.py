@@ -1,7 +1,8 @@
 """Ways of computing A H in parallel: one file each. They change nothing but rounding.
 
-A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it. STRATEGIES holds
-them by the name that --strategy takes; the rest of the package uses nothing else.
+A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it.
+STRATEGIES holds them by the name that --strategy takes; the rest of the package uses
+nothing else.
 """
 from hpgcn.config import Config
 from hpgcn.errors import UsageError

@@ -1,8 +1,8 @@
 """Graph attention on a rank: out_i = sum over j of softmax_j(LeakyReLU(l_i + r_j)) x_j.
 
-K heads of width f; l = <x, a> and r = <x, b>, head by head. The rows of other ranks come by a
-subclass of `Attention`: hpgcn.strategies.distributed_attention exchanges rows,
-hpgcn.strategies.mixture.mop_attention exchanges columns.
+K heads of width f; l = <x, a> and r = <x, b>, head by head. The rows of other ranks
+come by a subclass of `Attention`: hpgcn.strategies.distributed_attention exchanges
+rows, hpgcn.strategies.mixture.mop_attention exchanges columns.
 
 Source: Velickovic et al. 2018.
 """
@@ -70,9 +70,10 @@ class Attention:
     def forward(self, x, a, b, *, W=None, epoch=0):
         """Return out (m, K f) of x (m_in, K f), and its backward in a training step.
 
-        a, b: (K, f), of l and r. W: the matrix that x was multiplied by, where rows of others were
-        kept (`keep_rows`). epoch: keys dropout; 0: no training step. The backward takes the
-        gradient of out and returns those of x, a and b: x's is the work array "scratch".
+        a, b: (K, f), of l and r. W: the matrix that x was multiplied by, where rows of
+        others were kept (`keep_rows`). epoch: keys dropout; 0: no training step. The
+        backward takes the gradient of out and returns those of x, a and b: x's is the
+        work array "scratch".
         """
         heads, keep = self.heads, epoch > 0
         K, width = heads.count, x.shape[1]

@@ -1,28 +1,32 @@
 """Vertex cut with delayed sums: strategy `vertex-cut` with `--delay r`, or none. Approximate.
 
-A rank has copies of all vertices in whose row or column it holds a nonzero. It computes all layers
-for them: its own rows first, then replicas. Let A_loc be the nonzeros that ranks hold, on the rows
-of all copies. Let C be the sum over the copies of a vertex, given to all of them,
+A rank has copies of all vertices in whose row or column it holds a nonzero. It computes
+all layers for them: its own rows first, then replicas. Let A_loc be the nonzeros that
+ranks hold, on the rows of all copies. Let C be the sum over the copies of a vertex,
+given to all of them,
 
     exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
     cd-r         the same with sums C' in which others' shares are old: of training steps
     0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
 
-Values of A are those of the whole matrix. The loss is of own rows only. Gradients of weights are
-sums over all copies, each of which has its share of the gradient. With an exact C the sums are the
-gradients of one rank. Dropout is keyed by the original vertex, and so alike on all copies.
+Values of A are those of the whole matrix. The loss is of own rows only. Gradients of
+weights are sums over all copies, each of which has its share of the gradient. With an
+exact C the sums are the gradients of one rank. Dropout is keyed by the original vertex,
+and so alike on all copies.
 
-As in Algorithm 4 of distgnn-2021, one bin of r is sent in each step. Owners use its sums r steps
-later, replicas 2r steps later, in that one step. Split vertices of other bins have local sums only.
-Two things are decided here. In the paper, a replica replaces its sum by an old total. Here it adds
-the sum of the others to its own share, which is never old. The paper does not describe the
-backward. Its program sends none of it, but lets each replica have a loss of its own, so that a
-split vertex counts several times. Here the loss is of own rows only, and gradients are summed up
-over copies by the same delays. Using received sums until they are replaced was tried. With delayed
-gradients runs then diverge; without them accuracy falls in the long run (docs/adr/0010).
+As in Algorithm 4 of distgnn-2021, one bin of r is sent in each step. Owners use its
+sums r steps later, replicas 2r steps later, in that one step. Split vertices of other
+bins have local sums only. Two things are decided here. In the paper, a replica replaces
+its sum by an old total. Here it adds the sum of the others to its own share, which is
+never old. The paper does not describe the backward. Its program sends none of it, but
+lets each replica have a loss of its own, so that a split vertex counts several times.
+Here the loss is of own rows only, and gradients are summed up over copies by the same
+delays. Using received sums until they are replaced was tried. With delayed gradients
+runs then diverge; without them accuracy falls in the long run (docs/adr/0010).
 
-Unread rows are not left out. Memory: A on copies; X and activations of replicas. For each product
-with A, and with A^T, two pairs of message buffers for all replicas and owners.
+Unread rows are not left out. Memory: A on copies; X and activations of replicas. For
+each product with A, and with A^T, two pairs of message buffers for all replicas and
+owners.
 
 Source: distgnn-2021, section 5.3.
 """

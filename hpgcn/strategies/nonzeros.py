@@ -1,11 +1,12 @@
 """Strategies that give each nonzero of A a rank: A H = S A_loc R H, and nothing is left out.
 
-R pulls row j of H to every rank that holds a nonzero of column j and does not own j. S pushes a
-partial sum of row i from every rank that holds a nonzero of row i to the owner of i. The owner adds
-in the order of ranks. A^T G swaps the two: the number of rows is the same. Masks apply to whole
-sums.
+R pulls row j of H to every rank that holds a nonzero of column j and does not own j. S
+pushes a partial sum of row i from every rank that holds a nonzero of row i to the owner
+of i. The owner adds in the order of ranks. A^T G swaps the two: the number of rows is
+the same. Masks apply to whole sums.
 
-Each rank reads the rows that it owns, scales them, and sends every nonzero to its holder, once.
+Each rank reads the rows that it owns, scales them, and sends every nonzero to its
+holder, once.
 """
 from functools import cached_property
 
@@ -30,13 +31,15 @@ class NonzeroTraffic(RowTraffic):
     def merge(pulled, pushed, sent, received):
         """Return the plans of R and of S from their HaloPlanSizes.
 
-        sent, received: pairs of ranks that either passes something between, counted at both ends.
+        sent, received: pairs of ranks that either passes something between, counted at
+        both ends.
         """
         raise NotImplementedError
 
     @staticmethod
     def columns(product):
-        # Two sums a row (all entries; entries with scores above 0), with K columns beside each.
+        # Two sums a row (all entries; entries with scores above 0), with K columns
+        # beside each.
         both = 2 * (product.width + product.heads)
         return max(RowTraffic.columns(product), both if product.heads else 0)
 
@@ -55,8 +58,8 @@ class NonzeroPlan(RowPlan):
     Attributes
     ----------
     back : NonzeroPlan or None
-        The plan of A[rows_in][:, rows_out], where the backward is a product of its own; None where
-        it takes the transposed blocks.
+        The plan of A[rows_in][:, rows_out], where the backward is a product of its own;
+        None where it takes the transposed blocks.
     """
 
     back = None
@@ -99,8 +102,8 @@ class NonzeroPlan(RowPlan):
     def added_rows(self, transposed, by_source):
         """Count the rows that ranks add to as ghosts arrive, (P,): blocks keep their numbers.
 
-        by_source: there is a block for each rank that ghosts come from; else one for own rows, and
-        one for others'.
+        by_source: there is a block for each rank that ghosts come from; else one for
+        own rows, and one for others'.
         """
         k = self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
@@ -195,8 +198,9 @@ class NonzeroStrategy(RowStrategy):
     def product_by(cls, entries, rows, rows_in, comm, buffers):
         """Return the RowProduct of the nonzeros held here; all ranks call this together.
 
-        entries: rows, columns and values, (nnz,) each, numbered as `rows` and `rows_in` are, the
-        RowPartitions of the result and of what is multiplied. buffers: see `product_of`.
+        entries: rows, columns and values, (nnz,) each, numbered as `rows` and `rows_in`
+        are, the RowPartitions of the result and of what is multiplied. buffers: see
+        `product_of`.
         """
         i, j, values = entries
         targets, sources = needs(i, rows), needs(j, rows_in)
@@ -277,7 +281,8 @@ class NonzeroStrategy(RowStrategy):
 def held_nonzeros(adjacency, rank_grid, comm, holders):
     """Return rows, columns and values of the nonzeros that this rank holds; all ranks call this.
 
-    holders: as `NonzeroStrategy.holders`. Three arrays (nnz,), numbers in the distributed order.
+    holders: as `NonzeroStrategy.holders`. Three arrays (nnz,), numbers in the
+    distributed order.
     """
     rows = rank_grid.layout.rows
     matrix, plan = own_rows(adjacency, rows, comm)
@@ -294,7 +299,8 @@ def held_nonzeros(adjacency, rank_grid, comm, holders):
 def sent_to(ranks, arrays, comm):
     """Send entry after entry of some arrays, (nnz,) int64, to its rank; all ranks call this.
 
-    Returns the arrays of what comes, in the order of the ranks that send it, and these ranks.
+    Returns the arrays of what comes, in the order of the ranks that send it, and these
+    ranks.
     """
     order = np.argsort(ranks, kind="stable")
     ends = np.searchsorted(ranks[order], np.arange(1, comm.size))

@@ -1,39 +1,41 @@
 """Row-parallel aggregation by broadcasts: `1d`, and `1.5d` in fewer, taller stages on replicas.
 
-1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of A is cut in
-one column block a rank as it is read. In stage k rank k broadcasts its rows of H, whichever ranks
-read them, and every rank multiplies its block k by them. The own block comes first, because it
-waits for no message, and the others in the order of ranks. One of two buffers receives while the
-other is multiplied; a broadcast starts once its buffer is read no more. If A is symmetric the
-backward is the same code applied to G; otherwise it is the adjoint. In stage k every rank forms its
-partial sum for the rows of rank k. These sums are reduced to rank k while the next one is formed.
+1d. Each rank holds the rows of A, H and G in its block; W is on every rank. The slab of
+A is cut in one column block a rank as it is read. In stage k rank k broadcasts its rows
+of H, whichever ranks read them, and every rank multiplies its block k by them. The own
+block comes first, because it waits for no message, and the others in the order of
+ranks. One of two buffers receives while the other is multiplied; a broadcast starts
+once its buffer is read no more. If A is symmetric the backward is the same code applied
+to G; otherwise it is the adjoint. In stage k every rank forms its partial sum for the
+rows of rank k. These sums are reduced to rank k while the next one is formed.
 
-Valid for any P and any row blocks, empty ones included. A product of width f
-sends m_p f (P - 1) words from rank p in P - 1 messages. As partial sums it sends (n - m_p) f words
-to the P - 1 others. That is n f (P - 1) words and P (P - 1) messages over all ranks; empty blocks
-send nothing. Memory: the slab of A, P row pointers a row, and the numbers of the rows in each
-block. The transpose adds to it if A is not symmetric. Two buffers are as tall as the largest block
-of another rank.
+Valid for any P and any row blocks, empty ones included. A product of width f sends m_p
+f (P - 1) words from rank p in P - 1 messages. As partial sums it sends (n - m_p) f
+words to the P - 1 others. That is n f (P - 1) words and P (P - 1) messages over all
+ranks; empty blocks send nothing. Memory: the slab of A, P row pointers a row, and the
+numbers of the rows in each block. The transpose adds to it if A is not symmetric. Two
+buffers are as tall as the largest block of another rank.
 
-1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i owns big block
-i of the rows of H and G, each replica a piece of it; every element has one owner. The P / c big
-blocks are stages, assigned evenly to the replicas in order. Replica j holds, of the rows of A in
-big block i, only the columns of its stages. A product has three steps. The first is an allgather of
-the big block over its replicas. The second is 1d among the P / c ranks of each replica in its own
-stages. The third is a reduce_scatter over the replicas.
+1.5d. Ranks stand in P / c groups of c replicas; rank = group x c + replica. Group i
+owns big block i of the rows of H and G, each replica a piece of it; every element has
+one owner. The P / c big blocks are stages, assigned evenly to the replicas in order.
+Replica j holds, of the rows of A in big block i, only the columns of its stages. A
+product has three steps. The first is an allgather of the big block over its replicas.
+The second is 1d among the P / c ranks of each replica in its own stages. The third is a
+reduce_scatter over the replicas.
 
-Valid for any c that divides P; if P / c < c some replicas multiply nothing. With c = 1 it is 1d. A
-product of width f sends n f (c - 1) words to gather, n f (P/c - 1) in stages and n f (c - 1) to add
-up. The stages take P/c (P/c - 1) messages, the rest 2 P (c - 1). Memory: 1 / c of the columns of
-the big block's rows of A, and four buffers. Two are as tall as the largest big block that arrives,
-and two as tall as the own one.
+Valid for any c that divides P; if P / c < c some replicas multiply nothing. With c = 1
+it is 1d. A product of width f sends n f (c - 1) words to gather, n f (P/c - 1) in
+stages and n f (c - 1) to add up. The stages take P/c (P/c - 1) messages, the rest 2 P
+(c - 1). Memory: 1 / c of the columns of the big block's rows of A, and four buffers.
+Two are as tall as the largest big block that arrives, and two as tall as the own one.
 
-Between fewer rows the same code runs on blocks cut anew, in the same buffers. m_p and n are then
-rows of H. If A is symmetric the backward broadcasts rows of G, by blocks of their own unless both
-sets of rows are equal. Otherwise it reduces rows of H.
+Between fewer rows the same code runs on blocks cut anew, in the same buffers. m_p and n
+are then rows of H. If A is symmetric the backward broadcasts rows of G, by blocks of
+their own unless both sets of rows are equal. Otherwise it reduces rows of H.
 
-Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section IV-B,
-Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
+Source: cagnet-2020, section IV-A, Algorithm 1, with sigma after the sum, and section
+IV-B, Algorithm 2 (there H itself is stored c times); mg-gcn-2021, section 4.3.
 """
 from itertools import pairwise
 from types import MappingProxyType
@@ -131,11 +133,10 @@ class StagedRowPlan(RowPlan):
         return np.ravel(held) + self.sums_held(width, itemsize)
 
     def reduced_bytes(self, width, itemsize):
-        # Two copies of the pieces in transit for the two tallest blocks of other ranks. One copy is
-        # sent, one arrives.
-        # Long sums take Rabenseifner's algorithm, for a power of two of ranks. Each other rank
-        # sends all that it has to the rank before and receives nothing (Thakur, Rabenseifner and
-        # Gropp 2005).
+        # Two copies of the pieces in transit for the two tallest blocks of other ranks.
+        # One copy is sent, one arrives. Long sums take Rabenseifner's algorithm, for a
+        # power of two of ranks. Each other rank sends all that it has to the rank
+        # before and receives nothing (Thakur, Rabenseifner and Gropp 2005).
         rows = self._heights(self.layout)
         big = rows.sum(1)
         place = np.arange(big.size)
@@ -216,7 +217,8 @@ class StagedStrategy(RowStrategy):
 class RankStages:
     """Position of a rank in a staged product.
 
-    `sums`: the dtype of partial sums; `reduces`: they also pass through the buffers of stages.
+    `sums`: the dtype of partial sums; `reduces`: they also pass through the buffers of
+    stages.
     """
 
     def __init__(self, rank_grid, comm, workspace, sums, *, reduces):

@@ -1,16 +1,17 @@
 """Row-parallel aggregation with point-to-point messages: strategy `p2p`.
 
-Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows of H that a
-neighbour reads are sent to it only, while the local block is multiplied. Ghost blocks follow in
-order of their owners. If A is symmetric the backward is the same code applied to G; otherwise it is
-the adjoint of each step. Partial products of the transposed ghost blocks return to the owners,
-which add them in the order of ranks.
+Each rank holds the rows of A, H and G that its part owns; W is on every rank. The rows
+of H that a neighbour reads are sent to it only, while the local block is multiplied.
+Ghost blocks follow in order of their owners. If A is symmetric the backward is the same
+code applied to G; otherwise it is the adjoint of each step. Partial products of the
+transposed ghost blocks return to the owners, which add them in the order of ranks.
 
-Valid for any P and any partition, empty parts included. Rows sent by one product with A or A^T: the
-connectivity-1 metric of the partition. That is the sum over columns of (parts that read it - 1),
-including the owner. Messages: non-empty (owner, reader) pairs. Memory: the slab of A (and its
-transpose if A is not symmetric), ghost rows and send rows of the widest exchange. A restricted map
-holds its own blocks, and sends in the buffers of the whole one.
+Valid for any P and any partition, empty parts included. Rows sent by one product with A
+or A^T: the connectivity-1 metric of the partition. That is the sum over columns of
+(parts that read it - 1), including the owner. Messages: non-empty (owner, reader)
+pairs. Memory: the slab of A (and its transpose if A is not symmetric), ghost rows and
+send rows of the widest exchange. A restricted map holds its own blocks, and sends in
+the buffers of the whole one.
 
 Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 """
@@ -192,8 +193,9 @@ def halo_plan(rows, ghosts, comm):
 def cut_plan(plan, layout, chosen, read, comm):
     """Cut a HaloPlan to rows that are chosen, (n,) bool over all; all ranks call this together.
 
-    layout: of the chosen rows. read: numbers, own rows first, then ghosts among the chosen, that
-    are still read. Returns the HaloPlan, and which of own rows and ghosts are left, bool.
+    layout: of the chosen rows. read: numbers, own rows first, then ghosts among the
+    chosen, that are still read. Returns the HaloPlan, and which of own rows and ghosts
+    are left, bool.
     """
     ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
     left = np.zeros(layout.num_rows + ghosts.size, bool)

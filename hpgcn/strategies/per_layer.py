@@ -1,12 +1,13 @@
 """A strategy for each product with A: strategy `mop+p2p`, one name a product.
 
-H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy multiplies. The
-result of one layer is the input of the next one, and a switch between them sends nothing. A product
-forward and its backward are by the same strategy. Each strategy that is taken has its own blocks of
-A and its own buffers; layers of the same strategy share them.
+H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy
+multiplies. The result of one layer is the input of the next one, and a switch between
+them sends nothing. A product forward and its backward are by the same strategy. Each
+strategy that is taken has its own blocks of A and its own buffers; layers of the same
+strategy share them.
 
-Source: none; that layers differ is due to rows that nobody reads, and to attention, whose heads not
-every number of ranks can share.
+Source: none; that layers differ is due to rows that nobody reads, and to attention,
+whose heads not every number of ranks can share.
 """
 from functools import cache
 

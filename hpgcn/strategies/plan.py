@@ -1,9 +1,10 @@
 """Traffic and storage of all ranks to multiply by a matrix (pure), for every strategy.
 
-A Traffic says what ranks send: it is known in a run as in planning. A Plan has the pattern of the
-matrix, a Traffic, and the bytes that ranks hold.
+A Traffic says what ranks send: it is known in a run as in planning. A Plan has the
+pattern of the matrix, a Traffic, and the bytes that ranks hold.
 
-Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that ravel to it.
+Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
+ravel to it.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,10 +98,11 @@ class Traffic:
     slices : int
         A product is of at most ceil(width / slices) columns on each rank.
     period : int
-        Training steps that `calls` are of together: more than 1 where steps send different things.
+        Training steps that `calls` are of together: more than 1 where steps send
+        different things.
     packing : dict
-        How often a number that is sent is packed, or put in its place afterwards, by "pack"
-        (whole rows) or "pack pieces" (columns of rows).
+        How often a number that is sent is packed, or put in its place afterwards, by
+        "pack" (whole rows) or "pack pieces" (columns of rows).
     """
 
     period = 1
@@ -118,8 +120,8 @@ class Traffic:
     def calls(self, product, itemsize):
         """Yield (bytes, messages) by rank of each call that a Product makes.
 
-        They are the calls of `period` training steps. itemsize: bytes of a number in rows of H and
-        G; a number of a partial sum has `sum_bytes`.
+        They are the calls of `period` training steps. itemsize: bytes of a number in
+        rows of H and G; a number of a partial sum has `sum_bytes`.
         """
         raise NotImplementedError
 
@@ -140,9 +142,9 @@ class Traffic:
 class Plan:
     """Storage of all ranks to multiply by a known matrix, and the `traffic` of its products.
 
-    A strategy's plan derives from this, and says at least its `Traffic`. Memory that it does not
-    define is taken from the pattern. Each rank keeps the rows of A that it owns, and A^T as well if
-    A is not symmetric.
+    A strategy's plan derives from this, and says at least its `Traffic`. Memory that it
+    does not define is taken from the pattern. Each rank keeps the rows of A that it
+    owns, and A^T as well if A is not symmetric.
 
     Parameters
     ----------
@@ -155,16 +157,19 @@ class Plan:
     ----------
     traffic : Traffic
     vertices : (rows,) int64 or None
-        Rows of the pattern that the rows of `layout` are copies of; None: there are no copies.
+        Rows of the pattern that the rows of `layout` are copies of; None: there are no
+        copies.
 
     Notes
     -----
-    Bytes by rank, (P,). itemsize: bytes of a number in rows of H and G. The last three methods
-    count terms of `read_peak_bytes`.
+    Bytes by rank, (P,). itemsize: bytes of a number in rows of H and G. The last three
+    methods count terms of `read_peak_bytes`.
 
-    ==================  ===========================================================  ==========
+    ==================  ===========================================================
+    ==========
     method              counts                                                       held
-    ==================  ===========================================================  ==========
+    ==================  ===========================================================
+    ==========
     `kept_bytes`        A, and its transpose if it is another matrix                 always
     `buffer_bytes`      buffers for messages and partial sums of a width             always
     `persistent_bytes`  what a Product keeps from step to step                       always
@@ -173,9 +178,11 @@ class Plan:
     `read_peak_bytes`   the most while A is made; the rows as read come on top       in set-up
     `restrict_bytes`    what cutting a map to fewer rows takes                       in set-up
     `degree_bytes`      factors of the rows and columns of A                         in set-up
-    `read_chunk_bytes`  the part of A that is filled, and the last chunk of entries  in set-up
+    `read_chunk_bytes`  the part of A that is filled, and the last chunk of entries  in
+    set-up
     `chunk_bytes`       a chunk of entries, as it is read and sorted out             in set-up
-    ==================  ===========================================================  ==========
+    ==================  ===========================================================
+    ==========
     """
 
     Traffic = Traffic
@@ -312,8 +319,8 @@ class Plan:
         """Return the bytes while the last chunk of A is read: the filled part of the matrix, and
         the chunk.
 
-        held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows that are read
-        in `portions` portions; only those in some columns are kept.
+        held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows
+        that are read in `portions` portions; only those in some columns are kept.
         """
         read = np.minimum(rows // portions, CHUNK)
         kept = self.operands[0].entries / rows

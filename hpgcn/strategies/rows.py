@@ -1,9 +1,9 @@
 """Row strategies: A H = S A_loc R H. R pulls rows of H that nonzeros read, S pushes partial sums.
 
-A_loc is whatever nonzeros the rank holds, in blocks: by target of the partial sums, then by source
-of the rows. The backward is the same with the two swapped: R^T pushes, S^T pulls, the blocks are
-transposed. One executor serves all: a strategy of this kind says which blocks a rank holds, and how
-rows travel.
+A_loc is whatever nonzeros the rank holds, in blocks: by target of the partial sums,
+then by source of the rows. The backward is the same with the two swapped: R^T pushes,
+S^T pulls, the blocks are transposed. One executor serves all: a strategy of this kind
+says which blocks a rank holds, and how rows travel.
 """
 from dataclasses import dataclass
 from functools import partialmethod
@@ -74,7 +74,8 @@ class RowStrategy(Strategy):
     reverse : RowProduct, optional
         Of A[rows_in][:, rows_out], where A is symmetric and the two differ.
     row_dtype : optional
-        Of the rows that `parent` multiplies, if it is not that of its values: of 16 bits.
+        Of the rows that `parent` multiplies, if it is not that of its values: of 16
+        bits.
     """
 
     def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
@@ -131,8 +132,9 @@ class RowStrategy(Strategy):
     def submap(self, blocks, plans, sizes, *, symmetric):
         """Return a map by some nonzeros of this one; it sends nothing, and is closed first.
 
-        blocks: as of a RowProduct, by the targets and sources of this map's. plans: the HaloPlans
-        of what is pulled and pushed. sizes: own rows of the result, and of what is multiplied.
+        blocks: as of a RowProduct, by the targets and sources of this map's. plans: the
+        HaloPlans of what is pulled and pushed. sizes: own rows of the result, and of
+        what is multiplied.
         """
         layouts = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
         product = RowProduct(blocks, *self.transfers_of(*plans), sizes[0])
@@ -145,9 +147,9 @@ class RowStrategy(Strategy):
     def multiply(self, direction, H, *, mask=None, out=None):
         """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
 
-        `direction` is "product" or "back". A result of 16 bits that is added up from parts is
-        summed in float32, in an array of the Workspace `float32_sums`, and rounded once. So it
-        does not depend on the owners of nonzeros.
+        `direction` is "product" or "back". A result of 16 bits that is added up from
+        parts is summed in float32, in an array of the Workspace `float32_sums`, and
+        rounded once. So it does not depend on the owners of nonzeros.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
         blocks, pull, push = product.blocks, product.pull, product.push
@@ -243,8 +245,8 @@ class RowTraffic(Traffic):
     symmetric : bool
         A is.
     transfers : list
-        The plans of R and S of the forward product; then of the backward, where A is symmetric and
-        it is another product.
+        The plans of R and S of the forward product; then of the backward, where A is
+        symmetric and it is another product.
     """
 
     def __init__(self, layouts, symmetric, transfers):
@@ -270,7 +272,8 @@ class RowTraffic(Traffic):
     def attention_calls(self, product, itemsize, pull, push):
         """Yield the `calls` of distributed_attention.RowAttention; transfers of the product.
 
-        Forward, scores go to where rows are attended by others, and what these form returns.
+        Forward, scores go to where rows are attended by others, and what these form
+        returns.
         """
         width, heads = product.width, product.heads
         if product.backward:

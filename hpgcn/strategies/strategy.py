@@ -31,18 +31,19 @@ class Strategy:
     supports_bf16 : bool
         It takes rows stored in 16 bits, and adds partial sums in float32.
     supports_minibatches : bool
-        It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`, and its Plan
-        is a RowPlan with `entries` and `merge`.
+        It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`,
+        and its Plan is a RowPlan with `entries` and `merge`.
     num_monitored_steps : int
-        First training steps whose losses are held against exact ones; 0: all of them are exact,
-        and equal to one rank's but for rounding.
+        First training steps whose losses are held against exact ones; 0: all of them
+        are exact, and equal to one rank's but for rounding.
 
     Attributes
     ----------
     layout : hpgcn.parallel.layout.BlockLayout
         Who owns which element of A H and of G; each has exactly one owner.
     layout_in : hpgcn.parallel.layout.BlockLayout
-        Who owns which element of H and of A^T G: `layout`, unless the map is restricted.
+        Who owns which element of H and of A^T G: `layout`, unless the map is
+        restricted.
     """
 
     name: str
@@ -155,10 +156,11 @@ class Strategy:
         ----------
         H : (m_in, f_j), C order
         mask : (m, ceil(f_j / 8)) uint8, optional
-            Bits of the result to keep (S-SpMM), in the order of `hpgcn.kernels.pack_mask`.
+            Bits of the result to keep (S-SpMM), in the order of
+            `hpgcn.kernels.pack_mask`.
         out : (m, f_j), optional
-            Receives the result, C order; must not be H. Of H's dtype; where that is of 16 bits,
-            maybe of float32, and not rounded then.
+            Receives the result, C order; must not be H. Of H's dtype; where that is of
+            16 bits, maybe of float32, and not rounded then.
 
         Returns
         -------
@@ -184,15 +186,17 @@ class Strategy:
     def training_map(self, *widths):
         """Return the map of one product of a training step; called once for each product.
 
-        widths: columns of H, then of G if A^T is multiplied as well; over all ranks. Default:
-        itself. Another is closed before this one, and may keep something between steps.
+        widths: columns of H, then of G if A^T is multiplied as well; over all ranks.
+        Default: itself. Another is closed before this one, and may keep something
+        between steps.
         """
         return self
 
     def persistent_arrays(self):
         """Wait for all that is under way between steps; return what later steps read of earlier.
 
-        A list of arrays on the device, into which a run that goes on puts what they held.
+        A list of arrays on the device, into which a run that goes on puts what they
+        held.
         """
         return []
 
@@ -218,9 +222,9 @@ class Strategy:
     def restrict(self, rows_out, rows_in):
         """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
 
-        Its rows and columns are numbered anew without gaps, and owned by the ranks that own them
-        here. It uses this strategy's buffers: no two products may be under way at once, and it is
-        closed first.
+        Its rows and columns are numbered anew without gaps, and owned by the ranks that
+        own them here. It uses this strategy's buffers: no two products may be under way
+        at once, and it is closed first.
 
         Parameters
         ----------

@@ -1,11 +1,12 @@
 """Any rank for any nonzero: strategy `vertex-cut`.
 
-A file that was partitioned by nonzeros has the holder of each. In any other each is held by the
-owner of its row, as in p2p. In two phases rows of H are pulled, and partial sums pushed. Own rows
-are read while others' arrive, and sums of own rows are formed while others' are under way.
+A file that was partitioned by nonzeros has the holder of each. In any other each is
+held by the owner of its row, as in p2p. In two phases rows of H are pulled, and partial
+sums pushed. Own rows are read while others' arrive, and sums of own rows are formed
+while others' are under way.
 
-Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat (2001), Pelt
-and Bisseling (2014) for partitions of nonzeros.
+Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat
+(2001), Pelt and Bisseling (2014) for partitions of nonzeros.
 """
 import logging
 

@@ -231,7 +231,8 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
     """Reduce each row on one thread in edge order: the bits do not depend on the threads.
 
-    Chunks are balanced by nonzeros. Sum and mean of copylhs, mul by a column, are `spmm`.
+    Chunks are balanced by nonzeros. Sum and mean of copylhs, mul by a column, are
+    `spmm`.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce)
     indptr = indptr.astype(np.int64, copy=False)
@@ -252,7 +253,8 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
     """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div), transposed.
 
-    For max and min of copylhs, and of mul by one column, it is added to the rows chosen.
+    For max and min of copylhs, and of mul by one column, it is added to the rows
+    chosen.
     """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())

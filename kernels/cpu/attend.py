@@ -1,14 +1,15 @@
 """Graph attention on CPU threads: tiles of a row's entries, whose rows of x are read once.
 
-A tile takes three steps of vector code: scores and their maximum, weights by exp, sums of rows of x
-(`attend_tiles`). Sums are scaled where the maximum of the row has risen (online softmax). So
-x is read once, in the order of the entries, as `spmm` does. The floor is its bytes, (K f + K) of
-a float an entry and (K f + 2 K) a row, over the bandwidth.
+A tile takes three steps of vector code: scores and their maximum, weights by exp, sums
+of rows of x (`attend_tiles`). Sums are scaled where the maximum of the row has risen
+(online softmax). So x is read once, in the order of the entries, as `spmm` does. The
+floor is its bytes, (K f + K) of a float an entry and (K f + 2 K) a row, over the
+bandwidth.
 
-Measured with 8 heads of 16, R-MAT of 2^17 vertices and 3 M entries, two cores with AVX-512. Forward
-takes about 2 times `spmm` of 128 columns, 2.4 times if `above` is kept; backward takes 2.8 times.
-The cost is exp and short rows. Dropout draws a Philox block for 8 heads of an entry, about 2 times
-`spmm`.
+Measured with 8 heads of 16, R-MAT of 2^17 vertices and 3 M entries, two cores with
+AVX-512. Forward takes about 2 times `spmm` of 128 columns, 2.4 times if `above` is
+kept; backward takes 2.8 times. The cost is exp and short rows. Dropout draws a Philox
+block for 8 heads of an entry, about 2 times `spmm`.
 """
 import math
 
@@ -125,7 +126,8 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
            accumulate=False):
     """Compute on threads that take chunks of rows, balanced by nonzeros.
 
-    One thread sums a row, in an order that its length and the widths fix, whatever the threads.
+    One thread sums a row, in an order that its length and the widths fix, whatever the
+    threads.
     """
     m, heads = row_score.shape
     dtype = x.dtype
@@ -172,7 +174,8 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
                             _place(bits) if key[2] else 0, _place(sums[0]), _place(sums[1])),
                      numbers)
             for h in range(heads):
-                # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product an entry
+                # the sum of alpha keep LeakyReLU' <grad, x>, without a dot product an
+                # entry
                 total = -state[0, h]
                 for q in range(h * width, (h + 1) * width):
                     total += (slope * sums[0, q] + (one - slope) * sums[1, q]) * x[j, q]

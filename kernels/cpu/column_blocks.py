@@ -26,10 +26,10 @@ class ColumnBlock(NamedTuple):
 def block_of(m, n, nnz, width, x_bytes, itemsize):
     """Return the ColumnBlock that (n, width) x is read in, None: all at once.
 
-    A block has the number of rows that `Tuning.blocks` second caches hold. Blocks pay only if x is
-    larger than that. The row of the result is read and written once a block, so each block must
-    hold enough of its nonzeros: IN_BLOCK on average. Fewer columns make fewer blocks. A sum in two
-    sets of accumulators is not left half done.
+    A block has the number of rows that `Tuning.blocks` second caches hold. Blocks pay
+    only if x is larger than that. The row of the result is read and written once a
+    block, so each block must hold enough of its nonzeros: IN_BLOCK on average. Fewer
+    columns make fewer blocks. A sum in two sets of accumulators is not left half done.
 
     Numbers of x have `x_bytes`, those that are summed `itemsize`.
     """
@@ -48,7 +48,8 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
 def cuts_of(indptr, indices, n, size, bounds):
     """Return where each row's nonzeros of a block of `size` rows of x begin, (blocks + 1, m).
 
-    None where columns do not rise within every row. `bounds` are those of chunks of rows.
+    None where columns do not rise within every row. `bounds` are those of chunks of
+    rows.
     """
     cuts = _room(indptr, indices, -(-n // size) + 1)
     falls = np.zeros(bounds.size - 1, np.int32)
@@ -60,7 +61,8 @@ def cuts_of(indptr, indices, n, size, bounds):
 def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
     """Search for each cut, unless it is where `cuts` has it: as they were for this matrix before.
 
-    Row pointers and columns are compared, because the owner of the arrays may have written to them.
+    Row pointers and columns are compared, because the owner of the arrays may have
+    written to them.
     """
     one = np.uint64(1)  # other integers would be tried for negative ones, entry by entry
     last = cuts.shape[0] - 1
@@ -94,7 +96,8 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
 def _room(indptr, indices, count):
     """Return a (count, m) array of indptr's dtype: what a call for such arrays left, or anything.
 
-    Its rows are not a power of two apart, else all would share a few lines of the first cache.
+    Its rows are not a power of two apart, else all would share a few lines of the first
+    cache.
     """
     m = indptr.size - 1
     key = address(indptr), address(indices), indptr.dtype, m, count

@@ -34,8 +34,8 @@ def _copy_row(source, out, row_bytes):
 
 @jit()
 def _stream_row(source, out, row_bytes):
-    # 16 bytes at a time until out begins a vector, then by vectors: pieces of one cache line meet
-    # in the write buffer
+    # 16 bytes at a time until out begins a vector, then by vectors: pieces of one cache
+    # line meet in the write buffer
     head = min(-out % VECTOR, row_bytes)
     whole = head + (row_bytes - head) // VECTOR * VECTOR
     for at in range(0, head, 16):
@@ -61,8 +61,8 @@ def _gather(next_chunk, x, stride, index, out, out_stride, row_bytes, streamed, 
 @Threaded
 def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, itemsize, firsts,
                  lasts, bounds):
-    # From rows firsts to lasts of x, a chunk adds what falls into its own rows of out: in order,
-    # and without atomics.
+    # From rows firsts to lasts of x, a chunk adds what falls into its own rows of out:
+    # in order, and without atomics.
     row_bytes = width * itemsize
     whole = row_bytes // VECTOR * VECTOR
     for chunk in chunks(next_chunk, bounds.size - 1):
@@ -84,7 +84,8 @@ def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, ite
 def gather(x, index, out=None):
     """Gather rows; if they exceed half of the cache together, they are stored past it.
 
-    A store to the cache first reads the line. Past it go adjacent rows, in multiples of 16 bytes.
+    A store to the cache first reads the line. Past it go adjacent rows, in multiples of
+    16 bytes.
     """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
@@ -100,8 +101,8 @@ def gather(x, index, out=None):
 def scatter_add(x, index, out):
     """Add rows; a chunk owns a range of rows of out, and sums are in the order of x's rows.
 
-    An index that does not decrease, such as a plan's, is cut where it rises. With any other index
-    each thread reads the whole and uses its own rows.
+    An index that does not decrease, such as a plan's, is cut where it rises. With any
+    other index each thread reads the whole and uses its own rows.
     """
     if not x.size:
         return out

@@ -1,10 +1,10 @@
 """Dense products on threads of our own: each multiplies blocks of the result by BLAS on one thread.
 
-Threads of a BLAS library wait for each other hundreds of times within one product, and spin in
-between. If another process holds one of the cores, each of these waits takes a time slice. Here the
-calling thread waits once, at the end, and never for a thread that has not begun. Blocks depend on
-the shapes only, and one thread multiplies each. No bit of a result depends on the number of
-threads, or on the load of the machine.
+Threads of a BLAS library wait for each other hundreds of times within one product, and
+spin in between. If another process holds one of the cores, each of these waits takes a
+time slice. Here the calling thread waits once, at the end, and never for a thread that
+has not begun. Blocks depend on the shapes only, and one thread multiplies each. No bit
+of a result depends on the number of threads, or on the load of the machine.
 """
 import functools
 import os
@@ -31,8 +31,9 @@ MOST_SUMS = 32
 def matmul(x, y, out=None, *, mask=None):
     """Multiply long rows by a small matrix, and sum products of rows, by our own tiles.
 
-    Otherwise, if BLAS is limited to one thread, all threads multiply blocks. These are blocks of
-    rows, of columns if there are more, or partial products of a few long sums.
+    Otherwise, if BLAS is limited to one thread, all threads multiply blocks. These are
+    blocks of rows, of columns if there are more, or partial products of a few long
+    sums.
     """
     m, k = x.shape
     n = y.shape[1]

@@ -1,7 +1,8 @@
 """Counter-based random bits (Philox4x32-10) and keyed dropout on CPU threads.
 
-Integers only, so every backend and every thread count draws the same bits. What the counter
-holds and which bit belongs to which column: `hpgcn.kernels.reference.dropout_bits`.
+Integers only, so every backend and every thread count draws the same bits. What the
+counter holds and which bit belongs to which column:
+`hpgcn.kernels.reference.dropout_bits`.
 """
 import numpy as np
 
@@ -53,7 +54,8 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
 def draw(vertex, first, key, bits, row):
     """Fill a row of bits (rows, b) with those of columns first .. first + 8 b - 1 of one vertex.
 
-    Each byte is drawn once; where the first column lies inside one, all are shifted to begin there.
+    Each byte is drawn once; where the first column lies inside one, all are shifted to
+    begin there.
     """
     byte = np.int64(first) >> 3
     shift = np.int64(first) & 7

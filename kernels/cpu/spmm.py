@@ -1,12 +1,12 @@
 """Sparse times dense on CPU threads: vector code per row, columns in passes that fit.
 
 If rows of A hold many nonzeros and x exceeds the second cache, rows of x are read in
-blocks that fit it (DistGNN, Algorithm 2). A row of the result is left when its nonzeros of a block
-are done; its sum continues there in the next block. The order of the sum is that of one pass, and
-so are its bits.
+blocks that fit it (DistGNN, Algorithm 2). A row of the result is left when its nonzeros
+of a block are done; its sum continues there in the next block. The order of the sum is
+that of one pass, and so are its bits.
 
-Nonzeros are prefetched as rows of x are. If those come from anywhere, the CPU does not detect by
-itself that the nonzeros are read in order.
+Nonzeros are prefetched as rows of x are. If those come from anywhere, the CPU does not
+detect by itself that the nonzeros are read in order.
 """
 import functools
 from functools import partial
@@ -57,9 +57,9 @@ def _prefetch(pointer, first, beyond, itemsize):
 def _rows_code(shape, real, number, index, weighted, scaled, ahead):
     """Return a C function that multiplies some rows, made for a RowShape and for dtypes.
 
-    Those of what is summed, of where rows begin, and of indices. `weighted` and `scaled` say
-    whether there are data and col_scale. Rows are prefetched `ahead` rows in advance; 0: not at
-    all.
+    Those of what is summed, of where rows begin, and of indices. `weighted` and
+    `scaled` say whether there are data and col_scale. Rows are prefetched `ahead` rows
+    in advance; 0: not at all.
     """
     shape = shape.literal()
     out_itemsize, itemsize = real.itemsize, index.itemsize
@@ -100,7 +100,8 @@ def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, da
           last_row, code, arguments):
     """Multiply rows; set `invalid`, if it has a place, where indptr or a column does not fit.
 
-    `columns` are the indices as unsigned numbers, `data` the address of what values there are.
+    `columns` are the indices as unsigned numbers, `data` the address of what values
+    there are.
     """
     for chunk in chunks(next_chunk, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
@@ -120,7 +121,8 @@ def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, da
 class Pass(partial):
     """A product with some columns of x, or with a block of its rows, to be called.
 
-    It has a RowShape, `shape`, and holds the arrays whose addresses are among its arguments.
+    It has a RowShape, `shape`, and holds the arrays whose addresses are among its
+    arguments.
     """
 
 
@@ -136,9 +138,9 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
          mask=None, accumulate=False):
     """Multiply on threads that take chunks of rows, balanced by nonzeros.
 
-    One thread sums a row, in an order that its length and the width fix, whatever the threads.
-    indptr and indices that may change are checked on the way. If they are refused, `out` holds
-    anything.
+    One thread sums a row, in an order that its length and the width fix, whatever the
+    threads. indptr and indices that may change are checked on the way. If they are
+    refused, `out` holds anything.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -171,14 +173,14 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
             mask=None, accumulate=False, validate=None):
     """Return the result of `spmm`, and what fills it: functions without arguments, in order.
 
-    Wide x is multiplied in passes over its columns (`pass_width`). A pass has at most `max_width`
-    columns, fewer if a narrower slab of x then stays in the cache. Rows that are read often may
-    first be copied to the bounds of cache lines (`is_packed`), and be read block by block
-    (`block_of`).
+    Wide x is multiplied in passes over its columns (`pass_width`). A pass has at most
+    `max_width` columns, fewer if a narrower slab of x then stays in the cache. Rows
+    that are read often may first be copied to the bounds of cache lines (`is_packed`),
+    and be read block by block (`block_of`).
 
-    `validate` raises an error if indptr or indices do not fit; None: they do. If rows are read in
-    order, each is checked just before its use at no extra cost; an invalid one makes `validate`
-    raise the error.
+    `validate` raises an error if indptr or indices do not fit; None: they do. If rows
+    are read in order, each is checked just before its use at no extra cost; an invalid
+    one makes `validate` raise the error.
     """
     # the result, and whether x is read in blocks
     m = indptr.size - 1

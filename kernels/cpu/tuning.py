@@ -1,9 +1,9 @@
 """Prefetch distances of products on this CPU: from its caches, or measured by `hpgcn bench tune`.
 
-Nothing here changes a bit of a result. A core waits for few lines of its first cache at a time, and
-for more of its second one. So rows of x from beyond the second cache are prefetched there, far
-ahead. The beginning of a row goes to the first one a little later. Each prefetch also costs a core
-time, even if the line is already there.
+Nothing here changes a bit of a result. A core waits for few lines of its first cache at
+a time, and for more of its second one. So rows of x from beyond the second cache are
+prefetched there, far ahead. The beginning of a row goes to the first one a little
+later. Each prefetch also costs a core time, even if the line is already there.
 """
 import functools
 import json
@@ -51,7 +51,8 @@ def _distances(second, last, memory):
             for level, kinds in zip(LEVELS, (second, last, memory))}
 
 
-# by the maker that the system names: one's cores are alike in what a prefetch costs and gains
+# by the maker that the system names: one's cores are alike in what a prefetch costs and
+# gains
 AMD = Tuning(_distances(
     second=((32, 1, 0, 0), (16, 16, 0, 0), (16, 16, 0, 0)),
     last=((32, 1, 0, 0), (12, 1, 64, 16), (12, 1, 64, 16)),

@@ -1,13 +1,13 @@
 """The GPU interface of kernels.cuda: where CUDA kernels run and how one is launched.
 
-Kernels are written against `current()`: an array module `xp`, which is CuPy's, and `launch`.
-Another device can take its place (`using`), with NumPy arrays and kernels compiled for the CPU. So
-everything except the machine code can be tested without a GPU.
+Kernels are written against `current()`: an array module `xp`, which is CuPy's, and
+`launch`. Another device can take its place (`using`), with NumPy arrays and kernels
+compiled for the CPU. So everything except the machine code can be tested without a GPU.
 
 A source is compiled when a kernel of it is first called, for the types of its arguments
-(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without it, every thread of a kernel depends
-on its number only and writes outputs of its own. With it, threads of a warp also exchange
-registers. Neither has atomics: the same call gives the same bits.
+(-DREAL=float and so on), with HPGCN_GPU_ONLY defined. Without it, every thread of a
+kernel depends on its number only and writes outputs of its own. With it, threads of a
+warp also exchange registers. Neither has atomics: the same call gives the same bits.
 """
 import functools
 import weakref
@@ -23,7 +23,8 @@ CHUNKS = 1024  # partial sums of a sum over rows: each column then has this many
 TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long",
          "uint16": "Bf16"}
 HEADER = Path(__file__).with_name("bits16.cuh")
-# nothing contracted but where a source calls fma: else kernels of two shapes would differ in bits
+# nothing contracted but where a source calls fma: else kernels of two shapes would
+# differ in bits
 OPTIONS = ("-std=c++17", "--fmad=false")
 
 
@@ -54,10 +55,11 @@ class Device:
     def launch(self, source, name, threads, *arguments, **types):
         """Run kernel `name` of `source`.cu on at least `threads` threads.
 
-        Arguments become what the kernel's parameters are: arrays and None pointers, Python
-        integers long long, Python floats double, NumPy scalars their own type. `types` are
-        macros of the source and the dtypes they stand for: TypeError if one has no place in
-        it. An array that is not in C order is a ValueError, as a pointer would not say so.
+        Arguments become what the kernel's parameters are: arrays and None pointers,
+        Python integers long long, Python floats double, NumPy scalars their own type.
+        `types` are macros of the source and the dtypes they stand for: TypeError if one
+        has no place in it. An array that is not in C order is a ValueError, as a
+        pointer would not say so.
         """
         macros = []
         for macro, dtype in types.items():

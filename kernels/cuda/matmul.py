@@ -1,7 +1,7 @@
 """Dense products on a GPU: cuBLAS in full float32, unless CUPY_TF32 is set (10 of 23 bits).
 
-Rows of 16 bits are unpacked in blocks, which are multiplied in float32; sums over all rows are
-added block by block.
+Rows of 16 bits are unpacked in blocks, which are multiplied in float32; sums over all
+rows are added block by block.
 """
 import numpy as np
 

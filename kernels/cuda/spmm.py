@@ -77,9 +77,9 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 def shape_of(width, pack, items, warps):
     """Return the kernel, and the threads in all, for `items` rows or pieces of `width` columns.
 
-    `pack` columns are a load. Without warps a thread takes 8 columns. With warps, a row is shared
-    by a power of two of lanes that covers its packs. One thread takes two packs; from 33 packs on a
-    warp takes 64, two for each lane.
+    `pack` columns are a load. Without warps a thread takes 8 columns. With warps, a row
+    is shared by a power of two of lanes that covers its packs. One thread takes two
+    packs; from 33 packs on a warp takes 64, two for each lane.
     """
     packs = -(-width // pack)
     if not warps:
@@ -104,8 +104,8 @@ class Cut(NamedTuple):
 def pieces_of(indptr, rows):
     """Cut the rows into pieces of at most PIECE nonzeros; None if all are about equally long.
 
-    Pieces of similar length lie together, the longest first. So the rows of a warp end together,
-    and no long piece begins when all others have ended.
+    Pieces of similar length lie together, the longest first. So the rows of a warp end
+    together, and no long piece begins when all others have ended.
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)

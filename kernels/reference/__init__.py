@@ -2,7 +2,8 @@
 
 Slow and obvious. Tests hold the other backends against it; nothing else calls it.
 
-If the columns of a matrix are divided over ranks, `first` is the global number of a block's column
+If the columns of a matrix are divided over ranks, `first` is the global number of a
+block's column
 0. Results of blocks add up (or take their maximum or minimum); blocks may be empty.
 """
 from hpgcn.kernels.packages import install_checks

@@ -25,8 +25,8 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
     indptr, indices : (m + 1,) and (nnz,) int32 or int64; rows are destinations v, columns sources u
     x : (n, f) float32 or float64; copyrhs goes without: f is then e's width
     e : (nnz, f) or (nnz, 1), optional
-        Edge features, one column serving all f; cast to x's dtype. Needed unless op is copylhs,
-        which ignores it.
+        Edge features, one column serving all f; cast to x's dtype. Needed unless op is
+        copylhs, which ignores it.
     out : (m, f), optional
         Result, C order, of x's dtype (e's if there is no x). An empty row gives 0.
     op, reduce : one of OPS, one of REDUCES
@@ -81,10 +81,11 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
     """Return gradients (dx, de) of `aggregate` from grad (m, f); None for an unused operand.
 
-    max and min need the `arg` that `aggregate` returned: the edge chosen gets the gradient.
-    `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent. dx (n, f) is summed
-    along it, in increasing edge number. de has e's shape, summed over f if e is one column; 0 for
-    edges of no row. Both have x's dtype (e's without x).
+    max and min need the `arg` that `aggregate` returned: the edge chosen gets the
+    gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent.
+    dx (n, f) is summed along it, in increasing edge number. de has e's shape, summed
+    over f if e is one column; 0 for edges of no row. Both have x's dtype (e's without
+    x).
 
     Examples
     --------

@@ -13,7 +13,8 @@ Nothing of the size of the nonzeros is kept, and neither pass adds to rows of ot
                     (grad, l, lse and dot, side by side), and the gradient dl
     attend_backward rows of A^T: pulls these
 
-With "above" for the sum over only the entries whose l_i + r_j is above 0, where LeakyReLU' is 1:
+With "above" for the sum over only the entries whose l_i + r_j is above 0, where
+LeakyReLU' is 1:
 
     dl_i = (1 - slope) (<grad_i, above_i> - dot_i share_i)       as softmax bears a shift of row i
     dr_j = <slope dx_j + (1 - slope) above_j, x_j> - sum over i of alpha LeakyReLU' dot_i
@@ -28,8 +29,9 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
            accumulate=False):
     """Sum keep softmax(LeakyReLU(l_i + r_j)) x_j over entries (i, j): graph attention.
 
-    l is row_score, r is col_score. Softmax and weights are separate for each of K heads; head h has
-    columns f h to f (h + 1) of x. A row without entries gives zeros, and lse -inf.
+    l is row_score, r is col_score. Softmax and weights are separate for each of K
+    heads; head h has columns f h to f (h + 1) of x. A row without entries gives zeros,
+    and lse -inf.
 
     Parameters
     ----------
@@ -38,9 +40,11 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     row_score, col_score : (m, K) and (n, K); l and r
     out : (m, K f), optional
     lse : (m, K), optional
-        Log of the sum of exp(score) over the row: with it the backward forms alpha again.
+        Log of the sum of exp(score) over the row: with it the backward forms alpha
+        again.
     above : (m, K f), optional
-        Receives what `out` does, of entries with l_i + r_j > 0 alone: `attend_dots` needs it.
+        Receives what `out` does, of entries with l_i + r_j > 0 alone: `attend_dots`
+        needs it.
     share : (m, K), optional
         Receives the sum of alpha, nothing dropped, over these; goes with above.
     slope : float, 0 or more; of LeakyReLU below 0
@@ -50,8 +54,8 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     first : int
         Number of the first of these heads among those of the layer, which keys draws.
     accumulate : bool
-        out, lse (and above, share) hold what other entries of the rows gave, and take these in
-        (online softmax: Milakov and Gimelshein 2018).
+        out, lse (and above, share) hold what other entries of the rows gave, and take
+        these in (online softmax: Milakov and Gimelshein 2018).
 
     Returns
     -------
@@ -106,7 +110,8 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
                  part_share=None):
     """Take into `out` and `lse` what other entries of the same rows gave: online softmax.
 
-    All sums of `attend` are means weighted by exp(lse), and so are merged ones, in any order.
+    All sums of `attend` are means weighted by exp(lse), and so are merged ones, in any
+    order.
 
     Parameters
     ----------
@@ -150,8 +155,8 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
     Returns
     -------
     pulled : (m, K f + 3 K)
-        What `attend_backward` pulls: grad, row_score, lse, and the dot of grad and out head by
-        head, side by side.
+        What `attend_backward` pulls: grad, row_score, lse, and the dot of grad and out
+        head by head, side by side.
     drow_score : (m, K); its gradient, (1 - slope) (<grad, above> - dot share)
 
     Examples
@@ -194,8 +199,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     slope, vertex, neighbour, seed, epoch, layer, p, first
         As in `attend`; vertex (m,), neighbour (n,).
     accumulate : bool
-        Add to what these hold: gradients of blocks of the entries add up, given lse and dot of
-        whole rows.
+        Add to what these hold: gradients of blocks of the entries add up, given lse and
+        dot of whole rows.
 
     Returns
     -------
@@ -241,8 +246,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
     """Return bits of entries, keyed by vertex[k], neighbour[k], seed, epoch, layer and head only.
 
-    One Philox block gives 8 heads. The counter is (vertex low, neighbour low, vertex high << 16 |
-    neighbour high, head >> 3).
+    One Philox block gives 8 heads. The counter is (vertex low, neighbour low, vertex
+    high << 16 | neighbour high, head >> 3).
 
     The key is the first two words of the block of counter (epoch, layer, 2^32 - 1, 2^32 - 1) with
     key = seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).

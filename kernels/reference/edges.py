@@ -5,7 +5,8 @@ import numpy as np
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
     """Return the dot product of x_i and y_j for each stored entry (i, j), head by head (SDDMM).
 
-    The gradient of x is `spmm` of y with weights of out's gradient, that of y along A^T.
+    The gradient of x is `spmm` of y with weights of out's gradient, that of y along
+    A^T.
 
     Parameters
     ----------

@@ -19,10 +19,11 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     vertex : (m,) int64; ORIGINAL vertex numbers; needed if p > 0
     p : float; probability of dropping; `layer` and `epoch` key the draw
     first : int
-        Global number of column 0, for the draw; bit 0 of the mask is column 0 of z whatever it is.
+        Global number of column 0, for the draw; bit 0 of the mask is column 0 of z
+        whatever it is.
     mask : (m, ceil(f / 8)) uint8, optional
-        Receives the bits (keep and z + bias > 0), in the order of `hpgcn.kernels.pack_mask`:
-        little-endian. Bits from column f on are 0.
+        Receives the bits (keep and z + bias > 0), in the order of
+        `hpgcn.kernels.pack_mask`: little-endian. Bits from column f on are 0.
 
     Examples
     --------
@@ -101,7 +102,8 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
 def elu_backward(g, out, mask=None, scale=1.0):
     """Set g = keep * scale * elu' g in place, from the result of `activate_smooth`; return g.
 
-    As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all is kept.
+    As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all
+    is kept.
 
     Parameters
     ----------

@@ -18,9 +18,10 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
     grad : (m, c), optional
         Receives scale * (softmax - one-hot) at `rows`, 0 elsewhere; may be of 16 bits.
     target : (3, c) float64, optional
-        What a row of label y has in place of the one-hot: t_q = target[1, q], and target[0, y] more
-        where q = y; target[2, y] is their sum s. Its loss is sum over q of -t_q log(softmax_q), its
-        gradient scale * (s softmax - t). So classes are weighted, and labels smoothed.
+        What a row of label y has in place of the one-hot: t_q = target[1, q], and
+        target[0, y] more where q = y; target[2, y] is their sum s. Its loss is sum over
+        q of -t_q log(softmax_q), its gradient scale * (s softmax - t). So classes are
+        weighted, and labels smoothed.
 
     Returns
     -------
@@ -68,15 +69,17 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
     """Return the binary cross-entropy of the sigmoids of some rows, and counts; write `grad`.
 
-    The loss is a SUM over rows and labels. Divided by (global number of counted rows) * (global
-    number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block of columns gives its
-    part of every result. What is not said here is as in `softmax_cross_entropy`.
+    The loss is a SUM over rows and labels. Divided by (global number of counted rows) *
+    (global number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block
+    of columns gives its part of every result. What is not said here is as in
+    `softmax_cross_entropy`.
 
     Parameters
     ----------
     labels : (m, t); 0 or 1, of any real dtype: several labels a vertex
     scale : float
-        Factor of the gradient (1 / (global number of counted rows * global number of labels)).
+        Factor of the gradient (1 / (global number of counted rows * global number of
+        labels)).
     grad : (m, t), optional; receives scale * (sigmoid - label) at `rows`, 0 elsewhere
     smoothing : float; loss and gradient take (1 - smoothing) * label + smoothing / 2 for the label
 
@@ -118,7 +121,8 @@ def spread_max(logits):
 
     -inf without columns; NaN is ignored.
 
-    Softmax over columns spread over ranks, `first` the global number of a block's column 0:
+    Softmax over columns spread over ranks, `first` the global number of a block's
+    column 0:
 
         top   = maximum over the blocks of spread_max(logits)
         total = sum over the blocks of spread_sum(logits, top)
@@ -139,7 +143,8 @@ def spread_max(logits):
 def spread_sum(logits, top):
     """Sum over a block's columns of exp(logits - top), in float64: (m, f) and (m,) to (m,).
 
-    `top` is the maximum of whole rows. NaN where a logit is not finite: the loss must show it.
+    `top` is the maximum of whole rows. NaN where a logit is not finite: the loss must
+    show it.
 
     Examples
     --------
@@ -168,8 +173,9 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
     Returns
     -------
     loss : float
-        Sum of log(total) + top - logit of the label, over rows whose label lies in this block.
-        With `target`, s log(total) there, and t_q (top - logit) in each of the block's columns.
+        Sum of log(total) + top - logit of the label, over rows whose label lies in this
+        block. With `target`, s log(total) there, and t_q (top - logit) in each of the
+        block's columns.
 
     Examples
     --------

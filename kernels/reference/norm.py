@@ -9,11 +9,13 @@ With s() for "summed over the blocks of the row", f the GLOBAL number of columns
     sums, dgain, dbias = layer_norm_backward_sums(g, xhat, gain)
     dx = layer_norm_backward(g, xhat, inv_std, gain, s(sums) / f)
 
-The mean comes first, and squares are of deviations from it. The difference of sums of x^2 and
-mean^2 would cancel if the mean is large against the deviation. Both send two float64 numbers a row.
+The mean comes first, and squares are of deviations from it. The difference of sums of
+x^2 and mean^2 would cancel if the mean is large against the deviation. Both send two
+float64 numbers a row.
 
-Batch normalisation (Ioffe and Szegedy 2015, Algorithm 1) takes moments of columns instead, by
-`column_sum`. Here s() is "summed over the blocks of the column", and n the GLOBAL number of rows:
+Batch normalisation (Ioffe and Szegedy 2015, Algorithm 1) takes moments of columns
+instead, by `column_sum`. Here s() is "summed over the blocks of the column", and n the
+GLOBAL number of rows:
 
     mean = s(column_sum(x)) / n
     inv_std = 1 / sqrt(s(column_squares(x, mean)) / n + epsilon)
@@ -113,7 +115,8 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     inv_std : (m,) float64
     gain : (f,)
     means : (m, 2) float64
-        Sums of `layer_norm_backward_sums` over whole rows, by the global number of columns.
+        Sums of `layer_norm_backward_sums` over whole rows, by the global number of
+        columns.
     out : (m, f), optional; made if absent; may be g or xhat
 
     Examples
@@ -164,8 +167,8 @@ def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
     """Return the gradient of x, out = inv_std * gain * (g - means[0] - xhat * means[1]).
 
-    Computed in float64. means (2, f) float64 holds the means of g and of g * xhat over all rows.
-    The others are as in `layer_norm_backward`, with inv_std (f,).
+    Computed in float64. means (2, f) float64 holds the means of g and of g * xhat over
+    all rows. The others are as in `layer_norm_backward`, with inv_std (f,).
 
     Examples
     --------

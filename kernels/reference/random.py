@@ -50,7 +50,8 @@ def dropout_scale(p):
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     """Return bits keyed by (seed, epoch, layer, vertex, global column) only.
 
-    One Philox block gives 8 columns, one byte. The counter is (vertex low, byte, epoch, layer << 16
+    One Philox block gives 8 columns, one byte. The counter is (vertex low, byte, epoch,
+    layer << 16
     | vertex high), the key is the seed. Bit q is 1 (keep) if 16-bit lane q >= round(p 65536).
 
     Parameters
@@ -58,8 +59,8 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
     vertex : (m,) int64; ORIGINAL vertex numbers
     width : int; columns (f)
     first : int
-        Global number of column 0. A block that begins inside a byte gets bits of two bytes: its
-        own bit 0 is column 0.
+        Global number of column 0. A block that begins inside a byte gets bits of two
+        bytes: its own bit 0 is column 0.
 
     Returns
     -------

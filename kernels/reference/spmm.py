@@ -20,15 +20,16 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
     data : (nnz,) float or None; weights; None if all are 1
     x : (n, f) float32 or float64, C order; or of 16 bits
     out : (m, f), optional
-        The result, of x's dtype, made (zeros) if absent. Of 16 bits may be x, out or both: sums are
-        then taken in float32, which `out` is if absent, and rounded once.
+        The result, of x's dtype, made (zeros) if absent. Of 16 bits may be x, out or
+        both: sums are then taken in float32, which `out` is if absent, and rounded
+        once.
     row_scale : (m,), optional
     col_scale : (n,), optional
     rows : (r,) int64, optional
         The only rows to compute, each at most once; the others keep what out holds.
     mask : (m, ceil(f / 8)) uint8, optional
-        Bits to keep, in little-endian bit order: `hpgcn.kernels.pack_mask` makes it. It applies to
-        the result (S-SpMM, mixgcn section 3).
+        Bits to keep, in little-endian bit order: `hpgcn.kernels.pack_mask` makes it. It
+        applies to the result (S-SpMM, mixgcn section 3).
     accumulate : bool; add to what out holds; not in 16 bits, where a sum is rounded but once
 
     Returns

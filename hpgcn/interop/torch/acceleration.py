@@ -27,17 +27,18 @@ REDUCES = ("sum", "mean", "max", "min", "amax", "amin")
 class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():`
     """Context manager: in this thread, products A x with a sparse A in CSR run on hpgcn's kernels.
 
-    These are `torch.sparse.mm` (also with `reduce`), `mm`, `mv`, `matmul` and `@`, forward and
-    backward. Results differ only by rounding; anything else is left to torch. A is checked, and
-    transposed, once as long as it lives (`adjacency_of` says which changes in place are seen).
-    Models of PyG call these where `adj_t` is a `torch.sparse_csr` tensor. `report()` says what was
-    taken, and why the rest was not; a UserWarning says if nothing was.
+    These are `torch.sparse.mm` (also with `reduce`), `mm`, `mv`, `matmul` and `@`,
+    forward and backward. Results differ only by rounding; anything else is left to
+    torch. A is checked, and transposed, once as long as it lives (`adjacency_of` says
+    which changes in place are seen). Models of PyG call these where `adj_t` is a
+    `torch.sparse_csr` tensor. `report()` says what was taken, and why the rest was not;
+    a UserWarning says if nothing was.
 
     Attributes
     ----------
     calls : Counter
-        How often: keys are (function, shape of A, shape of x, outcome), the last "taken" or the
-        reason why not.
+        How often: keys are (function, shape of A, shape of x, outcome), the last
+        "taken" or the reason why not.
 
     Examples
     --------

@@ -1,8 +1,9 @@
 """Any PyTorch model on distributed rows: the exact A H of a graph as a module of autograd.
 
-Each rank holds whole rows of every matrix and all parameters. Each rank computes row-by-row parts
-of a model on its own rows. In products with A and in sums over rows (loss, gradients) the ranks
-take part together. So the number of ranks and the strategy change nothing but rounding.
+Each rank holds whole rows of every matrix and all parameters. Each rank computes
+row-by-row parts of a model on its own rows. In products with A and in sums over rows
+(loss, gradients) the ranks take part together. So the number of ranks and the strategy
+change nothing but rounding.
 """
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ class Propagation(torch.nn.Module):
         Parameters
         ----------
         H : (m, f) tensor
-            This rank's rows, of the dtype that it was made for; f is the same on all ranks.
+            This rank's rows, of the dtype that it was made for; f is the same on all
+            ranks.
         """
         return _Product.apply(H, self, False)
 
@@ -103,10 +105,10 @@ class Propagation(torch.nn.Module):
     def dropout(self, H: torch.Tensor, p: float = 0.5) -> torch.Tensor:
         """Zero entries of H, (m, f), with probability p in training, and scale the others up.
 
-        The draws depend only on the seed, the number of the call, the vertex and the column. So
-        they are the same on any number of ranks, unlike those of torch.nn.functional.dropout. All
-        ranks call it equally often. p is rounded to a multiple of
-        1/65536.
+        The draws depend only on the seed, the number of the call, the vertex and the
+        column. So they are the same on any number of ranks, unlike those of
+        torch.nn.functional.dropout. All ranks call it equally often. p is rounded to a
+        multiple of 1/65536.
         """
         if not 0 <= p < 1:
             raise UsageError(f"dropout = {p}: expected a number of at least 0, below 1")
@@ -119,16 +121,18 @@ class Propagation(torch.nn.Module):
     def sum_loss(self, value: torch.Tensor | float) -> torch.Tensor:
         """Return the sum of a tensor over all ranks, on every rank.
 
-        In the backward each rank's own value has the gradient of the sum; `all_reduce_gradients`
-        adds up what follows. A mean over rows of all ranks is the quotient of two sums.
+        In the backward each rank's own value has the gradient of the sum;
+        `all_reduce_gradients` adds up what follows. A mean over rows of all ranks is
+        the quotient of two sums.
         """
         return _Sum.apply(torch.as_tensor(value), self.product.comm)
 
     def all_reduce_gradients(self, model: torch.nn.Module) -> None:
         """Sum the gradients of a model's parameters over ranks, in place, in one message.
 
-        A parameter that has none on some ranks has the others'; one that has none on any keeps
-        none. All ranks call this together, after `backward`; the sums are equal to the bit.
+        A parameter that has none on some ranks has the others'; one that has none on
+        any keeps none. All ranks call this together, after `backward`; the sums are
+        equal to the bit.
 
         Raises
         ------

@@ -47,8 +47,8 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
     -------
     state_dict : dict of tensors by name
     code : str
-        Lines of Python that make the model of PyG's layers and load it from that file. Its logits
-        are those of `hpgcn.predict`, but for rounding.
+        Lines of Python that make the model of PyG's layers and load it from that file.
+        Its logits are those of `hpgcn.predict`, but for rounding.
 
     Raises
     ------

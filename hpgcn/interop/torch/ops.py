@@ -1,8 +1,9 @@
 """Sparse times dense as an operator of PyTorch: it compiles, and has derivatives of any order.
 
-Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T, the order
-of A's entries there. Values of A^T repeat those of A, so the gradient of values goes to A's. Every
-derivative is another product by A or A^T, or dot products at the entries of A.
+Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T,
+the order of A's entries there. Values of A^T repeat those of A, so the gradient of
+values goes to A's. Every derivative is another product by A or A^T, or dot products at
+the entries of A.
 """
 import torch
 from torch import Tensor
@@ -21,8 +22,8 @@ def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tenso
     Parameters
     ----------
     A : sparse tensor (m, n) in CSR or CSC, or Adjacency
-        A tensor is checked, and transposed for the gradient, once as long as it lives; see
-        `adjacency_of` for what of changes in place is seen.
+        A tensor is checked, and transposed for the gradient, once as long as it lives;
+        see `adjacency_of` for what of changes in place is seen.
     x : (n, f) or (n,) tensor, float32, float64, bfloat16 or float16
         A's dtype, if that has values; half precision is summed in float32.
     transposed : bool

@@ -1,7 +1,7 @@
 """A state_dict of PyG's layers as a list of modules.
 
-It holds tensors by name and no layers, but the names identify them: `convs.0.lin.weight` and
-`convs.0.bias` belong to a GCNConv.
+It holds tensors by name and no layers, but the names identify them:
+`convs.0.lin.weight` and `convs.0.bias` belong to a GCNConv.
 """
 import os
 import re
@@ -22,9 +22,9 @@ HOW = 'save it with torch.save(model.state_dict(), "model.pt")'
 class Module(NamedTuple):
     """One layer of a state_dict.
 
-    `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" if unknown.
-    `keys` are those of the state_dict by the tensors' names in the layer. Linear maps within a
-    perceptron are called nn.0, nn.1.., a normalisation nn.norm0.
+    `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" if
+    unknown. `keys` are those of the state_dict by the tensors' names in the layer.
+    Linear maps within a perceptron are called nn.0, nn.1.., a normalisation nn.norm0.
     """
 
     path: str

@@ -18,15 +18,16 @@ _known = {}  # by the identity of sparse tensors: a weak reference, their state,
 class Adjacency:
     """Sparse matrix (m, n) in compressed rows, checked once, with its transpose.
 
-    What `spmm` and `attend` take where `torch.compile` traces them, as it traces no sparse
-    tensors.
+    What `spmm` and `attend` take where `torch.compile` traces them, as it traces no
+    sparse tensors.
 
     Parameters
     ----------
     indptr : (m + 1,) int32 or int64 tensor; row pointers, from 0
     indices : (nnz,) int32 or int64 tensor; columns, narrowed to int32 where these do
     values : (nnz,) floating tensor, optional
-        None: ones, which are not read. Unless they require a gradient they must not change.
+        None: ones, which are not read. Unless they require a gradient they must not
+        change.
     shape : (m, n), optional; by default square
     transpose : bool
         Make the transpose now; else where a gradient first needs it.
@@ -171,9 +172,9 @@ def check_values(values, indices):
 def adjacency_of(A):
     """Return (Adjacency, whether A is its transpose) of a sparse tensor; known while it lives.
 
-    A is in CSR, or in CSC, which is the transpose in CSR. Changes in place through A, or its own
-    `A.values()`, are seen by its version. Changes through a tensor that it was made of, or through
-    `.data`, are not seen.
+    A is in CSR, or in CSC, which is the transpose in CSR. Changes in place through A,
+    or its own `A.values()`, are seen by its version. Changes through a tensor that it
+    was made of, or through `.data`, are not seen.
     """
     # refuse other types and layouts
     if isinstance(A, Adjacency):

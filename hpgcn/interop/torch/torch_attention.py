@@ -16,8 +16,9 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
            slope: float = 0.2, p: float = 0.0, seed: int = 0) -> Tensor:
     """Compute graph attention of K heads: the sum over (i, j) of softmax(LeakyReLU(l_i + r_j)) x_j.
 
-    The softmax is over the entries of row i, for each head separately; only the pattern of A
-    counts. Differentiable once in x, l and r, without anything of the size of the entries.
+    The softmax is over the entries of row i, for each head separately; only the pattern
+    of A counts. Differentiable once in x, l and r, without anything of the size of the
+    entries.
 
     Parameters
     ----------
@@ -26,9 +27,11 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
     row_score, col_score : (m, K) and (n, K) tensors of x's dtype; l and r
     slope : float; of LeakyReLU below 0
     p : float
-        Probability of dropping an entry of a head after the softmax; others are divided by 1 - p.
+        Probability of dropping an entry of a head after the softmax; others are divided
+        by 1 - p.
     seed : int
-        Keys the draw, with row, column and head alone: give each step and layer its own.
+        Keys the draw, with row, column and head alone: give each step and layer its
+        own.
 
     Returns
     -------
@@ -37,7 +40,8 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
     Raises
     ------
     UsageError
-        A tensor of another kind, shape or dtype; where it is raised twice, a second derivative.
+        A tensor of another kind, shape or dtype; where it is raised twice, a second
+        derivative.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Weights of PyG's models: applied here, and put into models with names of their own.
 
-Facts missing in a state_dict take PyG's default: the aggregator (mean), the slope of attention
-(0.2). Batch normalisation, in evaluation an affine map of columns, is folded into the layer before
-it.
+Facts missing in a state_dict take PyG's default: the aggregator (mean), the slope of
+attention (0.2). Batch normalisation, in evaluation an affine map of columns, is folded
+into the layer before it.
 """
 from __future__ import annotations
 

@@ -29,8 +29,9 @@ class GraphIsomorphism(Layer):
     def inner_width(cls, spec, number):
         """Return the width between the two linear maps: that of the hidden layer next to it.
 
-        In the last layer that is its input, because classes may be few, and a ReLU of few units
-        dies easily. A single layer has no hidden neighbour and takes the number of classes.
+        In the last layer that is its input, because classes may be few, and a ReLU of
+        few units dies easily. A single layer has no hidden neighbour and takes the
+        number of classes.
         """
         widths = spec.widths
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]

@@ -10,19 +10,22 @@ class Layer:
     purely what it needs, and does it. Class attributes and class methods say it:
 
     products : int
-        Products with A that separate the rows it computes from those it reads: 1, or 2 for A^2;
-        `products_of(spec)` where the settings say how many.
+        Products with A that separate the rows it computes from those it reads: 1, or 2
+        for A^2; `products_of(spec)` where the settings say how many.
     norm : of hpgcn.graphs.normalization.NORMS, and self_loops : bool
         The matrix that it multiplies by: see NormalizedAdjacency there.
     any_norm : bool
         It can do with a matrix of another norm.
     uses_attention : bool
-        The values of its matrix are its own: it takes the `attention` of a strategy, and is told
-        `epoch`, the number of a training step. `heads(spec, number)` are those of a layer.
+        The values of its matrix are its own: it takes the `attention` of a strategy,
+        and is told `epoch`, the number of a training step. `heads(spec, number)` are
+        those of a layer.
     takes_AX : bool
-        Its first layer can do with an A X that was formed once, given to `forward` as `AX`.
+        Its first layer can do with an A X that was formed once, given to `forward` as
+        `AX`.
     reads_self : bool
-        It reads the rows that it computes beside A H: both are kept where A X is formed once.
+        It reads the rows that it computes beside A H: both are kept where A X is formed
+        once.
     activation : str
         What the model puts after it, unless the settings say.
     supports_pruning : bool
@@ -38,18 +41,19 @@ class Layer:
     shapes(spec, number)
         Shapes of its parameters by name; matrices first.
 
-    It reads the rows of one level of a ReceptiveField and computes those of another: m and m' of
-    this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense or sparse, in `out` and
-    without its last bias. It also returns backward(G, below, gradient), which writes the layer's
-    parts of `gradient` (this rank's partial sums). From the gradient G of Z, backward returns that
-    of the input before dropout and ReLU; None for layer 0. `below` are the bits that dropout and
-    ReLU kept of the layer's input; None if they are applied elsewhere. What the
-    backward reads is kept if `keep`; otherwise it may not be called.
+    It reads the rows of one level of a ReceptiveField and computes those of another: m
+    and m' of this rank. `forward(H, out, keep)` returns Z (m', f') of H (m, f), dense
+    or sparse, in `out` and without its last bias. It also returns backward(G, below,
+    gradient), which writes the layer's parts of `gradient` (this rank's partial sums).
+    From the gradient G of Z, backward returns that of the input before dropout and
+    ReLU; None for layer 0. `below` are the bits that dropout and ReLU kept of the
+    layer's input; None if they are applied elsewhere. What the backward reads is kept
+    if `keep`; otherwise it may not be called.
 
-    Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may lie in "ping",
-    and so may the result: a layer writes there last. "scratch" and "scratch2" are free; what the
-    backward reads gets a name of the layer's own (`kept`). The same code is run on shapes only, to
-    compute its memory and work.
+    Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may lie
+    in "ping", and so may the result: a layer writes there last. "scratch" and
+    "scratch2" are free; what the backward reads gets a name of the layer's own
+    (`kept`). The same code is run on shapes only, to compute its memory and work.
 
     Parameters
     ----------
@@ -64,8 +68,8 @@ class Layer:
     scale : float
         What dropout has multiplied the layer's input by.
     vertex : pair of (m,) and (m',) int64
-        ORIGINAL numbers of the rows that it reads and computes, on the device; for layers that
-        attend.
+        ORIGINAL numbers of the rows that it reads and computes, on the device; for
+        layers that attend.
     """
 
     products = 1
@@ -219,8 +223,8 @@ def layer_of(name):
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
     """Return whether a layer multiplies by A before W: the narrower side is exchanged.
 
-    Sparse input goes through W first, so that it stays sparse. At equal widths W also goes first,
-    unless the result has fewer rows than the input (`narrows`). Then W multiplies only those rows
-    (mg-gcn-2021, section 4.4).
+    Sparse input goes through W first, so that it stays sparse. At equal widths W also
+    goes first, unless the result has fewer rows than the input (`narrows`). Then W
+    multiplies only those rows (mg-gcn-2021, section 4.4).
     """
     return fan_in < fan_out + narrows and not sparse

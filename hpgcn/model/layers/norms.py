@@ -14,8 +14,9 @@ MOMENTUM = 0.1  # share of a step's moments in the running ones
 class Norm:
     """y = gain * (z - mean) / sqrt(variance + 1e-5), and a shift; a stage, see hpgcn.model.stages.
 
-    After a layer it works in place on the layer's result plus bias, and the activation adds the
-    shift. Before a layer it makes an array of its own, and adds the shift itself.
+    After a layer it works in place on the layer's result plus bias, and the activation
+    adds the shift. Before a layer it makes an array of its own, and adds the shift
+    itself.
     """
 
     keeps_moments = False
@@ -98,9 +99,9 @@ class LayerNorm(Norm):
 class BatchNorm(Norm):
     """Moments over all rows of a column (Ioffe and Szegedy 2015, Algorithm 1).
 
-    An evaluation takes running ones: they are parameters "mean{l}" and "variance{l}" that no
-    gradient moves. In their place the gradient carries a step's own moments, of the first of the
-    ranks that share columns, to all ranks.
+    An evaluation takes running ones: they are parameters "mean{l}" and "variance{l}"
+    that no gradient moves. In their place the gradient carries a step's own moments, of
+    the first of the ranks that share columns, to all ranks.
     """
 
     keeps_moments = True

@@ -1,7 +1,8 @@
 """The child process that runs one engine: `python -m hpgcn.partition.engines.child FOLDER PARENT`.
 
-It reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and volume.json, or
-failure.json, there. An engine that crashes, exits or never returns takes only this process along.
+It reads settings.json and the .npy arrays of FOLDER, and leaves part.npy and
+volume.json, or failure.json, there. An engine that crashes, exits or never returns
+takes only this process along.
 """
 import contextlib
 import json

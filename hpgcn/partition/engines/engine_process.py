@@ -28,11 +28,12 @@ OUT_OF_MEMORY = (
 def run_engine(name, arrays, settings, *, time_limit, memory):
     """Run one engine; return its part vector, (n,) int32, and its own count of the volume or None.
 
-    Arrays and settings are those of `engine_registry`. The child is killed after `time_limit`
-    seconds, and has `memory` bytes of address space (None: 80% of the available memory). Raises
-    MissingError if the engine is not installed, and StorageError if its input could not be written
-    to the temporary folder. Raises InternalError if it crashed, ended the process, ran out of
-    memory or time, or returned no valid part vector.
+    Arrays and settings are those of `engine_registry`. The child is killed after
+    `time_limit` seconds, and has `memory` bytes of address space (None: 80% of the
+    available memory). Raises MissingError if the engine is not installed, and
+    StorageError if its input could not be written to the temporary folder. Raises
+    InternalError if it crashed, ended the process, ran out of memory or time, or
+    returned no valid part vector.
     """
     # refuse an engine that is missing
     if importlib.util.find_spec(ENGINES[name].module) is None:
@@ -68,7 +69,8 @@ def engine_version(name):
 
 
 def _spawn(name, folder, time_limit):
-    # -P: the working folder, which may hold a folder named hpgcn, stays off the module path
+    # -P: the working folder, which may hold a folder named hpgcn, stays off the module
+    # path
     command = [sys.executable, "-P", "-m", "hpgcn.partition.engines.child", str(folder),
                str(os.getpid())]
     with open(folder / "log", "wb") as log:

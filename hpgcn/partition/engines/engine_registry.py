@@ -1,9 +1,10 @@
 """The partitioners behind the methods: what each is called, needs and gets.
 
-An engine is a function (arrays, settings) -> (part, volume), which runs in a child process. It
-returns (n,) integers and the connectivity-1 that it counts itself (None if it minimises something
-else). `arrays` are those of `partition_model`: offsets, pins (or adjacent), weights, and costs of
-nets if they are not 1. `settings` holds k, epsilon, seed and threads.
+An engine is a function (arrays, settings) -> (part, volume), which runs in a child
+process. It returns (n,) integers and the connectivity-1 that it counts itself (None if
+it minimises something else). `arrays` are those of `partition_model`: offsets, pins (or
+adjacent), weights, and costs of nets if they are not 1. `settings` holds k, epsilon,
+seed and threads.
 """
 import tempfile
 from collections import namedtuple

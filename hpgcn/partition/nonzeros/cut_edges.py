@@ -15,12 +15,14 @@ ONE = np.uint64(1)
 def vertex_cut(graph, k, *, seed=0, deal=None):
     """Deal the edges of a graph to k parts so that few vertices lie in several.
 
-    Both arcs of an edge stay together, on directed graphs as well. Products with A and with A^T
-    need the same two rows for an edge, so separate arcs could only add replicas.
+    Both arcs of an edge stay together, on directed graphs as well. Products with A and
+    with A^T need the same two rows for an edge, so separate arcs could only add
+    replicas.
 
-    Owners: vertices are taken in the order of (parts that hold it, number), those without an edge
-    as if held by all parts. Each goes to the part that owns the fewest rows among those that hold
-    it, ties to the lowest. Loops are no part of what is dealt; they go to the root.
+    Owners: vertices are taken in the order of (parts that hold it, number), those
+    without an edge as if held by all parts. Each goes to the part that owns the fewest
+    rows among those that hold it, ties to the lowest. Loops are no part of what is
+    dealt; they go to the root.
 
     Takes n ceil(k/64) words.
 
@@ -32,16 +34,17 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
         Number of parts, at least 1.
     seed : int
     deal : function (u, v, n, k, seed) -> (edges,) int32, optional
-        Gives each edge {u[e], v[e]}, u < v, each once and sorted, its part: `libra`, the default,
-        or `hpgcn.partition.nonzeros.expansion.expand`.
+        Gives each edge {u[e], v[e]}, u < v, each once and sorted, its part: `libra`,
+        the default, or `hpgcn.partition.nonzeros.expansion.expand`.
 
     Returns
     -------
     edge_part : (nnz,) int32
-        Part of each stored entry of the graph, in its own order. a[u, v] and a[v, u] have the same
-        part, a[v, v] that of its root.
+        Part of each stored entry of the graph, in its own order. a[u, v] and a[v, u]
+        have the same part, a[v, v] that of its root.
     owner : (n,) int32
-        Root of each vertex: one of the parts that hold it, or any part if it has no edge.
+        Root of each vertex: one of the parts that hold it, or any part if it has no
+        edge.
 
     Raises
     ------
@@ -89,8 +92,8 @@ def libra(u, v, n, k, seed):
     - share parts, to the least loaded of these,
     - lie in different parts, to the least loaded part of the end of lower degree, or number,
 
-    where the load is the edges of a part, the degree is the final one, and ties go to the lowest
-    part. O(edges k/64 + parts looked at) operations of one thread.
+    where the load is the edges of a part, the degree is the final one, and ties go to
+    the lowest part. O(edges k/64 + parts looked at) operations of one thread.
 
     Xie et al., Distributed power-law graph computing, NIPS 2014.
     """

@@ -11,10 +11,11 @@ from hpgcn.kernels.jit import jit
 def expand(u, v, n, k, seed):
     """Grow parts one after another, by all edges among the vertices that a part has reached.
 
-    A part starts at a vertex of least degree, and reaches the neighbours of one of its vertices
-    after another. The next vertex is the one with the fewest edges left, ties to the lowest. It is
-    full with its share of the edges that were left when it began; the last takes all. For
-    `vertex_cut`; O(edges x parts of a vertex) operations of one thread, and a heap.
+    A part starts at a vertex of least degree, and reaches the neighbours of one of its
+    vertices after another. The next vertex is the one with the fewest edges left, ties
+    to the lowest. It is full with its share of the edges that were left when it began;
+    the last takes all. For `vertex_cut`; O(edges x parts of a vertex) operations of one
+    thread, and a heap.
 
     Zhang et al., Graph edge partitioning via neighborhood heuristic, KDD 2017.
     """

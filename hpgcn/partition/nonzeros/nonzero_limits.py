@@ -10,8 +10,9 @@ COSTS = 5  # passes: moves that save most come first; a unit has two nets, which
 def keep_limits(state):
     """Move owners, then nonzeros, out of parts that have more of them than their room.
 
-    Rows come first: nonzeros follow into the room that is left. A part stays too large only by
-    less than a unit, a pair of nonzeros at most, where no other part has room for one.
+    Rows come first: nonzeros follow into the room that is left. A part stays too large
+    only by less than a unit, a pair of nonzeros at most, where no other part has room
+    for one.
     """
     for pass_ in range(COSTS + 1):
         if state.rows.max() > state.capacity[1]:
@@ -29,10 +30,11 @@ def shed(s, owners, most, light):
     ----------
     s : State
     owners : bool
-        Move owners out of parts with too many rows; else nonzeros out of parts with too much
-        weight.
+        Move owners out of parts with too many rows; else nonzeros out of parts with too
+        much weight.
     most : int
-        Rows that a move may cost: nets that the new part gains, less those that the old one loses.
+        Rows that a move may cost: nets that the new part gains, less those that the old
+        one loses.
     light : bool
         Whether owners need room for their weight, too.
     """

@@ -10,8 +10,8 @@ from hpgcn.partition.rows.partition_model import column_nets, entry_rows, holder
 def cover(rows, weights, request):
     """Seek owners by hypergraph, then for each pair of parts the fewest rows and sums.
 
-    Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Comput.
-    40(4), 2018).
+    Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
+    Sci. Comput. 40(4), 2018).
     """
     from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
 
@@ -33,8 +33,8 @@ def cover(rows, weights, request):
 def medium_grain(rows, weights, request):
     """Let each nonzero go with its row or its column, whichever is shorter; seek their parts.
 
-    Each row and each column has a net, and the pins are as in the column nets. The diagonal goes
-    with the row, and owns it (Pelt and Bisseling, IPDPS 2014).
+    Each row and each column has a net, and the pins are as in the column nets. The
+    diagonal goes with the row, and owns it (Pelt and Bisseling, IPDPS 2014).
     """
     n = weights.size
     number = entry_rows(rows)

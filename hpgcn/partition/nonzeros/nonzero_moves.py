@@ -27,10 +27,10 @@ HALF = np.uint64(32)
 def empty_small_parts(s, seed, turn, temperature, most):
     """Offer each net to leave each part where it has few units; return how many left.
 
-    A unit may move to a part that both of its nets touch, or to its other net's last unit. It may
-    also move to a part of one net, which the other net then enters. All of it happens with
-    probability exp(-nets that parts gain / temperature), or not at all. No part grows beyond its
-    capacity.
+    A unit may move to a part that both of its nets touch, or to its other net's last
+    unit. It may also move to a part of one net, which the other net then enters. All of
+    it happens with probability exp(-nets that parts gain / temperature), or not at all.
+    No part grows beyond its capacity.
 
     most : int
         Units that a net may have in a part that it leaves.
@@ -181,8 +181,9 @@ def _follows(s, net, p, q, entering, leaving):
 def _change(s, net, p, q, chosen, size):
     """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
 
-    Owners that would stay behind without nonzeros are chosen as well, while q may own more. Returns
-    nets entering and leaving, how many units are chosen, and how many of them are owners.
+    Owners that would stay behind without nonzeros are chosen as well, while q may own
+    more. Returns nets entering and leaving, how many units are chosen, and how many of
+    them are owners.
     """
     n = s.part.size - s.owners
 
@@ -228,9 +229,10 @@ def _change(s, net, p, q, chosen, size):
 def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
     """Offer units a move, singly or with others of a net: all units, or those of parts too large.
 
-    It is made with probability exp(-cost / temperature), where the cost are the nets that parts
-    gain less `price` times the excess that a part loses. No part grows beyond its capacity, nor
-    beyond a weight of `limit` unless all units of the move are owners.
+    It is made with probability exp(-cost / temperature), where the cost are the nets
+    that parts gain less `price` times the excess that a part loses. No part grows
+    beyond its capacity, nor beyond a weight of `limit` unless all units of the move are
+    owners.
     """
     k = np.uint64(s.load.size)
     key = mix(mix(~np.uint64(seed)) + np.uint64(turn))

@@ -12,16 +12,15 @@ PART, PINS, HEAD = range(3)  # columns of State.records
 AFTER, BEFORE, AT = range(3)  # columns of State.links
 LAM = 1  # column of State.nets, beside its first record
 
-# Units are assigned to parts. Each lies in two nets, ends[e]. Units from `owners` on own a vertex:
-# unit owners + v lies in the nets v and n + v, n being their number.
-# nets[net] is a net's first record, and the number of parts lam that it touches. From that place on
-# are these parts, its units in each (pins), and the head of a list of these. A net of k units or
-# more has a record for every part instead. part_bits[net] is the bit set of these parts.
-# Link 2 e + s is unit e in the net ends[e, s]. It has the next and the last in
-# its list, and its record, from the first of the net on.
-# members[start[net]:] are the units of a net.
-# weight: of each unit. load and rows: weight and owners of each part. capacity: the most weight and
-# owners of a part.
+# Units are assigned to parts. Each lies in two nets, ends[e]. Units from `owners` on
+# own a vertex: unit owners + v lies in the nets v and n + v, n being their number.
+# nets[net] is a net's first record, and the number of parts lam that it touches. From
+# that place on are these parts, its units in each (pins), and the head of a list of
+# these. A net of k units or more has a record for every part instead. part_bits[net] is
+# the bit set of these parts. Link 2 e + s is unit e in the net ends[e, s]. It has the
+# next and the last in its list, and its record, from the first of the net on.
+# members[start[net]:] are the units of a net. weight: of each unit. load and rows:
+# weight and owners of each part. capacity: the most weight and owners of a part.
 State = namedtuple(
     "State", "ends part owners nets records part_bits links start members weight load rows "
              "capacity")

@@ -1,14 +1,16 @@
 """Refinement of nonzeros' holders and rows' owners by simulated annealing: fewer rows and sums.
 
-Every nonzero touches two nets. One is its column, whose row of H each holder needs; the other is
-its row, whose partial sums all holders send to the owner. A net that lies in lam parts costs lam -
-1 rows, if its owner is among them. In a symmetric pattern (i, j) and (j, i) stay together. They
-touch the same two vertices, so a column and its row are one net, at twice the price.
+Every nonzero touches two nets. One is its column, whose row of H each holder needs; the
+other is its row, whose partial sums all holders send to the owner. A net that lies in
+lam parts costs lam - 1 rows, if its owner is among them. In a symmetric pattern (i, j)
+and (j, i) stay together. They touch the same two vertices, so a column and its row are
+one net, at twice the price.
 
-A single move of a nonzero rarely saves anything: its nets stay behind. So the first moves take all
-units of a net in a part, if they are few, to a part of its two nets. Then the net is gone from
-there. Moves that only improve soon end, so moves are random, and ever less often uphill
-(Kirkpatrick, Gelatt and Vecchi, Optimization by simulated annealing, Science 220, 1983).
+A single move of a nonzero rarely saves anything: its nets stay behind. So the first
+moves take all units of a net in a part, if they are few, to a part of its two nets.
+Then the net is gone from there. Moves that only improve soon end, so moves are random,
+and ever less often uphill (Kirkpatrick, Gelatt and Vecchi, Optimization by simulated
+annealing, Science 220, 1983).
 """
 import numpy as np
 
@@ -47,17 +49,18 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     owner : (n,) integers
     k : int
     epsilon : float
-        A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row that it owns,
-        and own (1 + ROWS) times the mean of rows, or the next whole number above the mean. Parts
-        that begin with more lose it, at any cost in rows and sums.
+        A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row
+        that it owns, and own (1 + ROWS) times the mean of rows, or the next whole
+        number above the mean. Parts that begin with more lose it, at any cost in rows
+        and sums.
     w0, seed : int
 
     Returns
     -------
     holder : (nnz,) int32
     owner : (n,) int32
-        The same input gives the same output; one thread. Never more rows and sums than given,
-        where what is given keeps within the limits.
+        The same input gives the same output; one thread. Never more rows and sums than
+        given, where what is given keeps within the limits.
     """
     owner = np.asarray(owner, np.int32)
     if k == 1:
@@ -103,9 +106,9 @@ def _held(rows, holder, owner, k):
 class Nets:
     """Units that are dealt to parts, and the nets that they touch: `ends` of nonzero_moves.State.
 
-    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i). Behind these there
-    is one unit for each vertex, whose part owns it. Nets are n columns, or vertices, and n rows, or
-    nets of a single owner.
+    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i). Behind
+    these there is one unit for each vertex, whose part owns it. Nets are n columns, or
+    vertices, and n rows, or nets of a single owner.
     """
 
     def __init__(self, rows, paired):
@@ -156,8 +159,9 @@ class Nets:
 def _stages(rows):
     """Yield nets, how hot the first turn over them is, and how many records are looked at.
 
-    If most entries have one across the diagonal, both move together first, even if the pattern is
-    not symmetric. Units are half the number, and a vertex' row and column stay together.
+    If most entries have one across the diagonal, both move together first, even if the
+    pattern is not symmetric. Units are half the number, and a vertex' row and column
+    stay together.
     """
     paired = Nets(rows, True)
     arcs, pairs = paired.off.size, paired.first.size
@@ -173,7 +177,8 @@ def _stages(rows):
 def _anneal(state, seed, cool, work):
     """Let nets leave parts, and single units, at ever less cost, until no part is too large.
 
-    Single units move if there is time for it: at few turns they would take most, and gain little.
+    Single units move if there is time for it: at few turns they would take most, and
+    gain little.
     """
     # the number of passes, and their temperature
     turns = int(np.clip(work // len(state.records), FEWEST, MOST))

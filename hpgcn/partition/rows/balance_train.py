@@ -1,7 +1,8 @@
 """Vertices to train on, dealt evenly: where the loss is on few rows, they are the last layer.
 
-Engines balance one weight. So vertices of parts that own too many of them move to the part where
-this adds least to the volume. Then others move out of parts that have become too heavy.
+Engines balance one weight. So vertices of parts that own too many of them move to the
+part where this adds least to the volume. Then others move out of parts that have become
+too heavy.
 """
 from collections import namedtuple
 
@@ -16,8 +17,8 @@ from hpgcn.partition.rows.refine import add_pin, take_pin
 SHARE = 0.1  # vertices to train on that a part may own beyond the mean, or one if that is less
 ROUNDS = 32  # a vertex may cost one row in the first round, and twice the number in each next one
 
-# Vertex v lies in the nets indices[indptr[v]:indptr[v + 1]]. From first[j] on, net j lists the
-# lam[j] parts that it touches, and its pins in each.
+# Vertex v lies in the nets indices[indptr[v]:indptr[v + 1]]. From first[j] on, net j
+# lists the lam[j] parts that it touches, and its pins in each.
 Nets = namedtuple("Nets", "indptr indices first touched pins lam")
 
 
@@ -34,8 +35,8 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
         Of each entry of the pattern, the owner on the diagonal.
     k : int
     weights : (n,) int64
-        Of what moves with an owner. Parts that the moves make heavier than (1 + epsilon) of the
-        mean, or than the heaviest of `part`, pass other vertices on.
+        Of what moves with an owner. Parts that the moves make heavier than (1 +
+        epsilon) of the mean, or than the heaviest of `part`, pass other vertices on.
     epsilon : float
     train : (n,) bool
     seed : int

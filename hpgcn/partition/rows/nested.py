@@ -8,7 +8,8 @@ ROUNDS = 50  # passes over pairs of pairs, at most
 def nested_parts(method, cut, rows, weights, request):
     """Seek halves of halves, at most HALVINGS times, then the rest of the parts in each of them.
 
-    Pairs of parts that were found at once lose a fifth against two halves that were sought as such.
+    Pairs of parts that were found at once lose a fifth against two halves that were
+    sought as such.
 
     Parameters
     ----------
@@ -23,7 +24,8 @@ def nested_parts(method, cut, rows, weights, request):
     -------
     part : (n,) int32
     groups : int
-        Consecutive parts belong to the same of so many groups, which are nested already.
+        Consecutive parts belong to the same of so many groups, which are nested
+        already.
     """
     # halvings first; together they keep within the imbalance
     factors, rest = [], request.k

@@ -29,7 +29,8 @@ def entry_rows(rows):
 def holders(graph, rows, edge_part, owner):
     """Return the holder of each entry of a graph's `pattern`, (nnz,) int32.
 
-    edge_part: (nnz,) part of each stored entry; whatever is on the diagonal goes with its owner.
+    edge_part: (nnz,) part of each stored entry; whatever is on the diagonal goes with
+    its owner.
     """
     number = entry_rows(rows)
     holder = owner[number].astype(np.int32, copy=False)
@@ -50,7 +51,8 @@ def column_nets(rows):
     """Make the column nets {i : a_ij != 0} of a pattern (demirci-2022, section 4.3.2).
 
     Nets of one pin are left out: they cannot be cut. Net e joins the vertices
-    pins[offsets[e]:offsets[e + 1]] of what is returned: offsets (nets + 1,) int64, and pins.
+    pins[offsets[e]:offsets[e + 1]] of what is returned: offsets (nets + 1,) int64, and
+    pins.
     """
     columns = rows.tocsc()
     sizes = np.diff(columns.indptr)
@@ -69,9 +71,9 @@ def neighbours(rows):
 def dense_weight(widths):
     """Return the dense work of a row, in nonzeros: w0 for a GCN of these widths.
 
-    A row is multiplied by W forward, for dW, and for its own gradient except in the first layer. A
-    nonzero is multiplied once per exchange and column. A dense operation is taken as a quarter of a
-    sparse one, about what an SpMM in memory takes.
+    A row is multiplied by W forward, for dW, and for its own gradient except in the
+    first layer. A nonzero is multiplied once per exchange and column. A dense operation
+    is taken as a quarter of a sparse one, about what an SpMM in memory takes.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Refinement by moves of single vertices: less volume, then less for the busiest part.
 
-Partitioners minimise only the total, but an exchange waits for its slowest rank. In cagnet-2020,
-section VI, METIS saved 72% of the total of a graph and 29% of the maximum.
+Partitioners minimise only the total, but an exchange waits for its slowest rank. In
+cagnet-2020, section VI, METIS saved 72% of the total of a graph and 29% of the maximum.
 """
 from collections import namedtuple
 
@@ -21,8 +21,9 @@ STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest 
 MESSAGE = 0.5  # what a message costs, in rows
 MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would be too large
 
-# Nets are the columns of the pattern. Net j is owned by the part of vertex j. From first[j] on it
-# lists the lam[j] parts that it touches, and its pins in each. totals: volume and messages.
+# Nets are the columns of the pattern. Net j is owned by the part of vertex j. From
+# first[j] on it lists the lam[j] parts that it touches, and its pins in each. totals:
+# volume and messages.
 State = namedtuple(
     "State", "indptr indices weight part first touched pins lam sent load pairs totals")
 
@@ -34,9 +35,10 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
         sum over parts of (sent + max(0, sent - T)^2 steepness / (2 (M - T))) + MESSAGE x messages
 
-    where `sent` are the rows that a part sends and M is the largest of them. T falls behind M from
-    pass to pass (at first it is infinite). No part grows beyond (1 + epsilon) of the mean weight.
-    The best partition seen is kept: the least maximum, then messages, then volume.
+    where `sent` are the rows that a part sends and M is the largest of them. T falls
+    behind M from pass to pass (at first it is infinite). No part grows beyond (1 +
+    epsilon) of the mean weight. The best partition seen is kept: the least maximum,
+    then messages, then volume.
 
     Parameters
     ----------
@@ -107,13 +109,13 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
     """Lower the largest volume of a refined partition to that of another one, if it is larger.
 
-    The price of rows rises (STEEPER) until the goal is reached. The total may grow to that of the
-    other one, and so may the messages. If no price reaches it, the other partition is taken, unless
-    its heaviest part exceeds the limit of epsilon and the heaviest of `part`. In that case the try
-    with the least maximum is taken.
+    The price of rows rises (STEEPER) until the goal is reached. The total may grow to
+    that of the other one, and so may the messages. If no price reaches it, the other
+    partition is taken, unless its heaviest part exceeds the limit of epsilon and the
+    heaviest of `part`. In that case the try with the least maximum is taken.
 
-    Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is. Returns `part`
-    itself, `rival` itself, or a new one.
+    Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is.
+    Returns `part` itself, `rival` itself, or a new one.
     """
     # nothing to do if it is no larger
     own = count(rows, part, k)
@@ -255,8 +257,9 @@ def _excess(sent, target):
 def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched_parts):
     """Find the part to which a move of v lowers the objective most (or its own), and the change.
 
-    Messages are left aside. The last three arguments are work arrays, (k,) each. They are the cost
-    and number of the nets that v shares with each part, 0 before and after, and a list of parts.
+    Messages are left aside. The last three arguments are work arrays, (k,) each. They
+    are the cost and number of the nets that v shares with each part, 0 before and
+    after, and a list of parts.
     """
     p = s.part[v]
     own = s.lam[v] - 1
@@ -288,7 +291,8 @@ def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched
                     if s.pairs.size and s.pairs[s.part[net], p] == 1:
                         last_cost += MESSAGE
 
-    # v's own net moves with it, so it is not shared; the parts that it touches are marked
+    # v's own net moves with it, so it is not shared; the parts that it touches are
+    # marked
     for at in range(s.first[v], s.first[v] + s.lam[v]):
         shared_nets[s.touched[at]] += nets + 1
 

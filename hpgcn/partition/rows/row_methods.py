@@ -31,7 +31,8 @@ def block(rows, weights, request):
 def hypergraph(rows, weights, request):
     """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2).
 
-    No part sends more than the busiest of method "graph": its edges spread over parts more evenly.
+    No part sends more than the busiest of method "graph": its edges spread over parts
+    more evenly.
     """
     offsets, pins = column_nets(rows)
     parts = _refined(rows, weights, request, {"offsets": offsets, "pins": pins})

@@ -1,14 +1,16 @@
 """The stochastic hypergraph: random nets whose connectivity is what a mini-batch likely sends.
 
-Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch draws s of the
-n vertices and trains on the adjacency that they induce: its nets are {i in the batch : a_ij != 0}.
+Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch
+draws s of the n vertices and trains on the adjacency that they induce: its nets are {i
+in the batch : a_ij != 0}.
 
-The paper unites the hypergraphs of sampled batches. An entry a_ij lies in a batch with probability
-(s / n)^2 only. So before (n / s)^2 batches are drawn most of the graph is in no net, and its
-vertices are placed at random. The nets are therefore drawn one by one, with the same distribution.
-Each column assigns its neighbours at random to n / s batches; each of these sets, with the column's
-own vertex, is a net. One round of this holds every entry exactly once. Its nets are independent
-between columns, as Hoeffding's inequality behind the number of nets requires.
+The paper unites the hypergraphs of sampled batches. An entry a_ij lies in a batch with
+probability (s / n)^2 only. So before (n / s)^2 batches are drawn most of the graph is
+in no net, and its vertices are placed at random. The nets are therefore drawn one by
+one, with the same distribution. Each column assigns its neighbours at random to n / s
+batches; each of these sets, with the column's own vertex, is a net. One round of this
+holds every entry exactly once. Its nets are independent between columns, as Hoeffding's
+inequality behind the number of nets requires.
 """
 import math
 from itertools import pairwise
@@ -45,9 +47,9 @@ def nets_wanted(k):
 def stochastic_nets(rows, k, *, seed=0, memory=None):
     """Draw the stochastic hypergraph: a round, and more until there are `nets_wanted(k)` nets.
 
-    Equal nets are merged into one of a higher cost, and nets of one pin left out. The same
-    arguments give the same nets. There are at most MAX_ROUNDS rounds, and none after the first
-    that might pass the limit on memory.
+    Equal nets are merged into one of a higher cost, and nets of one pin left out. The
+    same arguments give the same nets. There are at most MAX_ROUNDS rounds, and none
+    after the first that might pass the limit on memory.
 
     Parameters
     ----------
@@ -57,14 +59,14 @@ def stochastic_nets(rows, k, *, seed=0, memory=None):
         Number of parts.
     seed : int, in [0, 2^63)
     memory : int, optional
-        Bytes that the nets may take in an engine, at BYTES_PER_PIN; by default 80% of the memory
-        available.
+        Bytes that the nets may take in an engine, at BYTES_PER_PIN; by default 80% of
+        the memory available.
 
     Returns
     -------
     dict
-        offsets (nets + 1,) int64, pins (pins,) integers, and costs (nets,) int64: the times that
-        a net was drawn.
+        offsets (nets + 1,) int64, pins (pins,) integers, and costs (nets,) int64: the
+        times that a net was drawn.
 
     Raises
     ------
@@ -100,8 +102,9 @@ def stochastic_nets(rows, k, *, seed=0, memory=None):
 def deal(columns, batches, seed, number):
     """Deal a round of a sorted csc_array (n, n) with a full diagonal, by (seed, number, place).
 
-    Each column deals its neighbours to batches, and each hand, with the column itself, is a net.
-    Return sizes, pins and costs of nets of two pins or more, increasing within each; all costs 1.
+    Each column deals its neighbours to batches, and each hand, with the column itself,
+    is a net. Return sizes, pins and costs of nets of two pins or more, increasing
+    within each; all costs 1.
     """
     indptr = columns.indptr
     draws = np.random.Philox(key=seed | (ROUND_KEY | number) << 64)
@@ -135,7 +138,8 @@ def _deal_columns(columns, low, high, batches, draws):
 def merge_nets(sizes, pins, costs, n):
     """Merge nets that join the same vertices into one that costs their sum; return each set once.
 
-    Nets are sizes and costs, (nets,) int64, and pins, integers below n, increasing within each.
+    Nets are sizes and costs, (nets,) int64, and pins, integers below n, increasing
+    within each.
     """
     if costs.size == 0:
         return sizes, pins, costs

@@ -21,8 +21,8 @@ def rows_moved(strategy, plan):
 def sparing(rows):
     """Return the rows of a report that move no more rows than the parts need.
 
-    That is the least of what BY_ROWS and BY_HOLDERS move. Rows that name a strategy for each
-    product are left out.
+    That is the least of what BY_ROWS and BY_HOLDERS move. Rows that name a strategy for
+    each product are left out.
     """
     limit = min(entry["rows_moved"] for entry in rows
                 if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))

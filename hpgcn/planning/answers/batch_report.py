@@ -135,8 +135,8 @@ def batches_of(reading, survey, strategy, shape, offsets, request):
 def sampler_of(survey, reading, request, seed):
     """Return the Sampler of a request, and the unit of each row of a Reading, (n,), or None.
 
-    Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a DataError
-    without training vertices.
+    Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a
+    DataError without training vertices.
     """
     kind = SAMPLERS[request.name]
 

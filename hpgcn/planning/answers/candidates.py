@@ -30,9 +30,10 @@ class Candidate:
 def candidates(survey, ranks=None, methods=None):
     """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
-    Numbers of ranks that the grid or the replication of the settings does not fit are left out. A
-    DataError for more ranks than vertices. A UsageError for methods with a file that is partitioned
-    already, and for a grid or a replication that fits none of the ranks.
+    Numbers of ranks that the grid or the replication of the settings does not fit are
+    left out. A DataError for more ranks than vertices. A UsageError for methods with a
+    file that is partitioned already, and for a grid or a replication that fits none of
+    the ranks.
     """
     # choose the numbers of ranks, and refuse those that do not fit the file
     n = survey.header.num_nodes

@@ -19,11 +19,12 @@ log = logging.getLogger("hpgcn")
 def choose_strategy(source, config, comm):
     """Choose among the strategies that a source and config.memory allow on these ranks.
 
-    The strategy with the least forecast of seconds is chosen. It may not move more rows in a
-    product than the parts promise. Parts promise rows by their owners, or nonzeros by their
-    holders, if they have any. AUTO_PER_LAYER also compares strategies for each layer, among those
-    that send no more for this layer than either of the two. Rank 0 reads the pattern of the whole
-    adjacency, as `hpgcn.planning.answers.dry_run.forecast`; all ranks call this together.
+    The strategy with the least forecast of seconds is chosen. It may not move more rows
+    in a product than the parts promise. Parts promise rows by their owners, or nonzeros
+    by their holders, if they have any. AUTO_PER_LAYER also compares strategies for each
+    layer, among those that send no more for this layer than either of the two. Rank 0
+    reads the pattern of the whole adjacency, as
+    `hpgcn.planning.answers.dry_run.forecast`; all ranks call this together.
 
     Returns
     -------

@@ -20,8 +20,9 @@ COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one 
 def forecast(placed, config, comm):
     """Return the traffic and memory of a run once owners are known; all ranks call this.
 
-    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no values and
-    no features. The dict, equal on all ranks, is the JSON object of docs/plan.md.
+    Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
+    values and no features. The dict, equal on all ranks, is the JSON object of
+    docs/plan.md.
 
     - memory holds for each rank the bytes of the PARTS of hpgcn.planning.counts.footprint, setup
       and peak.
@@ -29,7 +30,8 @@ def forecast(placed, config, comm):
     - drop_AX is true if A H is not kept.
     - seconds are on an assumed machine.
 
-    A ConfigError is raised on all ranks if one needs more than config.memory, even without A H.
+    A ConfigError is raised on all ranks if one needs more than config.memory, even
+    without A H.
     """
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():

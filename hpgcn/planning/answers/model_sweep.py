@@ -33,10 +33,11 @@ class Sweep:
 def forecast(path, options, sweep, *, progress=False):
     """Predict what a training step of each model of a Sweep costs in every case of the Options.
 
-    The graph's partitions are made once for all models. The first and last of options.widths count.
-    Return the JSON object of docs/plan.md, a dict: `models` hold a dict for each model, with the
-    `rows` and the `choice` of a plan. Errors as `report.forecast`; a ConfigError if no model fits
-    options.memory in any case; a UsageError with batches or a goal.
+    The graph's partitions are made once for all models. The first and last of
+    options.widths count. Return the JSON object of docs/plan.md, a dict: `models` hold
+    a dict for each model, with the `rows` and the `choice` of a plan. Errors as
+    `report.forecast`; a ConfigError if no model fits options.memory in any case; a
+    UsageError with batches or a goal.
     """
     # refuse questions about one model
     if parse_batch(options.config.batch):

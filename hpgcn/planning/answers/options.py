@@ -54,9 +54,9 @@ class Options:
               **settings):
         """Make options from the text of the command line; `settings` are fields of hpgcn.Config.
 
-        Lists are comma-separated, the machine is a name or path, as `read_machine`, the goal as
-        `Goal.parse`. A UsageError for no whole numbers of at least 1, fewer than two widths, an
-        unknown method; as hpgcn.Config.
+        Lists are comma-separated, the machine is a name or path, as `read_machine`, the
+        goal as `Goal.parse`. A UsageError for no whole numbers of at least 1, fewer
+        than two widths, an unknown method; as hpgcn.Config.
         """
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
         widths = None if widths is None else layer_widths(widths)
@@ -74,11 +74,11 @@ def read_machine(path):
     """Read the rates of a rank: a shipped machine by name, or a file by path.
 
     The file holds what `hpgcn bench machine --json` printed, or two devices, as
-    `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with latency_s and
-    bytes_per_s may be added by hand. Return the Machine, and whether the file has rates of the
-    network; otherwise they are defaults. An InputNotFoundError if it cannot be opened. A DataError
-    if it is no such JSON, or if a key of "network" is unknown. The same if a number is missing, not
-    positive or not finite.
+    `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with
+    latency_s and bytes_per_s may be added by hand. Return the Machine, and whether the
+    file has rates of the network; otherwise they are defaults. An InputNotFoundError if
+    it cannot be opened. A DataError if it is no such JSON, or if a key of "network" is
+    unknown. The same if a number is missing, not positive or not finite.
     """
     # read the rates of one device or two
     path = machine_path(path)

@@ -1,6 +1,6 @@
 """Choose a strategy for each layer: the least forecast seconds of its products with A. Candidates
-are the strategies that keep rows whole. On the same parts they hold H and G alike, and a switch
-between them costs nothing.
+are the strategies that keep rows whole. On the same parts they hold H and G alike, and
+a switch between them costs nothing.
 """
 import math
 from itertools import accumulate, pairwise
@@ -19,14 +19,16 @@ NAMING = ("grid", "replication", "delay", "batch")  # settings that want one str
 def of_layers(survey, known, machine, limits=()):
     """Choose a strategy for each layer on the same parts.
 
-    Each layer takes the strategy with the least seconds for its products with A, forward and
-    backward, on the slowest rank. Ties go to the one that sends least, and further ties to the
-    first in STRATEGIES. A layer whose only product is formed once goes with the next one.
+    Each layer takes the strategy with the least seconds for its products with A,
+    forward and backward, on the slowest rank. Ties go to the one that sends least, and
+    further ties to the first in STRATEGIES. A layer whose only product is formed once
+    goes with the next one.
 
     Parameters
     ----------
     known : dict
-        Candidates on these parts, at least one, and what was counted of them, their RankFootprints.
+        Candidates on these parts, at least one, and what was counted of them, their
+        RankFootprints.
     limits : types of Strategy
         A layer takes none that sends more bytes than one of these would.
 

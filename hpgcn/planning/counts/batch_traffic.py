@@ -1,13 +1,14 @@
 """Traffic of batches before training: expected in closed form, and counted by replay.
 
-Batches of vertices or parts multiply by the matrix that they induce. They send the rows and sums of
-a full product that a nonzero of the batch reads or adds to. The batch of a vertex is keyed, so
-every rank can compute all batches of an epoch. `InducedTraffic.replay` counts the messages of every
-rank in each. `InducedTraffic.expected` needs no epoch: rows are exact expectations
-(hpgcn.sampling.expectation, demirci-2022, section 4.3.3), messages an estimate. With drawn
-neighbours all numbers are estimates, and the caller of a replay gives the draws
-(`NeighbourTraffic`). Gradients of weights, and what ranks that share rows send, are those of a full
-step, once a batch. Pure: all ranks at once.
+Batches of vertices or parts multiply by the matrix that they induce. They send the rows
+and sums of a full product that a nonzero of the batch reads or adds to. The batch of a
+vertex is keyed, so every rank can compute all batches of an epoch.
+`InducedTraffic.replay` counts the messages of every rank in each.
+`InducedTraffic.expected` needs no epoch: rows are exact expectations
+(hpgcn.sampling.expectation, demirci-2022, section 4.3.3), messages an estimate. With
+drawn neighbours all numbers are estimates, and the caller of a replay gives the draws
+(`NeighbourTraffic`). Gradients of weights, and what ranks that share rows send, are
+those of a full step, once a batch. Pure: all ranks at once.
 """
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,7 +67,8 @@ def _number(value, steps):
 def count_products(traffic, sizes, products, itemsize, symmetric):
     """Sum the calls of products whose transfers have some sizes.
 
-    sizes: what `traffic.merge` takes, of one or more batches. A dict: phase -> [bytes, messages].
+    sizes: what `traffic.merge` takes, of one or more batches. A dict: phase -> [bytes,
+    messages].
     """
     layouts = traffic.layout, traffic.layout
     merged = type(traffic)(layouts, symmetric, traffic.merge(*sizes))
@@ -220,9 +222,10 @@ class InducedTraffic(BatchTraffic):
 class NeighbourTraffic(BatchTraffic):
     """Batches of rows to train on, and drawn neighbours: a mean field, in which all is estimated.
 
-    Rows are needed, and entries drawn, as if all were independent of one another. p is the chance
-    of a row to be needed. For the last product it is 1 / batches for rows to train on. Below, p'_j
-    = 1 - (1 - p_j) prod_i (1 - p_i min(1, k / degree_i)) over the entries (i, j) off the diagonal.
+    Rows are needed, and entries drawn, as if all were independent of one another. p is
+    the chance of a row to be needed. For the last product it is 1 / batches for rows to
+    train on. Below, p'_j = 1 - (1 - p_j) prod_i (1 - p_i min(1, k / degree_i)) over the
+    entries (i, j) off the diagonal.
 
     seeds: (n,) bool, rows to train on.
     """
@@ -275,9 +278,10 @@ class NeighbourTraffic(BatchTraffic):
         place : (n,) int64
             Of each row to train on among these, by ORIGINAL number; any of others.
         draw : callable
-            draw(hop, needed, batch) returns which entries are drawn for the rows that a product
-            with A computes in a batch, (nnz,) bool of all entries of the plan's pattern; needed:
-            (n,) bool. What it says of other rows, and of the diagonal, does not matter.
+            draw(hop, needed, batch) returns which entries are drawn for the rows that a
+            product with A computes in a batch, (nnz,) bool of all entries of the plan's
+            pattern; needed: (n,) bool. What it says of other rows, and of the diagonal,
+            does not matter.
         """
         # deal the rows to train on into batches
         rows, columns, off, _ = self._entries

@@ -1,7 +1,7 @@
 """Bytes that each rank holds in a training run, on the host and on a GPU, by what they are for.
 
-Only arrays are counted. The interpreter, its libraries and MPI come on top: about 0.2 GB a rank.
-Pure; all numbers are (P,) int64.
+Only arrays are counted. The interpreter, its libraries and MPI come on top: about 0.2
+GB a rank. Pure; all numbers are (P,) int64.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,8 @@ VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: original number, label, three mask
 # bytes of a row of a level: number, original number, label, place in the level below
 LEVEL_ROW = 4 * 8
 SLAB_ROW = 3 * 8 + 8  # more while it is read: three degrees, a row pointer
-# copies of the parameters: they, gradient, Adam's two moments, the best, the best on their way
+# copies of the parameters: they, gradient, Adam's two moments, the best, the best on
+# their way
 COPIES = 6
 PARTS = ("matrix", "features", "vertices", "activations", "buffers", "plan", "parameters",
          "reductions")
@@ -94,8 +95,8 @@ class DenseFootprint:
         if not spec.sparse_features:
             copies = 2 if spec.precomputed and reads_X(spec) else 1
             return width * spec.row_itemsize * sum(view.rows[0] for view in views) * copies
-        # CSR and its transpose, with the position of each entry; parts that layers have cut out;
-        # values dropped, and in the order of the transpose
+        # CSR and its transpose, with the position of each entry; parts that layers have
+        # cut out; values dropped, and in the order of the transpose
         entry = 2 * INDEX + POINTER + itemsize
         held = sum(view.feature_entries[0] * entry + (view.rows[0] + width + 2) * POINTER
                    for view in views)
@@ -231,8 +232,9 @@ class RankFootprint(DenseFootprint):
     def setup(self):
         """Bytes that each rank holds at most before the first epoch.
 
-        It is the larger of two moments. In the first a rank holds its rows as read and their
-        results. In the second the maps of layers that leave rows out are cut from the whole one.
+        It is the larger of two moments. In the first a rank holds its rows as read and
+        their results. In the second the maps of layers that leave rows out are cut from
+        the whole one.
         """
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
@@ -264,10 +266,11 @@ class RankFootprint(DenseFootprint):
     def on_gpu(self):
         """Bytes of each rank on a GPU from the first epoch on; a dict under ON_GPU, and "total".
 
-        They are the `parts` without masks, which stay on the host, and with two more. One is the
-        memory of kernels: pieces of rows if degrees are skewed, and copies of operands whose rows
-        are no multiple of 16 bytes. The other is "staging", pinned memory of the HOST for messages,
-        which is not in the sum. An upper bound: how skewed degrees are is not known before.
+        They are the `parts` without masks, which stay on the host, and with two more.
+        One is the memory of kernels: pieces of rows if degrees are skewed, and copies
+        of operands whose rows are no multiple of 16 bytes. The other is "staging",
+        pinned memory of the HOST for messages, which is not in the sum. An upper bound:
+        how skewed degrees are is not known before.
         """
         sizes = dict(self.parts)
         cuts = sum(_cut_bytes(operand) for operand in self.operands)

@@ -35,8 +35,8 @@ class Pairs:
     def readers(self, unit, units):
         """Count the other units whose vertices a pair's nonzeros lie with, each once.
 
-        unit: (n,) of each vertex. Returns (m,) int64, and whether the line's own unit is among
-        them, (m,) bool.
+        unit: (n,) of each vertex. Returns (m,) int64, and whether the line's own unit
+        is among them, (m,) bool.
         """
         theirs = unit[self.other]
         own = theirs == unit[self.line][self.pair]
@@ -82,8 +82,8 @@ def counted(pulled, pushed, hits, batch, batches, k):
     Returns
     -------
     list
-        What `merge` of a plan takes: HaloPlanSizes of the two, and pairs of ranks at both ends;
-        all (batches, k) int64.
+        What `merge` of a plan takes: HaloPlanSizes of the two, and pairs of ranks at
+        both ends; all (batches, k) int64.
     """
     # rows and messages of each rank, by batch
     sizes, links = [], []

@@ -31,8 +31,9 @@ PHASES = ("forward", "backward")
 class LevelSizes:
     """Rows of each rank at each level of a receptive field, one level more than products with A.
 
-    `feature_entries` (2, P) int64 are stored entries of sparse features. The first row counts the
-    rows of the first level, the second those that the first layer computes; 0 if they are dense.
+    `feature_entries` (2, P) int64 are stored entries of sparse features. The first row
+    counts the rows of the first level, the second those that the first layer computes;
+    0 if they are dense.
     """
 
     rows: list  # arrays of (P,) int64
@@ -140,8 +141,8 @@ class ShapeAttention(Attention):
 def run_rank(spec, levels, rank, columns):
     """Run a training step and an evaluation of one rank on shapes, a RankStep.
 
-    `levels` are the LevelSizes of both. `columns` (C) ranks share the rows of this one, which has
-    the columns of block rank mod C.
+    `levels` are the LevelSizes of both. `columns` (C) ranks share the rows of this one,
+    which has the columns of block rank mod C.
     """
     # a device whose arrays have shapes but no contents
     device = Shapes()

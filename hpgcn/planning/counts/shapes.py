@@ -1,7 +1,8 @@
 """A device of shapes only: a training step runs on it, and its memory and messages are counted.
 
-Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and log the
-reads and multiplications of real ones. Its communicator counts the messages of a real one.
+Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and
+log the reads and multiplications of real ones. Its communicator counts the messages of
+a real one.
 """
 import math
 from collections import Counter
@@ -131,9 +132,9 @@ class Work:
     moved: int = 0  # bytes read and written by all but dense products
     dense: list = field(default_factory=list)  # (flops, bytes) of each dense product
     calls: int = 0  # number of kernel calls
-    # Number of calls, by (name, rows, columns) of the first matrix. A dense product has (name,
-    # rows, length of the sums, columns), a sparse one (name, rows, nonzeros, rows and columns of
-    # the multiplied matrix).
+    # Number of calls, by (name, rows, columns) of the first matrix. A dense product has
+    # (name, rows, length of the sums, columns), a sparse one (name, rows, nonzeros,
+    # rows and columns of the multiplied matrix).
     kernels: Counter = field(default_factory=Counter)
     marks: list = field(default_factory=list)  # (len(dense), moved) before each product with A
 

@@ -71,13 +71,14 @@ class Reading:
 class Survey:
     """The pattern of a graph, and what a model reads of it.
 
-    `source` is a GraphSource of all rows, or the path of a file; `widths` as `make_spec`. `config`
-    are the settings that all answers are for. `name` is the path of the file, or the name of the
-    graph. `offsets` (k + 1,) are the parts of a partitioned graph, else None. `method` is how they
-    were made; `part_counts` are k and the numbers that nested parts merge to. `edge_parts` is true
-    if entries have parts of their own. Errors as `hpgcn.store.load` and `make_spec`; a DataError if
-    there are no vertices. Surveys of one source share the partitions that they make in the dict
-    `partitions`.
+    `source` is a GraphSource of all rows, or the path of a file; `widths` as
+    `make_spec`. `config` are the settings that all answers are for. `name` is the path
+    of the file, or the name of the graph. `offsets` (k + 1,) are the parts of a
+    partitioned graph, else None. `method` is how they were made; `part_counts` are k
+    and the numbers that nested parts merge to. `edge_parts` is true if entries have
+    parts of their own. Errors as `hpgcn.store.load` and `make_spec`; a DataError if
+    there are no vertices. Surveys of one source share the partitions that they make in
+    the dict `partitions`.
     """
 
     def __init__(self, source, config=None, widths=None, partitions=None):

@@ -22,10 +22,10 @@ class Prediction:
     - "dense": products with W and softmax if columns are divided;
     - "weights": gradients of weights and biases.
 
-    Sums over ranks are exact. An allreduce over q ranks sends 2 m (q - 1) bytes in all. Each rank
-    counts the quotient by q, and the first ranks one more until the remainder is used up. If steps
-    send different amounts, the dicts are of `period` steps, and methods give the mean, rounded
-    down.
+    Sums over ranks are exact. An allreduce over q ranks sends 2 m (q - 1) bytes in all.
+    Each rank counts the quotient by q, and the first ranks one more until the remainder
+    is used up. If steps send different amounts, the dicts are of `period` steps, and
+    methods give the mean, rounded down.
     """
 
     ranks: int

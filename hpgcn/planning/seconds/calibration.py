@@ -17,7 +17,8 @@ FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 def settings_of(run):
     """Return what a plan of other ranks takes from an hpgcn.Run: `graph`, a path, and the FIELDS.
 
-    A DataError if the run has not finished, or trained in batches, whose seconds are not forecast.
+    A DataError if the run has not finished, or trained in batches, whose seconds are
+    not forecast.
     """
     path = run.path
     missing = [name for name in ("graph", "strategy", *FIELDS) if name not in run.settings]
@@ -33,10 +34,10 @@ def settings_of(run):
 def calibrate(run, options):
     """Correct the seconds of Options by those of a Run of `settings_of`: other Options.
 
-    Medians of the run's steps over what is forecast of them, of computing and of communication,
-    are the factors. The first step, which touches what it holds for the first time, is left out
-    where there are others. The run's own graph is surveyed again; errors as `Survey`, and a
-    DataError if it has other parts now.
+    Medians of the run's steps over what is forecast of them, of computing and of
+    communication, are the factors. The first step, which touches what it holds for the
+    first time, is left out where there are others. The run's own graph is surveyed
+    again; errors as `Survey`, and a DataError if it has other parts now.
     """
     # survey the graph of the run again
     settings = run.settings

@@ -1,9 +1,10 @@
 """Seconds of kernels of one rank on a machine, by their sizes, from `hpgcn bench machine`.
 
-Times were measured at few widths and at few sizes of the arrays; between them they are read off
-straight lines. So no size of a cache is needed. A nonzero of a sparse product takes as long as one
-in a random matrix with the same reuse distance. That is the number of bytes of x read since the
-same row was last read. `Locality` estimates it for a graph.
+Times were measured at few widths and at few sizes of the arrays; between them they are
+read off straight lines. So no size of a cache is needed. A nonzero of a sparse product
+takes as long as one in a random matrix with the same reuse distance. That is the number
+of bytes of x read since the same row was last read. `Locality` estimates it for a
+graph.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,8 @@ PRODUCT_WIDTHS = (1, 8, 32, 64, 256)
 PRODUCT_BYTES = tuple(1 << size for size in (18, 21, 24, 27, 30))  # bytes of x
 DENSE_SIZES = (8, 16, 32, 64, 128, 256, 512)  # columns of either matrix
 ENTRY = 8  # bytes of an entry of a sparse matrix: its column and its value
-# fields of a Rates: a type of number, a tuple with one type an element, or objects with these keys
+# fields of a Rates: a type of number, a tuple with one type an element, or objects with
+# these keys
 SHAPES = {
     "ranks": int, "call_s": float,
     "rows": {None: ((float, len(ROW_WIDTHS)), len(ROW_BYTES))},
@@ -36,14 +38,15 @@ NEEDED = {"rows": ("pack", "pack pieces", "take", "adam", "numpy"),
 class Rates:
     """Seconds of kernels of one of `ranks` that compute side by side.
 
-    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS. Other names
-    are "numpy", a sum of two arrays by NumPy, and "take", a gather of numbers. "pack" is a gather
-    of rows in order, "pack pieces" a gather of the halves of their columns. `entries` has seconds
-    of kernels that take a nonzero at a time, of a nonzero and of a row. They are for each of
-    ROW_WIDTHS, with all data in caches. `products` has seconds of a nonzero for each of
-    PRODUCT_BYTES and of PRODUCT_WIDTHS. `product_rows` has the additional seconds of a row, for
-    each of ROW_BYTES and of PRODUCT_WIDTHS. `dense` has seconds of a multiplication by kind
-    ("rows": of many rows with a small matrix, "sums": of x^T g), for each pair of DENSE_SIZES.
+    `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS.
+    Other names are "numpy", a sum of two arrays by NumPy, and "take", a gather of
+    numbers. "pack" is a gather of rows in order, "pack pieces" a gather of the halves
+    of their columns. `entries` has seconds of kernels that take a nonzero at a time, of
+    a nonzero and of a row. They are for each of ROW_WIDTHS, with all data in caches.
+    `products` has seconds of a nonzero for each of PRODUCT_BYTES and of PRODUCT_WIDTHS.
+    `product_rows` has the additional seconds of a row, for each of ROW_BYTES and of
+    PRODUCT_WIDTHS. `dense` has seconds of a multiplication by kind ("rows": of many
+    rows with a small matrix, "sums": of x^T g), for each pair of DENSE_SIZES.
     """
 
     ranks: int
@@ -86,7 +89,8 @@ class Rates:
     def entry_seconds(self, kernel, nonzeros, rows, width, distances=None):
         """Return the seconds of a kernel of `entries`; `distances` as in `product_seconds`.
 
-        What x costs beyond caches comes on top: as much as in a product. None: x is not read.
+        What x costs beyond caches comes on top: as much as in a product. None: x is not
+        read.
         """
         nonzero, row = (line(ROW_WIDTHS, values, width) for values in self.entries[kernel])
         if distances is not None:
@@ -153,10 +157,12 @@ def surface(values, first, second):
 class Locality:
     """Reuse distance of rows of x in products with a sparse matrix, in bytes.
 
-    The footprint of a window of T reads is the integral of the miss ratio for all t up to T. The
-    miss ratio of t is the share of reads of a row that was not among the last t.
+    The footprint of a window of T reads is the integral of the miss ratio for all t up
+    to T. The miss ratio of t is the share of reads of a row that was not among the last
+    t.
 
-    Source: Xiang, Ding, Luo and Bao, HOTL: a higher order theory of locality, 2013, section 3.
+    Source: Xiang, Ding, Luo and Bao, HOTL: a higher order theory of locality, 2013,
+    section 3.
 
     These are counted in the stored order of a graph, of a large one at samples.
 

@@ -1,7 +1,7 @@
 """Machines that come with the package, and files that describe two devices a rank.
 
-A file of hpgcn/planning/machines is named without its folder and suffix; "source" in it says
-where its numbers are from, and what is assumed.
+A file of hpgcn/planning/machines is named without its folder and suffix; "source" in it
+says where its numbers are from, and what is assumed.
 """
 from pathlib import Path
 from types import MappingProxyType
@@ -58,8 +58,9 @@ def read_devices(path, found):
 def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):
     """Return the numbers of one object of a machine file, a dict of float.
 
-    `required` and `optional` are Fields by name. A DataError if a number does not fit or a required
-    one is missing. Unknown ones are errors as well, unless `others` are allowed.
+    `required` and `optional` are Fields by name. A DataError if a number does not fit
+    or a required one is missing. Unknown ones are errors as well, unless `others` are
+    allowed.
     """
     check_fields({group: found.get(group)}, {group: Field(dict)}, path)
     named = {f"{group}.{name}": value for name, value in found[group].items()}

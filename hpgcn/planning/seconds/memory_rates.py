@@ -1,7 +1,8 @@
 """Seconds of a training step on a machine of which only rates of memory and flops are known.
 
-It adds bytes over memory bandwidth, flops of dense products over their rate, and a time per call.
-The bytes are those of products with A, of element-wise work and of narrow dense products.
+It adds bytes over memory bandwidth, flops of dense products over their rate, and a time
+per call. The bytes are those of products with A, of element-wise work and of narrow
+dense products.
 """
 import numpy as np
 
@@ -13,7 +14,8 @@ def compute_seconds(machine, footprint):
     """Return the seconds that each rank computes, by memory bandwidth and the rate of dense
     products.
 
-    A product with A reads a row of H for each entry, as if none were found in a cache again.
+    A product with A reads a row of H for each entry, as if none were found in a cache
+    again.
     """
     spec = footprint.spec
     itemsize = spec.itemsize

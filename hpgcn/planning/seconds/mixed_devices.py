@@ -1,13 +1,14 @@
 """Seconds of a training step on two devices a rank: one aggregates, one updates.
 
-Products with A run on a device for sparse work, all else on one for dense work. Rows go from the
-first to the second in batches, so that both work at once (mixgcn, section 3.2). A step is a chain
-of updates and products. It begins with the update before the first product with A; each product is
-followed by its update:
+Products with A run on a device for sparse work, all else on one for dense work. Rows go
+from the first to the second in batches, so that both work at once (mixgcn, section
+3.2). A step is a chain of updates and products. It begins with the update before the
+first product with A; each product is followed by its update:
 
     seconds = u_0 + sum over products i of pipeline_seconds(a_i, u_i, s) + calls x time of a call
 
-Not counted: the link between the two devices of a rank, of which the paper gives no rate.
+Not counted: the link between the two devices of a rank, of which the paper gives no
+rate.
 """
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,8 +38,9 @@ class Aggregator:
         """Return the seconds of a product with A, arrays that broadcast: additions or memory, the
         slower.
 
-        Entries read rows at random. The cache holds a share of the rows that are read, and an entry
-        finds its row there with that chance. Each row comes from memory once.
+        Entries read rows at random. The cache holds a share of the rows that are read,
+        and an entry finds its row there with that chance. Each row comes from memory
+        once.
 
         Parameters
         ----------
@@ -91,17 +93,18 @@ class MixedDevices:
 def pipeline_seconds(first, second, stages):
     """Return the seconds of two devices in sequence on s equal batches: exact.
 
-    Each takes its batches in order, and the second a batch once the first has finished it. So it
-    is the slower device that is never idle between batches; the faster adds one batch, the first
-    or the last:
+    Each takes its batches in order, and the second a batch once the first has finished
+    it. So it is the slower device that is never idle between batches; the faster adds
+    one batch, the first or the last:
 
         max(a, u) + min(a, u) / s
 
-    Section 3.2.2 of mixgcn gives no time, but a condition for the NEXT product not to wait for all
-    batches of this update. At a bandwidth b of A it is n/s + b <= (s - 1) n/s, which is its
-    Proposition 3.5, (n - b) / 2n >= 1 / s. (The inequality printed before the proposition has <=
-    for >=.) In that case min(a, u) / s is paid about once instead of in each layer. So an order of
-    rows saves less than a factor of 1 + 1 / s. That gain is not counted on here.
+    Section 3.2.2 of mixgcn gives no time, but a condition for the NEXT product not to
+    wait for all batches of this update. At a bandwidth b of A it is n/s + b <= (s - 1)
+    n/s, which is its Proposition 3.5, (n - b) / 2n >= 1 / s. (The inequality printed
+    before the proposition has <= for >=.) In that case min(a, u) / s is paid about once
+    instead of in each layer. So an order of rows saves less than a factor of 1 + 1 / s.
+    That gain is not counted on here.
     """
     return np.maximum(first, second) + np.minimum(first, second) / stages
 

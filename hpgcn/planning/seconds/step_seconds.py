@@ -2,7 +2,8 @@
 
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
-    communication  latency x messages + bytes / network bandwidth, of what the rank sends, less
+    communication  latency x messages + bytes / network bandwidth, of what the rank
+    sends, less
                    the share that was measured to be hidden behind computation
 
 The two are added. The step takes as long as the rank for which the sum is largest.

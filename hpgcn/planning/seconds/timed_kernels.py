@@ -19,8 +19,8 @@ FLOAT = 4  # bytes of the numbers that were measured
 def compute_seconds(rates, footprint, slower, bandwidth):
     """Return the seconds that each rank of a RankFootprint computes in a training step, (P,).
 
-    `slower`: times that a dense product of float64 takes as long. `bandwidth`: of memory, in bytes
-    a second, for kernels that were not measured.
+    `slower`: times that a dense product of float64 takes as long. `bandwidth`: of
+    memory, in bytes a second, for kernels that were not measured.
     """
     spec = footprint.spec
     update = number_seconds(rates, "adam", num_parameters(spec) * spec.itemsize / FLOAT)

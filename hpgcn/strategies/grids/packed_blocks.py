@@ -14,9 +14,10 @@ POINTER_BYTES = 8
 class Blocks:
     """The blocks of a matrix that a rank of an R x L x C grid keeps, and the sizes of all others.
 
-    The matrix has rows as `layout` and columns as `layout_in`, cut by the BroadcastStages
-    `cuts`. `blocks`: pairs of a stage and a csr_array, those that this rank keeps; what is left out
-    has no entries. All ranks of `comm` make theirs together.
+    The matrix has rows as `layout` and columns as `layout_in`, cut by the
+    BroadcastStages `cuts`. `blocks`: pairs of a stage and a csr_array, those that this
+    rank keeps; what is left out has no entries. All ranks of `comm` make theirs
+    together.
 
     Attributes
     ----------
@@ -62,8 +63,8 @@ class Blocks:
     def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
         """Read blocks of A, or of A^T, from a NormalizedAdjacency.
 
-        The intervals of one rank lie among those of L layers. Rows are read in L portions, so that
-        the part cut away is never more than the rest.
+        The intervals of one rank lie among those of L layers. Rows are read in L
+        portions, so that the part cut away is never more than the rest.
         """
         _, rows, own = held(layout, cuts)
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]

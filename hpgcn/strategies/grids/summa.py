@@ -1,30 +1,32 @@
 """Products on grids of two and three axes in broadcast stages (SUMMA): `2d` and `3d`.
 
-Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank (i L + l) C + j
-owns the columns of block j of H, G and Z. Its rows are il, piece l of big block i. Layer l
-multiplies by the columns of A that are piece l of every big block, cut into the stages of
-hpgcn.parallel.layout. Rank (i, l, j) holds the rows of big block i in the stages of layer l that
-fall to column block j. W is on every rank.
+Ranks form a grid of R big row blocks x L layers x C column blocks (2d: L = 1). Rank (i
+L + l) C + j owns the columns of block j of H, G and Z. Its rows are il, piece l of big
+block i. Layer l multiplies by the columns of A that are piece l of every big block, cut
+into the stages of hpgcn.parallel.layout. Rank (i, l, j) holds the rows of big block i
+in the stages of layer l that fall to column block j. W is on every rank.
 
-A stage broadcasts two blocks. Its block of A (row pointers, values, column numbers: one message)
-goes to the C ranks of row (i, l). Its interval of H goes to the R ranks that have columns j in
-layer l. Each rank adds the product to T, big block i in its columns. With L > 1 a reduce_scatter
-over the layers adds up T and leaves each rank its own rows. Stage s + 1 travels while stage s is
-multiplied. The backward is the same with the blocks of A^T, read at load if A is not symmetric.
+A stage broadcasts two blocks. Its block of A (row pointers, values, column numbers: one
+message) goes to the C ranks of row (i, l). Its interval of H goes to the R ranks that
+have columns j in layer l. Each rank adds the product to T, big block i in its columns.
+With L > 1 a reduce_scatter over the layers adds up T and leaves each rank its own rows.
+Stage s + 1 travels while stage s is multiplied. The backward is the same with the
+blocks of A^T, read at load if A is not symmetric.
 
 Valid for any R, C and L; blocks may be empty, and columns fewer than C.
 
-Words of H and T in a product of width f: n f (R - 1 + L - 1) over all ranks. Bytes of A: C - 1
-times those of all blocks. A block of nnz > 0 entries in n_i rows has 8 (n_i + 1) + nnz (4 + s), s
-being those of a number (8 + s if n > 2^31 - 1). Messages in each of the R + C - gcd(R, C) stages of
-a layer: R - 1 a column of ranks, C - 1 a row of ranks. For T: L - 1 a rank. Empty messages are not
-sent. Memory: nnz / P entries of A (again for A^T if A is not symmetric), two blocks of A and two
-intervals of H under way. If L > 1 also n / R rows of T, and (L - 1) m rows of the other layers' T.
+Words of H and T in a product of width f: n f (R - 1 + L - 1) over all ranks. Bytes of
+A: C - 1 times those of all blocks. A block of nnz > 0 entries in n_i rows has 8 (n_i +
+1) + nnz (4 + s), s being those of a number (8 + s if n > 2^31 - 1). Messages in each of
+the R + C - gcd(R, C) stages of a layer: R - 1 a column of ranks, C - 1 a row of ranks.
+For T: L - 1 a rank. Empty messages are not sent. Memory: nnz / P entries of A (again
+for A^T if A is not symmetric), two blocks of A and two intervals of H under way. If L >
+1 also n / R rows of T, and (L - 1) m rows of the other layers' T.
 
-Restricted to some rows (out) of the result and some (in) of H, blocks and intervals keep their
-ranks and lose the other rows. The backward multiplies by blocks of A[in, out] (symmetric A) or of
-A^T[in, out]. Such a map holds its entries of A, once in each direction that differs, and shares all
-messages with the whole one.
+Restricted to some rows (out) of the result and some (in) of H, blocks and intervals
+keep their ranks and lose the other rows. The backward multiplies by blocks of A[in,
+out] (symmetric A) or of A^T[in, out]. Such a map holds its entries of A, once in each
+direction that differs, and shares all messages with the whole one.
 
 Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997
 (SUMMA).
@@ -46,8 +48,8 @@ from hpgcn.strategies.strategy import Strategy, most_square, product_name
 class Summa(Strategy):
     """A-hat on a grid of ranks, in hpgcn.strategies.grids.packed_blocks.Blocks.
 
-    A_transposed is A itself if A is symmetric and the map is square. `parent` is the map of all
-    rows, from which this one was cut.
+    A_transposed is A itself if A is symmetric and the map is square. `parent` is the
+    map of all rows, from which this one was cut.
     """
 
     Plan = SummaPlan
@@ -244,8 +246,8 @@ class Summa(Strategy):
 class TwoD(Summa):
     """A-hat on R x C ranks, by default the most square grid with R >= C.
 
-    Columns cost more than rows, because A itself and the products with W travel along them, and
-    features may be fewer than columns.
+    Columns cost more than rows, because A itself and the products with W travel along
+    them, and features may be fewer than columns.
     """
 
     name = "2d"

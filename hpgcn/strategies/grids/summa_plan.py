@@ -35,8 +35,8 @@ class BroadcastBlocks:
 class SummaTraffic(Traffic):
     """Broadcasts of blocks of A along rows, and of intervals of H along columns, in stages.
 
-    shape: the grid of ranks. directions: a pair of BroadcastBlocks or Blocks, of A and of what the
-    backward multiplies by.
+    shape: the grid of ranks. directions: a pair of BroadcastBlocks or Blocks, of A and
+    of what the backward multiplies by.
     """
 
     packing = MappingProxyType({})
@@ -116,7 +116,8 @@ class SummaPlan(Plan):
                           copied_pointers=np.maximum(count * (results + 1) - pointers, 0))
 
     def buffer_bytes(self, width, itemsize):
-        # Two buffers for blocks of A and intervals of H, and one for the sum over layers.
+        # Two buffers for blocks of A and intervals of H, and one for the sum over
+        # layers.
         R, L, C = self.traffic.shape
         rows = self.traffic.pieces(self.layout)[..., None]
         big = rows.sum(1)[:, 0]
@@ -159,8 +160,8 @@ class SummaPlan(Plan):
 def block_bytes(nonzeros, rows, columns, itemsize, n):
     """Return the bytes of blocks of A with `nonzeros` entries, (R, S), a message each; 0 if empty.
 
-    rows: (R, L), in each piece of each big block. columns: C; with one A stays where it is. n:
-    columns of A.
+    rows: (R, L), in each piece of each big block. columns: C; with one A stays where it
+    is. n: columns of A.
     """
     if columns == 1:
         return np.zeros(nonzeros.shape, np.int64)

@@ -1,31 +1,32 @@
 """Mixture of parallelism: aggregation by columns, update by rows: strategy `mop`.
 
-Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A rows are
-exchanged for columns. Rank q gets its part of the columns of all rows and multiplies them by all of
-A-hat, which every rank holds. It sends the rows of the result back to their owners. The mask of a
-result travels as bits, before the product, and is applied within it (S-SpMM).
+Each rank owns a block of rows of H, G and Z; W is on every rank. For a product with A
+rows are exchanged for columns. Rank q gets its part of the columns of all rows and
+multiplies them by all of A-hat, which every rank holds. It sends the rows of the result
+back to their owners. The mask of a result travels as bits, before the product, and is
+applied within it (S-SpMM).
 
-Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at once. Batch i is
-aggregated as soon as the rows that it reads have arrived, by the columns of A. It returns while
-batch i + 1 is aggregated. With bandwidth b < m = n / P and s = ceil(2 m / (m - b)) the first batch
-does not wait for the last. (This is Proposition 3.5 with the rows of a rank for all rows.) With a
-wider matrix only the way back is hidden.
+Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at once.
+Batch i is aggregated as soon as the rows that it reads have arrived, by the columns of
+A. It returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and s =
+ceil(2 m / (m - b)) the first batch does not wait for the last. (This is Proposition 3.5
+with the rows of a rank for all rows.) With a wider matrix only the way back is hidden.
 
-Valid for any P and any row blocks, empty ones included, and for fewer columns than ranks. Words per
-product of width f: n f - sum of m_p f_p each way over all ranks, whatever the graph. A masked
-result adds ceil(f_q / 8) bytes of rank q's columns for each row of the others. Messages: one for
-each non-empty (source, destination, batch) each way; the bits go in one batch. Memory: all of A on
-every rank (and A^T if A is not symmetric), 2 n ceil(f / P) words of columns. Rows under way take m
-f words.
+Valid for any P and any row blocks, empty ones included, and for fewer columns than
+ranks. Words per product of width f: n f - sum of m_p f_p each way over all ranks,
+whatever the graph. A masked result adds ceil(f_q / 8) bytes of rank q's columns for
+each row of the others. Messages: one for each non-empty (source, destination, batch)
+each way; the bits go in one batch. Memory: all of A on every rank (and A^T if A is not
+symmetric), 2 n ceil(f / P) words of columns. Rows under way take m f words.
 
-Restricted to some rows (out) of the result and some (in) of H, only these travel:
-n_in f words there, n_out f back. Such a map holds its entries of A, once in each direction
+Restricted to some rows (out) of the result and some (in) of H, only these travel: n_in
+f words there, n_out f back. Such a map holds its entries of A, once in each direction
 that differs, and works in the buffers of the whole one.
 
-Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU). A, and the
-columns that a rank gets, are then in host memory, which is larger. Batches are packed on the GPU
-and copied to pinned memory one after the other, each sent when it is there. Returning rows are
-copied back batch by batch while others are aggregated.
+Rows may be updated on a GPU and aggregated on the cores of the host (MixGCN-CPU). A,
+and the columns that a rank gets, are then in host memory, which is larger. Batches are
+packed on the GPU and copied to pinned memory one after the other, each sent when it is
+there. Returning rows are copied back batch by batch while others are aggregated.
 
 Source: mixgcn, sections 3.1 and 3.2.
 """
@@ -92,7 +93,8 @@ class BatchedOperand:
 class MopBuffers:
     """Room for columns of all rows, rows on their way and masks; maps that share it take turns.
 
-    `home`: the device where rows are aggregated; `batched`: rows travel in more than one batch.
+    `home`: the device where rows are aggregated; `batched`: rows travel in more than
+    one batch.
     """
 
     def __init__(self, layout, comm, home, dtype, batched):
@@ -134,9 +136,9 @@ class MopBuffers:
 class MixtureOfParallelism(Strategy):
     """A-hat by columns, on rows distributed by row blocks (a single column block).
 
-    `operands`: of the forward product and of the backward, one object where it serves both; they
-    and `buffers` make `num_batches` batches. `asked`: number of batches in the settings, or 0.
-    `parent`: the map of all rows, which this one was cut from.
+    `operands`: of the forward product and of the backward, one object where it serves
+    both; they and `buffers` make `num_batches` batches. `asked`: number of batches in
+    the settings, or 0. `parent`: the map of all rows, which this one was cut from.
     """
 
     name = "mop"

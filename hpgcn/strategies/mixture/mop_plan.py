@@ -86,8 +86,9 @@ class MopPlan(Plan):
         return (rows * width + 2 * n * part) * itemsize + bits * -(-part // 8)
 
     def persistent_bytes(self, product, itemsize):
-        # Attention keeps own columns of all rows, in steps and evaluations, and row numbers.
-        # Shapes count the same arrays by rows; those of x and of the result are held in both ways.
+        # Attention keeps own columns of all rows, in steps and evaluations, and row
+        # numbers. Shapes count the same arrays by rows; those of x and of the result
+        # are held in both ways.
         if not product.heads or product.backward:
             return super().persistent_bytes(product, itemsize)
         n, m = (int(layout.offsets[-1]) for layout in (self.layout_in, self.layout))

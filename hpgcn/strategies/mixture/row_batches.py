@@ -1,9 +1,9 @@
 """Batches of rows that travel between owners of rows and of columns: dealt, ordered and packed.
 
-A batch is a piece of every rank's rows: all links are loaded alike at any time. Ranks deal their
-pieces alternately upwards and downwards, so that rows on both sides of a border between ranks are
-in one batch. With bandwidth b < m = n / P a batch then reads no further than b rows beyond its
-pieces.
+A batch is a piece of every rank's rows: all links are loaded alike at any time. Ranks
+deal their pieces alternately upwards and downwards, so that rows on both sides of a
+border between ranks are in one batch. With bandwidth b < m = n / P a batch then reads
+no further than b rows beyond its pieces.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,7 +67,8 @@ class RowBatches:
     def kept(self, keep):
         """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool.
 
-        And (k,) int64, what each is called: numbers from 0 to k - 1 that follow the old order.
+        And (k,) int64, what each is called: numbers from 0 to k - 1 that follow the old
+        order.
         """
         if self.num_batches == 1:
             return keep, np.arange(np.count_nonzero(keep))
@@ -78,8 +79,9 @@ class RowBatches:
         """Return the number of these batches that each batch of `rows` waits for; (S,),
         non-decreasing.
 
-        Batch i itself always must: what returns goes where it was packed (`PackedBatches`). indptr,
-        indices: CSR with sorted columns in the order of these batches, rows in that of `rows`.
+        Batch i itself always must: what returns goes where it was packed
+        (`PackedBatches`). indptr, indices: CSR with sorted columns in the order of
+        these batches, rows in that of `rows`.
         """
         full = np.diff(indptr) > 0
         last = np.full(full.size + 1, -1)  # one more: reduceat takes no place past the end
@@ -92,12 +94,13 @@ class RowBatches:
 class PackedBatches:
     """Room for a rank's rows of a matrix, batch after batch, each cut by columns for the P ranks.
 
-    Rank q takes columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix; the room is (m_p * f,).
+    Rank q takes columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix; the room is (m_p
+    * f,).
 
-    Two matrices may share the room for m rows, m at least those of either. Outgoing rows lie at its
-    end, returning rows at its beginning. So returning batches 0 to i overwrite at most departing
-    batches 0 to i. For l <= m rows divided alike, the first batches hold no more than those of m,
-    and neither do the last.
+    Two matrices may share the room for m rows, m at least those of either. Outgoing
+    rows lie at its end, returning rows at its beginning. So returning batches 0 to i
+    overwrite at most departing batches 0 to i. For l <= m rows divided alike, the first
+    batches hold no more than those of m, and neither do the last.
     """
 
     def __init__(self, batches, rank, room, cuts):
@@ -127,9 +130,9 @@ def default_num_batches(offsets, bandwidth):
     """Return the number of batches for row blocks, (P + 1,) offsets, and a matrix of some
     bandwidth.
 
-    It is that of Proposition 3.5 (mixgcn) if aggregation can then begin before all rows are there,
-    TILES if the bandwidth forbids it. There are at most MAX_STAGES batches, and at least BATCH_ROWS
-    rows of a rank in each. 1 for a single rank.
+    It is that of Proposition 3.5 (mixgcn) if aggregation can then begin before all rows
+    are there, TILES if the bandwidth forbids it. There are at most MAX_STAGES batches,
+    and at least BATCH_ROWS rows of a rank in each. 1 for a single rank.
     """
     if offsets.size == 2:
         return 1
@@ -141,8 +144,8 @@ def default_num_batches(offsets, bandwidth):
 def count_batches(offsets, asked, bandwidth):
     """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
 
-    No more than the longest row block has rows, nor than one on a single rank. `bandwidth`: a
-    function that returns it, called if it is needed.
+    No more than the longest row block has rows, nor than one on a single rank.
+    `bandwidth`: a function that returns it, called if it is needed.
     """
     if offsets.size == 2:
         return 1

@@ -7,8 +7,9 @@ from hpgcn.runtime.device import address
 class Shared:
     """Room for `size` packed numbers where one device does both: nothing is copied.
 
-    Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays. `eager`:
-    whether all batches are packed before the first is sent: they are copied while others are sent.
+    Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays.
+    `eager`: whether all batches are packed before the first is sent: they are copied
+    while others are sent.
     """
 
     eager = False

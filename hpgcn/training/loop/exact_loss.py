@@ -9,8 +9,9 @@ log = logging.getLogger("hpgcn")
 def measure_exact_loss(trainer, epoch):
     """Return {"exact_loss": x} for the next step in monitored epochs, {} in all others.
 
-    Monitored are the last epoch and the first `Strategy.num_monitored_steps` of an approximate
-    strategy. All ranks call this together. A DivergedError if the loss is not finite.
+    Monitored are the last epoch and the first `Strategy.num_monitored_steps` of an
+    approximate strategy. All ranks call this together. A DivergedError if the loss is
+    not finite.
     """
     first = trainer.shard.strategy.num_monitored_steps
     if not first or first < epoch < trainer.config.epochs:

@@ -8,8 +8,8 @@ class SGD:
     """Plain gradient descent on parameters (p,), which `step` changes in place.
 
     decay * w is added to the gradient (not decoupled) of the first `decayed` elements.
-    `rate(number)` is the learning rate of a step, from 1. A gradient whose norm is above
-    `clip_norm` is scaled down to it, unless that is 0.
+    `rate(number)` is the learning rate of a step, from 1. A gradient whose norm is
+    above `clip_norm` is scaled down to it, unless that is 0.
     """
 
     MOMENTS = ()  # names of the arrays (p,) that steps leave behind besides the parameters
@@ -65,8 +65,9 @@ OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
 def clip(gradient, limit):
     """Scale a gradient (p,) down in place to an L2 norm of `limit`, if it is above that.
 
-    The factor is limit / (norm + 1e-6), at most 1, as `torch.nn.utils.clip_grad_norm_` takes it.
-    The norm is summed in float64 in a fixed order, and never leaves the device.
+    The factor is limit / (norm + 1e-6), at most 1, as `torch.nn.utils.clip_grad_norm_`
+    takes it. The norm is summed in float64 in a fixed order, and never leaves the
+    device.
     """
     column = gradient.reshape(-1, 1)
     norm = np.sqrt(kernels.backend(gradient).inner(column, column))

@@ -1,7 +1,7 @@
 """Learning rates of training steps, by number: pure, so a resumed run continues them.
 
-In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule follows. A
-full-batch epoch is one step.
+In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule
+follows. A full-batch epoch is one step.
 """
 import math
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """Make the StepViews of training steps: one for all steps, or one for each mini-batch.
 
-A thread builds the next mini-batch while the current one trains. It reads what the rank stores.
-If neighbours are drawn, it exchanges rows with other ranks over a communicator of its own.
+A thread builds the next mini-batch while the current one trains. It reads what the rank
+stores. If neighbours are drawn, it exchanges rows with other ranks over a communicator
+of its own.
 """
 from contextlib import nullcontext
 

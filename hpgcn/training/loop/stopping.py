@@ -32,8 +32,8 @@ def raise_if_stop_requested(epoch, graph, out, comm):
 def make_stop_error(pending, where, graph, out, comm):
     """Return the error to raise on all ranks if a pending signal ends a run.
 
-    `where` says where the run stops; the message names the command that resumes it: by the path
-    of the graph and the run directory `out`.
+    `where` says where the run stops; the message names the command that resumes it: by
+    the path of the graph and the run directory `out`.
     """
     ranks = ""
     if comm.size > 1:

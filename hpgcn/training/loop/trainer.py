@@ -110,8 +110,9 @@ class Trainer(CollectiveClose):
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
         """Train to the last epoch, or until patience or a callback ends the run; return a Result.
 
-        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on all ranks. It
-        resumes from `saved`, a CheckpointState. Only the callbacks of rank 0 are called.
+        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on all
+        ranks. It resumes from `saved`, a CheckpointState. Only the callbacks of rank 0
+        are called.
         """
         config, comm, state = self.config, self.comm, self.state
 

@@ -15,8 +15,8 @@ class StepView(NamedTuple):
 def make_views(shard, parameters, workspace, targets):
     """Return the StepViews of a training step and an evaluation; all ranks call this together.
 
-    The features of the shard are released here. The workspace is shared: views are used in turn.
-    `targets` are those of the training loss.
+    The features of the shard are released here. The workspace is shared: views are used
+    in turn. `targets` are those of the training loss.
     """
     columns = shard.columns
     device = shard.comm.device
@@ -65,7 +65,8 @@ def train_step(view, number, optimizer, columns):
 def evaluate(view, metric="auto"):
     """Return the validation loss and a metric of each mask over all ranks, without dropout.
 
-    As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says it.
+    As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says
+    it.
     """
     logits = view.model.infer(view.features)[0]
     found = view.loss.evaluate(logits)

@@ -1,9 +1,10 @@
 """Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
 
-Only rank 0 writes, because all ranks have the same state. A checkpoint is written into a temporary
-folder, synchronised to disk and renamed, so it appears whole or not at all. Its manifest has the
-SHA-256 of state.h5. A run resumed with the same ranks, partition, threads and versions gives the
-bits of an undisturbed one. With others it is equal to rounding.
+Only rank 0 writes, because all ranks have the same state. A checkpoint is written into
+a temporary folder, synchronised to disk and renamed, so it appears whole or not at all.
+Its manifest has the SHA-256 of state.h5. A run resumed with the same ranks, partition,
+threads and versions gives the bits of an undisturbed one. With others it is equal to
+rounding.
 """
 import json
 import logging
@@ -107,10 +108,10 @@ class Checkpoints:
     def keep(self, trainer, record, *, ended=False):
         """Write a checkpoint after a step if one is due; all ranks of a Trainer call this.
 
-        `ended`: the run ends with this epoch. Once the checkpoint for SIGUSR1 is written a
-        StoppedError is raised on all ranks. After SIGINT it is a CancelledError, and the best model
-        so far is written. Other errors, on all ranks, as `write` and
-        `hpgcn.training.runs.checkpoint_state.capture`.
+        `ended`: the run ends with this epoch. Once the checkpoint for SIGUSR1 is
+        written a StoppedError is raised on all ranks. After SIGINT it is a
+        CancelledError, and the best model so far is written. Other errors, on all
+        ranks, as `write` and `hpgcn.training.runs.checkpoint_state.capture`.
         """
         comm, config, state = trainer.comm, trainer.config, trainer.state
 
@@ -193,7 +194,8 @@ class Checkpoints:
 def read_checkpoint(folder):
     """Read a checkpoint: what `hpgcn.training.runs.checkpoint_state.parse` makes of it.
 
-    An InputNotFoundError, DataError or StorageError if it is damaged, or something else.
+    An InputNotFoundError, DataError or StorageError if it is damaged, or something
+    else.
     """
     path = folder / "state.h5"
     manifest = store.read_json(folder / "manifest.json")

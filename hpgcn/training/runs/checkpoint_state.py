@@ -34,10 +34,10 @@ NAMES = {  # how a message calls what differs
 class CheckpointState:
     """State that a run needs to continue after a step.
 
-    `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME, with the names
-    of hpgcn.model.Parameters. Rank 0 also has `lasting`, (size,), for a strategy whose steps read
-    earlier ones: `Strategy.persistent_arrays` of all ranks in order. `provenance` is everything
-    else:
+    `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME,
+    with the names of hpgcn.model.Parameters. Rank 0 also has `lasting`, (size,), for a
+    strategy whose steps read earlier ones: `Strategy.persistent_arrays` of all ranks in
+    order. `provenance` is everything else:
 
     - graph_sha256: of the training file;
     - source_sha256: of the file that was partitioned into it, or its own;
@@ -117,9 +117,9 @@ def capture(trainer):
 def parse(path, arrays, attributes):
     """Return the CheckpointState of what hpgcn.store.read_state returned, and the model's widths.
 
-    Everything is checked: a run can resume from it. A DataError if an attribute is missing, of
-    another kind or out of range. The same if an array is missing, one too many, of another shape or
-    dtype, or not finite.
+    Everything is checked: a run can resume from it. A DataError if an attribute is
+    missing, of another kind or out of range. The same if an array is missing, one too
+    many, of another shape or dtype, or not finite.
     """
     # texts of JSON become objects
     told = dict(attributes)
@@ -187,7 +187,8 @@ def _check_arrays(path, state):
 def describe_differences(names):
     """Return some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
 
-    A layout that differs is worth a word only if nothing else does, which would explain it.
+    A layout that differs is worth a word only if nothing else does, which would explain
+    it.
     """
     words = [NAMES.get(name, f"another {name}") for name in names
              if name != "layout_sha256" or len(names) == 1]

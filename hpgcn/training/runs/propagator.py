@@ -154,7 +154,8 @@ def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None =
     comm : mpi4py communicator, optional
         None: this process alone; no MPI is needed.
     strategy : str
-        One of hpgcn.strategies.STRATEGIES; auto: the first of them, as no model is planned for.
+        One of hpgcn.strategies.STRATEGIES; auto: the first of them, as no model is
+        planned for.
     norm : "sym", "in", "row" or "none"
         D^-1/2 A D^-1/2, D^-1 A or A; a degree that is not positive gives the factor 0.
     self_loops : bool

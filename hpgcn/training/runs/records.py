@@ -32,9 +32,9 @@ SUMMARY = {
 def read_history(run, before=math.inf):
     """Read a run's metrics.jsonl up to the line of the epoch `before`.
 
-    Return the lines, list of dict, whose accuracies and val_loss are None without an evaluation.
-    Also return the error of the first line that was left out, malformed or out of order; empty if
-    all were read.
+    Return the lines, list of dict, whose accuracies and val_loss are None without an
+    evaluation. Also return the error of the first line that was left out, malformed or
+    out of order; empty if all were read.
     """
     # collect lines in the order of epochs; skip those that are malformed
     path = Path(run) / "metrics.jsonl"
@@ -69,7 +69,8 @@ def check_metrics(row, where):
 def read_summary(run, *, whole=True):
     """Return the summary of a run directory; None while the run is not finished.
 
-    `whole`: all of SUMMARY must be there. Errors as `hpgcn.store.read_json` and `check_fields`.
+    `whole`: all of SUMMARY must be there. Errors as `hpgcn.store.read_json` and
+    `check_fields`.
     """
     path = Path(run) / "summary.json"
     if not os.path.lexists(path):

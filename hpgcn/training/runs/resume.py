@@ -21,10 +21,11 @@ log = logging.getLogger("hpgcn")
 def load_resume_state(checkpoints, config, comm):
     """Read what a run directory holds to resume from; every rank calls this together.
 
-    Return the newest CheckpointState, None if the run starts at epoch 1; and the Result, None
-    unless the run is finished. Errors on all ranks are those of `Checkpoints.load` and
-    `Checkpoints.check`. A ConfigError if the run has done more epochs than requested. The same if
-    it is finished, has no checkpoint, and more epochs are requested.
+    Return the newest CheckpointState, None if the run starts at epoch 1; and the
+    Result, None unless the run is finished. Errors on all ranks are those of
+    `Checkpoints.load` and `Checkpoints.check`. A ConfigError if the run has done more
+    epochs than requested. The same if it is finished, has no checkpoint, and more
+    epochs are requested.
     """
     saved = summary = None
 

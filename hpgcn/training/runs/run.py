@@ -42,14 +42,15 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     Parameters
     ----------
     source : hpgcn.Graph, hpgcn.store.StoredGraph, str or path-like
-        `hpgcn.load(path)` or the path itself, or a graph in memory (then equal on all ranks).
+        `hpgcn.load(path)` or the path itself, or a graph in memory (then equal on all
+        ranks).
     config : hpgcn.Config, optional
         Files are written only if its `out` names a run directory.
     comm : mpi4py communicator, optional
         None: this process alone; no MPI is needed.
     ranks : int
-        Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`. Results
-        are those of as many processes.
+        Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
+        Results are those of as many processes.
     progress : bool
         Show progress on rank 0: bars on a terminal or in a notebook, elsewhere (under
         mpiexec, for one) a line on standard error every ten seconds.
@@ -72,10 +73,10 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
 
     Raises
     ------
-    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError, CancelledError,
-    UsageError
-        On all ranks together: no labels, features or such a split; ranks against parts, or
-        a checkpoint of other data or settings; NaN or Inf; the run directory exists;
+    DataError, ConfigError, DivergedError, OutputError, StorageError, StoppedError,
+    CancelledError, UsageError
+        On all ranks together: no labels, features or such a split; ranks against parts,
+        or a checkpoint of other data or settings; NaN or Inf; the run directory exists;
         a checkpoint cannot be written, or none of them read; SIGUSR1, or SIGINT (a
         KeyboardInterrupt), asked to stop; checkpoints without a run directory.
     MissingError

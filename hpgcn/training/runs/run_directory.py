@@ -40,8 +40,9 @@ OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a 
 def refuse_existing_run(path, overwrite):
     """Refuse a run directory that exists with an OutputError.
 
-    It is refused if the path is a file, or a directory that is not empty and overwrite is False. It
-    is also refused if it cannot be read, or if a name in it is too long for the file system.
+    It is refused if the path is a file, or a directory that is not empty and overwrite
+    is False. It is also refused if it cannot be read, or if a name in it is too long
+    for the file system.
     """
     path = Path(path)
 
@@ -81,11 +82,12 @@ def _exists(path):
 class RunDirectory:
     """Makes the directory config.out and records a run in it; a context manager.
 
-    The directory is locked until the end of the block (flock), on file systems that can. No other
-    job can resume in it, or overwrite it. `overwrite` replaces an earlier run's files; whatever
-    else lies in the directory stays. `after` is the line of metrics.jsonl of the epoch to go on
-    after: the directory is kept, and the file cut back to it. An OutputError if it exists and
-    overwrite is False, it cannot be created, or another job writes to it.
+    The directory is locked until the end of the block (flock), on file systems that
+    can. No other job can resume in it, or overwrite it. `overwrite` replaces an earlier
+    run's files; whatever else lies in the directory stays. `after` is the line of
+    metrics.jsonl of the epoch to go on after: the directory is kept, and the file cut
+    back to it. An OutputError if it exists and overwrite is False, it cannot be
+    created, or another job writes to it.
     """
 
     def __init__(self, config, *, overwrite=False, after=None):
@@ -210,9 +212,10 @@ def free_name(name):
 def read_run(path):
     """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
 
-    The attributes have `class_names`, a tuple of str, where classes have names. An object with
-    `weights` and a `config`, such as the result of train, has no other attributes. An
-    InputNotFoundError, DataError or StorageError if the path has nothing to read.
+    The attributes have `class_names`, a tuple of str, where classes have names. An
+    object with `weights` and a `config`, such as the result of train, has no other
+    attributes. An InputNotFoundError, DataError or StorageError if the path has nothing
+    to read.
     """
     if hasattr(path, "weights"):
         names = getattr(path, "class_names", None)

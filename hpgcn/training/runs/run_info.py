@@ -66,7 +66,8 @@ class RunInfo:
 def make_run_info(plan, comm, threads, started, begin):
     """Return the RunInfo of a RunPlan at the end of set-up; all ranks call this together.
 
-    `started` is a datetime, `begin` the time.perf_counter() of this rank at the same time.
+    `started` is a datetime, `begin` the time.perf_counter() of this rank at the same
+    time.
     """
     # costs of set-up, over all ranks
     forecast, strategy = plan.steps.forecast, plan.shard.strategy

@@ -1,10 +1,11 @@
 """The timeline of all ranks, and the bytes between all pairs: data of `hpgcn report`.
 
-The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one process
-a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the distance of
-their clocks is measured by messages there and back, before and after the run, and
-interpolated. Half the shortest round trip bounds its error; a distance within that bound is
-taken as 0, for the ranks of one node share a clock. The file states the bound of each rank.
+The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one
+process a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the
+distance of their clocks is measured by messages there and back, before and after the
+run, and interpolated. Half the shortest round trip bounds its error; a distance within
+that bound is taken as 0, for the ranks of one node share a clock. The file states the
+bound of each rank.
 """
 import json
 import math
@@ -28,8 +29,8 @@ class Trace:
     """Records the events of all ranks' clocks from now on; ranks make it and write it together.
 
     Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK, EVENTS / P)
-    (FEWEST_PER_RANK at least). Epochs that some rank did not record whole are left out of the file,
-    which has their number.
+    (FEWEST_PER_RANK at least). Epochs that some rank did not record whole are left out
+    of the file, which has their number.
     """
 
     def __init__(self, comm, limit=None):
@@ -74,7 +75,8 @@ class Trace:
 def clock_offset(comm):
     """Measure how far this rank's clock is ahead of rank 0's; every rank calls this together.
 
-    Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter then.
+    Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter
+    then.
     """
     offset = np.zeros(2)
 
@@ -152,10 +154,10 @@ def _write(file, notes, lines):
 def write_traffic(folder, comm, steps):
     """Write the bytes from rank to rank in one training step; every rank calls this together.
 
-    The file traffic.npy holds (P, P) int64, a row for each sender. sums.npy holds the part of it
-    that is partial sums for the receiver's rows. Older ones are replaced. Reductions that MPI
-    routes (allreduce) are not in it: which ranks they pass through is MPI's affair. An OutputError
-    or StorageError is raised on all ranks.
+    The file traffic.npy holds (P, P) int64, a row for each sender. sums.npy holds the
+    part of it that is partial sums for the receiver's rows. Older ones are replaced.
+    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through
+    is MPI's affair. An OutputError or StorageError is raised on all ranks.
     """
     counters = comm.counters
     for name, sent in (("traffic.npy", counters.sent), ("sums.npy", counters.sums)):

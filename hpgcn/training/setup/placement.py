@@ -33,8 +33,8 @@ def as_source(source):
 def opened(source, comm, *, in_one_part=False):
     """Give a graph for a block, as `as_source`; close a file that was opened here.
 
-    With `in_one_part` a partitioned graph is given as one of a single part, for one rank. All ranks
-    call this together; errors of `as_source` on all ranks.
+    With `in_one_part` a partitioned graph is given as one of a single part, for one
+    rank. All ranks call this together; errors of `as_source` on all ranks.
     """
     with ExitStack() as files:
         with comm.collective_errors():
@@ -67,7 +67,8 @@ def same_everywhere(source, config, comm):
 class Placement:
     """Owners of the rows of a graph in a run, and the strategy that computes A H.
 
-    A context manager: `source` is closed at the end, if it was opened in place of the given graph.
+    A context manager: `source` is closed at the end, if it was opened in place of the
+    given graph.
     """
 
     source: GraphSource  # whose rows from layout.rows.start on are this rank's
@@ -91,15 +92,16 @@ class Placement:
 def assign_rows(source, comm, config):
     """Return the Placement of a run: the owners of rows; all ranks call this together, once.
 
-    A strategy that needs parts takes a partitioned source as it is. On several ranks any other is
-    partitioned first (rank 0, in a child process). The partition of a file NAME.h5 is kept as
-    NAME.pP.h5, beside it or else in the run directory, and used again by later runs. Others that
-    take parts take those of a partitioned source; all others cut the stored order. Strategies that
-    choose partition as well, and are then what `choose_strategy` says.
+    A strategy that needs parts takes a partitioned source as it is. On several ranks
+    any other is partitioned first (rank 0, in a child process). The partition of a file
+    NAME.h5 is kept as NAME.pP.h5, beside it or else in the run directory, and used
+    again by later runs. Others that take parts take those of a partitioned source; all
+    others cut the stored order. Strategies that choose partition as well, and are then
+    what `choose_strategy` says.
 
-    Return a Placement. Raised on all ranks: a ConfigError if the number of parts differs from the
-    number of ranks, or the grid does not fit. A DataError if the file was changed in between, or
-    its partition contradicts itself.
+    Return a Placement. Raised on all ranks: a ConfigError if the number of parts
+    differs from the number of ranks, or the grid does not fit. A DataError if the file
+    was changed in between, or its partition contradicts itself.
     """
     # what the settings say
     options = config.select(StrategyOptions)

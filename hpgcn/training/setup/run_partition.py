@@ -23,9 +23,9 @@ PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine,
 def partitioned(source, comm, method, out=""):
     """Return a source with one part for each rank; all ranks call this together.
 
-    The parts of a file are kept beside it, else in the run directory `out`, else in memory. A
-    DataError on all ranks if its file, or the one that was made, was changed in between; errors as
-    `hpgcn.partition.make_partition`.
+    The parts of a file are kept beside it, else in the run directory `out`, else in
+    memory. A DataError on all ranks if its file, or the one that was made, was changed
+    in between; errors as `hpgcn.partition.make_partition`.
     """
     kept = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
@@ -63,11 +63,11 @@ def _partition_in_memory(graph, comm, method):
 def kept_partition(source, k, method, out="", also=None):
     """Return path and checksum of an automatic partition of a graph file, found or made.
 
-    It lies beside the graph, or in the run directory `out` if that folder cannot be written. None
-    if neither can, or the graph lies in memory. In the run directory one by the method `also` is
-    taken as well: that of --strategy auto, which a resumed run no longer has. Other partitions are
-    not touched. A DataError if the graph, or the new partition, was replaced or written to by
-    another process.
+    It lies beside the graph, or in the run directory `out` if that folder cannot be
+    written. None if neither can, or the graph lies in memory. In the run directory one
+    by the method `also` is taken as well: that of --strategy auto, which a resumed run
+    no longer has. Other partitions are not touched. A DataError if the graph, or the
+    new partition, was replaced or written to by another process.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition
@@ -174,10 +174,10 @@ def _matching(path, source, k, methods):
 def parts_of(request, source, comm, method, out=""):
     """Return the part of each ORIGINAL vertex, (n,) int32, and how many parts there are.
 
-    All ranks call this together. source: the graph of a run as it was given. A number of parts is
-    made by a method, because it depends on the graph only. It lies beside a file once for all runs,
-    else in the run directory `out`. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of`
-    and `hpgcn.partition.make_partition`.
+    All ranks call this together. source: the graph of a run as it was given. A number
+    of parts is made by a method, because it depends on the graph only. It lies beside a
+    file once for all runs, else in the run directory `out`. Errors on all ranks as
+    `hpgcn.partition.batch_parts.parts_of` and `hpgcn.partition.make_partition`.
     """
     from hpgcn.partition import batch_parts
 

@@ -1,6 +1,7 @@
 """The plan of a run: every decision and prediction, made by one function before training starts.
 
-Set-up has one direction: settings and graph --make_run_plan--> RunPlan --make_trainer--> Trainer.
+Set-up has one direction: settings and graph --make_run_plan--> RunPlan
+--make_trainer--> Trainer.
 """
 from dataclasses import dataclass, replace
 
@@ -24,19 +25,22 @@ from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 class RunPlan:
     """Every decision of a run, and what it will send and store.
 
-    Nothing of it is replaced afterwards; equal on all ranks except `shard` and `work_arrays`.
+    Nothing of it is replaced afterwards; equal on all ranks except `shard` and
+    `work_arrays`.
 
     Attributes
     ----------
     config : hpgcn.Config
-        As in config.toml: `strategy` is the one that was chosen; `out` says where files go.
+        As in config.toml: `strategy` is the one that was chosen; `out` says where files
+        go.
     header : hpgcn.graphs.graph.Header
     grid_shape : tuple of int
         The grid of ranks.
     strategy_choice : str
         Why the strategy was chosen; empty if the settings name it.
     spec : hpgcn.model.ModelSpec
-        The model, including what its layers recompute (`drop_AX`) or form once (`precomputed`).
+        The model, including what its layers recompute (`drop_AX`) or form once
+        (`precomputed`).
     metric : str
         The metric of accuracies and of the best epoch.
     targets : hpgcn.model.Targets
@@ -47,8 +51,8 @@ class RunPlan:
     steps : StepPlan
         What training steps are of, and predicted traffic.
     work_arrays : dict
-        Predicted memory: size and dtype, by name, of the work arrays of this rank. Empty for
-        mini-batches.
+        Predicted memory: size and dtype, by name, of the work arrays of this rank.
+        Empty for mini-batches.
     device : str
         The devices of a rank in words.
     """
@@ -70,8 +74,9 @@ class RunPlan:
 def make_run_plan(source, config, spec, comm):
     """Return the RunPlan of a graph, settings and their model; all ranks call this together.
 
-    `source` is a Graph or StoredGraph. It may be partitioned, and files of parts written. `spec` is
-    the ModelSpec that `make_spec` returns. Errors on all ranks as `hpgcn.train`.
+    `source` is a Graph or StoredGraph. It may be partitioned, and files of parts
+    written. `spec` is the ModelSpec that `make_spec` returns. Errors on all ranks as
+    `hpgcn.train`.
     """
     metric = metric_of(spec, config.metric)
     targets = find_targets(source, comm, config.class_weight, config.label_smoothing)

@@ -23,10 +23,10 @@ log = logging.getLogger("hpgcn")
 class GraphShard(CollectiveClose):
     """The part of a graph on this rank: features, labels, and the maps between levels.
 
-    `train` and `evaluated` are the ReceptiveField of a training step and that
-    of an evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) train on
-    others, which they make of all. The slab that was read is let go once the maps are made: it
-    would double the adjacency.
+    `train` and `evaluated` are the ReceptiveField of a training step and that of an
+    evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) train on
+    others, which they make of all. The slab that was read is let go once the maps are
+    made: it would double the adjacency.
     """
 
     def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True):
@@ -107,8 +107,8 @@ class GraphShard(CollectiveClose):
     def release_features(self):
         """Return the Features of all rows, on the host, once; all ranks call this together.
 
-        A X is formed here if layer 1 then needs no product with A and no exchange in any epoch. It
-        is formed in slices of columns that fit the buffers.
+        A X is formed here if layer 1 then needs no product with A and no exchange in
+        any epoch. It is formed in slices of columns that fit the buffers.
         """
         X = self._features
         self._features = None

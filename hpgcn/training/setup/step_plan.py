@@ -72,9 +72,10 @@ def check_batch(batch, memory, strategy, title):
 def plan_steps(batch, source, shard, full_step, out=""):
     """Return the StepPlan of a setting `batch`; all ranks call this together.
 
-    `source` is the graph of the caller, `full_step` the Prediction of a step of all rows. Parts may
-    be kept in the run directory `out`. Raised on all ranks: a UsageError if there is not one number
-    of neighbours for each product with A; as `parts_of`.
+    `source` is the graph of the caller, `full_step` the Prediction of a step of all
+    rows. Parts may be kept in the run directory `out`. Raised on all ranks: a
+    UsageError if there is not one number of neighbours for each product with A; as
+    `parts_of`.
     """
     request = parse(batch)
     if request is None:

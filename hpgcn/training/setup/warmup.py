@@ -39,8 +39,8 @@ def set_threads(threads):
 class Compilations(event.Listener):
     """Count the kernels that Numba compiles, in a bar if `shown`; not those in its cache.
 
-    Without a bar, or a place for one, the first kernel gets a log line. Every EVERY seconds
-    another line counts them.
+    Without a bar, or a place for one, the first kernel gets a log line. Every EVERY
+    seconds another line counts them.
     """
 
     text = "compiling kernels, once per machine and version"
@@ -85,8 +85,9 @@ def compiling(shown=True, rank=0):
 def warm_up(make_trainer, comm, header, config, spec):
     """Compile or load the kernels of a run; all ranks call this together.
 
-    `make_trainer` is that of hpgcn.training.loop.trainer, which imports this module. One rank of
-    each node compiles first; the other ranks then load the kernels from the cache.
+    `make_trainer` is that of hpgcn.training.loop.trainer, which imports this module.
+    One rank of each node compiles first; the other ranks then load the kernels from the
+    cache.
     """
     aggregates_on_host = comm.device.name == "cpu" or config.aggregates_on_host
     for turn in (True, False):

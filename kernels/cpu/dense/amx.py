@@ -46,7 +46,8 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
                  config, bounds):
     """Write x w: x (m, k), panels of w (panels, depth / 2, STEP) uint32, with zeros to the end.
 
-    out is the address of rows, of numbers of `itemsize` bytes; `few` the tiles of the last panel.
+    out is the address of rows, of numbers of `itemsize` bytes; `few` the tiles of the
+    last panel.
     """
     k, stride = x.shape[1], np.int64(x.strides[0])
 

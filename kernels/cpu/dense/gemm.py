@@ -1,10 +1,10 @@
 """Dense products of many rows with a small matrix, or with each other, in tiles of registers.
 
-BLAS is made for matrices that are large both ways; here one operand has thousands of rows and the
-other fits the second cache. While a block of rows is multiplied, each tile prefetches some rows of
-the next block. Rows may be stored in 16 bits. The other operand is then rounded to 16 bits as well,
-and sums are float32, by instructions for pairs of bfloat16 if the CPU has them. The cuts of a sum
-depend only on the shapes.
+BLAS is made for matrices that are large both ways; here one operand has thousands of
+rows and the other fits the second cache. While a block of rows is multiplied, each tile
+prefetches some rows of the next block. Rows may be stored in 16 bits. The other operand
+is then rounded to 16 bits as well, and sums are float32, by instructions for pairs of
+bfloat16 if the CPU has them. The cuts of a sum depend only on the shapes.
 """
 import functools
 import math
@@ -171,8 +171,8 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
 def kernel_for(x, y, out):
     """Return what writes x (m, k) times y (k, n) to out: `rows_times`, `columns_times` or None.
 
-    What is stored in 16 bits is taken however large the other operand is; of floats nothing where
-    vectors are of 16 bytes.
+    What is stored in 16 bits is taken however large the other operand is; of floats
+    nothing where vectors are of 16 bytes.
     """
     m, k = x.shape
     n = y.shape[1]
@@ -198,8 +198,8 @@ def sums_of(x):
 def rows_times(x, w, out, mask=None):
     """Return the kernel that writes x w to out, (m, n), and its arguments.
 
-    x (m, k) are long rows, w (k, n) is small. Only the bits of `mask`, (m, ceil(n / 8)), of the
-    result are kept.
+    x (m, k) are long rows, w (k, n) is small. Only the bits of `mask`, (m, ceil(n /
+    8)), of the result are kept.
     """
     m, k = x.shape
     n = w.shape[1]
@@ -237,7 +237,8 @@ def rows_times(x, w, out, mask=None):
 def long_operand(x, dots):
     """Return how rows x (m, k) are read: address, row length, bytes of a number, x to be widened.
 
-    Rows of 16 bits that no `dots` multiply are widened block by block, to rows without gaps.
+    Rows of 16 bits that no `dots` multiply are widened block by block, to rows without
+    gaps.
     """
     if x.dtype == BF16 and not dots:
         return address(x), x.shape[1], 4, x
@@ -247,8 +248,9 @@ def long_operand(x, dots):
 def small_operand(w, step, narrow, dots):
     """Return panels of w (k, n), `step` columns each, (panels, k, step): rows without gaps.
 
-    If x has 16 bits, w is rounded to 16 bits on any CPU. For `dots`, pairs of rows are packed into
-    (ceil(k / 2), n) uint32 before the cut, the first row in the lower halves.
+    If x has 16 bits, w is rounded to 16 bits on any CPU. For `dots`, pairs of rows are
+    packed into (ceil(k / 2), n) uint32 before the cut, the first row in the lower
+    halves.
     """
     if narrow and w.dtype != BF16:
         w = to_bf16(w)

@@ -1,9 +1,9 @@
 """Products of tiles of 16 bits by AMX, emitted through LLVM (Intel SDM, volume 1, chapter 18).
 
-A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds the product of two tiles to 16 x 16
-float32. The left tile is 16 rows of 32 numbers of 16 bits. The right one is a matrix (32, 16) as 16
-rows of 32-bit words, each a pair of rows, the first in the lower halves. Numbers too small for a
-normal float32 count as 0.
+A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds the product of two tiles to
+16 x 16 float32. The left tile is 16 rows of 32 numbers of 16 bits. The right one is a
+matrix (32, 16) as 16 rows of 32-bit words, each a pair of rows, the first in the lower
+halves. Numbers too small for a normal float32 count as 0.
 """
 import ctypes
 import functools
@@ -71,8 +71,9 @@ def release(typingctx):
 def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume):
     """Multiply SIDE rows x (SIDE, depth DEEP) by w, pairs of rows: out, float32, or more than it.
 
-    x, w and out are addresses of rows that lie *_bytes apart. `count` is a tuple with one entry a
-    tile of columns. out is written, or added to if `resume`, also a tuple, is not empty.
+    x, w and out are addresses of rows that lie *_bytes apart. `count` is a tuple with
+    one entry a tile of columns. out is written, or added to if `resume`, also a tuple,
+    is not empty.
     """
     signature = types.void(x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume)
     sums = range(count.count)
@@ -115,8 +116,8 @@ def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, 
                num_bytes, shape):
     """Write `count` rows of sums, float32, to out, in 16 bits where the shape says so.
 
-    `mask` is the address of the bits of the first row, `mask_bytes` apart, that are kept (0: all);
-    no byte from `num_bytes` on is read.
+    `mask` is the address of the bits of the first row, `mask_bytes` apart, that are
+    kept (0: all); no byte from `num_bytes` on is read.
     """
     signature = types.void(sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                            num_bytes, shape)

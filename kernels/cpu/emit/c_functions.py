@@ -1,8 +1,8 @@
 """C functions, compiled for one shape each, and calls of them by address.
 
-Numba takes a second or more to compile a loop over chunks of rows, and the code of a row has many
-shapes. So the loop is compiled once. It calls the code of some rows by address, which compiles in a
-fifth of a second.
+Numba takes a second or more to compile a loop over chunks of rows, and the code of a
+row has many shapes. So the loop is compiled once. It calls the code of some rows by
+address, which compiles in a fifth of a second.
 """
 import inspect
 
@@ -28,9 +28,9 @@ class _Function(CFunc):
 def c_function(**kinds):
     """Return a decorator that compiles a function now.
 
-    `kinds` are Numba types of arguments; others are integers of 64 bits. The function returns
-    nothing. What it encloses are constants of its code. The result must be held for as long as its
-    `address` is called.
+    `kinds` are Numba types of arguments; others are integers of 64 bits. The function
+    returns nothing. What it encloses are constants of its code. The result must be held
+    for as long as its `address` is called.
     """
     def decorate(function):
         names = inspect.signature(function).parameters
@@ -50,7 +50,8 @@ def c_function(**kinds):
 def call(typingctx, address, first, rest):
     """Call a C function that returns nothing with the numbers of two tuples.
 
-    They are integers of 64 bits, which are addresses as well, and floating point numbers.
+    They are integers of 64 bits, which are addresses as well, and floating point
+    numbers.
     """
     signature = types.void(address, first, rest)
 

@@ -144,8 +144,9 @@ class RowEmitter(Emitter):
         """Emit loops over nonzeros: prefetch each, and `add(k, some)` for each slice of `count`
         vectors.
 
-        If there are more than `held` vectors, `held` are summed at a time, over TOGETHER nonzeros.
-        So whole rows are read together, and their sums need not all be in registers.
+        If there are more than `held` vectors, `held` are summed at a time, over
+        TOGETHER nonzeros. So whole rows are read together, and their sums need not all
+        be in registers.
         """
         builder = self.builder
         parts = -(-count // held)

@@ -14,10 +14,10 @@ def row_extreme(typingctx, indices, data, start, stop, near, far, last, x, ldx, 
                 one, highest, shape):
     """Write the largest of data[k] x[j], j = indices[k], of each column, and the k it is of.
 
-    k is in start..stop, not empty; data may be None. `highest` (a constant): the largest, else the
-    smallest. The first of equals counts, and NaN is chosen if there is one. x, out and arg (int64)
-    are addresses, ldx the row length of x; `one` has the type of its numbers. Rows of x are
-    prefetched as in `row_product`.
+    k is in start..stop, not empty; data may be None. `highest` (a constant): the
+    largest, else the smallest. The first of equals counts, and NaN is chosen if there
+    is one. x, out and arg (int64) are addresses, ldx the row length of x; `one` has the
+    type of its numbers. Rows of x are prefetched as in `row_product`.
     """
     signature = types.void(indices, data, start, stop, near, far, last, x, ldx, out, arg, width,
                            one, highest, shape)

@@ -35,9 +35,10 @@ def choose_row_shape(source, columns, width=None, out=None):
 def in_whole_vectors(shape, source):
     """Return the RowShape of rows of x that are read from where a vector of memory begins.
 
-    If rows begin `skipped` bytes further, all alike, each vector of them would lie in two cache
-    lines. Bytes read before and behind a row are dropped. Every vector has some of the row, so no
-    read lies outside of the memory. Rows that are not summed at once gain nothing by it.
+    If rows begin `skipped` bytes further, all alike, each vector of them would lie in
+    two cache lines. Bytes read before and behind a row are dropped. Every vector has
+    some of the row, so no read lies outside of the memory. Rows that are not summed at
+    once gain nothing by it.
     """
     size = vector_bytes()
     columns = source.shape[1]
@@ -56,7 +57,8 @@ def in_whole_vectors(shape, source):
 def unit_past_cache(out, first, shape):
     """Return how many times 16 bytes are stored past the cache at once; 0: into it.
 
-    Results that the last cache does not hold pass by it, unless some lanes do not exist.
+    Results that the last cache does not hold pass by it, unless some lanes do not
+    exist.
     """
     if out.nbytes <= last_level_cache() or not current().streamed or shape.masked or shape.tail:
         return 0
@@ -67,13 +69,13 @@ def unit_past_cache(out, first, shape):
 def pass_width(width, n, nnz, x_bytes, itemsize):
     """Return the columns per pass over a product with (n, width) rows of x.
 
-    One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x have
-    `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be narrower. The
-    conditions: x does not fit in half of the last-level cache, but a slab of at least 32 columns
-    does.
+    One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x
+    have `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be
+    narrower. The conditions: x does not fit in half of the last-level cache, but a slab
+    of at least 32 columns does.
 
-    The indices are then read again in each pass, 4 to 8 bytes a nonzero, and x comes from the cache
-    instead of from memory.
+    The indices are then read again in each pass, 4 to 8 bytes a nonzero, and x comes
+    from the cache instead of from memory.
     """
     count = -(-width // max_width(itemsize))
     step = -(-width // count)
@@ -86,8 +88,9 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
 def is_packed(x, step, nnz, size):
     """Return whether rows of x are first copied to where each begins a cache line (or half of one).
 
-    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the cache, and
-    often, fewer lines pay for the copy; from memory, measured not to. At once `size` rows are.
+    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the
+    cache, and often, fewer lines pay for the copy; from memory, measured not to. At
+    once `size` rows are.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize

@@ -1,9 +1,10 @@
 """A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
 
-The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of them if it is
-wide. The row is written once (DistGNN, Algorithm 3). Later rows of x are prefetched twice. `far`
-nonzeros ahead they go to the second cache, which can wait for more lines at once; `near` ahead they
-go to the first. What the code is made for is a RowShape, so that each is compiled once.
+The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of
+them if it is wide. The row is written once (DistGNN, Algorithm 3). Later rows of x are
+prefetched twice. `far` nonzeros ahead they go to the second cache, which can wait for
+more lines at once; `near` ahead they go to the first. What the code is made for is a
+RowShape, so that each is compiled once.
 """
 import functools
 from typing import NamedTuple
@@ -26,8 +27,8 @@ from hpgcn.kernels.cpu.emit.emitter import (
 from hpgcn.kernels.cpu.emit.row_emitter import Piece, RowEmitter
 
 ROW_BYTES = 1024  # bytes of the widest row that is read in one pass
-# Vectors of a row that are added to at a time: 8, and 1 more if a row does not begin where a vector
-# does. AVX-512 has registers for more.
+# Vectors of a row that are added to at a time: 8, and 1 more if a row does not begin
+# where a vector does. AVX-512 has registers for more.
 HELD = 9
 
 
@@ -63,9 +64,10 @@ def sets_of(width, itemsize):
 def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
     """Return the RowShape of a pass over some of `width` columns, without prefetches.
 
-    Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the result are
-    stored in 16 bits. If not `wide`, rows of at most 256 bytes are read in 32-byte vectors. Arrays
-    rarely begin at a multiple of 64; every 64-byte load would then take two cache lines.
+    Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the
+    result are stored in 16 bits. If not `wide`, rows of at most 256 bytes are read in
+    32-byte vectors. Arrays rarely begin at a multiple of 64; every 64-byte load would
+    then take two cache lines.
     """
     size = vector_bytes()
     row_bytes = columns * itemsize
@@ -90,8 +92,8 @@ def max_width(itemsize):
 class ProductEmitter(RowEmitter):
     """Emits the code of `row_product`: where a row ends, its sums, and its result.
 
-    `pointers` are those to indices, data and col_scale; the last two may be None. `numbers` are the
-    other arguments except scale and shape, by name.
+    `pointers` are those to indices, data and col_scale; the last two may be None.
+    `numbers` are the other arguments except scale and shape, by name.
     """
 
     def __init__(self, builder, real, itemsize, shape, pointers, numbers):
@@ -110,7 +112,8 @@ class ProductEmitter(RowEmitter):
         self.out = builder.inttoptr(
             numbers["out"], (I16 if shape.narrow_out else real).as_pointer())
 
-        # the last rows of all prefetch what they read anyway: nothing past indices may be read
+        # the last rows of all prefetch what they read anyway: nothing past indices may
+        # be read
         near, far = numbers["near"], numbers["far"]
         last = builder.add(self.stop, far if shape.far else near)
         inside = builder.icmp_signed("<=", last, numbers["last"])
@@ -236,13 +239,13 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
                 width, scale, resume, accumulate, mask, num_bytes, shape):
     """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
 
-    The sum is over k in start..stop, j = indices[k], in the first `width` columns. It continues
-    from out if `resume` (with one set of accumulators, without `accumulate`).
+    The sum is over k in start..stop, j = indices[k], in the first `width` columns. It
+    continues from out if `resume` (with one set of accumulators, without `accumulate`).
 
-    indices, data and col_scale are pointers; data and col_scale may be None. x, out and mask are
-    addresses (mask 0: keep all). ldx is the row length of x in numbers (or its logarithm, see
-    `RowShape`). Rows of x are prefetched `near` and `far` nonzeros before use; `last` is the last
-    entry of indices.
+    indices, data and col_scale are pointers; data and col_scale may be None. x, out and
+    mask are addresses (mask 0: keep all). ldx is the row length of x in numbers (or its
+    logarithm, see `RowShape`). Rows of x are prefetched `near` and `far` nonzeros
+    before use; `last` is the last entry of indices.
     """
     signature = types.void(
         indices, data, col_scale, start, stop, near, far, last, x, ldx, out, width, scale,

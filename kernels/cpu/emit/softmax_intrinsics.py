@@ -72,8 +72,8 @@ def row_max(typingctx, row, width, lowest):
 def row_powers(typingctx, row, width, top, out, zero):
     """Write exp(z - top) of the numbers of `zero`'s type in a row, and return their sum.
 
-    row and out are addresses; top is float64, as are the results; out takes LANES of them at a
-    time. What is not finite becomes NaN.
+    row and out are addresses; top is float64, as are the results; out takes LANES of
+    them at a time. What is not finite becomes NaN.
     """
     signature = types.float64(row, width, types.float64, out, zero)
 

@@ -1,7 +1,8 @@
 """Tiles of dense products as vector code, their sums in registers over the whole depth.
 
-Operands may be stored in 16 bits where the CPU multiplies pairs of these, and so may the result:
-it is rounded in registers (hpgcn.kernels.bits16). Every number is one sum, in increasing order.
+Operands may be stored in 16 bits where the CPU multiplies pairs of these, and so may
+the result: it is rounded in registers (hpgcn.kernels.bits16). Every number is one sum,
+in increasing order.
 """
 from llvmlite import ir
 from numba import types
@@ -59,11 +60,11 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
                  num_bytes, rows, shape):
     """Write a tile of x w: `rows` rows of x (rows, depth) times `width` columns of w (depth, ..).
 
-    x, w and out are addresses, ld* their row lengths in numbers. `mask` is the address of the bits
-    of the first row that are kept, `mask_bytes` apart (0: keep all). No byte from `num_bytes` on is
-    read. The length of the tuple `rows` is the number of rows; `one` has the type of sums. With
-    `dots` x has 16 bits. Row k of w, in 32 bits, has rows 2 k and 2 k + 1 of the matrix, the first
-    in the lower halves.
+    x, w and out are addresses, ld* their row lengths in numbers. `mask` is the address
+    of the bits of the first row that are kept, `mask_bytes` apart (0: keep all). No
+    byte from `num_bytes` on is read. The length of the tuple `rows` is the number of
+    rows; `one` has the type of sums. With `dots` x has 16 bits. Row k of w, in 32 bits,
+    has rows 2 k and 2 k + 1 of the matrix, the first in the lower halves.
     """
     signature = types.void(x, ldx, w, ldw, out, ldo, depth, width, one, mask, mask_bytes,
                            num_bytes, rows, shape)

@@ -15,8 +15,8 @@ LINE = 64  # bytes of a cache line
 def activate_some(typingctx, z, bias, bits, relu, scale, like):
     """Set z = keep * scale * (z + bias) for the columns of `bits`, at address z; return bits kept.
 
-    `bits` (uint8 or uint16) are those that dropout keeps; with `relu` what is <= 0 goes too (NaN
-    stays). `like` is a number as z has them, `scale` one as bias has.
+    `bits` (uint8 or uint16) are those that dropout keeps; with `relu` what is <= 0 goes
+    too (NaN stays). `like` is a number as z has them, `scale` one as bias has.
     """
     signature = bits(z, bias, bits, relu, scale, like)
 
@@ -81,7 +81,8 @@ def power_of_two(typingctx, rounded):
 def move(typingctx, source, target, size, streamed):
     """Copy `size` bytes (1, 4 or a multiple of 16; a constant) between addresses.
 
-    If `streamed` (a constant) the store passes the cache by, and target must be a multiple of size.
+    If `streamed` (a constant) the store passes the cache by, and target must be a
+    multiple of size.
     """
     signature = types.void(source, target, size, streamed)
     length = size.literal_value
@@ -102,7 +103,8 @@ def move(typingctx, source, target, size, streamed):
 def add(typingctx, source, target, size, zero):
     """Add the numbers of `size` bytes at address source to those at target, all of zero's type.
 
-    size is a constant, a multiple of a number's, or a variable: then it is that of one number.
+    size is a constant, a multiple of a number's, or a variable: then it is that of one
+    number.
     """
     signature = types.void(source, target, size, zero)
 
