@@ -5,6 +5,7 @@ block sends nothing, sums are in rank order whatever the MPI, no stage waits for
 that computes.
 """
 
+import math
 import os
 import time
 from functools import partial
@@ -176,6 +177,8 @@ class Collectives:
         numbers = sorted(pending)
         done = self.MPI.Request.Testsome([requests[number] for number in numbers]) or ()
         completed = [numbers[i] for i in done]
+        if self.network is not None:
+            completed = self.network.deliver(requests, completed, pending)
         pending.difference_update(completed)
         if completed and isinstance(requests, Messages):
             requests.complete_receives(completed)
@@ -262,13 +265,16 @@ class Collectives:
         starts = [partial(call.start, call.piece) for call in calls]
         if operation == "reduce" and not on_gpu:
             requests = self.queue.extend(starts, self.MPI.REQUEST_NULL)
+            self._delay(requests, calls, operation)
             return Pending(self, requests, describe, finish, name)
 
         # other calls in host memory start at once
         if operation != "message":
             self.queue.flush()
         if not on_gpu:
-            return Pending(self, [start() for start in starts], describe, finish, name)
+            requests = [start() for start in starts]
+            self._delay(requests, calls, operation)
+            return Pending(self, requests, describe, finish, name)
 
         # calls with GPU memory start when it is ready
         messages = self.stager.begin(self, calls, operation)
@@ -279,6 +285,13 @@ class Collectives:
                 finish()
 
         return Pending(self, messages, describe, finish_messages, name)
+
+
+    def _delay(self, requests, calls, operation):
+        if self.network is not None:
+            received = [call.piece.nbytes if call.way & RECEIVE else 0 for call in calls]
+            hops = 1 if operation == "message" else math.ceil(math.log2(self.size))
+            self.network.begin(requests, received, hops)
 
 
 def flat(array, name):

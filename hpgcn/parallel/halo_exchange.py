@@ -32,6 +32,7 @@ class Channel:
     cuts: np.ndarray  # (P + 1,): rows of `incoming` by source
     requests: list  # receives first, then sends; hpgcn.comm.staging.Messages of a GPU's rows
     others: list  # the rank at the far end of each request
+    received: list  # bytes that each request receives
     messages: int  # that are sent
     to: list  # (rank, bytes) of each destination
     sums: list  # the same of partial sums
@@ -143,6 +144,8 @@ class Exchange:
         if channel.requests:
             if self.stager is None:
                 self.comm.MPI.Prequest.Startall(channel.requests)
+                if self.comm.network is not None:
+                    self.comm.network.begin(channel.requests, channel.received)
             else:
                 self.stager.launch(self.comm, channel.requests)
             channel.pending = set(range(len(channel.requests)))
@@ -171,14 +174,19 @@ class Exchange:
             destinations, per_destination = self._requests(
                 "Send_init", outgoing, sent, to, tag, requests)
 
-            # bytes for the counters
+            # bytes for the counters, and what a slow network delays
             row_bytes = width * dtype.itemsize
+            bytes_received = [0] * len(requests)
+            for source, numbers in pieces.items():
+                size = int(cuts[source + 1] - cuts[source]) * row_bytes
+                for number in numbers:
+                    bytes_received[number] = size // len(numbers)
             to, sums = ([(q, rows * row_bytes)
                          for q, rows in zip(self.comm.ranks, counts.tolist()) if rows]
                         for counts in (np.diff(to), self.sums[adjoint]))
 
             self.channels[width, adjoint] = Channel(
-                outgoing, incoming, pieces, cuts, requests, others + destinations,
+                outgoing, incoming, pieces, cuts, requests, others + destinations, bytes_received,
                 len(per_destination), to, sums, set())
         return self.channels[width, adjoint]
 

@@ -6,6 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from hpgcn.comm import MpiComm, as_comm
+from hpgcn.comm.slow_network import SlowNetwork
 from hpgcn.errors import ConfigError, DataError, StoppedError
 from hpgcn.runtime import launcher
 
@@ -130,3 +131,25 @@ def test_ranks_of_a_node_are_counted_by_mpi(comm, monkeypatch):
     monkeypatch.setenv("MPI_LOCALNRANKS", "1")
     as_comm(comm.mpi)
     assert launcher.ranks_on_node() == comm.mpi.Split_type(MPI.COMM_TYPE_SHARED).Get_size()
+
+
+def test_slow_network_delays_messages_and_changes_nothing(comm):
+    sent = np.full(50_000, comm.rank, np.uint8)
+    sizes = [sent.size] * comm.size
+    expected = np.repeat(np.arange(comm.size, dtype=np.uint8), sent.size)
+    comm.network = SlowNetwork(bytes_per_s=1e6, latency_s=.02)
+    try:
+        comm.barrier()
+        begin = time.perf_counter()
+        gathered = np.empty(sent.size * comm.size, np.uint8)
+        comm.start_allgather(sent, gathered, sizes, None).wait("a slow allgather")
+        seconds = time.perf_counter() - begin
+        total = np.array([1.0, comm.rank])
+        comm.allreduce(total, None)
+    finally:
+        comm.network = None
+
+    # the blocks of all others share the link of this rank
+    np.testing.assert_array_equal(gathered, expected)
+    assert seconds >= (comm.size - 1) * .05 + (comm.size > 1) * .02
+    np.testing.assert_array_equal(total, [comm.size, comm.size * (comm.size - 1) / 2])

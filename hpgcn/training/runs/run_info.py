@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.comm import slow_network
 from hpgcn.strategies import StrategyOptions
 from hpgcn.training.runs.run_directory import versions
 
@@ -59,6 +60,7 @@ class RunInfo:
             "interval_bytes_per_epoch": self.interval_bytes_per_epoch,
             "max_rank_sent_bytes_per_epoch":
                 int(max_sent) if max_sent.is_integer() else max_sent,
+            **({"network_delay": delay} if (delay := slow_network.requested()) else {}),
             "peak_rss_bytes": max(metrics["peak_rss_bytes"] for metrics in history),
             "out": self.out, "versions": versions()}
 

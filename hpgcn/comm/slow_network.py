@@ -1,0 +1,81 @@
+"""A slower network, for experiments: HPGCN_NETWORK=RATE,LATENCY such as 1Gb,50us; off unless set.
+
+A message completes at its receiver no earlier than latency + bytes / rate after the
+receiver has started it. The messages that a rank receives share its rate, as on a link
+of its own. A collective of q ranks has log2 q latencies. Results do not change. Messages
+of GPU memory and ranks in one process are not delayed.
+"""
+import os
+import re
+import time
+
+from hpgcn.errors import UsageError
+
+VARIABLE = "HPGCN_NETWORK"
+BITS = {"Kb": 1e3, "Mb": 1e6, "Gb": 1e9, "KB": 8e3, "MB": 8e6, "GB": 8e9}
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+class SlowNetwork:
+    """Holds back messages that have arrived until their time has come.
+
+    Parameters
+    ----------
+    bytes_per_s : float
+        Rate at which a rank receives.
+    latency_s : float
+        Seconds that a message of no bytes takes.
+    """
+
+    def __init__(self, bytes_per_s, latency_s):
+        self.bytes_per_s = bytes_per_s
+        self.latency_s = latency_s
+        self.free = 0.0  # time at which the link has taken all messages so far
+        self.due = {}  # by id of a list of requests: time at which each of them may complete
+        self.arrived = {}  # by id: numbers of requests that MPI has completed, and that are held
+
+    def begin(self, requests, received, hops=1):
+        """Note that these requests start now; `received` has the bytes of each, 0 if it sends."""
+        now = time.perf_counter()
+        self.free = max(self.free, now)
+        times = []
+        for size in received:
+            self.free += size / self.bytes_per_s
+            times.append(self.free + hops * self.latency_s if size else now)
+        self.due[id(requests)] = times
+        self.arrived[id(requests)] = set()
+
+    def deliver(self, requests, completed, pending):
+        """Return the numbers of `pending` that MPI has completed and whose time has come."""
+        times = self.due.get(id(requests))
+        if times is None:
+            return completed
+        held = self.arrived[id(requests)]
+        held.update(completed)
+        now = time.perf_counter()
+        ready = sorted(number for number in held & pending if times[number] <= now)
+        held.difference_update(ready)
+        return ready
+
+
+def parse(text):
+    """Return the SlowNetwork of a text such as 1Gb,50us; UsageError otherwise."""
+    match = re.fullmatch(r"([\d.]+)([KMG][bB]),([\d.]+)(us|ms|s)", text)
+    try:
+        rate, latency = float(match[1]) * BITS[match[2]] / 8, float(match[3]) * SECONDS[match[4]]
+    except (TypeError, ValueError):
+        rate = latency = 0.0
+    if rate <= 0:
+        raise UsageError(f"{VARIABLE}={text}: expected RATE,LATENCY, such as 1Gb,50us (bits) or "
+                         "100MB,1ms (bytes)")
+    return SlowNetwork(rate, latency)
+
+
+def requested():
+    """Return the text of the environment, or ""."""
+    return os.environ.get(VARIABLE, "")
+
+
+def requested_network():
+    """Return the SlowNetwork named by the environment, or None."""
+    return parse(requested()) if requested() else None
