@@ -13,9 +13,11 @@ from hpgcn.datasets import component, formats, unsupported_formats
 from hpgcn.datasets.collections import builtin, folders
 from hpgcn.datasets.derived_features import MADE, make_features, normalize_rows
 from hpgcn.datasets.edges.edge_options import Layout
+from hpgcn.datasets.random_contents import RandomContents
 from hpgcn.datasets.sorting.edges_to_csr import build, count_isolated, describe_zeros
 from hpgcn.datasets.source import BudgetError, Source, need, refuse_missing
 from hpgcn.datasets.split import (
+    all_labelled,
     describe_split,
     drawn_splits,
     parse_split,
@@ -33,7 +35,7 @@ from hpgcn.graphs.adjacency import (
 from hpgcn.graphs.edge_weights import rounded_note
 from hpgcn.graphs.graph import assemble
 from hpgcn.graphs.labels import read_text_labels
-from hpgcn.graphs.validation import MAX_SPLITS, SPLIT, check_labels
+from hpgcn.graphs.validation import ALL, MAX_SPLITS, SPLIT, check_labels
 from hpgcn.graphs.vertex_order import (
     AUTO,
     check_order,
@@ -99,7 +101,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     are tables, joined by a column of ids, or arrays; `ids` is a file of the id of each
     row of those without ids. `id_column`, `label_column`, `feature_columns` (names or
     patterns) and `header` say what the columns of tables are. Features of a name in
-    MADE are made of the adjacency.
+    MADE are made of the adjacency. Features "random:N:SEED" are N columns of noise,
+    labels "random:N:SEED" N random classes (hpgcn.datasets.random_contents).
 
     Defaults: `row_normalize` is for Planetoid only, and the split is the input's own.
     `memory`, the bytes that the input may take, is 80% of those available. The Layout
@@ -118,6 +121,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     # refuse options that contradict each other before any file is read
     source = check_path(source)
     features, labels = (path if path is None else check_path(path) for path in (features, labels))
+    drawn = RandomContents.parse(features, labels, row_normalize)
+    lazy = scratch is not None  # random features are drawn when the file is written
     wanted = None if split is None else parse_split(split)
     of_file = wanted is not None and wanted[0] == "table"
     _check_count(num_splits, wanted)
@@ -132,10 +137,13 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
 
     # read the edges, then join the tables
     made = features if features in MADE else None
-    paths = TablePaths(labels, None if made else features, wanted[1] if of_file else None, ids)
+    paths = TablePaths(None if drawn.labels else labels,
+                       None if made or drawn.features else features,
+                       wanted[1] if of_file else None, ids)
     _refuse_missing(source, fmt, *paths.files())
     raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
     notes = raw.notes
+    drawn.clear(raw)
     options = TableOptions(id_column, label_column, feature_columns, header, memory=memory)
     with warnings_as(notes, where):
         if labels is None and raw.labels is not None and raw.class_names is None:
@@ -152,6 +160,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     if made:
         raw.features = make_features(made, *adjacency.sums(), memory, where)
         notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
+    drawn.draw(raw, memory, where)
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
     need(len(SPLIT) * num_splits * raw.num_nodes, memory, f"{where}: {num_splits} splits")
@@ -160,8 +169,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     # assemble
     with warnings_as(notes, where):
         graph = adjacency.assemble(
-            raw.features, raw.labels, masks, name=where, original_ids=raw.original_ids,
-            split=split, source_sha256=digest, class_names=raw.class_names)
+            None if drawn.features else raw.features, None if drawn.labels else raw.labels, masks,
+            name=where, original_ids=raw.original_ids, split=split, source_sha256=digest,
+            class_names=raw.class_names)
+    graph = drawn.add_to(graph, raw, lazy=lazy)
     header = dataclasses.replace(
         graph.header, name=name, base=raw.base if raw.original_ids is None else 0,
         parallel_edges=adjacency.counts.ones and not graph.header.all_ones)
@@ -299,6 +310,8 @@ def _split(raw, wanted, num_splits, where):
     if wanted == ("planetoid",) and raw.masks is not None and raw.split == "planetoid":
         return raw.masks, raw.split
     labels, _ = check_labels(raw.labels, raw.num_nodes, where)
+    if wanted == (ALL,):
+        return all_labelled(labels, where), ALL
     if wanted == ("planetoid",):
         return planetoid_split(labels, where), "planetoid"
     masks = drawn_splits(labels, wanted, num_splits, where)

@@ -9,6 +9,7 @@ import re
 import numpy as np
 
 from hpgcn.errors import DataError, UsageError
+from hpgcn.graphs.validation import ALL, SPLIT
 
 PER_CLASS = 20
 NUM_VAL = 500
@@ -20,10 +21,12 @@ EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
 def parse_split(text):
-    """Return ("file",), ("planetoid",), ("random", percent of each, seed), ("per-class", counts
-    to train and to validate, seed), or ("table", FILE or FILE:COLUMN); or UsageError.
+    """Return ("file",), ("planetoid",), ("all",), ("random", percent of each, seed),
+    ("per-class", counts to train and to validate, seed), or ("table", FILE or FILE:COLUMN).
+
+    A UsageError for other text.
     """
-    if text in ("file", "planetoid"):
+    if text in ("file", "planetoid", ALL):
         return (text,)
 
     # numbers of vertices of each class
@@ -38,8 +41,9 @@ def parse_split(text):
     if not match and (FILE.search(text) or _exists(text) or _exists(text.rpartition(":")[0])):
         return "table", text
     if not match:
-        raise UsageError(f"split {text!r}: expected file, planetoid, random:60/20/20[:SEED], "
-                         "per-class:20/30[:SEED], or a file of a split: FILE or FILE:COLUMN")
+        raise UsageError(f"split {text!r}: expected file, planetoid, all, "
+                         "random:60/20/20[:SEED], per-class:20/30[:SEED], or a file of a split: "
+                         "FILE or FILE:COLUMN")
 
     percent = tuple(float(share) for share in match.groups()[:3])
     if not percent[0] or sum(percent) > 100 + 1e-9:
@@ -77,6 +81,12 @@ def drawn_splits(labels, wanted, count, where):
     if count == 1:
         return drawn[0]
     return {key: np.stack([masks[key] for masks in drawn], axis=1) for key in drawn[0]}
+
+
+def all_labelled(labels, where):
+    """Put every labelled vertex into all three masks, for runs that only measure time."""
+    labels = _classes(labels, where)
+    return dict.fromkeys(SPLIT, labels >= 0)
 
 
 def random_split(labels, percent, seed, where):

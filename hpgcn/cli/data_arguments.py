@@ -64,11 +64,13 @@ def table_flags(add):
     # features and labels
     add("--features", metavar="FILE",
         help="features: a table (text, Parquet, JSON) joined by its id column, or .npy, .npz, "
-             ".json (lists of numbers), LibSVM. Or a word: identity (one column per vertex) or "
-             "degree (log(1 + d) of row sum and column sum)")
+             ".json (lists of numbers), LibSVM. Or a word: identity (one column per vertex), "
+             "degree (log(1 + d) of row sum and column sum) or random:N[:SEED] (N columns drawn "
+             "for each vertex id, to measure time)")
     add("--labels", metavar="FILE[:COLUMN]",
         help="labels: a table joined by its id column, or .npy with classes (n,), -1 for "
-             "unlabeled, or with 0/1 (n, t) for multi-label")
+             "unlabeled, or with 0/1 (n, t) for multi-label. Or a word: random:N[:SEED] (N classes "
+             "drawn for each vertex id)")
     add("--ids", metavar="FILE[:COLUMN]",
         help="ids of the rows of files without ids: text with one id per line, .npy, or a table")
 
@@ -101,8 +103,10 @@ def graph_flags(command):
     add("--split", metavar="SPLIT",
         help="train, validation and test vertices. file: as in the source. planetoid. "
              "random:60/20/20[:SEED]: percent. per-class:20/30[:SEED]: number to train and to "
-             "validate in each class, the rest to test. FILE[:COLUMN]: .npz of masks or ids, JSON "
-             "lists of ids, or a table with the words train, val, test")
+             "validate in each class, the rest to test. all: every labelled vertex in all three, "
+             "for runs that measure time; accuracies are then of vertices trained on. "
+             "FILE[:COLUMN]: .npz of masks or ids, JSON lists of ids, or a table with the words "
+             "train, val, test")
     integers(command.heading("split"), (
         "num-splits", 1, "number of splits to draw, with random or per-class. Split i is drawn "
         "with SEED + i; `hpgcn train --split-index i` uses it"))

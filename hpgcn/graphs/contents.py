@@ -55,7 +55,7 @@ def check_contents(X, y, masks, class_names, n, name, split):
         warn_of_labels(labels, num_classes, name)
 
     # the splits, and the facts for the header
-    masks = check_masks(masks, n, labels, name)
+    masks = check_masks(masks, n, labels, name, split)
     arrays = {"features": features, "labels": labels, "masks": masks, "class_names": class_names}
     return arrays, {
         "num_features": 0 if features is None else features.shape[1], "num_classes": num_classes,

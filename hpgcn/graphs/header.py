@@ -20,10 +20,12 @@ class Header:
     multilabel: bool = False  # labels are a float32 (n, t) matrix rather than a class id
     sparse_features: bool = False  # features are CSR
     num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
-    split: str = ""  # how splits were made: "file", "planetoid", "random:60/20/20:0"..
+    split: str = ""  # how splits were made: "file", "planetoid", "all", "random:60/20/20:0"..
     source_sha256: str = ""  # hash of the input, hexadecimal; empty if made in memory
     base: int = 0  # the input's number of vertex 0, where there are no `Graph.original_ids`
     parallel_edges: bool = False  # weights are how often the input lists an edge
+    random_features: str = ""  # "random:128:0" if they were drawn: columns, seed
+    random_labels: str = ""  # "random:40:0" if they were drawn: classes, seed
 
     def __str__(self) -> str:
         classes = "labels per vertex" if self.multilabel else "classes"
@@ -61,6 +63,9 @@ class Header:
         of_split = {key: f"{count / max(1, self.num_splits):,.0f}"
                     for key, count in (counts or {}).items()}
         features = f"{self.num_features:,}{', sparse' * self.sparse_features}"
+        features += ", random" * bool(self.random_features)
+        classes = f"{self.num_classes:,}" if self.num_classes else "none"
+        classes += ", random" * bool(self.random_labels)
 
         return html_list(f"graph {self.name}", [
             ("vertices", f"{n:,}"),
@@ -70,8 +75,7 @@ class Header:
             ("edges", "directed" if self.directed else "undirected"),
             ("weights", self.weights),
             ("features", features if self.num_features else "none"),
-            ("labels a vertex" if self.multilabel else "classes",
-             f"{self.num_classes:,}" if self.num_classes else "none"),
+            ("labels a vertex" if self.multilabel else "classes", classes),
             ("splits", f"{self.num_splits:,}" if self.num_splits > 1 else ""),
             *((f"vertices to {word}", of_split.get(key, "")) for key, word in (
                 ("train", "train"), ("val", "validate"), ("test", "test")))])

@@ -9,6 +9,7 @@ from hpgcn.errors import DataError, UsageError, warn
 from hpgcn.graphs.edge_weights import count_rounded
 
 SPLIT = ("train", "val", "test")
+ALL = "all"  # a split whose three masks are equal: every labelled vertex
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
 MAX_NAME = 1000  # bytes of a vertex's name in UTF-8
@@ -276,11 +277,12 @@ def num_splits(masks):
     return shape[1] if len(shape) == 2 else 1
 
 
-def check_masks(masks, n, labels, name):
+def check_masks(masks, n, labels, name, split=""):
     """Return dict of SPLIT, bool (n,), of s > 1 splits (n, s), or None.
 
     Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is
-    that of each split, as the test vertices of a set may be.
+    that of each split, as the test vertices of a set may be. If `split` is ALL, the
+    three masks may overlap, but must be equal.
     """
     # name the three masks
     if masks is None:
@@ -298,7 +300,7 @@ def check_masks(masks, n, labels, name):
     result = {key: _as_mask(masks.get(key), n, f"{name}: {key} mask") for key in SPLIT}
     counts = {key: mask.shape[1] for key, mask in result.items() if mask.ndim == 2}
     if not counts:
-        _check_split(result, labels, name)
+        _check_split(result, labels, name, split)
         return result
 
     # masks of several splits: repeat those that all splits share
@@ -311,15 +313,16 @@ def check_masks(masks, n, labels, name):
 
     for i in range(count):
         masks = {key: mask[:, i] for key, mask in result.items()}
-        _check_split(masks, labels, f"{name}: split {i}")
+        _check_split(masks, labels, f"{name}: split {i}", split)
     return result
 
 
-def _check_split(masks, labels, name):
+def _check_split(masks, labels, name, split):
     """Refuse the masks of one split, dict of (n,) bool, as `check_masks`."""
     if not masks["train"].any():
         raise DataError(f"{name}: train mask is empty")
-    for a, b in combinations(SPLIT, 2):
+    equal = all(np.array_equal(masks[key], masks["train"]) for key in SPLIT)
+    for a, b in combinations(() if split == ALL and equal else SPLIT, 2):
         both = np.flatnonzero(masks[a] & masks[b])
         if both.size:
             raise DataError(f"{name}: vertex {both[0]} is in both the {a} and the {b} mask "

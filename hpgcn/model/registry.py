@@ -2,7 +2,7 @@
 from dataclasses import replace
 
 from hpgcn.config import Config
-from hpgcn.errors import DataError, UsageError, agreed, setting
+from hpgcn.errors import UsageError, agreed, setting
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution, MeanConvolution
@@ -169,16 +169,12 @@ def make_spec(header, options, widths=None):
     """Return the ModelSpec of a run on a graph of which the header is known.
 
     `widths` are the graph's features and classes, and the options' hidden layers
-    between, unless they are given. A DataError if the graph has no features or classes
+    between, unless they are given. A UsageError if the graph has no features or classes
     then; as `find_model`.
     """
     # the widths of all layers
     architecture = find_model(options)
     if widths is None:
-        for what, count in (("features", header.num_features), ("classes", header.num_classes)):
-            if not count:
-                raise DataError(f"{header.name}: no {what}; give --widths, "
-                                f"e.g. --widths 128,{options.hidden},40")
         widths = find_widths(options, architecture, header.num_features, header.num_classes)
     elif MODELS[architecture].after_mlp:
         widths = (*widths, widths[-1])

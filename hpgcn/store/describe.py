@@ -138,7 +138,8 @@ def _isolated(stored, reader, degree, own):
 
 def _features(header, reader):
     if "features" in reader.entries:
-        return f"{header.num_features:,} wide, dense float32"
+        drawn = f", random ({header.random_features})" if header.random_features else ""
+        return f"{header.num_features:,} wide, dense float32{drawn}"
     if not header.sparse_features:
         return "none"
     nnz = reader.entries["features/indices_1"].rows
@@ -162,6 +163,8 @@ def _labels(stored, reader):
             shown = f"of {', '.join(f'{count:,}' for count in counts)}"
         unknown = np.count_nonzero(labels < 0)
         text = f"{c:,} classes {shown} vertices" + (f", {unknown:,} unknown" if unknown else "")
+        drawn = stored.header.random_labels
+        text += f", random ({drawn})" if drawn else ""
 
     return [("labels", text), *describe_runs.classes(stored.class_names or (), counts)]
 

@@ -116,7 +116,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 def _reordered(graph, perm):
     """Return a graph in another order, and its features, which the graph may then not have."""
     features = graph.features
-    if isinstance(features, np.ndarray):  # the largest array: permuted piece by piece
+    if features is not None and not sp.issparse(features):  # the largest: permuted piece by piece
         return dataclasses.replace(graph, features=None).permuted(perm), _Reordered(features, perm)
     graph = graph.permuted(perm)
     return graph, graph.features
@@ -151,7 +151,9 @@ def _write(writer, graph, features, source_sha256):
         "directed": header.directed, "num_nodes": n, "num_edges": header.num_edges,
         "num_features": header.num_features, "num_classes": header.num_classes,
         "num_splits": header.num_splits if header.num_splits > 1 else None,
-        "base": header.base or None, "parallel_edges": int(header.parallel_edges) or None})
+        "base": header.base or None, "parallel_edges": int(header.parallel_edges) or None,
+        "random_features": header.random_features or None,
+        "random_labels": header.random_labels or None})
 
     # the adjacency and the features
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)

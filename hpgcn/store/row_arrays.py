@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.validation import SPLIT, check_csr
+from hpgcn.graphs.validation import ALL, SPLIT, check_csr
 from hpgcn.store.csr_arrays import read_csr
 from hpgcn.store.schema import DEGREES, ORDER, mask_name
 
@@ -94,27 +94,31 @@ def read_labels(reader, header, start, stop):
     return labels
 
 
-def read_masks(reader, start, stop, splits, labels=None):
+def read_masks(reader, header, start, stop, splits, labels=None):
     """Read the masks of the splits with these numbers, as `Graph.masks`; None of no split.
 
     With labels (m,), a vertex without a label must be in no mask.
     """
     if not splits:
         return None
-    read = [_read_split(reader, start, stop, split, labels) for split in splits]
+    read = [_read_split(reader, header, start, stop, split, labels) for split in splits]
     if len(read) == 1:
         return read[0]
     return {key: np.stack([masks[key] for masks in read], axis=1) for key in SPLIT}
 
 
-def _read_split(reader, start, stop, split, labels):
+def _read_split(reader, header, start, stop, split, labels):
     names = {key: mask_name(key, split) for key in SPLIT}
     masks = {key: reader.read(name, start, stop) for key, name in names.items()}
     for key, mask in masks.items():
         refuse_where(reader, mask > 1, start, names[key], "is neither 0 nor 1")
     for a, b in combinations(SPLIT, 2):
-        refuse_where(reader, (masks[a] & masks[b]) > 0, start, names[a],
-                     f"is set, and in {names[b]} too")
+        if header.split == ALL:
+            refuse_where(reader, masks[a] != masks[b], start, names[a],
+                         f"differs from {names[b]}, which split all has not")
+        else:
+            refuse_where(reader, (masks[a] & masks[b]) > 0, start, names[a],
+                         f"is set, and in {names[b]} too")
     masks = {key: mask.view(bool) for key, mask in masks.items()}
     if labels is not None and labels.ndim == 1:
         for key, mask in masks.items():

@@ -65,9 +65,12 @@ def read_header(reader):
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
 
+    # facts that some files have
+    random = {name: reader.field(name, str) if name in reader.attributes() else ""
+              for name in ("random_features", "random_labels")}
     parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1
     return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
-                  sha256, base, parallel and not ones)
+                  sha256, base, parallel and not ones, **random)
 
 
 def _expect_features(reader, n, f):

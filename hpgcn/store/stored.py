@@ -144,7 +144,7 @@ class StoredGraph(GraphSource):
         # in this order: it decides which of several faults is named
         indptr, indices, data = self.adjacency_rows(start, stop)
         labels = row_arrays.read_labels(reader, self.header, start, stop)
-        masks = row_arrays.read_masks(reader, start, stop, splits, labels)
+        masks = row_arrays.read_masks(reader, self.header, start, stop, splits, labels)
         degrees = row_arrays.read_degrees(reader, start, stop).values()
         features = row_arrays.read_features(reader, self.header, start, stop)
         vertex = self.vertices(start, stop)
@@ -179,7 +179,8 @@ class StoredGraph(GraphSource):
     def split_masks(self, split: int) -> dict[str, np.ndarray] | None:
         header = self.header
         header.check_split(split, self.path)
-        return row_arrays.read_masks(self.reader, 0, header.num_nodes, [split][:header.num_splits])
+        splits = [split][:header.num_splits]
+        return row_arrays.read_masks(self.reader, header, 0, header.num_nodes, splits)
 
     def feature_pointers(self) -> np.ndarray | None:
         return row_arrays.read_feature_pointers(self.reader, self.header)

@@ -264,3 +264,10 @@ def test_a_spool_that_shrank_is_an_error_of_storage(tmp_path):
         with pytest.raises(StorageError, match=r"ends at byte 40, expected 40 bytes more"):
             array[:10]
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{}, {"compact": True}], ids=str)
+def test_random_features_and_labels(tmp_path, options):
+    i = np.arange(80)
+    assert_same(tmp_path, lines(3 * (i * 7 % 40), 3 * (i * 11 % 40)), features="random:6:3",
+                labels="random:5", split="all", **options)

@@ -103,6 +103,15 @@ def test_reddit(tmp_path, given):
     assert {"row target aggregates source", "arrays not read: node_ids"} <= {*notes}
 
 
+def test_reddit_in_the_dtypes_of_the_published_files(tmp_path):
+    directed = reddit(tmp_path, feature=X.astype(np.float64), label=np.int32([2, 0, 2, 1]),
+                      node_types=np.int32([[1], [2], [3], [1]]))
+    sp.save_npz(tmp_path / "reddit_graph.npz", sp.coo_matrix(directed.astype(np.float64)))
+    graph, _ = read(tmp_path)
+    assert graph.data is None and graph.features.dtype == np.float32
+    assert graph.labels.tolist() == [2, 0, 2, 1] and graph.masks["val"].tolist() == [0, 1, 0, 0]
+
+
 @pytest.mark.parametrize("changes, message", [
     ({"node_types": np.array([1, 2, 3, 9])}, "node_types: entry 3 is 9, expected 1 .train"),
     ({"node_types": np.array([1, 2, 3])}, r"node_types: shape \(3,\), expected \(4,\)"),

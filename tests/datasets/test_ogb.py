@@ -91,6 +91,30 @@ def test_archives(tmp_path):
     refused("no array num_nodes_list", raw / "data.npz")
 
 
+@pytest.mark.parametrize("given", ["", "raw", "raw/data.npz", "raw/node-label.npz"])
+def test_papers100m(tmp_path, given):
+    """The keys and dtypes of its files; nearly all labels are NaN, and the split is by time."""
+    root = tmp_path / "ogbn_papers100M"
+    for name in ("raw", "split/time", "mapping"):
+        (root / name).mkdir(parents=True)
+    X = np.arange(12, dtype=np.float32).reshape(6, 2)
+    np.savez(root / "raw/data.npz", edge_index=np.int64([[0, 0, 3], [1, 2, 5]]), node_feat=X,
+             node_year=np.full((6, 1), 2017), num_nodes_list=np.int64([6]),
+             num_edges_list=np.int64([3]))
+    labels = np.float32([[2], [0], [np.nan], [1], [np.nan], [np.nan]])
+    np.savez(root / "raw/node-label.npz", node_label=labels)
+    for name, text in (("train", "1\n4\n"), ("valid", "0\n"), ("test", "3\n")):
+        put(root / f"split/time/{name}.csv.gz", gzip.compress(text.encode()))
+
+    graph, notes = read(root / given)
+    assert graph.header.name == "ogbn_papers100M" and graph.features.tolist() == X.tolist()
+    assert graph.labels.tolist() == [2, 0, -1, 1, -1, -1]
+    masks = {key: np.flatnonzero(mask).tolist() for key, mask in graph.masks.items()}
+    assert masks == {"train": [1], "val": [0], "test": [3]}
+    assert graph.adjacency.toarray().nonzero()[0].tolist() == [1, 2, 5]
+    assert "not read: node_year" in notes
+
+
 def test_names_alone_do_not_make_a_set(tmp_path):
     put(tmp_path / "edge.csv.gz", gzip.compress(b"0,1\n"))
     np.savez(tmp_path / "data.npz", edge_index=[[0], [1]])

@@ -103,9 +103,6 @@ def test_parts_are_kept_for_the_run(few, tmp_path, caplog):
 
 
 def test_refusals(few, tmp_path):
-    bare = tmp_path / "bare.h5"
-    store.write_graph(bare, Graph.from_scipy(sp.eye_array(3)))
-    assert "no features" in refused(65, "train", bare, "--dry-run")
     line = refused(78, "train", few, "--strategy", "1d", "--memory", "2K", "--dry-run",
                    "--ranks", 2)
     assert "--memory is 2,048; `hpgcn plan --memory 2048` finds how many ranks are enough" in line
@@ -171,3 +168,22 @@ def test_what_gpus_will_hold_is_told_without_one(few):
         assert gpu["total"] == sum(gpu[name] for name in ON_GPU if name != "staging")
         assert (gpu["matrix"], gpu["activations"]) == (host["matrix"], host["activations"])
     assert "MB of GPU memory" in table(report) and dry_run(few)["gpu_memory"] is None
+
+
+def test_needs_no_features_and_no_labels(tmp_path):
+    """Widths that the file lacks are assumed, and the forecast says so."""
+    whole = make(n=300, f=128)
+    bare = Graph.from_scipy(whole.adjacency)
+    half = Graph.from_scipy(whole.adjacency, whole.features)
+    for name, graph, said in (("bare", bare, ["no features", "no labels"]),
+                              ("half", half, ["no labels"])):
+        store.write_graph(tmp_path / f"{name}.h5", graph)
+        found = dry_run(tmp_path / f"{name}.h5", "--ranks", 2)
+        assert found["widths"] == [128, 16, 40]
+        assert [note.split(" in the")[0] for note in found["notes"]] == said
+        assert all("`hpgcn plan --widths`" in note for note in found["notes"])
+        assert "40 classes assumed" in table(found)
+        text = succeed("plan", tmp_path / f"{name}.h5", "-k", 1)
+        assert "widths 128,16,40" in text and "no labels in the graph: 40 classes assumed" in text
+    assert "assumed; `hpgcn" not in succeed("plan", tmp_path / "bare.h5", "--widths", "8,4")
+    assert "no labels" in refused(65, "train", tmp_path / "half.h5")

@@ -368,8 +368,6 @@ def test_refused_files(made, tmp_path):
     with pytest.raises(DataError, match=r"256 ranks for 203 vertices, expected 1\.\.203"):
         forecast(made, Options((2, 256)))
     bare = write(tmp_path / "bare.h5", Graph.from_scipy(sp.eye_array(3)))
-    with pytest.raises(DataError, match="no features; give --widths"):
-        forecast(bare, Options())
     assert forecast(bare, Options(widths=(4, 2)))["choice"]["ranks"] == 1
     parts = write(tmp_path / "parts.h5", make(), 2, method="block")
     with pytest.raises(UsageError, match="already partitioned; use --method with the graph"):

@@ -56,7 +56,7 @@ def forecast(path, options, request, *, progress=False):
                  "model": spec.architecture},
         "settings": {name: getattr(options.config, name) for name in COST_FIELDS},
         "batch": options.config.batch, "seed": config.seed, "rows": rows,
-        "notes": notes(others, request)}
+        "notes": [*survey.notes, *notes(others, request)]}
 
 
 def takers():

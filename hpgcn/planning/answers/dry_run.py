@@ -89,7 +89,8 @@ def _count(placed, config):
         "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
         "memory_limit_bytes": limit, "drop_AX": spec.drop_AX,
         "seconds": {"epoch": compute + communication, "compute": compute,
-                    "communication": communication}}
+                    "communication": communication},
+        "notes": survey.notes}
 
 
 def table(report):
@@ -110,6 +111,7 @@ def table(report):
     if report["drop_AX"]:
         lines.append(("T = A H",
                       "not kept, it does not fit: its backward takes the wider product"))
+    lines += [("note", note) for note in report["notes"]]
 
     # memory of all ranks, by kind
     text = [label_list(lines, width=19), ""]

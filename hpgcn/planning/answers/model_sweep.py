@@ -73,7 +73,8 @@ def forecast(path, options, sweep, *, progress=False):
                          if name not in ("hidden", "layers")},
             "machine": report.machine_of(options), "memory_limit_bytes": options.memory,
             "models": models,
-            "notes": [*report.left_out(survey, every, options), *report.notes(options, every),
+            "notes": [*survey.notes, *report.left_out(survey, every, options),
+                      *report.notes(options, every),
                       *partitions_first(survey, every, options.methods)]}
 
 

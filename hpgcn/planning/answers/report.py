@@ -54,7 +54,7 @@ def forecast(path, options, *, progress=False):
         "machine": machine_of(options),
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
         "goal": options.goal and options.goal.answer(rows, _named),
-        "notes": [*left_out(survey, rows, options), *notes(options, rows),
+        "notes": [*survey.notes, *left_out(survey, rows, options), *notes(options, rows),
                   *difference(survey, rows, choice, choose, options)]}
 
 

@@ -29,6 +29,7 @@ from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import StrategyOptions
 
+ASSUMED = {"features": 128, "classes": 40}  # widths for a graph without features or labels
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
 
 
@@ -76,9 +77,9 @@ class Survey:
     of the file, or the name of the graph. `offsets` (k + 1,) are the parts of a
     partitioned graph, else None. `method` is how they were made; `part_counts` are k
     and the numbers that nested parts merge to. `edge_parts` is true if entries have
-    parts of their own. Errors as `hpgcn.store.load` and `make_spec`; a DataError if
-    there are no vertices. Surveys of one source share the partitions that they make in
-    the dict `partitions`.
+    parts of their own. `notes` say which widths were assumed. Errors as
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Surveys of
+    one source share the partitions that they make in the dict `partitions`.
     """
 
     def __init__(self, source, config=None, widths=None, partitions=None):
@@ -91,7 +92,8 @@ class Survey:
             raise DataError(f"{self.name}: no vertices")
 
         # the matrix that the model multiplies by
-        self.spec = make_spec(self.header, config.select(ModelOptions), widths)
+        header, self.notes = (self.header, []) if widths else assume_widths(self.header)
+        self.spec = make_spec(header, config.select(ModelOptions), widths)
         layer = MODELS[self.spec.architecture]
         with_loops = pattern(self.graph)
         self.pointers = with_loops.indptr.astype(np.int64)  # by which row blocks are balanced
@@ -175,6 +177,15 @@ class Survey:
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
                 for rows in read]
+
+
+def assume_widths(header):
+    """Return a Header with ASSUMED features and classes if it has none, and notes on them."""
+    missing = {what: width for what, width in ASSUMED.items() if not getattr(header, f"num_{what}")}
+    notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
+             "`hpgcn plan --widths` takes other widths" for what, width in missing.items()]
+    widths = {f"num_{what}": width for what, width in missing.items()}
+    return dataclasses.replace(header, **widths), notes
 
 
 def _of_rows(made, original, vertex):

@@ -1,0 +1,167 @@
+"""Random features and labels, for runs that measure time (--features random:128).
+
+A draw depends only on the seed, the input's id of the vertex and the column. So the order
+of rows, the memory and the number of columns change none. Features are uniform in
+[-1, 1), in steps of 2^-23: the same bits on every machine.
+"""
+import dataclasses
+import os
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from hpgcn.datasets.source import need
+from hpgcn.errors import UsageError
+from hpgcn.graphs.validation import MAX_WIDTH
+from hpgcn.kernels.entries import mix
+from hpgcn.kernels.jit import jit
+
+RANDOM = re.compile(r"random:(\d{1,9})(?::(\d{1,19}))?")
+MOST = {"features": MAX_WIDTH, "labels": 1 << 16}
+VERTEX_BYTES = 16  # bytes of memory of a vertex: its key and its label
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+FEATURES, LABELS = np.uint64(0x66656174), np.uint64(0x6C616265)  # streams of one seed
+STEP = np.float32(2**-23)
+
+
+class RandomDraw(NamedTuple):
+    """Random features or labels: `count` columns or classes, drawn by `seed`."""
+
+    count: int
+    seed: int
+
+    def __str__(self):
+        return f"random:{self.count}:{self.seed}"
+
+
+def parse_draw(flag, text):
+    """Return the RandomDraw in the text of --features or --labels; None if it names a file.
+
+    A UsageError for text that begins with random: and is not random:N or random:N:SEED.
+    """
+    text = None if text is None else os.fsdecode(text)
+    if text is None or not (text.startswith("random:")
+                            or (text == "random" and not os.path.exists(text))):
+        return None
+    match = RANDOM.fullmatch(text)
+    count, seed = (int(digits or 0) for digits in match.groups()) if match else (0, 0)
+    if not 1 <= count <= MOST[flag] or seed >= 2**63:
+        raise UsageError(f"--{flag} {text}: expected random:N or random:N:SEED, N from 1 to "
+                         f"{MOST[flag]}, SEED below 2^63; a file of this name is ./{text}")
+    return RandomDraw(count, seed)
+
+
+def vertex_keys(num_nodes, base, original_ids):
+    """Return the key of each vertex, (n,) uint64: the input's id, or a hash of its name."""
+    if original_ids is None:
+        return np.arange(base, base + num_nodes, dtype=np.uint64)
+    if original_ids.dtype.kind != "U":
+        return original_ids.astype(np.uint64)
+    letters = np.ascontiguousarray(original_ids).view(np.uint32)
+    return _hash_names(letters.reshape(num_nodes, -1))
+
+
+def random_labels(draw, keys):
+    """Return a class below `draw.count` for each key, (n,) int64."""
+    return _draw_labels(_seed_key(draw.seed, LABELS), keys, np.uint64(draw.count))
+
+
+class RandomFeatures:
+    """Features (n, f) float32, drawn when rows of them are read: a slice or row numbers."""
+
+    def __init__(self, draw, keys):
+        self.key = _seed_key(draw.seed, FEATURES)
+        self.keys = keys
+        self.shape = keys.size, draw.count
+        self.dtype = np.dtype(np.float32)
+
+    def __getitem__(self, rows):
+        keys = self.keys[rows]
+        X = np.empty((keys.size, self.shape[1]), np.float32)
+        _draw_features(self.key, keys, X)
+        return X
+
+
+class RandomContents(NamedTuple):
+    """Draws of the features and of the labels of a graph; None for those of the input."""
+
+    features: RandomDraw | None
+    labels: RandomDraw | None
+
+    @staticmethod
+    def parse(features, labels, row_normalize):
+        """Make it from options of `hpgcn.datasets.convert.read`; a UsageError."""
+        drawn = RandomContents(parse_draw("features", features), parse_draw("labels", labels))
+        if drawn.features and row_normalize:
+            raise UsageError(f"--features {drawn.features}: excludes --row-normalize, because the "
+                             "sums of random rows are about 0")
+        return drawn
+
+    def clear(self, raw):
+        """Drop the features and labels of the input that are to be replaced."""
+        if self.features:
+            raw.features = None
+            raw.row_normalize = False
+        if self.labels:
+            raw.labels = raw.class_names = None
+
+    def draw(self, raw, memory, where):
+        """Draw the labels of all vertices, and prepare the draws of features; extend notes."""
+        if not any(self):
+            return
+        need(VERTEX_BYTES * raw.num_nodes, memory, f"{where}: {raw.num_nodes} vertices")
+        keys = vertex_keys(raw.num_nodes, raw.base, raw.original_ids)
+        if self.features:
+            raw.features = RandomFeatures(self.features, keys)
+        if self.labels:
+            raw.labels = random_labels(self.labels, keys)
+        raw.notes += [f"{what}: {draw}, random: for runs that only measure time and memory"
+                      for what, draw in zip(self._fields, self) if draw]
+
+    def add_to(self, graph, raw, *, lazy):
+        """Return the graph with what was drawn for `raw`; `lazy` features are not drawn yet."""
+        facts, arrays = {}, {}
+        if self.features:
+            arrays["features"] = raw.features if lazy else raw.features[:]
+            facts |= {"num_features": self.features.count, "random_features": str(self.features)}
+        if self.labels:
+            arrays["labels"] = raw.labels
+            facts |= {"num_classes": self.labels.count, "random_labels": str(self.labels)}
+        header = dataclasses.replace(graph.header, **facts)
+        return dataclasses.replace(graph, header=header, **arrays)
+
+
+def _seed_key(seed, stream):
+    return np.uint64(mix(np.uint64((seed * int(GOLDEN) + int(stream)) % 2**64)))
+
+
+@jit()
+def _draw_features(seed_key, keys, X):
+    """Fill X, (n, f): 24 bits of the hash of (seed, key, column) for each entry."""
+    for i in range(keys.size):
+        state = mix(seed_key + keys[i] * GOLDEN)
+        for j in range(X.shape[1]):
+            state += GOLDEN
+            X[i, j] = np.float32(mix(state) >> np.uint64(40)) * STEP - np.float32(1)
+
+
+@jit()
+def _draw_labels(seed_key, keys, classes):
+    """Return 32 bits of the hash of (seed, key), scaled to 0..classes - 1."""
+    labels = np.empty(keys.size, np.int64)
+    for i in range(keys.size):
+        bits = mix(mix(seed_key + keys[i] * GOLDEN)) >> np.uint64(32)
+        labels[i] = np.int64((bits * classes) >> np.uint64(32))
+    return labels
+
+
+@jit()
+def _hash_names(letters):
+    """Return a hash of each row of code points, (n, letters) uint32; zeros end a name."""
+    keys = np.zeros(letters.shape[0], np.uint64)
+    for i in range(letters.shape[0]):
+        for letter in letters[i]:
+            if letter:
+                keys[i] = mix(keys[i] + np.uint64(letter) * GOLDEN)
+    return keys
