@@ -103,10 +103,15 @@ def _partition_graph(args, source, out, vector):
                              seed=args.seed, w0=w0, refine=not args.no_refine,
                              balance_train=args.balance_train, nested=args.nested, **ordered)
 
+    # arguments of method stochastic
+    names = parts.METHODS if args.compare == "all" else (args.compare or args.method).split(",")
+    sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
+    parts.check_sampled(("given",) if args.parts else names, sampled)
+
     # compare methods, or make one partition
     if args.compare:
-        names = parts.METHODS if args.compare == "all" else args.compare.split(",")
-        made = {name: make(method=name, engine=args.engine if name == args.method else None)
+        made = {name: make(method=name, engine=args.engine if name == args.method else None,
+                           **(sampled if name == parts.STOCHASTIC else {}))
                 for name in names}
         figures = {name: partition_as_json(each) for name, each in made.items()}
         print_text(json.dumps(figures) if args.json else parts.format_statistics(made))
@@ -115,7 +120,7 @@ def _partition_graph(args, source, out, vector):
         owners = parts.read_parts(args.parts, graph.header.num_nodes, args.k)
         made = parts.given_partition(chosen, owners, args.k, **ordered)
     else:
-        made = make(method=args.method, engine=args.engine)
+        made = make(method=args.method, engine=args.engine, **sampled)
 
     # write and print
     source.refuse_replaced()
@@ -134,7 +139,7 @@ def _partition_graph(args, source, out, vector):
 def partition_as_json(made):
     from hpgcn.partition import relative
 
-    names = ("k", "method", "engine", "seed", "epsilon")
+    names = ("k", "method", "engine", "seed", "epsilon", "batch")
     return {**{name: getattr(made, name) for name in names}, **made.statistics,
             "relative": relative(made.statistics)}
 

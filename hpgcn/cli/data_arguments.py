@@ -188,6 +188,17 @@ def partition(command):
     integers(method, ("seed", 0, "seed of all random draws"))
     add("--no-refine", action="store_true", help="skip the improvement of the first parts found")
 
+    # arguments of Algorithm 3 of demirci-2022
+    add = command.heading("method stochastic").add_argument
+    add("--batch", metavar="BATCH",
+        help="mini-batches whose traffic is minimized, as in `hpgcn train --batch`: vertices:B "
+             "(default: B is 20000, or a tenth of the vertices)")
+    add("--theta", type=float, metavar="X",
+        help="error of the mean connectivity of the nets drawn; fewer nets for a larger one "
+             "(default: 0.5)")
+    add("--delta", type=float, metavar="X",
+        help="chance of a larger error than theta (default: 0.1)")
+
     # balance
     balance = command.heading("balance")
     add = balance.add_argument

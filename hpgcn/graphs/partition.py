@@ -25,6 +25,7 @@ class Partition:
     edge_part: np.ndarray | None = None  # (nnz,) int32: holder of each ORIGINAL stored entry
     # parts 2 p and 2 p + 1 are one part of half the number, and so on: `merged`
     nested: bool = False
+    batch: str = ""  # mini-batches that method stochastic serves, e.g. "vertices:20000"
 
     @property
     def k(self):

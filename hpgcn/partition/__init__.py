@@ -11,6 +11,8 @@ if TYPE_CHECKING:
         METHOD_ENGINES,
         METHODS,
         NONZERO_METHODS,
+        STOCHASTIC,
+        check_sampled,
         given_partition,
         make_partition,
     )
@@ -19,16 +21,17 @@ if TYPE_CHECKING:
     from hpgcn.partition.rows.partition_model import dense_weight
 
 __all__ = [
-    "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "Partition", "dense_weight", "describe",
-    "format_statistics", "given_partition", "make_partition", "read_parts", "relative",
-    "statistics", "write_parts",
+    "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "Partition", "check_sampled",
+    "dense_weight", "describe", "format_statistics", "given_partition", "make_partition",
+    "read_parts", "relative", "statistics", "write_parts",
 ]
 
 _HOMES = {
     "hpgcn.graphs.partition": ["Partition"],
     "hpgcn.partition.part_files": ["read_parts", "write_parts"],
     "hpgcn.partition.methods": [
-        "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "given_partition", "make_partition"],
+        "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "check_sampled",
+        "given_partition", "make_partition"],
     "hpgcn.partition.rows.partition_model": ["dense_weight"],
     "hpgcn.partition.quality": ["describe", "format_statistics", "relative", "statistics"],
 }

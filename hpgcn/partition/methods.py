@@ -38,15 +38,18 @@ from hpgcn.partition.rows.row_methods import (
     random_parts,
     stochastic,
 )
+from hpgcn.partition.rows.stochastic import parse_sampling
 
 MAX_SEED = 2**63 - 1
+STOCHASTIC = "stochastic"
 
 log = logging.getLogger("hpgcn")
 
 
 def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, w0=0, seed=0,
                    rcm=True, refine=True, baseline=False, time_limit=3600.0, memory=None,
-                   threads=None, balance_train=False, nested=False):
+                   threads=None, balance_train=False, nested=False, batch=None, theta=None,
+                   delta=None):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -98,6 +101,13 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     nested : bool
         Number parts so that 2 p and 2 p + 1 merge to part p of half as many
         (`Partition.merged`).
+    batch : str, optional
+        Of "stochastic" only: mini-batches whose expected volume is minimized, as for
+        training: "vertices:B". By default B is 20,000, or a tenth of all vertices.
+    theta, delta : float, optional
+        Of "stochastic" only: nets are drawn until their mean connectivity is within
+        theta of the expected one with probability 1 - delta (demirci-2022, equation
+        14). By default .5 and .1.
 
     Returns
     -------
@@ -126,7 +136,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     """
     # validate the arguments, then what this graph or k does not allow
     request = _checked(graph, k, method, engine, epsilon, w0=w0, seed=seed, time_limit=time_limit,
-                       memory=memory, threads=threads, refine=refine)
+                       memory=memory, threads=threads, refine=refine,
+                       sampled=(batch, theta, delta))
     if balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
                         "balance")
@@ -149,7 +160,8 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     return partition
 
 
-def _checked(graph, k, method, engine, epsilon, *, w0, seed, time_limit, memory, threads, refine):
+def _checked(graph, k, method, engine, epsilon, *, w0, seed, time_limit, memory, threads, refine,
+             sampled):
     """Return the PartitionRequest of arguments of `make_partition`; refuse invalid ones."""
     cores = usable_cores()
     engine = _choose(method, engine)
@@ -167,7 +179,29 @@ def _checked(graph, k, method, engine, epsilon, *, w0, seed, time_limit, memory,
     if k > n:
         raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
                         f"expected 1..{n}")
-    return request
+    return request._replace(sampling=_net_sampling(method, n, *sampled))
+
+
+def _net_sampling(method, n, batch, theta, delta):
+    """Return the NetSampling of method stochastic; refuse its arguments with another method."""
+    given = {"batch": batch, "theta": theta, "delta": delta}
+    if method != STOCHASTIC:
+        check_sampled((method,), given)
+        return None
+    return parse_sampling(
+        n, batch, *(None if value is None else _number(name, value, above=True)
+                    for name, value in (("theta", theta), ("delta", delta))))
+
+
+def check_sampled(methods, given):
+    """Refuse (UsageError) arguments of method stochastic if it is not among the methods.
+
+    `given` has batch, theta and delta; None if not given.
+    """
+    for name, value in given.items():
+        if value is not None and STOCHASTIC not in methods:
+            raise UsageError(f"{name} = {value}: only for method {STOCHASTIC}, not for "
+                             f"{', '.join(methods)}")
 
 
 def _find_parts(rows, weights, method, request, nested):
@@ -238,7 +272,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
     edge_part = None if parts.holder is None else stored_holders(graph, rows, parts.holder)
     partition = Partition.from_parts(
         parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
-        engine_version=version, epsilon=parts.epsilon, **attributes)
+        engine_version=version, epsilon=parts.epsilon, batch=parts.batch, **attributes)
     partition.statistics.update(
         count(rows, parts.part, k, parts.holder, train_mask(graph))
         | profile(graph, partition.iperm) | parts.statistics

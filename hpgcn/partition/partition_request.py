@@ -14,7 +14,8 @@ ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have hold
 
 # the checked arguments of `make_partition`
 PartitionRequest = namedtuple(
-    "PartitionRequest", "graph k engine epsilon w0 seed time_limit memory threads refine")
+    "PartitionRequest",
+    "graph k engine epsilon w0 seed time_limit memory threads refine sampling", defaults=(None,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class Parts:
     epsilon: float = 0.0  # imbalance that was allowed
     statistics: dict = field(default_factory=dict)  # what it counted itself
     holder: np.ndarray | None = None  # (nnz,) int32, of the entries of A + I
+    batch: str = ""  # mini-batches whose traffic was minimized, e.g. "vertices:20000"
 
 
 def run(arrays, weights, request):

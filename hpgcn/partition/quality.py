@@ -21,6 +21,7 @@ LABELS = {
     "imbalance_nnz": ("imbalance of nonzeros", "{:.2%}"),
     "imbalance_rows": ("imbalance of rows", "{:.2%}"),
     "imbalance_train": ("imbalance of training vertices", "{:.2%}"),
+    "nets": ("stochastic nets", "{:,}"),
     "engine_volume": ("rows sent, by the engine's own count", "{:,}"),
     "bandwidth_stored": ("bandwidth as stored", "{:,}"),
     "bandwidth": ("bandwidth in this order", "{:,}"),
@@ -166,6 +167,10 @@ def describe(partition):
     text = f"{partition.method or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
     if partition.engine:
         text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
+    if partition.batch:
+        numbers = partition.statistics
+        text += f", batch {partition.batch}" + "".join(
+            f", {name} {numbers[name]:g}" for name in ("theta", "delta") if name in numbers)
     return text
 
 

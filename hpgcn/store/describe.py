@@ -198,6 +198,8 @@ def _partition(stored, reader):
     entries = np.diff(reader.read("adjacency/pointers_to_1")[offsets])
     yield (f"{partition.k:,} parts, method {partition.method or 'unknown'}{engine.rstrip()}, "
            f"seed {partition.seed}, epsilon {partition.epsilon:g}")
+    if partition.batch:
+        yield f"for mini-batches {partition.batch}"
     yield f"rows per part {_spread(np.diff(offsets), mean=True)}"
     yield f"entries per part {_spread(entries, mean=True)}"
     if "partition/edge_part" in reader.entries:

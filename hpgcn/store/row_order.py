@@ -122,7 +122,10 @@ class StoredPartition:
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
-                      if name not in ("k", "nested", *fields)}
+                      if name not in ("k", "nested", "batch", *fields)}
+        batch = ""
+        if "batch" in self.reader.attributes("/partition"):
+            batch = self.reader.field("batch", str, "/partition")
         if self.merge > 1:
             statistics = {}  # they count the parts of the file
 
@@ -137,7 +140,7 @@ class StoredPartition:
                      "is a vertex of another part than the offsets say")
 
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
-                         nested=self.nested)
+                         nested=self.nested, batch=batch)
 
     @functools.cached_property
     def of_entries(self):

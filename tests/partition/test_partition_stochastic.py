@@ -7,8 +7,11 @@ import pytest
 import scipy.sparse as sp
 from small_graphs import grid
 
+from hpgcn import store
+from hpgcn.__main__ import main
 from hpgcn.datasets import convert
-from hpgcn.errors import InternalError
+from hpgcn.errors import InternalError, UsageError
+from hpgcn.partition import make_partition
 from hpgcn.partition.engines.engine_process import run_engine
 from hpgcn.partition.rows import stochastic
 from hpgcn.partition.rows.partition_model import column_nets, pattern, run_offsets
@@ -17,6 +20,7 @@ from hpgcn.partition.rows.stochastic import (
     deal,
     merge_nets,
     nets_wanted,
+    parse_sampling,
     stochastic_nets,
 )
 
@@ -205,3 +209,59 @@ def test_grid_has_one_net_per_edge_in_tiny_batches(monkeypatch):
     nets = stochastic_nets(pattern(grid(20)), 1)
     assert nets["costs"].sum() > 0.98 * 4 * 380 / 1.01  # 760 edges, each dealt by both ends
     assert np.mean(np.diff(nets["offsets"]) == 2) > 0.97 and nets["costs"].max() == 2
+
+
+def test_arguments_of_algorithm_3():
+    """Equation 14 with other theta and delta, and batches of another size."""
+    assert [nets_wanted(9, *given) for given in ((.5, .1), (.25, .1), (.5, .01))] == [
+        384, 1534, 679]
+    rows = random_rows()
+    plain = stochastic_nets(rows, 9, parse_sampling(N, "vertices:30"), seed=1)
+    for key, array in stochastic_nets(rows, 9, seed=1).items():  # a tenth of all vertices
+        np.testing.assert_array_equal(plain[key], array)
+
+    # one batch of all vertices: the nets are the columns
+    whole = stochastic_nets(rows, 2, parse_sampling(N, f"vertices:{N}"))
+    offsets, pins = column_nets(rows)
+    assert counted(np.diff(whole["offsets"]), whole["pins"], whole["costs"]) == counted(
+        np.diff(offsets), pins, np.ones(N, int))
+
+    # a smaller error needs more nets
+    nets = [stochastic_nets(rows, 9, parse_sampling(N, "vertices:30", theta))["costs"].sum()
+            for theta in (.5, .1)]
+    assert nets[0] < nets_wanted(9, .1) <= nets[1]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ({"batch": "vertices:0"}, "vertices:B, B from 1 to 400"),
+    ({"batch": "vertices:401"}, "batch = 'vertices:401'"), ({"batch": "parts:3"}, "vertices:B"),
+    ({"batch": "vertices:x"}, "vertices:B"), ({"theta": 0}, "theta = 0"),
+    ({"theta": math.nan}, "theta = nan"), ({"delta": 1}, "between 0 and 1"),
+    ({"delta": -1}, "delta = -1"),
+    ({"delta": .1, "method": "random"}, "delta = 0.1: only for method stochastic, not for random")])
+def test_wrong_arguments_are_refused(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        make_partition(grid(20), 2, **{"method": "stochastic", **arguments})
+
+
+def test_arguments_are_recorded(tmp_path, capsys):
+    """One part needs no engine; the nets are drawn all the same."""
+    graph, out = str(tmp_path / "g.h5"), tmp_path / "g.p1.h5"
+    store.write_graph(graph, grid(20))
+    flags = ["--batch", "vertices:25", "--theta", "0.4", "--delta", "0.2"]
+    partition = ["partition", graph, "-k", "1"]
+    assert main([*partition, "--method", "stochastic", *flags]) == 0
+    assert "batch vertices:25, theta 0.4, delta 0.2" in capsys.readouterr().out
+    made = store.load(out).partition
+    assert made.batch == "vertices:25"
+    assert (made.statistics["theta"], made.statistics["delta"]) == (.4, .2)
+    assert made.statistics["nets"] > 400
+    main(["inspect", str(out)])
+    shown = capsys.readouterr().out
+    assert "for mini-batches vertices:25" in shown and "theta 0.4" in shown
+
+    # other methods refuse them, and --parts, and --compare without the method
+    for other in (["--method", "block"], ["--compare", "block,random"], ["--parts", "x.npy"]):
+        assert main([*partition, "--overwrite", *other, "--theta", "0.4"]) == 2
+        assert "only for method stochastic" in capsys.readouterr().err
+    assert main([*partition, "--compare", "stochastic,block", *flags]) == 0

@@ -9,7 +9,7 @@ from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import column_nets, neighbours
-from hpgcn.partition.rows.stochastic import stochastic_nets
+from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
 
 log = logging.getLogger("hpgcn")
 HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
@@ -54,10 +54,20 @@ def hypergraph(rows, weights, request):
 
 
 def stochastic(rows, weights, request):
-    """Seek the least expected volume of a mini-batch (demirci-2022, section 4.3.3). Not refined."""
-    nets = stochastic_nets(rows, request.k, seed=request.seed, memory=request.memory)
+    """Seek the least expected volume of a mini-batch: Algorithm 3 of demirci-2022. Not refined."""
+    sampling = request.sampling or parse_sampling(weights.size)
+    nets = stochastic_nets(rows, request.k, sampling, seed=request.seed, memory=request.memory)
+    count = int(nets["costs"].sum())
+    wanted = nets_wanted(request.k, sampling.theta, sampling.delta)
+    if sampling.asked and count < wanted:
+        log.warning("stochastic: %s nets drawn, theta %g and delta %g need %s (equation 14): these "
+                    "are the most that rounds and memory allow", f"{count:,}", sampling.theta,
+                    sampling.delta, f"{wanted:,}")
+
+    # the engine counted the drawn nets, not an exchange
     parts = run(nets, weights, request)
-    return replace(parts, statistics={})  # the engine counted the drawn nets, not an exchange
+    facts = {"theta": sampling.theta, "delta": sampling.delta, "nets": count}
+    return replace(parts, statistics=facts, batch=sampling.name)
 
 
 def graph(rows, weights, request):

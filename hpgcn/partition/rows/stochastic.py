@@ -14,14 +14,16 @@ inequality behind the number of nets requires.
 """
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.errors import InternalError
+from hpgcn.errors import InternalError, UsageError
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.runtime.machine import available_memory
 
+SAMPLER = "vertices"  # the sampler of `hpgcn train --batch` that nets are drawn for
 BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
 MAX_ROUNDS = 32  # for many parts of a small graph the bound gives millions of nets, mostly equal
 THETA = 0.5  # the mean connectivity of a net is within THETA of its estimate...
@@ -32,20 +34,63 @@ CHUNK = 2**22  # entries dealt at once
 ROUND_KEY = 2**63  # sets the keys of rounds apart from all seeds
 
 
+class NetSampling(NamedTuple):
+    """Arguments of Algorithm 3, with the symbols of demirci-2022, section 4.3.3.
+
+    Attributes
+    ----------
+    batch : int
+        Vertices of a mini-batch, s = |V'|.
+    theta : float
+        Error of the estimated mean connectivity of a net...
+    delta : float
+        ...and the chance that it is larger (equation 14).
+    asked : bool
+        The user gave theta or delta, so that fewer nets than they demand are reported.
+    """
+
+    batch: int
+    theta: float = THETA
+    delta: float = DELTA
+    asked: bool = False
+
+    @property
+    def name(self):
+        """Description of the mini-batches, like the setting `--batch` of `hpgcn train`."""
+        return f"{SAMPLER}:{self.batch}"
+
+
+def parse_sampling(n, batch=None, theta=None, delta=None):
+    """Return the NetSampling of a graph of n vertices; None for each default; a UsageError."""
+    size = batch_size(n)
+    if batch is not None:
+        name, _, digits = str(batch).partition(":")
+        size = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
+        if name != SAMPLER or not 1 <= size <= max(1, n):
+            raise UsageError(f"batch = {batch!r:.80}: method stochastic takes {SAMPLER}:B, B from "
+                             f"1 to {n}")
+    for name, value, most in (("theta", theta, math.inf), ("delta", delta, 1)):
+        if value is not None and not 0 < value < most:
+            bound = "above 0" if most == math.inf else "between 0 and 1"
+            raise UsageError(f"{name} = {value}: expected a number {bound}")
+    return NetSampling(size, THETA if theta is None else theta, DELTA if delta is None else delta,
+                       theta is not None or delta is not None)
+
+
 def batch_size(n):
     """Return the vertices of a mini-batch of a graph of n vertices."""
     return min(BATCH, max(1, n // 10))
 
 
-def nets_wanted(k):
-    """Return the least number of nets whose mean connectivity under k parts is within THETA of the
-    expected one with probability 1 - DELTA (demirci-2022, equation 14).
+def nets_wanted(k, theta=THETA, delta=DELTA):
+    """Return the least number of nets whose mean connectivity under k parts is within theta of the
+    expected one with probability 1 - delta (demirci-2022, equation 14).
     """
-    return math.ceil((k - 1) ** 2 * math.log(2 / DELTA) / (2 * THETA**2))
+    return math.ceil((k - 1) ** 2 * math.log(2 / delta) / (2 * theta**2))
 
 
-def stochastic_nets(rows, k, *, seed=0, memory=None):
-    """Draw the stochastic hypergraph: a round, and more until there are `nets_wanted(k)` nets.
+def stochastic_nets(rows, k, sampling=None, *, seed=0, memory=None):
+    """Draw the stochastic hypergraph: a round, and more until there are `nets_wanted` nets.
 
     Equal nets are merged into one of a higher cost, and nets of one pin left out. The
     same arguments give the same nets. There are at most MAX_ROUNDS rounds, and none
@@ -57,6 +102,8 @@ def stochastic_nets(rows, k, *, seed=0, memory=None):
         `hpgcn.partition.rows.partition_model.pattern` of a graph.
     k : int
         Number of parts.
+    sampling : NetSampling, optional
+        By default `parse_sampling` of the number of vertices.
     seed : int, in [0, 2^63)
     memory : int, optional
         Bytes that the nets may take in an engine, at BYTES_PER_PIN; by default 80% of
@@ -87,10 +134,12 @@ def stochastic_nets(rows, k, *, seed=0, memory=None):
                             f"the limit of {memory / 2**30:.2f} GiB")
 
     # draw rounds until there are enough nets
-    batches = max(1, round(n / batch_size(n)))
+    sampling = sampling or parse_sampling(n)
+    wanted = nets_wanted(k, sampling.theta, sampling.delta)
+    batches = max(1, round(n / sampling.batch))
     sizes, pins, costs = merge_nets(*deal(columns, batches, seed, 0), n)
     for number in range(1, MAX_ROUNDS):
-        enough = costs.size == 0 or costs.sum() >= nets_wanted(k)
+        enough = costs.size == 0 or costs.sum() >= wanted
         full = pins.size + round_pins > limit or (number + 1) * round_pins > MAX_PINS
         if enough or full:
             break
