@@ -8,7 +8,7 @@ hpgcn() { .venv/bin/hpgcn "$@"; }
 
 echo "== handwritten digits as a graph: 10 nearest neighbours of each, 20 labels per class"
 hpgcn convert digits demo/digits.h5 --overwrite
-echo "== 4 parts by hypergraph: who owns which vertex"
+echo "== 4 parts: who owns which vertex"
 hpgcn partition demo/digits.h5 -k 4 -o demo/digits.p4.h5 --overwrite
 echo "== training on 4 ranks"
 .venv/bin/mpiexec -n 4 .venv/bin/hpgcn train demo/digits.p4.h5 --hidden 32 --out demo/run --overwrite

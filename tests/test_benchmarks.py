@@ -306,7 +306,7 @@ def test_batches(tmp_path):
     report = json.loads(succeed(*words, "--json", program=run.main))
     assert "limits" not in report
     assert [(row["ranks"], row["parts"]) for row in report["rows"]] == [
-        (k, parts) for k in (2, 3) for parts in ("stochastic", "hypergraph", "hypergraph, refined")]
+        (k, parts) for k in (2, 3) for parts in ("stochastic", "hypergraph", "best, refined")]
     for row in report["rows"]:
         assert row["rows_a_batch"] == pytest.approx(row["expected"], abs=6 * row["error"] + 0.5)
         assert row["busiest"] <= row["rows_a_batch"] <= row["full"]

@@ -47,6 +47,10 @@ def test_compare(graph, tmp_path):
     told = found(*given, "hypergraph,graph,block,random", cwd=tmp_path)
     assert list(told) == ["hypergraph", "graph", "block", "random"]
     assert told["hypergraph"]["volume"] < told["random"]["volume"]
+    raw = found(*given, "hypergraph,graph", "--no-refine", cwd=tmp_path)
+    for method, figures in raw.items():
+        assert told[method]["unrefined_volume"] == figures["volume"]
+        assert told[method]["unrefined_volume_max"] == figures["volume_max"]
     text = succeed("partition", *given, "block,random", cwd=tmp_path)
     heading = text.splitlines()[0].split("  ")
     assert [name.strip() for name in heading if name] == [

@@ -139,7 +139,7 @@ def _partition_graph(args, source, out, vector):
 def partition_as_json(made):
     from hpgcn.partition import relative
 
-    names = ("k", "method", "engine", "seed", "epsilon", "batch")
+    names = ("k", "method", "winner", "engine", "seed", "epsilon", "batch")
     return {**{name: getattr(made, name) for name in names}, **made.statistics,
             "relative": relative(made.statistics)}
 

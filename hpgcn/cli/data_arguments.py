@@ -178,10 +178,10 @@ def partition(command):
     # method
     method = command.heading("method")
     add = method.add_argument
-    add("--method", default="hypergraph", metavar="METHOD",
-        help="partition rows: hypergraph, graph, stochastic, random, block. Or partition nonzeros, "
-             "for strategy vertex-cut: cover, medium-grain, fine-grain, vertex-cut, expansion "
-             "(default: hypergraph)")
+    add("--method", default="best", metavar="METHOD",
+        help="partition rows: best (of hypergraph and graph), hypergraph, graph, stochastic, "
+             "random, block. Or partition nonzeros, for strategy vertex-cut: cover, medium-grain, "
+             "fine-grain, vertex-cut, expansion (default: best)")
     add("--engine", metavar="ENGINE",
         help="library that partitions: mtkahypar or kahypar; metis for method graph. Methods "
              "vertex-cut and expansion use none (default: mtkahypar)")

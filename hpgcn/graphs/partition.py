@@ -16,7 +16,7 @@ class Partition:
     perm: np.ndarray  # (n,) int64: new -> old row numbers
     iperm: np.ndarray  # (n,) int64: old -> new
     offsets: np.ndarray  # (k + 1,) int64: part p owns the new rows [offsets[p], offsets[p + 1])
-    method: str = ""  # how it was made, e.g. "hypergraph"
+    method: str = ""  # how it was made, e.g. "best"
     engine: str = ""  # e.g. "mtkahypar"; empty where none was needed
     engine_version: str = ""
     seed: int = 0
@@ -26,11 +26,17 @@ class Partition:
     # parts 2 p and 2 p + 1 are one part of half the number, and so on: `merged`
     nested: bool = False
     batch: str = ""  # mini-batches that method stochastic serves, e.g. "vertices:20000"
+    winner: str = ""  # e.g. "graph": the method whose parts "best" took
 
     @property
     def k(self):
         """Number of parts, empty ones included."""
         return self.offsets.size - 1
+
+    @property
+    def title(self):
+        """The method, and the one whose parts it took, e.g. "best (graph)"; "" if unknown."""
+        return f"{self.method} ({self.winner})" if self.winner else self.method
 
     @property
     def merges(self):

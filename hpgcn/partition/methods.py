@@ -31,6 +31,7 @@ from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_hol
 from hpgcn.partition.rows.row_methods import (
     GRAPH_ENGINES,
     HYPERGRAPH_ENGINES,
+    best,
     block,
     graph,
     hypergraph,
@@ -46,7 +47,7 @@ STOCHASTIC = "stochastic"
 log = logging.getLogger("hpgcn")
 
 
-def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, w0=0, seed=0,
+def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, seed=0,
                    rcm=True, refine=True, baseline=False, time_limit=3600.0, memory=None,
                    threads=None, balance_train=False, nested=False, batch=None, theta=None,
                    delta=None):
@@ -61,9 +62,10 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
     k : int
         Number of parts, at most n. Parts may come out empty.
     method : str
-        Key of METHODS: "hypergraph" (least communication volume), "graph" (least edge
-        cut), "stochastic" (least expected volume of mini-batches), "block" (contiguous
-        rows, balanced by nonzeros) or "random" (balanced by rows); or one of
+        Key of METHODS: "best" (of "hypergraph" and "graph"), "hypergraph" (least
+        communication volume), "graph" (least edge cut), "stochastic" (least expected
+        volume of mini-batches), "block" (contiguous rows, balanced by nonzeros) or
+        "random" (balanced by rows); or one of
         NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows by
         hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs of
         rows and columns), "vertex-cut" (Libra: edges are dealt) or "expansion" (edges
@@ -82,12 +84,12 @@ def make_partition(graph, k, *, method="hypergraph", engine=None, epsilon=None, 
         Order each part by reverse Cuthill-McKee; else by vertex number.
     refine : bool
         Lower what the busiest part sends after an engine has lowered the total
-        (`rows.refine`); of "hypergraph" to what the busiest of "graph" sends at most.
+        (`rows.refine`); of "best" to what the busiest of "graph" sends at most.
         Of NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`),
         rows balanced.
     baseline : bool
-        Also count random partitions, and put their mean into the statistics
-        (`over_random`), to be compared with.
+        Also count what to compare with: random partitions, whose mean is put into the
+        statistics (`over_random`), and the parts before refinement.
     time_limit : float
         Seconds that the engine may take.
     memory : int, optional
@@ -208,7 +210,8 @@ def _find_parts(rows, weights, method, request, nested):
     """Return the Parts that a method finds, and how many groups of them are nested already."""
     if nested and method in CUTS:
         part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
-        return Parts(part, request.engine, request.epsilon), groups
+        winner = "hypergraph" if method == "best" else ""  # nested parts are not refined
+        return Parts(part, request.engine, request.epsilon, winner=winner), groups
     return METHODS[method](rows, weights, request), 1
 
 
@@ -244,17 +247,19 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
 
 
 METHODS = {
-    "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic, "cover": cover,
-    "medium-grain": medium_grain, "fine-grain": fine_grain, "vertex-cut": vertex_cut,
-    "expansion": expansion, "block": block, "random": random,
+    "best": best, "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic,
+    "cover": cover, "medium-grain": medium_grain, "fine-grain": fine_grain,
+    "vertex-cut": vertex_cut, "expansion": expansion, "block": block, "random": random,
 }
 # methods that also give each nonzero a holder
 NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "expansion")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
-    ("hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"), HYPERGRAPH_ENGINES)
+    ("best", "hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"),
+    HYPERGRAPH_ENGINES)
 # columns that they are given for some vertices: all of a column-net hypergraph, or only
 # their own
-CUTS = {"hypergraph": lambda rows, own: rows[own], "graph": lambda rows, own: rows[own][:, own]}
+CUTS = dict.fromkeys(("best", "hypergraph"), lambda rows, own: rows[own]) | {
+    "graph": lambda rows, own: rows[own][:, own]}
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
@@ -265,6 +270,14 @@ def over_random(rows, k):
             for key in COMPARED}
 
 
+def unrefined(rows, parts, k):
+    """Return the volumes and messages of Parts before refinement; {} if they are not refined."""
+    if parts.unrefined is None:
+        return {}
+    counted = count(rows, parts.unrefined[0], k, parts.unrefined[1])
+    return {f"unrefined_{key}": counted[key] for key in ("volume", "volume_max", "messages")}
+
+
 def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
     """Make a Partition of a method's result, ordered, counted, and compared if requested."""
     order = rcm_within_parts(graph, parts.part, k) if rcm else None
@@ -272,11 +285,12 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
     edge_part = None if parts.holder is None else stored_holders(graph, rows, parts.holder)
     partition = Partition.from_parts(
         parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
-        engine_version=version, epsilon=parts.epsilon, batch=parts.batch, **attributes)
+        engine_version=version, epsilon=parts.epsilon, batch=parts.batch, winner=parts.winner,
+        **attributes)
     partition.statistics.update(
         count(rows, parts.part, k, parts.holder, train_mask(graph))
         | profile(graph, partition.iperm) | parts.statistics
-        | (over_random(rows, k) if baseline else {}))
+        | ({**unrefined(rows, parts, k), **over_random(rows, k)} if baseline else {}))
     return partition
 
 

@@ -27,6 +27,8 @@ class Parts:
     epsilon: float = 0.0  # imbalance that was allowed
     statistics: dict = field(default_factory=dict)  # what it counted itself
     holder: np.ndarray | None = None  # (nnz,) int32, of the entries of A + I
+    unrefined: tuple | None = None  # (part, holder) before refinement; None if not refined
+    winner: str = ""  # the method whose parts these are, if a method compares several
     batch: str = ""  # mini-batches whose traffic was minimized, e.g. "vertices:20000"
 
 

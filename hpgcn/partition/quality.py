@@ -11,10 +11,13 @@ from hpgcn.runtime.text_table import table
 # key of Partition.statistics -> how the table calls it, and how it is written
 LABELS = {
     "volume": ("rows sent, total", "{:,}"),
+    "unrefined_volume": ("  before refinement", "{:,}"),
     "volume_max": ("rows sent, max per part", "{:,}"),
+    "unrefined_volume_max": ("  before refinement", "{:,}"),
     "volume_avg": ("rows sent, mean per part", "{:,.1f}"),
     "ghosts_max": ("rows received, max per part", "{:,}"),
     "messages": ("messages, total", "{:,}"),
+    "unrefined_messages": ("  before refinement", "{:,}"),
     "messages_max": ("messages sent, max per part", "{:,}"),
     "messages_avg": ("messages sent, mean per part", "{:,.1f}"),
     "replication_factor": ("replication factor", "{:.3f}"),
@@ -28,7 +31,9 @@ LABELS = {
     "stages_stored": ("pipeline stages as stored", "{:,}"),
     "stages": ("pipeline stages in this order", "{:,}"),
 }
-COMPARED = tuple(LABELS)[:8]  # with random partitions: volumes, messages, replication
+# compared with random partitions: volumes, messages, replication
+COMPARED = ("volume", "volume_max", "volume_avg", "ghosts_max", "messages", "messages_max",
+            "messages_avg", "replication_factor")
 
 
 def statistics(graph, part, k, edge_part=None):
@@ -137,7 +142,8 @@ def format_statistics(columns):
     Parameters
     ----------
     columns : dict of str -> Partition
-        Heading of each column.
+        Heading of each column. A method that compares several is named with the one
+        whose parts it took.
 
     Returns
     -------
@@ -149,6 +155,8 @@ def format_statistics(columns):
     cells = [["", *(label for label, _ in LABELS.values())]]
     for name, partition in columns.items():
         numbers = partition.statistics
+        if name == partition.method:
+            name = partition.title
         cells.append([name, *(form.format(numbers[key]) if key in numbers else "-"
                               for key, (_, form) in LABELS.items())])
         if any(f"random_{key}" in numbers for key in COMPARED):
@@ -164,7 +172,7 @@ def format_statistics(columns):
 
 def describe(partition):
     """Return a line that describes how a partition was made."""
-    text = f"{partition.method or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
+    text = f"{partition.title or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
     if partition.engine:
         text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
     if partition.batch:
@@ -175,6 +183,9 @@ def describe(partition):
 
 
 def relative(numbers):
-    """Divide those statistics that COMPARED names by their mean over random partitions."""
-    return {key: numbers[key] / numbers[f"random_{key}"] for key in COMPARED
-            if key in numbers and numbers.get(f"random_{key}")}
+    """Divide those statistics that COMPARED names by their mean over random partitions.
+
+    The same for their values before refinement.
+    """
+    means = {key: numbers.get(f"random_{key.removeprefix('unrefined_')}") for key in LABELS}
+    return {key: numbers[key] / mean for key, mean in means.items() if key in numbers and mean}

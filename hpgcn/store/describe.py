@@ -196,7 +196,7 @@ def _partition(stored, reader):
     engine = f" by {partition.engine} {partition.engine_version}" if partition.engine else ""
     offsets = stored.offsets
     entries = np.diff(reader.read("adjacency/pointers_to_1")[offsets])
-    yield (f"{partition.k:,} parts, method {partition.method or 'unknown'}{engine.rstrip()}, "
+    yield (f"{partition.k:,} parts, method {partition.title or 'unknown'}{engine.rstrip()}, "
            f"seed {partition.seed}, epsilon {partition.epsilon:g}")
     if partition.batch:
         yield f"for mini-batches {partition.batch}"

@@ -16,6 +16,7 @@ from hpgcn.store.row_arrays import read_ends, read_numbers, refuse_where
 from hpgcn.store.schema import ORDER, PARTITION_FIELDS
 
 ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
+TEXTS = ("batch", "winner")  # attributes of a partition that only some methods write
 
 
 class OriginalOrder:
@@ -122,10 +123,9 @@ class StoredPartition:
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
-                      if name not in ("k", "nested", "batch", *fields)}
-        batch = ""
-        if "batch" in self.reader.attributes("/partition"):
-            batch = self.reader.field("batch", str, "/partition")
+                      if name not in ("k", "nested", *TEXTS, *fields)}
+        texts = {name: self.reader.field(name, str, "/partition") for name in TEXTS
+                 if name in self.reader.attributes("/partition")}
         if self.merge > 1:
             statistics = {}  # they count the parts of the file
 
@@ -140,7 +140,7 @@ class StoredPartition:
                      "is a vertex of another part than the offsets say")
 
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
-                         nested=self.nested, batch=batch)
+                         nested=self.nested, **texts)
 
     @functools.cached_property
     def of_entries(self):

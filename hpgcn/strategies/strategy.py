@@ -51,7 +51,7 @@ class Strategy:
     axes = "P"
     options: tuple[str, ...] = ()
     accepts_partition = requires_partition = accepts_nonzero_owners = False
-    method = "hypergraph"  # by which a graph without parts is partitioned
+    method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
     supports_attention = supports_minibatches = supports_bf16 = False
     num_monitored_steps = 0

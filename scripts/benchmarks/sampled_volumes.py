@@ -20,7 +20,7 @@ from hpgcn.sampling.expectation import expected_rows
 REFERENCE = "stochastic"
 CASES = (  # label, method, refined: the paper's partitions, and ours of full exchanges
     (REFERENCE, REFERENCE, False), ("hypergraph", "hypergraph", False),
-    ("hypergraph, refined", "hypergraph", True))
+    ("best, refined", "best", True))
 PAPER_RATIO = 1.10  # ratio of hypergraph over stochastic, com-Amazon, mean of P = 3 to 27
 
 

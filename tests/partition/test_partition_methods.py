@@ -24,7 +24,7 @@ from hpgcn.partition.rows.partition_model import column_nets, neighbours, patter
 CHOICES = [(method, engine) for method in METHODS for engine in METHOD_ENGINES[method] or (None,)
            if engine != "kahypar" or method in ("hypergraph", "stochastic")]
 # test_partition_nonzeros.py and test_partition_stochastic.py have more tests of these
-LONG = {"stochastic", "cover", "medium-grain", "fine-grain"}
+LONG = {"best", "stochastic", "cover", "medium-grain", "fine-grain"}
 
 
 @pytest.fixture(params=[
@@ -167,7 +167,7 @@ def test_no_engine_where_none_is_needed(monkeypatch):
         monkeypatch.setitem(sys.modules, engine.module, None)
     for k in (1, 9):
         result = make_partition(grid(3), k)
-        assert (result.method, result.engine, result.engine_version) == ("hypergraph", "", "")
+        assert (result.method, result.engine, result.engine_version) == ("best", "", "")
         assert result.epsilon == 0.0
 
 
@@ -204,8 +204,8 @@ def test_extremes(choice):
     ({"memory": 0}, UsageError, "memory = 0: expected at least 1"),
     ({"threads": 0}, UsageError, "threads = 0: expected at least 1"),
     ({"method": "hypergraf"}, UsageError, "block, random; did you mean hypergraph"),
-    ({"method": "xyz"}, UsageError, "expected one of hypergraph, graph, stochastic, .*random$"),
-    ({"engine": "metis"}, UsageError, "method hypergraph takes one of mtkahypar, kahypar"),
+    ({"method": "xyz"}, UsageError, "expected one of best, hypergraph, graph, .*random$"),
+    ({"engine": "metis"}, UsageError, "method best takes one of mtkahypar, kahypar"),
     ({"method": "block", "engine": "metis"}, UsageError, "method block takes none"),
 ])
 def test_refused(arguments, error, message):

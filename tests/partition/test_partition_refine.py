@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from hpgcn import store
 from hpgcn.graphs.graph import Graph
-from hpgcn.partition import make_partition, statistics
+from hpgcn.partition import format_statistics, make_partition, statistics
+from hpgcn.partition.partition_request import Parts
+from hpgcn.partition.rows import row_methods
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.refine import match_rival_maximum, refine
 
@@ -100,11 +103,38 @@ def test_a_rival_out_of_reach():
     assert np.bincount(uneven, weights, 2).max() <= limit
 
 
+def test_only_best_takes_the_parts_of_another_method(monkeypatch, tmp_path):
+    # the two rings again: mtkahypar's parts interleave, METIS's do not
+    graph, _, _ = weighed(sp.diags_array([np.ones(20), np.ones(20)], offsets=[-2, 2],
+                                         shape=(20, 20)))
+    ends = np.arange(20)
+    found = {"mtkahypar": (ends // 2 % 2).astype(np.int32), "metis": (ends % 2).astype(np.int32)}
+    monkeypatch.setattr(row_methods, "run", lambda arrays, weights, request: Parts(
+        found[request.engine], request.engine))
+    made = {method: make_partition(graph, 2, method=method, baseline=True)
+            for method in ("hypergraph", "graph", "best")}
+    for method, engine in (("hypergraph", "mtkahypar"), ("graph", "metis"), ("best", "metis")):
+        np.testing.assert_array_equal(made[method].part, found[engine])
+        assert made[method].engine == engine
+        assert made[method].statistics["unrefined_volume"] == made[method].statistics["volume"]
+    assert [made[method].title for method in made] == ["hypergraph", "graph", "best (graph)"]
+    assert make_partition(graph, 2, method="best", refine=False).winner == "hypergraph"
+
+    # the file and the table of --compare say which method won
+    store.write_partitioned(tmp_path / "g.h5", graph, made["best"])
+    assert store.load(tmp_path / "g.h5").vertex_partition.title == "best (graph)"
+    heading, _, before, *_ = format_statistics(made).splitlines()
+    assert "best (graph) / random" in format_statistics({"best": made["best"]})
+    assert heading.split()[:4] == ["hypergraph", "hypergraph", "/", "random"]
+    assert before.split()[:2] == ["before", "refinement"]
+
+
 def test_without_the_rival_engine(monkeypatch, caplog):
     graph, _, _ = drawn(200, 0.03, directed=False, seed=2)
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with caplog.at_level(logging.WARNING, "hpgcn"):
-        assert make_partition(graph, 4).engine == "mtkahypar"
+        made = make_partition(graph, 4)
+    assert (made.title, made.engine) == ("best (hypergraph)", "mtkahypar")
     assert "were not compared with those of method graph" in caplog.text
     assert "pymetis" in caplog.text
 

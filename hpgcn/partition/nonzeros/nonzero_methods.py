@@ -95,10 +95,12 @@ def _by_groups(rows, request, group, weights):
 def _refined(rows, request, parts, holder, owner):
     """Refine holders and owners, if requested, and put them into Parts."""
     epsilon = parts.epsilon
+    unrefined = None
     if request.refine and request.k > 1:
         from hpgcn.partition.nonzeros.refine_nonzeros import refine_nonzeros
 
         epsilon = request.epsilon
+        unrefined = owner, holder
         holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
                                         request.seed)
-    return Parts(owner, parts.engine, epsilon, parts.statistics, holder)
+    return Parts(owner, parts.engine, epsilon, parts.statistics, holder, unrefined=unrefined)

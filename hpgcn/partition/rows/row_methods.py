@@ -29,13 +29,18 @@ def block(rows, weights, request):
 
 
 def hypergraph(rows, weights, request):
-    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2).
-
-    No part sends more than the busiest of method "graph": its edges spread over parts
-    more evenly.
-    """
+    """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2)."""
     offsets, pins = column_nets(rows)
-    parts = _refined(rows, weights, request, {"offsets": offsets, "pins": pins})
+    return _refined(rows, weights, request, {"offsets": offsets, "pins": pins})
+
+
+def best(rows, weights, request):
+    """Take the parts of "hypergraph", or of "graph" if no part of those sends as little.
+
+    The parts of "hypergraph" are first refined further, until the busiest part sends no
+    more than that of "graph". Without refinement they are taken as they are.
+    """
+    parts = replace(hypergraph(rows, weights, request), winner="hypergraph")
     if not (request.refine and parts.engine):
         return parts
 
@@ -50,7 +55,7 @@ def hypergraph(rows, weights, request):
 
     part = match_rival_maximum(rows, parts.part, rival.part, request.k, weights, parts.epsilon,
                                request.seed)
-    return rival if part is rival.part else replace(parts, part=part)
+    return replace(rival, winner="graph") if part is rival.part else replace(parts, part=part)
 
 
 def stochastic(rows, weights, request):
@@ -92,4 +97,4 @@ def _refined(rows, weights, request, arrays):
     from hpgcn.partition.rows.refine import refine
 
     part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed)
-    return replace(parts, part=part)
+    return replace(parts, part=part, unrefined=(parts.part, None))
