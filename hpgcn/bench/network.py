@@ -4,6 +4,8 @@ from itertools import cycle
 
 import numpy as np
 
+from hpgcn.planning.seconds.collective_seconds import algorithms, measured_rate
+
 LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
 # number of buffers in turn: in training other work also passes the caches between
 # messages
@@ -18,6 +20,9 @@ def measure(comm, repeats):
     bytes_per_s: the rate at which a rank sends while it receives the same amount.
     one_way_bytes_per_s: the rate of even ranks while odd ones only receive.
     hidden_share: of the seconds of an exchange those that pass while the ranks compute.
+    collective_latency_s, collective_bytes_per_s: rates for which the formulas of
+    hpgcn.planning.seconds.collective_seconds give the seconds of a short and of a long
+    broadcast.
     Medians, of the slowest rank.
     """
     others = comm.size - 1
@@ -36,9 +41,15 @@ def measure(comm, repeats):
     beside = slowest(comm, lambda: large.run(lambda: compute(work)), repeats)
     hidden = float(np.clip((alone + both - beside) / both, 0, 1))
 
+    # a short and a long broadcast
+    (rounds, _), _ = algorithms("broadcast", comm.size)
+    short = slowest(comm, TimedBroadcast(comm, 1).run, 20 * repeats) / rounds
+    long = slowest(comm, TimedBroadcast(comm, LARGE // 4).run, repeats)
+    rate = measured_rate("broadcast", comm.size, LARGE, short, long)
+
     sent = 4 * (LARGE // 4 // others) * others
     return {"latency_s": latency, "bytes_per_s": sent / both, "one_way_bytes_per_s": sent / one,
-            "hidden_share": hidden}
+            "hidden_share": hidden, "collective_latency_s": short, "collective_bytes_per_s": rate}
 
 
 class TimedExchange:
@@ -63,6 +74,18 @@ class TimedExchange:
         if meanwhile:
             meanwhile()
         pending.wait("an exchange that is timed")
+
+
+class TimedBroadcast:
+    """A broadcast of `count` float32 from rank 0."""
+
+    def __init__(self, comm, count):
+        self.comm = comm
+        self.buffers = cycle([np.ones(count, np.float32) for _ in range(BUFFERS)])
+
+    def run(self):
+        pending = self.comm.start_bcast(next(self.buffers), 0, None)
+        pending.wait("a broadcast that is timed")
 
 
 def compute(numbers):

@@ -11,21 +11,51 @@ a message is one non-empty (source, destination) pair of a call. Bytes of each c
 
 Scalars (losses, counts, times) are not counted, nor is setting up.
 
-Counts are (bytes, messages), arrays of int64 in the shape of the grid of ranks.
+Counts are (bytes, messages), arrays of int64 in the shape of the grid of ranks. Those
+of calls that MPI executes by itself are a Collective: their seconds are not those of
+these messages.
 """
+from typing import NamedTuple
+
 import numpy as np
 
 
+class Collective(NamedTuple):
+    """Count of collectives of one kind that MPI executes by itself, one after the other."""
+
+    bytes: np.ndarray
+    messages: np.ndarray
+    kind: str  # "broadcast", "reduce" or "allreduce"
+    ranks: int  # ranks that take part in each collective
+    # bytes of each collective in the shape of the grid, of length 1 along its ranks: (calls, ...)
+    sizes: np.ndarray
+
+
 def replicate(own, axis):
-    """Count an allgather, or each rank's own broadcast, along an axis; `own`: its bytes."""
+    """Count an allgather along an axis; `own`: bytes of each rank's block."""
     others = own.shape[axis] - 1
     return own * others, (own > 0) * others
 
 
+def broadcasts(own, axis):
+    """Count each rank's own broadcast along an axis; `own`: its bytes."""
+    return Collective(*replicate(own, axis), "broadcast", own.shape[axis], _by_call(own, axis))
+
+
 def reduce_scatter(own, axis):
-    """Count a reduce_scatter, or a reduce to every rank in turn; `own`: bytes that it keeps."""
+    """Count a reduce_scatter along an axis; `own`: bytes that each rank keeps."""
     full = own > 0
     return own.sum(axis, keepdims=True) - own, full.sum(axis, keepdims=True) - full
+
+
+def reduces(own, axis):
+    """Count a reduce to every rank in turn along an axis; `own`: bytes that it keeps."""
+    return Collective(*reduce_scatter(own, axis), "reduce", own.shape[axis], _by_call(own, axis))
+
+
+def _by_call(own, axis):
+    """Return sizes, one for each rank along an axis, as those of calls of all these ranks."""
+    return np.expand_dims(np.moveaxis(own, axis, 0), axis + 1)
 
 
 def allreduce(size, axis):
@@ -39,4 +69,5 @@ def allreduce(size, axis):
     shape[axis] = -1
     place = np.arange(ranks).reshape(shape)
     quotient, remainder = np.divmod(2 * size * (ranks - 1), ranks)
-    return quotient + (place < remainder), (size > 0) * (2 * (ranks - 1))
+    return Collective(quotient + (place < remainder), (size > 0) * (2 * (ranks - 1)), "allreduce",
+                      ranks, size[None])

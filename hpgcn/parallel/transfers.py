@@ -31,7 +31,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.parallel.counts import reduce_scatter, replicate
+from hpgcn.parallel.counts import broadcasts, reduce_scatter, reduces, replicate
 from hpgcn.parallel.layout import split
 
 LOCAL = -1
@@ -334,10 +334,10 @@ class StagedPlan:
         return arriving - self.rows.sum(1, keepdims=True) * replica_assignment(*self.rows.shape)
 
     def pull(self, row_bytes):
-        yield replicate(self._blocks(row_bytes), 0)
+        yield broadcasts(self._blocks(row_bytes), 0)
 
     def push(self, row_bytes):
-        yield reduce_scatter(self._blocks(row_bytes), 0)
+        yield reduces(self._blocks(row_bytes), 0)
 
 
 @dataclass(frozen=True, eq=False)

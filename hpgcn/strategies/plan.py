@@ -120,7 +120,8 @@ class Traffic:
     def calls(self, product, itemsize):
         """Yield (bytes, messages) by rank of each call that a Product makes.
 
-        They are the calls of `period` training steps. itemsize: bytes of a number in
+        Collectives of MPI's own are `hpgcn.parallel.counts.Collective`. They are the
+        calls of `period` training steps. itemsize: bytes of a number in
         rows of H and G; a number of a partial sum has `sum_bytes`.
         """
         raise NotImplementedError

@@ -104,7 +104,8 @@ def test_seconds_by_hand(path_of_four):
                    network_bytes_per_s=2.0, call_s=100.0)
     report = forecast(path_of_four, Options((2,), (3, 2, 2), machine=unit, config=WHOLE))
     seconds = row_of(report, "p2p", "block")["seconds"]
-    assert seconds["communication"] == 6 * 10 + 88 / 2
+    # four rows, and one exchange of 14 gradients for their sum
+    assert seconds["communication"] == (4 + 1) * 10 + (32 + 56) / 2
     # each entry: column number, value, a row; results written
     products = 4 * (5 * (4 + 4 + 2 * 4) + 2 * 2 * 4)
     # X W, X^T G; H W, H^T G, G W^T: 2 m f f' at a quarter of a flop/s
@@ -152,7 +153,8 @@ def test_defaults(made, tmp_path):
         "directed": True, "model": "gcn", "multilabel": False, "norm": "none",
         "rows": [203, 203, 67], "drop_AX": False}
     assert report["rows_per_level"] == {"train": [203, 203, 67], "evaluated": [203, 203, 203]}
-    cases = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]}
+    cases = {(row["strategy"], row["parts"], row["ranks"]) for row in report["rows"]
+             if "+" not in row["strategy"]}  # mixtures depend on the seconds
     ranks = [2, 4, 8, 16, 32, 64, 128]
     assert cases == {
         ("p2p", "whole", 1),

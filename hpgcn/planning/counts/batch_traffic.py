@@ -75,7 +75,7 @@ def count_products(traffic, sizes, products, itemsize, symmetric):
     found = {phase: [0 * sizes[0].sent, 0 * sizes[0].sent] for phase in PHASES}
     for product in products:
         for call in merged.calls(product, itemsize):
-            for place, amount in enumerate(call):
+            for place, amount in enumerate(call[:2]):
                 found[product.phase][place] = found[product.phase][place] + amount
     return found
 

@@ -1,11 +1,12 @@
 """Bytes and messages of a training step: of its products with A, and of ranks that share rows."""
 import math
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
 from hpgcn.model.parameters import parameter_shapes
-from hpgcn.parallel.counts import allreduce, replicate
+from hpgcn.parallel.counts import Collective, allreduce, replicate
 from hpgcn.parallel.layout import split
 from hpgcn.planning.counts.shaped_step import PHASES
 
@@ -25,13 +26,15 @@ class Prediction:
     Sums over ranks are exact. An allreduce over q ranks sends 2 m (q - 1) bytes in all.
     Each rank counts the quotient by q, and the first ranks one more until the remainder
     is used up. If steps send different amounts, the dicts are of `period` steps, and
-    methods give the mean, rounded down.
+    methods give the mean, rounded down. `collectives` lists the Collective counts among
+    them, and how often each is called.
     """
 
     ranks: int
     period: int = 1
     bytes: dict = field(default_factory=dict)
     messages: dict = field(default_factory=dict)
+    collectives: list = field(default_factory=list)
 
     def __post_init__(self):
         for counts in (self.bytes, self.messages):
@@ -39,10 +42,12 @@ class Prediction:
                 for phase in PHASES:
                     counts.setdefault((kind, phase), np.zeros(self.ranks, np.int64))
 
-    def add(self, kind, phase, counts):
-        """Count a call: (bytes, messages), each of P elements in rank order."""
+    def add(self, kind, phase, counts, times=1):
+        """Count a call: (bytes, messages), each of P elements in rank order, or a Collective."""
         for book, amount in zip((self.bytes, self.messages), counts):
-            book[kind, phase] += np.asarray(amount, np.int64).reshape(-1)
+            book[kind, phase] += times * np.asarray(amount, np.int64).reshape(-1)
+        if isinstance(counts, Collective):
+            self.collectives.append((counts, times))
 
     def rank_bytes(self):
         """Return the bytes that each rank sends, (P,) int64."""
@@ -95,26 +100,26 @@ def predict_step(spec, traffics, levels, layout, steps):
     period = max((each.period for each in traffics if each), default=1)
     prediction = Prediction(layout.size, period)
     for product in steps.products(spec, levels):
-        counts = traffics[product.layer].counts(product, spec.row_itemsize)
-        prediction.add("aggregation", product.phase, counts)
+        for call in traffics[product.layer].calls(product, spec.row_itemsize):
+            prediction.add("aggregation", product.phase, call)
 
-    # the dense part: sums over ranks that share rows or columns
+    # the dense part: messages between ranks that share rows, sums over them and over columns
     row_blocks = layout.size // layout.columns
-    for rank in range(layout.size):
-        step = steps.of(spec, levels, rank, layout.columns)
-        for phase in PHASES:
-            sums = [np.stack(allreduce(np.full(ranks, nbytes), 0))[:, place]
-                    for ranks, place, noted in (
-                        (layout.columns, rank % layout.columns, step.reductions),
-                        (row_blocks, rank // layout.columns, step.column_reductions))
-                    for nbytes in noted.get(phase, ())]
-            for sent, messages in [step.dense[phase], *sums]:
-                prediction.bytes["dense", phase][rank] += sent
-                prediction.messages["dense", phase][rank] += messages
+    of_ranks = [steps.of(spec, levels, rank, layout.columns) for rank in range(layout.size)]
+    for phase in PHASES:
+        sent = np.array([step.dense[phase] for step in of_ranks])
+        prediction.add("dense", phase, sent.T)
+        for axis, noted in ((2, [step.reductions for step in of_ranks]),
+                            (1, [step.column_reductions for step in of_ranks])):
+            sizes = list(zip_longest(*(each.get(phase, ()) for each in noted), fillvalue=0))
+            shape = len(sizes), row_blocks, layout.columns
+            sums = allreduce(np.array(sizes, np.int64).reshape(shape), axis)
+            prediction.add("dense", phase, sums._replace(
+                bytes=sums.bytes.sum(0), messages=sums.messages.sum(0), sizes=sums.sizes[0]))
 
     # the gradients of weights
     for counts in weights(row_blocks, layout.columns, spec):
-        prediction.add("weights", "backward", [period * np.asarray(each) for each in counts])
+        prediction.add("weights", "backward", counts, period)
     return prediction
 
 

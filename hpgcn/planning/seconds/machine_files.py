@@ -21,7 +21,9 @@ LIMITS = dict.fromkeys(
     ("memory_bytes_per_s", "gemm_float32_flops_per_s", "gemm_float64_flops_per_s"), RATE)
 CORES = {"cores": Field(int, 1, 1 << 20)}
 NETWORK = {"latency_s": RATE, "bytes_per_s": RATE}
-MEASURED = {"one_way_bytes_per_s": RATE, "hidden_share": Field(float, 0, 1)}  # may be left out
+# may be left out
+MEASURED = {"one_way_bytes_per_s": RATE, "hidden_share": Field(float, 0, 1),
+            "collective_latency_s": RATE, "collective_bytes_per_s": RATE}
 FOLDER = Path(__file__).parents[1] / "machines"
 SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
 

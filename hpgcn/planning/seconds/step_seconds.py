@@ -3,8 +3,10 @@
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
     communication  latency x messages + bytes / network bandwidth, of what the rank
-    sends, less
-                   the share that was measured to be hidden behind computation
+    sends to other
+                   ranks, and the seconds of collectives that MPI executes by itself
+                   (`collective_seconds`). The share of the bytes that was measured to
+                   be hidden behind computation is left out
 
 The two are added. The step takes as long as the rank for which the sum is largest.
 """
@@ -12,7 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.parallel.counts import Collective
 from hpgcn.planning.seconds import memory_rates, mixed_devices, timed_kernels
+from hpgcn.planning.seconds.collective_seconds import collective_seconds
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Machine:
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
     cores: int = 56  # cores behind these rates; only shown
     devices: mixed_devices.MixedDevices | None = None  # if two compute, instead of those rates
+    # the same of a broadcast, reduce or allreduce in the formulas of `collective_seconds`;
+    # None: as of a message
+    collective_latency_s: float | None = None
+    collective_bytes_per_s: float | None = None
     hidden: float = 0.0  # share of a message that travels while a rank computes
     compute_factor: float = 1.0  # by which a run was slower than these rates say
     communication_factor: float = 1.0
@@ -64,21 +72,48 @@ def product_seconds(machine, footprint, product):
         compute = timed_kernels.product_seconds(rates, footprint, product)
     else:
         compute = memory_rates.product_seconds(machine, footprint, product)
-    plan = footprint.train_plans[product.layer]
-    sent, messages = plan.traffic.counts(product, footprint.spec.row_itemsize)
-    return machine.compute_factor * compute + communication_seconds(machine, sent, messages)
+    traffic = footprint.train_plans[product.layer].traffic
+    communication = np.zeros(traffic.num_ranks)
+    for call in traffic.calls(product, footprint.spec.row_itemsize):
+        if isinstance(call, Collective):
+            communication += seconds_of_collectives(machine, call)
+        else:
+            communication += seconds_of_messages(machine, *map(np.ravel, call))
+    return machine.compute_factor * compute + machine.communication_factor * communication
 
 
-def communication_seconds(machine, sent, messages):
+def seconds_of_messages(machine, sent, messages):
     """Return the seconds that ranks take to send bytes in `messages` messages, (P,)."""
     passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
-    return machine.communication_factor * (messages * machine.latency_s + passing)
+    return messages * machine.latency_s + passing
+
+
+def seconds_of_collectives(machine, call):
+    """Return the seconds of a Collective on each rank that takes part, (P,)."""
+    latency, rate = machine.collective_latency_s, machine.collective_bytes_per_s
+    latency = machine.latency_s if latency is None else latency
+    rate = machine.network_bytes_per_s if rate is None else rate
+    seconds = collective_seconds(call.kind, call.ranks, call.sizes, latency,
+                                 (1 - machine.hidden) / rate)
+    return np.broadcast_to(seconds.sum(0), call.bytes.shape).ravel()
+
+
+def communication_seconds(machine, prediction):
+    """Return the seconds that each rank takes to send what a Prediction counts in a step, (P,)."""
+    sent, messages = (sum(book.values()).astype(float)
+                      for book in (prediction.bytes, prediction.messages))
+    seconds = np.zeros(prediction.ranks)
+    for call, times in prediction.collectives:
+        sent -= times * np.ravel(call.bytes)
+        messages -= times * np.ravel(call.messages)
+        seconds += times * seconds_of_collectives(machine, call)
+    seconds += seconds_of_messages(machine, sent, messages)
+    return machine.communication_factor * seconds / prediction.period
 
 
 def step_seconds(machine, footprint):
     """Return the seconds of one training step: (compute, communication) of the slowest rank."""
     compute = machine.compute_factor * compute_seconds(machine, footprint)
-    sent = footprint.prediction
-    communication = communication_seconds(machine, sent.rank_bytes(), sent.rank_messages())
+    communication = communication_seconds(machine, footprint.prediction)
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])

@@ -5,7 +5,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.parallel.counts import reduce_scatter
+from hpgcn.parallel.counts import Collective, reduce_scatter
 from hpgcn.parallel.layout import BlockLayout, compressed_offsets, split, stages
 from hpgcn.parallel.layout import BroadcastStages as Cuts
 from hpgcn.strategies.grids.packed_blocks import POINTER_BYTES
@@ -62,11 +62,15 @@ class SummaTraffic(Traffic):
         n = int(blocks.layout_in.offsets[-1])
         sparse = block_bytes(blocks.nonzeros, rows_out, C, itemsize, n).T
         places = cuts.piece, cuts.column
-        yield tuple(gathered(counts * (C - 1), places, (L, C, R)).transpose(2, 0, 1)
-                    for counts in (sparse, sparse > 0))
+        layer = (cuts.piece[:, None] == np.arange(L))[:, None, :, None]  # layer of each stage
+        counted = (gathered(counts * (C - 1), places, (L, C, R)).transpose(2, 0, 1)
+                   for counts in (sparse, sparse > 0))
+        yield Collective(*counted, "broadcast", C, sparse[:, :, None, None] * layer)
+
         tall = np.diff(cuts.offsets)[:, None] * width * itemsize
-        yield tuple(gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
-                    for counts in (tall, tall > 0))
+        counted = (gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
+                   for counts in (tall, tall > 0))
+        yield Collective(*counted, "broadcast", R, tall[:, None, None, :] * layer)
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
 
