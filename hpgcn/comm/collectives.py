@@ -42,7 +42,10 @@ class Collectives:
         if self.rank == root:
             self._count_blocks(kind, [view] * self.size)
         way = SEND if self.rank == root else RECEIVE
-        return self._own("bcast", lambda piece: self.mpi.Ibcast(piece, root), view, way, root)
+        pending = self._own("bcast", lambda piece: self.mpi.Ibcast(piece, root), view, way, root)
+        if not self.overlap:
+            pending.wait("a broadcast without overlap")
+        return pending
 
     def start_reduce(self, array, out, root, kind):
         """Sum `array` over ranks into `out` of rank `root`.

@@ -10,13 +10,12 @@ import warnings
 
 import numpy as np
 
-from hpgcn.comm import local_mpi, route
+from hpgcn.comm import local_mpi, route, slow_network
 from hpgcn.comm.collective_errors import CollectiveErrors
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.pending import format_ranks
 from hpgcn.comm.queue import Queue
-from hpgcn.comm.slow_network import requested_network
 from hpgcn.comm.staging import GpuStager
 from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
@@ -41,6 +40,7 @@ class SerialComm(Collectives, CollectiveErrors):
     device = HOST  # whose arrays the collectives take, besides those of the host; see `use`
     stager = None  # how messages leave the device, if it is a GPU and there are others
     network = None  # a SlowNetwork that delays messages, in experiments
+    overlap = True  # whether a rank computes during a broadcast; not, in experiments
 
     def __init__(self, timeout=600.0):
         self.timeout = timeout  # seconds after which a wait ends with StoppedError
@@ -146,7 +146,8 @@ class MpiComm(SerialComm):
 
         self.MPI = MPI
         self._over(mpi, range(mpi.Get_size()))
-        self.network = requested_network()
+        self.network = slow_network.requested_network()
+        self.overlap = slow_network.requested_overlap()
         if launched():
             die_with_parent()
         self.barrier()  # Split_type has no deadline

@@ -4,6 +4,8 @@ A message completes at its receiver no earlier than latency + bytes / rate after
 receiver has started it. The messages that a rank receives share its rate, as on a link
 of its own. A collective of q ranks has log2 q latencies. Results do not change. Messages
 of GPU memory and ranks in one process are not delayed.
+
+With HPGCN_OVERLAP=0 a rank waits for each broadcast as soon as it has started it.
 """
 import os
 import re
@@ -12,6 +14,7 @@ import time
 from hpgcn.errors import UsageError
 
 VARIABLE = "HPGCN_NETWORK"
+OVERLAP = "HPGCN_OVERLAP"
 BITS = {"Kb": 1e3, "Mb": 1e6, "Gb": 1e9, "KB": 8e3, "MB": 8e6, "GB": 8e9}
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -79,3 +82,11 @@ def requested():
 def requested_network():
     """Return the SlowNetwork named by the environment, or None."""
     return parse(requested()) if requested() else None
+
+
+def requested_overlap():
+    """Return whether ranks compute during broadcasts; UsageError unless OVERLAP is 0 or 1."""
+    text = os.environ.get(OVERLAP, "1")
+    if text not in ("0", "1"):
+        raise UsageError(f"{OVERLAP}={text}: expected 0 or 1")
+    return text == "1"

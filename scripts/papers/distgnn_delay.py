@@ -1,0 +1,45 @@
+"""Table of distgnn-delay.sh: what delayed and omitted sums cost and save."""
+import sys
+from pathlib import Path
+
+from results import cell, lines, read, show, summary
+
+from hpgcn.report import read_run
+
+NAMES = {"0": "cd-0", "5": "cd-5", "none": "0c"}
+# test accuracy of Reddit and OGBN-Products by sockets: cd-0, cd-5, 0c (Table 5)
+ACCURACY = {
+    2: ((93.70, 93.59, 93.58), (77.12, 77.65, 78.42)),
+    4: ((93.44, 93.25, 93.39), (77.35, 79.14, 78.91)),
+    8: ((93.14, 93.33, 93.14), (77.49, 79.18, 79.10)),
+    16: ((92.86, 92.62, 92.38), (77.47, 78.00, 78.95))}
+# over cd-0, OGBN-Papers on 32, 64 and 128 sockets (Table 6)
+MEMORY = "Table 6, memory over cd-0: cd-5 1.54 to 1.58, 0c 0.90; 90 to 93% of vertices are split"
+
+
+def main(folder, ranks):
+    rows, curves = [], {}
+    for p in map(int, ranks.split()):
+        quality = read(Path(folder) / f"p{p}.json")
+        for number, (delay, name) in enumerate(NAMES.items()):
+            run = Path(folder) / f"P{p}-{delay}"
+            metrics = read_run(run).metrics
+            curves[f"{name}, P = {p}"] = metrics["epoch"], 100 * metrics["test_acc"]
+            forecast = read(f"{run}.json")
+            peak = max(rank["peak"] for rank in forecast["memory"])
+            paper = [values[number] for values in ACCURACY.get(p, ((None,) * 3,) * 2)]
+            rows.append([str(p), name, cell(100 * summary(run)["test_acc"]),
+                         *(cell(value) for value in paper),
+                         cell(summary(run)["sent_bytes_per_epoch"] / 1e6, ",.3f"),
+                         cell(peak / 1e6, ",.3f"), cell(quality["replication_factor"], ".3f"),
+                         cell(quality.get("split_share") and 100 * quality["split_share"], ".1f")])
+    show("test accuracy at the best epoch (here; the paper's Reddit and OGBN-Products), MB sent in "
+         "an epoch, MB of the largest rank", [
+             "ranks", "sums", "test %", "Reddit %", "Products %", "MB sent", "MB held",
+             "replication", "split %"], rows, left=(1,))
+    print(MEMORY)
+    lines(Path(folder) / "distgnn-delay.png", "test accuracy", "epoch", "%", curves)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

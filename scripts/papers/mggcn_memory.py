@@ -1,0 +1,33 @@
+"""Table of mggcn-memory.sh: memory by layers, with shared buffers and without."""
+import sys
+from pathlib import Path
+
+from results import bars, cell, read, show, summary
+
+KINDS = ("matrix", "features", "activations", "buffers", "parameters")
+
+
+def main(folder, layers):
+    rows, forecasts = [], {}
+    for count in layers.split():
+        forecast = read(Path(folder) / f"layers{count}.json")
+        largest = forecasts[count] = max(forecast["memory"], key=lambda rank: rank["peak"])
+        # two results a layer, HW and A H W, and the gradients of both: buffers of their own
+        widths, (n, *_) = forecast["widths"], forecast["rows_per_level"]
+        per_rank = n / forecast["ranks"]
+        own = 4 * per_rank * sum(4 * width for width in widths[1:])
+        kept = sum(largest[kind] for kind in KINDS if kind not in ("activations", "buffers"))
+        run = Path(folder) / f"layers{count}"
+        measured = summary(run)["peak_rss_bytes"] / 1e9 if (run / "summary.json").exists() else None
+        rows.append([count, *(cell(largest[kind] / 1e9, ".3f") for kind in KINDS),
+                     cell(largest["peak"] / 1e9, ".3f"), cell((kept + own) / 1e9, ".3f"),
+                     cell(measured, ".3f")])
+    show("GB of the largest rank by layers; measured: the process with Python and libraries",
+         ["layers", *KINDS, "peak, shared", "buffers of their own", "measured"], rows, left=())
+    print("mg-gcn-2021, section 4.2: memory grows by one buffer a layer, not by four.")
+    bars(Path(folder) / "mggcn-memory.png", "memory by layers", "GB", list(forecasts),
+         {kind: [found[kind] / 1e9 for found in forecasts.values()] for kind in KINDS})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Table of mixgcn-balance.sh: operations of the busiest rank over the mean."""
+import sys
+from pathlib import Path
+
+import numpy as np
+from results import cell, lines, show
+
+import hpgcn
+from hpgcn.planning.answers.candidates import Candidate, count_candidate
+from hpgcn.planning.counts.survey import Survey
+
+# case: strategy and parts; in brackets the systems of the paper that divide the work so
+CASES = {
+    "graph parts (DistDGL, PipeGCN)": ("p2p", "graph"),
+    "hypergraph parts": ("p2p", "hypergraph"),
+    "random parts (CAGNET, Sancus)": ("p2p", "random"),
+    "mop (MixGCN)": ("mop", "stored"),
+}
+
+
+def main(graph, folder, ranks, hidden):
+    survey = Survey(graph, hpgcn.Config(graph=graph, layers=3, hidden=int(hidden)))
+    ranks = [int(p) for p in ranks.split()]
+    curves = {}
+    for case, (strategy, parts) in CASES.items():
+        counts = [operations(count_candidate(survey, Candidate(strategy, parts, p, (p,))))
+                  for p in ranks]
+        curves[case] = ranks, [float(count.max() / count.mean()) for count in counts]
+    show("operations of the busiest rank over the mean; 3 layers", ["case", *map(str, ranks)],
+         [[case, *(cell(value, ".3f") for value in ratios)]
+          for case, (_, ratios) in curves.items()])
+    print("mixgcn, Figure 11: 1 for MixGCN on any number of nodes; DistDGL and PipeGCN grow.")
+    lines(Path(folder) / "mixgcn-balance.png", "busiest rank over the mean", "ranks",
+          "operations, max / mean", curves)
+
+
+def operations(footprint):
+    """Return the floating-point operations of each rank in a training step, (P,)."""
+    found = np.array([sum(flops for flops, _ in step.work.dense) for step in footprint.rank_steps],
+                     np.float64)
+    for product in footprint.products:
+        plan = footprint.train_plans[product.layer]
+        columns = -(-product.width // plan.traffic.slices)
+        found += 2.0 * plan.operands[product.backward].entries_read * columns
+    return found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,78 @@
+"""Tables of scaling.sh: seconds of an epoch and speed-up by strategy and ranks."""
+import json
+import sys
+from pathlib import Path
+
+from results import cell, lines, read, show, summary
+
+import hpgcn
+from hpgcn.comm.slow_network import parse
+
+PARTS = {"HP": "p2p", "GP": "p2p", "RP": "p2p"}  # strategy of those that are named by their parts
+# what the papers say of their figures: a sentence each
+PAPERS = (
+    "demirci-2022, Figure 3: HP is almost linear up to 512 CPUs and never slower than GP or RP; "
+    "GP is slower than RP on com-Youtube, flickr and soc-Slashdot0902.",
+    "cagnet-2020, Figures 1 to 3: broadcasts of 1.5d shrink with c where each rank has a link of "
+    "its own; 2d is never faster than 1.5d up to 100 GPUs.")
+
+
+def machine(path, network, target):
+    """Write a machine file: that of `path` where it exists, with the rates of a network."""
+    held = read(path) if Path(path).exists() else None
+    if held is None:
+        held = {"limits": {"memory_bytes_per_s": 1e10, "gemm_float32_flops_per_s": 5e10,
+                           "gemm_float64_flops_per_s": 2.5e10}}
+    if network:
+        slow = parse(network)
+        held["network"] = {"latency_s": slow.latency_s, "bytes_per_s": slow.bytes_per_s}
+    Path(target).write_text(json.dumps(held))
+
+
+def widths(graph, *flags):
+    """Print the widths of a model: features, hidden layers, classes."""
+    model = dict(zip(flags[::2], flags[1::2]))
+    header = hpgcn.load(graph).header
+    hidden = [model["--hidden"]] * (int(model["--layers"]) - 1)
+    print(",".join(map(str, [header.num_features, *hidden, header.num_classes])))
+
+
+def table(folder, cases, ranks, forecast):
+    """Print seconds and speed-up of each case; measured, then forecast."""
+    folder = Path(folder)
+    measured = {case: {int(p): min(summary(folder / f"{case}-P{p}-{turn}")["epoch_s_median"]
+                                   for turn in (1, 2)) for p in ranks.split()}
+                for case in cases.split()}
+    expected = {case: {int(p): forecast_seconds(folder, case, p)
+                       for p in [*ranks.split(), *forecast.split()]} for case in cases.split()}
+
+    first = int(ranks.split()[0])
+    rows = []
+    for case in cases.split():
+        # forecasts are scaled so that the first one is what was measured
+        scale = measured[case][first] / (expected[case][first] or measured[case][first])
+        for p, seconds in expected[case].items():
+            seen = measured[case].get(p)
+            value = seen if seen is not None else None if seconds is None else scale * seconds
+            rows.append([case, str(p), "forecast" if seen is None else "measured",
+                         cell(value, ".4g"),
+                         cell(value and measured[case][first] / value, ".2f")])
+    show("seconds of an epoch, and speed-up over the fewest ranks",
+         ["case", "ranks", "", "s/epoch", "speed-up"], rows, left=(0, 2))
+    print(*PAPERS, sep="\n")
+    lines(folder / "scaling.png", "speed-up", "ranks", "speed-up", {
+        case: ([int(row[1]) for row in rows if row[0] == case and row[4] != "-"],
+               [float(row[4]) for row in rows if row[0] == case and row[4] != "-"])
+        for case in cases.split()}, log=True)
+
+
+def forecast_seconds(folder, case, p):
+    """Return the seconds that the plan of a case gives, or None where it has none."""
+    wanted = PARTS.get(case, case)
+    found = [row["seconds"]["epoch"] for row in read(folder / f"{case}-P{p}.plan.json")["rows"]
+             if p == "1" or row["strategy"] == wanted]
+    return min(found, default=None)
+
+
+if __name__ == "__main__":
+    {"machine": machine, "widths": widths, "table": table}[sys.argv[1]](*sys.argv[2:])
