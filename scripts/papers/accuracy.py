@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 from results import cell, lines, show
 
-from hpgcn.report import read_run
+import hpgcn
 
 
 def main(folder, ranks):
-    runs = {int(p): read_run(Path(folder) / f"P{p}").metrics for p in ranks.split()}
+    runs = {int(p): hpgcn.read_run(Path(folder) / f"P{p}").metrics for p in ranks.split()}
     first = next(iter(runs.values()))
     rows = [[str(p), cell(100 * metrics["test_acc"].max()), cell(metrics["loss"][-1], ".6f"),
              cell(float(np.abs(metrics["loss"] / first["loss"] - 1).max()), ".1e")]

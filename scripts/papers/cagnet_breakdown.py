@@ -25,9 +25,9 @@ def main(folder, *cases):
     show("seconds of an epoch, mean over ranks; MB of all ranks", [
         "case", "grid", "s/epoch", *parts, "sparse broadcast", "MB an epoch", "MB in set-up",
         "MB by destination"], rows, left=(0, 1))
-    print("Blocks of A do not change: 2d and 3d send them once, in set-up. cagnet-2020 sends them in "
-          "each epoch.\nThe paper: 2d is never faster than 1.5d; its dense broadcasts have four times "
-          "the constants.")
+    print("Blocks of A do not change: 2d and 3d send them once, in set-up, and cagnet-2020 in each "
+          "epoch.\nThe paper: 2d is never faster than 1.5d; the constants of its dense broadcasts "
+          "are four times those of 1d.")
     bars(Path(folder) / "cagnet-breakdown.png", "an epoch", "s, mean over ranks", list(cases),
          parts)
 

@@ -14,6 +14,10 @@ begin() {
         [ -f "$graph" ] || { echo "$graph: no such file; expected GRAPH.h5, as hpgcn convert writes" >&2; exit 66; }
         graphs+=("$(realpath "$graph")")
     done
+    if [ $small = 0 ] && [ ${#graphs[@]} = 0 ]; then
+        sed -n '2,/^source/s/^# \?//p' "$0" >&2
+        exit 2
+    fi
     out=$(realpath -m "${OUT:-$(mktemp -d)}")
     mkdir -p "$out"
     if ! command -v hpgcn > /dev/null; then
@@ -24,10 +28,6 @@ begin() {
     if [ $small = 1 ] && [ ${#graphs[@]} = 0 ]; then
         hpgcn generate sbm "$out/small.h5" --scale 9 --edge-factor 8 --features 16 --classes 4 --overwrite -q
         graphs=("$out/small.h5")
-    fi
-    if [ ${#graphs[@]} = 0 ]; then
-        sed -n '2,/^set\|^source/s/^# \?//p' "$0" >&2
-        exit 2
     fi
 }
 

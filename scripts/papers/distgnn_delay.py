@@ -4,7 +4,7 @@ from pathlib import Path
 
 from results import cell, lines, read, show, summary
 
-from hpgcn.report import read_run
+import hpgcn
 
 NAMES = {"0": "cd-0", "5": "cd-5", "none": "0c"}
 # test accuracy of Reddit and OGBN-Products by sockets: cd-0, cd-5, 0c (Table 5)
@@ -23,7 +23,7 @@ def main(folder, ranks):
         quality = read(Path(folder) / f"p{p}.json")
         for number, (delay, name) in enumerate(NAMES.items()):
             run = Path(folder) / f"P{p}-{delay}"
-            metrics = read_run(run).metrics
+            metrics = hpgcn.read_run(run).metrics
             curves[f"{name}, P = {p}"] = metrics["epoch"], 100 * metrics["test_acc"]
             forecast = read(f"{run}.json")
             peak = max(rank["peak"] for rank in forecast["memory"])

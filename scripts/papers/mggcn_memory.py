@@ -19,9 +19,9 @@ def main(folder, layers):
         kept = sum(largest[kind] for kind in KINDS if kind not in ("activations", "buffers"))
         run = Path(folder) / f"layers{count}"
         measured = summary(run)["peak_rss_bytes"] / 1e9 if (run / "summary.json").exists() else None
-        rows.append([count, *(cell(largest[kind] / 1e9, ".3f") for kind in KINDS),
-                     cell(largest["peak"] / 1e9, ".3f"), cell((kept + own) / 1e9, ".3f"),
-                     cell(measured, ".3f")])
+        rows.append([count, *(cell(largest[kind] / 1e9, ".3g") for kind in KINDS),
+                     cell(largest["peak"] / 1e9, ".3g"), cell((kept + own) / 1e9, ".3g"),
+                     cell(measured, ".3g")])
     show("GB of the largest rank by layers; measured: the process with Python and libraries",
          ["layers", *KINDS, "peak, shared", "buffers of their own", "measured"], rows, left=())
     print("mg-gcn-2021, section 4.2: memory grows by one buffer a layer, not by four.")

@@ -21,7 +21,7 @@ def main(folder):
                      cell(computed.sum(axis=1).max(), ".4g"), cell(waited.max(), ".4g"),
                      cell(float((computed.max(axis=0) / computed.mean(axis=0)).max())),
                      cell(float(computed.max(axis=0).sum() / computed.mean(axis=0).sum()))])
-    show("1d: seconds of an epoch, of the products and of messages of the slowest rank; the busiest "
+    show("1d: seconds of an epoch, of products and of messages of the slowest rank; the busiest "
          "rank over the mean, in the worst stage and summed over stages", [
              "order", "overlap", "s/epoch", "products", "messages", "worst stage", "all stages"],
          rows, left=(0, 1))

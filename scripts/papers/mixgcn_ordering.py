@@ -49,8 +49,8 @@ def table(folder):
     rows += [[f"{name} (paper)", metis, order, None, None, None, stages, None, None, faster]
              for name, metis, order, stages, faster in PAPER]
     show("METIS and RCM in seconds; bandwidth b / n and stages before and after; seconds of an "
-         "epoch of mop", ["graph", "METIS s", "RCM s", "b / n", "after", "stages", "after", "s/epoch",
-                    "after", "faster by"], rows)
+         "epoch of mop", ["graph", "METIS s", "RCM s", "b / n", "after", "stages", "after",
+                          "s/epoch", "after", "faster by"], rows)
     bars(folder / "mixgcn-ordering.png", "an epoch of mop", "s",
          [f"{name} {kind}" for name in names for kind in epochs],
          {"epoch": [epochs[kind][number] for number in range(len(names)) for kind in epochs]})
