@@ -21,6 +21,8 @@ LABELS = {
     "messages_max": ("messages sent, max per part", "{:,}"),
     "messages_avg": ("messages sent, mean per part", "{:,.1f}"),
     "replication_factor": ("replication factor", "{:.3f}"),
+    "split_share": ("split vertices, of all", "{:.2%}"),
+    "split_share_avg": ("split vertices, of a part's (mean)", "{:.2%}"),
     "imbalance_nnz": ("imbalance of nonzeros", "{:.2%}"),
     "imbalance_rows": ("imbalance of rows", "{:.2%}"),
     "imbalance_train": ("imbalance of training vertices", "{:.2%}"),
@@ -63,7 +65,10 @@ def statistics(graph, part, k, edge_part=None):
         non-empty (source, destination) pairs of rows, and those of sums, in total, by
         the part that sends most, per part; replication_factor: mean number of parts
         that own a vertex, or hold an entry of its row or column (of whole rows 1 +
-        volume / n); imbalance_nnz, imbalance_rows, imbalance_train: max / mean - 1 over
+        volume / n); split_share: share of the vertices that are split, whose edges
+        (loops apart) more than one part holds; split_share_avg: mean over parts of that
+        share among the vertices of edges of the part (distgnn-2021, section 5.2 and
+        Table 6); imbalance_nnz, imbalance_rows, imbalance_train: max / mean - 1 over
         parts, of nonzeros (the diagonal counted), of rows, and of vertices to train on,
         where there is a split. Counts are int, means and imbalances float.
 
@@ -110,6 +115,7 @@ def count(rows, part, k, holder=None, train=None):
         "messages": int(messages.sum()), "messages_max": int(messages.max()),
         "messages_avg": int(messages.sum()) / k,
         "replication_factor": (in_columns + in_rows).nnz / n if n else 1.0,
+        **split_shares(rows, k, holder),
         "imbalance_nnz": imbalance(np.bincount(holder, minlength=k)),
         "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
     }
@@ -117,6 +123,24 @@ def count(rows, part, k, holder=None, train=None):
     if train is not None:
         counted["imbalance_train"] = imbalance(np.bincount(part[train], minlength=k))
     return counted
+
+
+def split_shares(rows, k, holder):
+    """Return the shares of split vertices, as `statistics`: of all, and the mean over parts."""
+    n = rows.shape[0]
+    number = entry_rows(rows)
+    edge = number != rows.indices
+    ends = np.concatenate([number[edge], rows.indices[edge]])
+    holds = sp.csc_array((np.ones(ends.size, bool), (np.tile(holder[edge], 2), ends)), shape=(k, n))
+    holds.sum_duplicates()
+
+    # vertices whose edges several parts hold, among all and among those of each part
+    split = np.diff(holds.indptr) > 1
+    vertices = np.bincount(holds.indices, minlength=k)
+    split_vertices = np.bincount(holds.indices[np.repeat(split, np.diff(holds.indptr))],
+                                 minlength=k)
+    return {"split_share": float(split.mean()) if n else 0.0,
+            "split_share_avg": float((split_vertices / np.maximum(vertices, 1)).mean())}
 
 
 def touched(rows, part, k, holder):

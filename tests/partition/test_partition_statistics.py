@@ -33,8 +33,18 @@ def slow_statistics(dense, part, k):
             "volume_avg": sends.sum() / k, "ghosts_max": sends.sum(0).max(),
             "messages": messages.sum(), "messages_max": messages.max(),
             "messages_avg": messages.sum() / k, "replication_factor": 1 + sends.sum() / n,
+            **slow_split_shares({(i, j): part[i] for i in range(n) for j in range(n)
+                                 if read[i, j]}, n, k),
             "imbalance_nnz": nonzeros.max() / nonzeros.mean() - 1,
             "imbalance_rows": np.bincount(part, minlength=k).max() / (n / k) - 1}
+
+
+def slow_split_shares(holders, n, k):
+    """Count split vertices from sets: the holders of the edges of a vertex, loops apart."""
+    of_vertex = [{p for (i, j), p in holders.items() if i != j and v in (i, j)} for v in range(n)]
+    split = [len(parts) > 1 for parts in of_vertex]
+    shares = [np.mean([split[v] for v in range(n) if p in of_vertex[v]] or [0]) for p in range(k)]
+    return {"split_share": np.mean(split), "split_share_avg": np.mean(shares)}
 
 
 def test_literal():
@@ -43,6 +53,8 @@ def test_literal():
     assert statistics(graph, np.array([0, 0, 1, 1]), 2) == {
         "volume": 2, "volume_max": 2, "volume_avg": 1.0, "ghosts_max": 2,
         "messages": 1, "messages_max": 1, "messages_avg": 0.5, "replication_factor": 1.5,
+        # 0-1 is in part 0, the others in part 1: 0 and 1 are split, of 2 and of 4 vertices
+        "split_share": 0.5, "split_share_avg": 0.75,
         "imbalance_nnz": 0.25, "imbalance_rows": 0.0,  # nonzeros with the diagonal: 3 and 5
     }
 

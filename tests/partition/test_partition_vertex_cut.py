@@ -79,8 +79,22 @@ def costs(graph, edge_part, owner, k):
             "volume_avg": sent.total() / k, "ghosts_max": max(received.values(), default=0),
             "messages": messages.total(), "messages_max": max(messages.values(), default=0),
             "messages_avg": messages.total() / k, "replication_factor": copies / n,
+            **split_shares(graph, edge_part, k),
             "imbalance_nnz": max(nonzeros.values()) * k / nonzeros.total() - 1,
             "imbalance_rows": max(rows.values()) * k / n - 1}
+
+
+def split_shares(graph, edge_part, k):
+    """Count vertices of which several parts hold edges; their share of all, and of a part's."""
+    holders = [set() for _ in range(graph.num_rows)]
+    for (u, v), p in zip(entries(graph), edge_part):
+        if u != v:
+            holders[u].add(p)
+            holders[v].add(p)
+    shares = [np.mean([len(parts) > 1 for parts in holders if p in parts] or [0])
+              for p in range(k)]
+    return {"split_share": float(np.mean([len(parts) > 1 for parts in holders])),
+            "split_share_avg": float(np.mean(shares))}
 
 
 def random_graph(n, density, *, directed, seed):
@@ -106,6 +120,8 @@ def test_by_hand(monkeypatch):
     assert statistics(graph, owner, 3, edge_part) == {
         "volume": 4, "volume_max": 2, "volume_avg": 4 / 3, "ghosts_max": 2, "messages": 4,
         "messages_max": 2, "messages_avg": 4 / 3, "replication_factor": 11 / 9,
+        # 2 is in parts 1 and 2, 3 likewise; 5-6 are part 0, 0-1-2-3 part 1, 2-3-4 part 2
+        "split_share": 2 / 9, "split_share_avg": (0 + 2 / 4 + 2 / 3) / 3,
         "imbalance_nnz": 9 * 3 / 21 - 1, "imbalance_rows": 0}
 
 
