@@ -1,7 +1,7 @@
 """Refinement by moves of single vertices: less volume, then less for the busiest part.
 
 Partitioners minimise only the total, but an exchange waits for its slowest rank. In
-cagnet-2020, section VI, METIS saved 72% of the total of a graph and 29% of the maximum.
+cagnet-2020, section IV-A, METIS saved 72% of the total of a graph and 29% of the maximum.
 """
 from collections import namedtuple
 

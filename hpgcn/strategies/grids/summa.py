@@ -28,8 +28,8 @@ keep their ranks and lose the other rows. The backward multiplies by blocks of A
 out] (symmetric A) or of A^T[in, out]. Such a map holds its entries of A, once in each
 direction that differs, and shares all messages with the whole one.
 
-Source: cagnet-2020, sections IV-C and IV-D (Algorithm 2); van de Geijn and Watts 1997
-(SUMMA).
+Source: cagnet-2020, section IV-C, Algorithm 3 (block 2D), and section IV-D (block 3D);
+van de Geijn and Watts 1997 (SUMMA).
 """
 from dataclasses import dataclass, field
 
