@@ -368,3 +368,11 @@ def _report(header, raw, counts, isolated, reads):
                      "order")
 
     return notes
+
+
+if __name__ == "__main__":  # python -m hpgcn.datasets.convert: the command `hpgcn convert`
+    import runpy
+    import sys
+
+    sys.argv[1:1] = ["convert"]
+    runpy.run_module("hpgcn", run_name="__main__", alter_sys=True)

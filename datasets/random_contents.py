@@ -116,7 +116,7 @@ class RandomContents(NamedTuple):
             raw.features = RandomFeatures(self.features, keys)
         if self.labels:
             raw.labels = random_labels(self.labels, keys)
-        raw.notes += [f"{what}: {draw}, random: for runs that only measure time and memory"
+        raw.notes += [f"{what}: {draw}, for runs that only measure time and memory"
                       for what, draw in zip(self._fields, self) if draw]
 
     def add_to(self, graph, raw, *, lazy):

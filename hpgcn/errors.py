@@ -150,12 +150,12 @@ def warn(message):
 
 
 def require(module, extra, purpose):
-    """Import an optional module, or raise a MissingError with the command that installs it."""
+    """Import an optional module, or raise a MissingError that names the extra, and the command."""
     from importlib import import_module
 
     try:
         return import_module(module)
     except ImportError as error:
         why = " ".join(str(error).split())
-        raise MissingError(f"{purpose} needs {module.split('.')[0]}: "
+        raise MissingError(f"{purpose} needs {module.split('.')[0]} (extra {extra}): "
                            f"{install_command(extra)} ({why})") from error

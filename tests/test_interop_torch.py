@@ -335,8 +335,8 @@ def test_without_torch_the_extra_is_named(tmp_path):
               "except MissingError as error: print(error)\n")
     done = python("-c", script, tmp_path)
     assert not done.returncode, done.stderr
-    assert done.stdout == (f"hpgcn.interop.torch.spmm needs torch: {install_command('torch')} "
-                           "(none here)\n")
+    assert done.stdout == ("hpgcn.interop.torch.spmm needs torch (extra torch): "
+                           f"{install_command('torch')} (none here)\n")
     assert issubclass(MissingError, ImportError)
 
 

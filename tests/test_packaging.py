@@ -14,6 +14,7 @@ import pytest
 from commands import python
 
 import hpgcn
+from hpgcn.errors import MissingError, require
 from hpgcn.kernels import cpu
 from hpgcn.runtime import advice
 from hpgcn.runtime.advice import install_command
@@ -59,6 +60,19 @@ def test_advice_names_the_packages_of_an_extra(monkeypatch):
 
     monkeypatch.setattr(advice, "requires", none)
     assert install_command("mpi,mpich") == "pip install '.[mpi,mpich]'"
+
+
+def test_errors_name_the_extra():
+    with pytest.raises(MissingError, match=r"^MPI needs nowhere \(extra mpi,mpich\): pip install"):
+        require("nowhere.MPI", "mpi,mpich", "MPI")
+
+
+def test_convert_is_a_module():
+    """`python -m hpgcn.datasets.convert` is the command `hpgcn convert`."""
+    done = python("-m", "hpgcn.datasets.convert", "--help")
+    assert done.returncode == 0 and "usage: hpgcn convert [options] source out" in done.stdout
+    done = python("-m", "hpgcn.datasets.convert", "no-such-file", "g.h5")
+    assert done.returncode == 66 and done.stderr.startswith("hpgcn: no-such-file")
 
 
 def test_no_text_names_a_package_index_that_lacks_hpgcn():

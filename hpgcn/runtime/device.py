@@ -123,7 +123,8 @@ def find(number=0):
 
         count = cupy.cuda.runtime.getDeviceCount()
     except ImportError as error:
-        raise MissingError(f"{cuda} needs cupy: {install_command('cuda12')} ({error})") from error
+        raise MissingError(f"{cuda} needs cupy (extra cuda12): {install_command('cuda12')} "
+                           f"({error})") from error
     except Exception as error:  # CuPy has an exception of its own for each of its libraries
         raise MissingError(f"{cuda}: no GPU can be used: {error}; "
                            f"{cpu} runs without one") from error

@@ -99,7 +99,7 @@ def test_default_memory_limit_leaves_room(fake_metis):
     ("kahypar", "kahypar", {"engine": "kahypar"})])
 def test_missing_engine(monkeypatch, module, extra, arguments):
     monkeypatch.setitem(sys.modules, module, None)
-    message = rf"{module}: {re.escape(install_command(extra))} \(not installed\)"
+    message = rf"{module} \(extra {extra}\): {re.escape(install_command(extra))} \(not installed\)"
     with pytest.raises(MissingError, match=message):
         make_partition(grid(4), 2, **arguments)
 

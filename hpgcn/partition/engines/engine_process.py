@@ -133,7 +133,7 @@ def _answer(name, folder, n, k):
 def _missing(name, why):
     """Return the error about an engine that is not there, with the command that installs it."""
     engine = ENGINES[name]
-    return MissingError(f"partitioning with {name} needs {engine.module}: "
+    return MissingError(f"partitioning with {name} needs {engine.module} (extra {engine.extra}): "
                         f"{install_command(engine.extra)} ({why})")
 
 
