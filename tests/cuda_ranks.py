@@ -18,20 +18,20 @@ def real():
 
 
 @contextmanager
-def real_or_fake(folder, **options):
-    """Provide the kernels' device, compiled in a folder; None if the GPU is real."""
+def real_or_fake(**options):
+    """Provide the kernels' device; None if the GPU is real."""
     if real():
         yield None
         return
     if COMPILER is None:
         pytest.skip("neither a GPU nor a C++ compiler, which would stand for one")
-    with fake_cupy.installed(folder, **options) as device:
+    with fake_cupy.installed(shared_folder(), **options) as device:
         yield device
 
 
 @pytest.fixture(scope="module")
-def cuda(tmp_path_factory):
-    with real_or_fake(shared_folder(tmp_path_factory)) as device:
+def cuda():
+    with real_or_fake() as device:
         yield device
 
 

@@ -1,12 +1,16 @@
 """A device for kernels.cuda without a GPU: NumPy arrays, kernels compiled as C++ (see shim.hpp)."""
+import contextlib
 import ctypes
 import fcntl
 import functools
+import hashlib
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
+import time
 import types
 from pathlib import Path
 
@@ -15,6 +19,7 @@ import numpy as np
 import hpgcn.kernels.cpu
 from hpgcn.kernels import reference
 from hpgcn.kernels.cuda import gpu_device as cuda_device
+from hpgcn.kernels.jit import cache_root
 
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
@@ -61,13 +66,25 @@ class ShimDevice(cuda_device.Device):
         return array.__array_interface__["data"][0]
 
 
-def shared_folder(factory):
-    """Return a folder for libraries that all processes of pytest-xdist find, by their
-    tmp_path_factory.
+@functools.cache
+def shared_folder():
+    """Return the folder for libraries of these sources: all processes find what one compiled.
+
+    Its name stands for the sources, their compiler, and this file with its options. Folders of
+    other sources go after a day.
     """
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cuda"
-    folder.mkdir(exist_ok=True)
+    here = Path(__file__)
+    compiler = f"{platform.machine()} {COMPILER} {os.stat(COMPILER).st_mtime_ns}"
+    digest = hashlib.sha256(compiler.encode())
+    for path in (*sorted(KERNELS.glob("*.cu*")), here, here.with_name("shim.hpp")):
+        digest.update(path.read_bytes())
+    folder = cache_root() / "shim" / digest.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    os.utime(folder)
+    for other in folder.parent.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
+            if other.stat().st_mtime < time.time() - 24 * 3600:
+                shutil.rmtree(other, ignore_errors=True)
     return folder
 
 
@@ -91,14 +108,16 @@ def build(source, folder, warps, macros):
 
 
 def once(path, make, *args):
-    """Make a file if it is not there; processes share a folder."""
-    with path.with_suffix(".lock").open("w") as lock:
+    """Make a file if it is not there; processes share a folder, and one may be killed."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            make(*args)
+            part = path.with_name(f"{path.name}.part")
+            make(part, *args)
+            part.replace(path)
 
 
-def compile_source(source, path, warps, macros):
+def compile_source(part, source, path, warps, macros):
     code = [f'#include "{name}"' for name in (cuda_device.HEADER, KERNELS / f"{source}.cu")]
     code += [f'extern "C" int launch_{name}(unsigned grid, unsigned block, void **arguments, '
              f"const int *sizes, int count) "
@@ -107,15 +126,15 @@ def compile_source(source, path, warps, macros):
     path.with_suffix(".cpp").write_text("\n".join(code) + "\n")
     header = path.parent / f"shim{'-warps' * warps}.hpp"
     compiled = header.with_suffix(".hpp.gch")
-    once(compiled, compile_header, header, compiled, warps)
+    once(compiled, compile_header, header, warps)
     run_compiler(warps, "-shared", *macros, "-include", header, path.with_suffix(".cpp"), "-o",
-                 path)
+                 part)
 
 
-def compile_header(header, compiled, warps):
+def compile_header(part, header, warps):
     """Compile shim.hpp: to read it takes as long as the rest of a source."""
     shutil.copy(Path(__file__).with_name("shim.hpp"), header)
-    run_compiler(warps, "-x", "c++-header", header, "-o", compiled)
+    run_compiler(warps, "-x", "c++-header", header, "-o", part)
 
 
 def run_compiler(warps, *options):

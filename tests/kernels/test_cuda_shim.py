@@ -40,9 +40,8 @@ globals().update({name: as_twin(name, test) for name, test in twins(cuda).items(
 
 
 @pytest.fixture(scope="session")
-def devices(tmp_path_factory):
-    folder = shim.shared_folder(tmp_path_factory)
-    return [ShimDevice(folder, warps) for warps in (False, True)]
+def devices():
+    return [ShimDevice(shim.shared_folder(), warps) for warps in (False, True)]
 
 
 # as a GPU runs them; without warps as well with the long tests

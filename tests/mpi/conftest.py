@@ -25,13 +25,6 @@ def pytest_runtest_logreport(report):
         MPI.COMM_WORLD.Abort(1)
 
 
-@pytest.fixture(scope="session")
-def folder_of_kernels(tmp_path_factory):
-    """Return the folder in which all ranks find the kernels that one has compiled."""
-    yield MPI.COMM_WORLD.bcast(tmp_path_factory.mktemp("cuda"))
-    MPI.COMM_WORLD.Barrier()  # rank 0 may remove it
-
-
 @pytest.fixture
 def comm():
     """Return all ranks, with a deadline that fails a test instead of hanging it."""

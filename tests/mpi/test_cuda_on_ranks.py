@@ -19,12 +19,10 @@ pytestmark = pytest.mark.mpi
 
 
 @pytest.fixture(scope="module")
-def cuda(folder_of_kernels):
-    """Provide None if GPUs are real, or a fake one, as late as it may be, compiled for all
-    ranks.
-    """
+def cuda():
+    """Provide None if GPUs are real, or a fake one, as late as it may be."""
     late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
-    with real_or_fake(folder_of_kernels, late=late) as device:
+    with real_or_fake(late=late) as device:
         yield device
 
 

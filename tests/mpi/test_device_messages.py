@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from fake_cupy import Stream, installed
-from shim import COMPILER
+from shim import COMPILER, shared_folder
 from simulated import halo_plans
 from test_collectives import block, several_at_once
 
@@ -28,11 +28,11 @@ SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
 
 @pytest.fixture(ids=", late: ".join, params=[
     *[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")])
-def gpu(request, comm, folder_of_kernels, monkeypatch):
+def gpu(request, comm, monkeypatch):
     """Return the device of `comm`, whose messages take a route."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
     route, late = request.param
-    with installed(folder_of_kernels, late=late):
+    with installed(shared_folder(), late=late):
         device = Cuda()
         comm.use(device, aware="0")
         if comm.size > 1:
@@ -170,11 +170,11 @@ def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(com
 N = 40  # vertices of the exchange below
 
 
-def test_the_first_piece_leaves_while_the_next_is_copied(comm, folder_of_kernels, monkeypatch):
+def test_the_first_piece_leaves_while_the_next_is_copied(comm, monkeypatch):
     if comm.size < 2:
         pytest.skip("needs two ranks")
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
-    with installed(folder_of_kernels, late="all"):
+    with installed(shared_folder(), late="all"):
         comm.use(Cuda(), aware="0")
         array = computed(comm.device, np.arange(32.0))  # 256 bytes: four pieces
         pending = comm.start_bcast(array, 0, "a")
@@ -264,9 +264,9 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
 
 
 @pytest.mark.parametrize("late", LATE)
-def test_the_fake_gpu_is_late(folder_of_kernels, late):
+def test_the_fake_gpu_is_late(late):
     """What these tests rest on: a copy that waits for nothing finds what was there before."""
-    with installed(folder_of_kernels, late=late):
+    with installed(shared_folder(), late=late):
         gpu = Cuda()
         array = computed(gpu, np.arange(9.0))
         host = np.zeros(9)
