@@ -23,6 +23,14 @@ for number in (signal.SIGINT, signal.SIGHUP):
 CHECKOUT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("HPGCN_TEST_DATA", CHECKOUT.parent / "shared" / "data")).resolve()
 THRESHOLDS = 20_000, 10, 10  # objects, collections: the compiler makes many, and little garbage
+# files that take longest; processes that share the files begin with these, and end together
+LONGEST = (
+    "test_readme", "test_notebooks", "test_fuzz", "test_checkpoint_crash", "test_set_up",
+    "test_trainer_cuda", "test_mini_batches", "test_cuda_shim", "test_cli", "test_delay",
+    "test_external", "test_contract", "test_models_serial", "test_bad_inputs_hdf5",
+    "test_attention", "test_signals", "test_site", "test_checks", "test_partition_methods",
+    "test_bench_tune", "test_benchmark_accuracy", "test_heterophilous", "test_faults",
+    "test_benchmarks")
 LEFT_OUT = pytest.StashKey[Counter]()
 
 
@@ -71,6 +79,9 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+        place = {name: number for number, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
     if config.option.product:
         return
 
