@@ -118,10 +118,18 @@ def test_products_are_loaded_without_their_memory(options):
         ahead.load_product(1 << 24, 64, 1 << 20, "float32", **options)  # arrays of 4 GiB each
 
 
-@pytest.mark.long
-def test_all_is_compiled_once(tmp_path):
+FEW = ("from hpgcn.kernels import ahead; ahead.WIDTHS = 3, 10, 16; ahead.DTYPES = 'float32',; "
+       "from hpgcn.kernels.__main__ import main; main()")
+# graphs and hidden layers: columns of X, hidden columns, classes
+SHAPES = (10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)
+
+
+@pytest.mark.parametrize("words, shapes", [
+    pytest.param(("-m", "hpgcn.kernels"), SHAPES, marks=pytest.mark.release),
+    pytest.param(("-c", FEW), SHAPES[:1], marks=pytest.mark.long)], ids=["all", "few widths"])
+def test_all_is_compiled_once(tmp_path, words, shapes):
     def run():
-        done = python("-m", "hpgcn.kernels", "--compile", "--jobs", "2", timeout=900,
+        done = python(*words, "--compile", "--jobs", "2", timeout=900,
                       NUMBA_CACHE_DIR=str(tmp_path))
         assert done.returncode == 0, done.stderr
         return done.stderr.splitlines()
@@ -131,7 +139,7 @@ def test_all_is_compiled_once(tmp_path):
     assert first[-1].endswith(" s")
     assert run()[-1] == "all kernels were compiled already"
 
-    for f, hidden, c in ((10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)):
+    for f, hidden, c in shapes:
         graph = tmp_path / f"{f}.h5"
         hpgcn.save(make(n=400, f=f, c=c), graph)
         done = python("-m", "hpgcn", "train", graph, "--epochs", "2", "--hidden", hidden, "--out",
