@@ -203,7 +203,8 @@ TUNINGS = [OTHER, *(Tuning({level: 3 * (PrefetchDistance(*reach),) for level in 
 
 
 @pytest.mark.parametrize("width, dtype", [  # each is compiled for all TUNINGS
-    pytest.param(16, np.float32, marks=pytest.mark.release), (41, np.float32),
+    pytest.param(16, np.float32, marks=pytest.mark.release),
+    pytest.param(41, np.float32, marks=pytest.mark.long),
     pytest.param(16, np.float64, marks=pytest.mark.release),
     pytest.param(41, np.uint16, marks=pytest.mark.long)])
 def test_no_bit_of_a_product_depends_on_it(width, dtype, monkeypatch):

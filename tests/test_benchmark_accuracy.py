@@ -126,6 +126,7 @@ def test_pyg_trains_beside(graph):
     assert not report["absent"] and len(report["curves"][1]["seconds"]) == 12
 
 
+@pytest.mark.long
 @PEERS
 def test_batches_of_pyg(graph, monkeypatch):
     pytest.importorskip("pymetis")

@@ -296,6 +296,7 @@ def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status)
     assert ("peer mean ratio" in done.stdout) == (code == 0)
 
 
-def test_the_command_says_so_too():
-    done = python(run.__file__, "cuda", CUDA_VISIBLE_DEVICES="")
+def test_the_command_says_so_too(tmp_path):
+    """In another folder, and where Python does not put the script's folder on its path."""
+    done = python("-P", run.__file__, "cuda", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 69 and "cuda12" in done.stderr

@@ -172,6 +172,7 @@ def test_starved(command, options, twice, monkeypatch):
     assert "slower ratio" in run.format_report(report)
 
 
+@pytest.mark.long
 def test_the_copying_process_copies_when_asked_and_ends(twice):
     with contended.stream(twice()) as stream:
         assert stream.state[contended.MOVED] == 0

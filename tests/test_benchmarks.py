@@ -289,6 +289,7 @@ def test_refusals_of_the_command_line(capsys):
     assert "invalid choice: 'nothing'" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_it_runs_as_a_script(tmp_path):
     """In another folder, and where Python does not put the script's folder on its path."""
     for words in ((), ("-P",)):
@@ -297,6 +298,7 @@ def test_it_runs_as_a_script(tmp_path):
         assert json.loads(done.stdout)["bench"] == "growth"
 
 
+@pytest.mark.long
 def test_batches(tmp_path):
     pytest.importorskip("mtkahypar")
     graph = make(120, degree=6)

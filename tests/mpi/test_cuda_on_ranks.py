@@ -98,8 +98,8 @@ def test_delayed_sums(comm, gpus, delay, sparse):
 
 
 @pytest.mark.parametrize("strategy, options", [
-    *((strategy, {}) for strategy in STRATEGIES), ("vertex-cut", {"delay": "2"}),
-    ("mop", {"aggregate_on": "cpu", "update_on": "cuda"})])
+    ("vertex-cut", {"delay": "2"}), ("mop", {"aggregate_on": "cpu", "update_on": "cuda"}),
+    *(pytest.param(strategy, {}, marks=pytest.mark.long) for strategy in STRATEGIES)])
 def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     if cuda is None:
         pytest.skip("seen through the fake GPU")

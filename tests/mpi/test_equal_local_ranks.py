@@ -16,13 +16,17 @@ from hpgcn.strategies import STRATEGIES
 from hpgcn.training.loop.loop_state import CLOCKED
 
 pytestmark = pytest.mark.mpi
-MORE = [*({"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS),
+MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["appnp"]},
         {"strategy": "vertex-cut", "delay": "2"}, {"strategy": "mop+p2p+cover"},
         {"strategy": "p2p", "dtype": "bf16"},
         *({"strategy": "cover", "batch": batch}
           for batch in ("vertices:60", "parts:1", "neighbours:3,2,2:40"))]
+# models whose ranks exchange nothing that the models above do not
+ALIKE = [{"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS if model not in (
+    "gcn", "gat", "appnp")]
 RUNS = [*({"strategy": strategy} for strategy in STRATEGIES),
-        *(pytest.param(settings, marks=pytest.mark.long) for settings in MORE)]
+        *(pytest.param(settings, marks=pytest.mark.long) for settings in MORE),
+        *(pytest.param(settings, marks=pytest.mark.release) for settings in ALIKE)]
 
 # what no two runs share, and threads, of which ranks of one process have more
 UNEQUAL = {"epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "threads",
