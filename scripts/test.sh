@@ -20,7 +20,12 @@ done
 setup mpi,mpich,partition,kahypar,demo,plot,test,docs,dev
 python=.venv/bin/python
 unset PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile all modules again
-[ ${#measure[@]} -eq 0 ] || "$python" -m coverage erase
+if [ ${#measure[@]} -gt 0 ]; then
+    "$python" -m coverage erase
+    # code that makes kernels runs only where they are not compiled yet
+    export NUMBA_CACHE_DIR=$PWD/.coverage-kernels
+    rm -rf "$NUMBA_CACHE_DIR"
+fi
 
 parts=() status=0
 part() {  # name, command: run it; keep its time and whether it failed

@@ -87,6 +87,7 @@ def test_predict_pyg(path, parts):
     assert_closed(path.parent)
 
 
+@pytest.mark.long
 def test_commands(path):
     run = path.parent / "run"
     succeed("partition", path, "-k", 2)
@@ -110,7 +111,7 @@ def test_a_graph_given_open_stays_open(path, parts):
     result = hpgcn.train(make(), CONFIG)
     for each in (path, parts):
         with hpgcn.load(each) as graph:
-            hpgcn.train(graph, CONFIG, ranks=2)
+            hpgcn.train(graph, CONFIG.replace(strategy="1d"), ranks=2)  # makes no partition
             assert hpgcn.predict(graph, result)
             assert graph.degrees()
     assert_closed(path.parent)

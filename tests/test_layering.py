@@ -50,13 +50,20 @@ def room(path):
     return parts[0] if parts[0] != "hpgcn" else parts[1]
 
 
+@functools.cache
+def nodes_of(path):
+    """Return all nodes of a file's syntax tree."""
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
 def imports(path):
     """Yield (line, dotted module) of every import, late ones included, without those of types."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+    of_types = {node for test in nodes_of(path) if isinstance(test, ast.If)
+                and ast.unparse(test.test) == "TYPE_CHECKING"
+                for line in test.body for node in ast.walk(line)}
+    for node in nodes_of(path):
+        if node in of_types:
+            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -67,24 +74,24 @@ def imports(path):
             yield from ((node.lineno, name) for name in names)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_short_and_imports_go_down(path):
-    assert len(path.read_text().splitlines()) <= 400
-    here = room(path)
-    assert here in LAYERS, f"{path} is in no layer"
-    for line, name in imports(path):
-        first, *rest = name.split(".")
-        if first == "hpgcn":
-            there = rest[0] if rest and rest[0] in LAYERS else "__init__"
-            if there == "__init__" and rest in ([], ["__version__"]):
-                continue
-            said = f"{path}:{line}: {here} imports {there}, which lies higher"
-            assert LAYERS[there] <= LAYERS[here], said
-        elif first in OUTSIDE:
-            assert here in OUTSIDE[first], f"{path}:{line}: {here} may not import {first}"
-        else:
-            known = sys.stdlib_module_names | {"numpy", "scipy"}
-            assert first in known, f"{path}:{line}: {first} is no dependency"
+def test_files_are_short_and_imports_go_down():
+    for path in SOURCES:
+        assert len(path.read_text().splitlines()) <= 400, path
+        here = room(path)
+        assert here in LAYERS, f"{path} is in no layer"
+        for line, name in imports(path):
+            first, *rest = name.split(".")
+            if first == "hpgcn":
+                there = rest[0] if rest and rest[0] in LAYERS else "__init__"
+                if there == "__init__" and rest in ([], ["__version__"]):
+                    continue
+                said = f"{path}:{line}: {here} imports {there}, which lies higher"
+                assert LAYERS[there] <= LAYERS[here], said
+            elif first in OUTSIDE:
+                assert here in OUTSIDE[first], f"{path}:{line}: {here} may not import {first}"
+            else:
+                known = sys.stdlib_module_names | {"numpy", "scipy"}
+                assert first in known, f"{path}:{line}: {first} is no dependency"
 
 
 def test_the_loop_asks_no_planning():
@@ -99,7 +106,7 @@ def test_the_loop_asks_no_planning():
 def words(path):
     """Return lines of the string constants of a file, by their text."""
     found = {}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.setdefault(node.value, []).append(node.lineno)
     return found
@@ -141,7 +148,7 @@ def test_folders_are_small_and_files_have_names_of_their_own():
 
 def test_class_names_are_unique():
     """Twins of kernels share their names, one in each folder."""
-    names = Counter(node.name for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))
+    names = Counter(node.name for path in SOURCES for node in nodes_of(path)
                     if isinstance(node, ast.ClassDef))
     assert not {name for name, count in names.items() if count > 1}
 
@@ -154,20 +161,19 @@ OLD_NAMES = (
     "takes_holders takes_parts to_go_on told_to_stop unrounded where_of with_clones")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_old_names_do_not_return(path):
+def test_old_names_do_not_return():
     """Each of these has one new name everywhere; a second word for a thing misleads a reader."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names |= {text for field in ("id", "attr", "arg", "name")
-                  if isinstance(text := getattr(node, field, None), str)}
-    assert not names & set(OLD_NAMES.split())
+    old = set(OLD_NAMES.split())
+    found = {f"{path}:{node.lineno}: {text}" for path in SOURCES for node in nodes_of(path)
+             for field in ("id", "attr", "arg", "name")
+             if isinstance(text := getattr(node, field, None), str) and text in old}
+    assert not found
 
 
 def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
     """Runs use a GraphSource; `hasattr(source, "path")` would be a test of its class."""
     tests = [f"{path}:{node.lineno}" for path in SOURCES
-             for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+             for node in nodes_of(path) if isinstance(node, ast.Call)
              and ast.unparse(node.func) in ("hasattr", "isinstance", "getattr")
              and ast.unparse(node.args[1]).endswith(("StoredGraph", "'path'", "'reader'"))]
     assert not tests, tests
