@@ -32,7 +32,7 @@ def main(folder, ranks):
                          *(cell(value) for value in paper),
                          cell(summary(run)["sent_bytes_per_epoch"] / 1e6, ",.3f"),
                          cell(peak / 1e6, ",.3f"), cell(quality["replication_factor"], ".3f"),
-                         cell(quality.get("split_share") and 100 * quality["split_share"], ".1f")])
+                         cell(100 * quality["split_share_avg"], ".1f")])
     show("test accuracy at the best epoch (here; the paper's Reddit and OGBN-Products), MB sent in "
          "an epoch, MB of the largest rank", [
              "ranks", "sums", "test %", "Reddit %", "Products %", "MB sent", "MB held",
