@@ -89,10 +89,11 @@ def test_help_shows_common_options_and_help_all_shows_all(command):
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
-FOREIGN = {  # flags of launchers, pip, scripts/test.sh and python -m hpgcn.kernels
+FOREIGN = {  # flags of launchers, pip, scripts and python -m hpgcn.kernels
     "--allow-run-as-root", "--bind-to", "--cpu-bind", "--cpus", "--cpus-per-task",
     "--map-by", "--mpi", "--no-binary", "--oversubscribe",
-    "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node"}
+    "--full", "--product", "--count", "--coverage", "--compile", "--jobs", "--ntasks-per-node",
+    "--small"}
 LINE = re.compile(r"^(?: {4,}|\$ )?(?:\$ )?(?:mpiexec (?:-\S+ \S+ )*|srun (?:\S+ )*?)?"
                   rf"(?:hpgcn|python) ((?:bench |{re.escape(SCRIPT)})?[a-z-]+) (.*)", re.MULTILINE)
 
