@@ -99,14 +99,22 @@ class Pattern:
         key = id(rows_out), id(rows_in)
         if key not in self._restricted:
             n = self.num_rows
-            whole = self.matrix
             out, into = (np.ones(n, bool) if rows is None else rows for rows in (rows_out, rows_in))
-            kept = np.repeat(out, np.diff(whole.indptr)) & into[whole.indices]
-            before = run_offsets(kept).astype(whole.indptr.dtype)
-            arrays = whole.data[kept], whole.indices[kept], before[whole.indptr]
-            self._restricted[key] = Pattern(sp.csr_array(arrays, shape=(n, n)), self.symmetric,
-                                            self.weighted, rows_out, rows_in)
+            kept = np.repeat(out, np.diff(self.indptr)) & into[self.indices]
+            self._restricted[key] = self.select(kept, rows_out, rows_in)
         return self._restricted[key]
+
+    def select(self, kept, rows_out=None, rows_in=None, symmetric=None):
+        """Return the pattern of some entries, (nnz,) bool, between some rows.
+
+        symmetric: None if it is as of all entries.
+        """
+        whole = self.matrix
+        before = run_offsets(kept).astype(whole.indptr.dtype)
+        arrays = whole.data[kept], whole.indices[kept], before[whole.indptr]
+        return Pattern(sp.csr_array(arrays, shape=whole.shape),
+                       self.symmetric if symmetric is None else symmetric, self.weighted, rows_out,
+                       rows_in)
 
     def layouts(self, layout):
         """Return the owners of rows of the result and of the multiplied matrix; `layout`: of all

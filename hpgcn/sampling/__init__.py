@@ -6,11 +6,13 @@ package uses nothing else.
 from hpgcn.errors import UsageError
 from hpgcn.sampling.batch_request import FULL, BatchRequest
 from hpgcn.sampling.induced_builder import InducedBatchBuilder
+from hpgcn.sampling.keyed_draws import key_of
 from hpgcn.sampling.local_matrix import LocalMatrix
 from hpgcn.sampling.neighbour_builder import NeighbourBatchBuilder
 from hpgcn.sampling.neighbours import NeighbourSampler
 from hpgcn.sampling.part_batches import PartSampler
 from hpgcn.sampling.sampler import Sampler
+from hpgcn.sampling.submatrix_kernels import sample_entries
 from hpgcn.sampling.vertices import VertexSampler
 
 SAMPLERS = {each.name: each for each in (VertexSampler, PartSampler, NeighbourSampler)}
@@ -52,4 +54,4 @@ def _either(words):
 
 __all__ = ["FULL", "SAMPLERS", "BatchRequest", "InducedBatchBuilder", "LocalMatrix",
            "NeighbourBatchBuilder", "NeighbourSampler", "PartSampler", "Sampler", "VertexSampler",
-           "parse", "smallest"]
+           "key_of", "parse", "sample_entries", "smallest"]

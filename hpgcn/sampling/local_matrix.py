@@ -106,18 +106,8 @@ def _run(number, own, plan):
 
 def to_holders(plan, array, comm):
     """Send values of owned rows, (m,) of 8 bytes, to the ranks that have them as ghosts; (g,)."""
-    return _travel(array[plan.send_rows], plan.send_offsets, comm)
-
-
-def from_holders(plan, array, comm):
-    """Send values of ghosts, (g,) of 8 bytes, to their owners; (s,) of rows to send."""
-    return _travel(array, plan.recv_offsets, comm)
-
-
-def _travel(array, cuts, comm):
-    """Send each rank its run of an array; what others send is of the same type."""
-    words = np.ascontiguousarray(array).view(np.int64)
-    parts = [words[first:last] for first, last in pairwise(cuts.tolist())]
+    words = np.ascontiguousarray(array[plan.send_rows]).view(np.int64)
+    parts = [words[first:last] for first, last in pairwise(plan.send_offsets.tolist())]
     return np.concatenate(comm.alltoallv(parts)).view(array.dtype)
 
 

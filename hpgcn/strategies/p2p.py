@@ -31,32 +31,14 @@ ENTRY, TRANSPOSE, ROW = 34, 4, 100  # bytes of an entry while blocks are cut; of
 CUT = 25  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
-class PointToPointTraffic(RowTraffic):
-    """Halo exchanges."""
-
-    @staticmethod
-    def merge(pulled, pushed, sent, received):
-        """Return the plans of R and of S; see hpgcn.strategies.nonzeros.NonzeroTraffic."""
-        return [pulled, OwnRowsPlan()]
-
-
 class PointToPointPlan(RowPlan):
     """Halo exchanges; see hpgcn.strategies.rows.RowPlan."""
-
-    Traffic = PointToPointTraffic
 
     def make_traffic(self, layouts):
         plans = [self._volumes(self.pattern), OwnRowsPlan()]
         if self.pattern.symmetric and not self.pattern.square:
             plans += [self._volumes(self.pattern.transposed), OwnRowsPlan()]
         return self.Traffic(layouts, self.pattern.symmetric, plans)
-
-    def entries(self):
-        """Return owners, row, column and holder of each entry, as NonzeroPlan: its row's owner."""
-        owner = self.rank_grid.layout.row_blocks
-        rows = self.pattern.rows
-        columns = self.pattern.indices.astype(np.int64)
-        return owner[rows], owner[columns], rows, columns, owner[rows]
 
     def _volumes(self, pattern):
         owner = self.rank_grid.layout.row_blocks
@@ -142,7 +124,7 @@ class PointToPoint(RowStrategy):
         transfers = [self._sizes(self.product), OwnRowsPlan()]
         if self.symmetric and self.back is not self.product:
             transfers += [self._sizes(self.back), OwnRowsPlan()]
-        return PointToPointTraffic((self.layout, self.layout_in), self.symmetric, transfers)
+        return RowTraffic((self.layout, self.layout_in), self.symmetric, transfers)
 
     def _sizes(self, product):
         sizes = self.comm.allgather(product.pull.plan.sizes)

@@ -32,7 +32,7 @@ class Strategy:
         It takes rows stored in 16 bits, and adds partial sums in float32.
     supports_minibatches : bool
         It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`,
-        and its Plan is a RowPlan with `entries` and `merge`.
+        and its Plan is a RowPlan.
     num_monitored_steps : int
         First training steps whose losses are held against exact ones; 0: all of them
         are exact, and equal to one rank's but for rounding.

@@ -6,15 +6,12 @@ from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.model import products_of
 from hpgcn.partition.batch_parts import parts_of
 from hpgcn.planning.answers.candidates import arranged, candidates, count
-from hpgcn.planning.counts.batch_traffic import InducedTraffic, NeighbourTraffic, decreasing_levels
+from hpgcn.planning.counts.batch_traffic import BatchPlans, counted_batches, decreasing_levels
 from hpgcn.planning.counts.survey import Survey
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import SAMPLERS
 from hpgcn.strategies import STRATEGIES, Strategy, variant
-
-RISK = 0.05  # chance that an epoch's bytes lie outside of the stated interval
-REPLAYED = 1  # the epoch that is counted
 
 
 def forecast(path, options, request, *, progress=False):
@@ -56,7 +53,7 @@ def forecast(path, options, request, *, progress=False):
                  "model": spec.architecture},
         "settings": {name: getattr(options.config, name) for name in COST_FIELDS},
         "batch": options.config.batch, "seed": config.seed, "rows": rows,
-        "notes": [*survey.notes, *notes(others, request)]}
+        "notes": [*survey.notes, *notes(others, rows)]}
 
 
 def takers():
@@ -64,12 +61,12 @@ def takers():
     return [name for name, each in STRATEGIES.items() if each.supports_minibatches]
 
 
-def notes(others, request):
+def notes(others, rows):
     """Return the notes for a reader of the numbers."""
-    found = ["expected bytes are exact expectations, messages take rows as independent"]
-    if not SAMPLERS[request.name].induced:
-        found = ["bytes and messages are estimates: draws are taken as independent"]
-    found.append("seconds and memory are not forecast for mini-batches")
+    estimated = any(each["counted"] < each["steps"] for each in rows)
+    found = [f"counted in {rows[0]['counted']} batches of epoch 1" if estimated else
+             "all batches of epoch 1 are counted", "seconds and memory are not forecast for "
+             "mini-batches"]
     if others:
         found.append(f"{', '.join(others)}: left out, batches go with {', '.join(takers())}")
     return found
@@ -80,28 +77,25 @@ def row(survey, candidate, request):
     strategy = variant(STRATEGIES[candidate.strategy], survey.config.delay)
     reading, offsets = arranged(survey, candidate, strategy)
     batches = batches_of(reading, survey, strategy, candidate.shape, offsets, request)
-    mean = batches.expected()
     steps = batches.sampler.batches
+    counted = [batches.predict(1, number) for number in counted_batches(steps)]
 
-    found = {
-        "strategy": strategy.title(survey.strategy_options), "parts": candidate.parts,
-        "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
-        "step": {"bytes": mean.summary(mean.bytes, steps),
-                 "messages": mean.summary(mean.messages, steps)},
-        "epoch": {"bytes": mean.summary(mean.bytes), "messages": mean.summary(mean.messages)},
-        "replayed": None, "interval": None}
-
-    # what one epoch sends, batch by batch, if its batches are known beforehand
-    if isinstance(batches, InducedTraffic):
-        counted = batches.replay(REPLAYED)
-        found["replayed"] = {
-            "epoch": REPLAYED, **{
-                name: {**counted.summary(counts), "mean_of_max": counted.busiest(counts)}
-                for name, counts in (("bytes", counted.bytes), ("messages", counted.messages))}}
-        total, off = float(mean.epoch(mean.bytes).sum()), batches.deviation(RISK)
-        found["interval"] = {"chance": 1 - RISK, "bytes": [max(0.0, total - off), total + off]}
-
+    found = {"strategy": strategy.title(survey.strategy_options), "parts": candidate.parts,
+             "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
+             "counted": len(counted), "step": {}, "epoch": {}}
+    for name in ("bytes", "messages"):
+        sent = [each.summary(name) for each in counted]
+        totals = [each["total"] for each in sent]
+        found["step"][name] = {**_mean(sent), "std": float(np.std(totals))}
+        found["epoch"][name] = round(steps * float(np.mean(totals)))
     return found
+
+
+def _mean(tables):
+    """Return the mean of nested dicts of numbers, a dict."""
+    return {name: _mean([each[name] for each in tables]) if isinstance(value, dict)
+            else float(np.mean([each[name] for each in tables]))
+            for name, value in tables[0].items()}
 
 
 def settings_of(config):
@@ -113,11 +107,10 @@ def settings_of(config):
 
 
 def batches_of(reading, survey, strategy, shape, offsets, request):
-    """Return the BatchTraffic of a strategy on row blocks.
+    """Return the BatchPlans of a strategy on row blocks.
 
-    As `hpgcn.planning.answers.candidates.count`.
-
-    The survey was made by `settings_of`.
+    Parameters as `hpgcn.planning.answers.candidates.count`. The survey was made by
+    `settings_of`.
     """
     footprint = count(reading, survey, strategy, shape, offsets)
     sampler, unit = sampler_of(survey, reading, request, survey.config.seed)
@@ -125,15 +118,13 @@ def batches_of(reading, survey, strategy, shape, offsets, request):
     levels = footprint.levels
     if not sampler.induced:
         levels = (decreasing_levels(sum(products_of(spec))),) * 2
-    given = (footprint.plan, footprint.prediction, footprint.steps.products(spec, levels),
-             spec.row_itemsize, sampler)
-    if sampler.induced:
-        return InducedTraffic(*given, unit=unit)
-    return NeighbourTraffic(*given, seeds=reading.labelled)
+    products = footprint.steps.products(spec, levels)
+    return BatchPlans(footprint.plan, footprint.prediction, products, spec.row_itemsize, sampler,
+                      unit, reading.vertex)
 
 
 def sampler_of(survey, reading, request, seed):
-    """Return the Sampler of a request, and the unit of each row of a Reading, (n,), or None.
+    """Return the Sampler of a request, and the unit of each row of a Reading, (n,), -1 for none.
 
     Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a
     DataError without training vertices.
@@ -145,8 +136,10 @@ def sampler_of(survey, reading, request, seed):
         if reading.labelled is None or not reading.labelled.any():
             raise DataError(f"{survey.name}: no training vertices")
         fan_outs = request.fan_outs_for(sum(products_of(survey.spec)))
-        seeds = int(np.count_nonzero(reading.labelled))
-        return kind(seeds, request.size, seed, fan_outs), None
+        seeds = reading.vertex[reading.labelled]
+        unit = np.full(reading.vertex.size, -1)
+        unit[reading.labelled] = np.searchsorted(np.sort(seeds), seeds)
+        return kind(seeds.size, request.size, seed, fan_outs), unit
 
     # others deal vertices, or parts of them
     n = survey.header.num_nodes
@@ -181,26 +174,16 @@ def table(report):
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
              f"{','.join(map(str, report['step']['widths']))}; batches {report['batch']} of "
              f"{report['step']['model']}")
-    heading = ("strategy", "parts", "ranks", "steps", "MB a step", "max MB", "mean of max",
-               "messages", "MB an epoch", "+-", f"epoch {REPLAYED}", "max MB an epoch",
-               "messages an epoch", "counted")
+    cases = [("strategy", "parts", "ranks", "steps", "counted", "MB a step", "+-", "max MB",
+              "messages", "MB an epoch", "messages an epoch")]
 
-    # a row for each case; columns of the replayed epoch may be empty
-    cases = [heading]
+    # a row for each case
     for entry in report["rows"]:
-        step, epoch, replayed = entry["step"], entry["epoch"], entry["replayed"]
-        counted, off = ("-",) * 3, "-"
-        if replayed:
-            off = _megabytes(entry["interval"]["bytes"][1] - epoch["bytes"]["total"])
-            counted = (_megabytes(replayed["bytes"]["mean_of_max"]),
-                       _megabytes(replayed["bytes"]["total"]),
-                       f"{replayed['messages']['total']:,}")
+        sent, messages, epoch = entry["step"]["bytes"], entry["step"]["messages"], entry["epoch"]
         cases.append((
             entry["strategy"], entry["parts"], str(entry["ranks"]), f"{entry['steps']:,}",
-            _megabytes(step["bytes"]["total"]), _megabytes(step["bytes"]["max"]), counted[0],
-            f"{step['messages']['total']:,.1f}", _megabytes(epoch["bytes"]["total"]), off,
-            counted[1], _megabytes(epoch["bytes"]["max"]), f"{epoch['messages']['total']:,.0f}",
-            counted[2]))
+            f"{entry['counted']:,}", *(_megabytes(sent[name]) for name in ("total", "std", "max")),
+            f"{messages['total']:,.1f}", _megabytes(epoch["bytes"]), f"{epoch['messages']:,}"))
 
     return "\n".join([title, *report["notes"], "", aligned(cases, left=(0, 1), keys=3)])
 

@@ -13,9 +13,7 @@ from hpgcn.planning.answers.candidates import Candidate, candidates, count_candi
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
 from hpgcn.planning.answers.options import QUICK
 from hpgcn.planning.answers.strategy_per_layer import of_layers
-from hpgcn.planning.counts.shaped_step import PHASES
 from hpgcn.planning.counts.survey import Survey
-from hpgcn.planning.counts.traffic import KINDS
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
 from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
@@ -116,8 +114,8 @@ def row(candidate, footprint, options):
         "grid": list(candidate.shape),
         "fits": options.memory is None or int(peak[largest]) <= options.memory,
         "rows_moved": rows_moved(strategy, footprint.plan),
-        "bytes": _by_kind(prediction, prediction.bytes),
-        "messages": _by_kind(prediction, prediction.messages),
+        "bytes": prediction.summary("bytes"),
+        "messages": prediction.summary("messages"),
         "memory": {"max_bytes": int(peak[largest]), "rank": largest,
                    "setup": int(footprint.setup[largest]),
                    **{name: int(sizes[largest]) for name, sizes in footprint.parts.items()}},
@@ -248,14 +246,6 @@ def table(report):
         at = 1 + goal["index"]
         marks[at] = f"{marks[at]}, {goal['asked']}" if at in marks else f"<- {goal['asked']}"
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
-
-
-def _by_kind(prediction, counts):
-    by_rank = sum(counts.values())
-    period = prediction.period
-    return {"total": int(by_rank.sum()) // period, "max": int(by_rank.max()) // period,
-            **{kind: {phase: int(counts[kind, phase].sum()) // period for phase in PHASES}
-               for kind in KINDS}}
 
 
 def _place(candidate):

@@ -73,6 +73,18 @@ class Prediction:
         return sum(int(sent.sum()) for (kind, _), sent in getattr(self, name).items()
                    if kind != KINDS[0])
 
+    def summary(self, name):
+        """Return the sum over ranks, the largest and the sums by kind and phase of a step, a dict.
+
+        `name`: "bytes" or "messages".
+        """
+        counts = getattr(self, name)
+        by_rank = sum(counts.values())
+        return {"total": int(by_rank.sum()) // self.period,
+                "max": int(by_rank.max()) // self.period,
+                **{kind: {phase: int(counts[kind, phase].sum()) // self.period for phase in PHASES}
+                   for kind in KINDS}}
+
     def max_bytes(self):
         """Return the bytes sent by the rank that sends most."""
         return int(self.rank_bytes().max())

@@ -29,7 +29,6 @@ class RunInfo:
     setup_bytes: int  # sent by all ranks
     predicted_bytes_per_epoch: int
     predicted_messages_per_epoch: int
-    interval_bytes_per_epoch: list[int] | None  # 95% interval of sent bytes; None if unknown
     period: int  # epochs after which traffic repeats
     out: str  # run directory, "" for none
 
@@ -57,7 +56,6 @@ class RunInfo:
             **sent,
             "predicted_bytes_per_epoch": self.predicted_bytes_per_epoch,
             "predicted_messages_per_epoch": self.predicted_messages_per_epoch,
-            "interval_bytes_per_epoch": self.interval_bytes_per_epoch,
             "max_rank_sent_bytes_per_epoch":
                 int(max_sent) if max_sent.is_integer() else max_sent,
             **({"network_delay": delay} if (delay := slow_network.requested()) else {}),
@@ -92,6 +90,5 @@ def make_run_info(plan, comm, threads, started, begin):
         setup_bytes=setup_bytes,
         predicted_bytes_per_epoch=forecast.bytes,
         predicted_messages_per_epoch=forecast.messages,
-        interval_bytes_per_epoch=forecast.interval,
         period=plan.steps.full_step.period,
         out=plan.config.out)

@@ -7,23 +7,18 @@ import numpy as np
 from hpgcn.comm import MpiComm, SerialComm
 from hpgcn.errors import UsageError, setting
 from hpgcn.model import MODELS, products_of
-from hpgcn.planning.counts.batch_traffic import decreasing_levels, expected_step
+from hpgcn.planning.counts.batch_traffic import counted_batches, decreasing_levels
 from hpgcn.planning.counts.traffic import Prediction
 from hpgcn.sampling import SAMPLERS, InducedBatchBuilder, LocalMatrix, NeighbourBatchBuilder, parse
-from hpgcn.sampling.expectation import deviation, permutation_ranges
-from hpgcn.sampling.forecast import Expected, changes, expect_induced, expect_neighbours
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.setup.run_partition import parts_of
 
-RISK = 0.05  # probability that the bytes of an epoch lie outside of the forecast interval
-
 
 class Forecast(NamedTuple):
-    """Traffic of all ranks in an epoch: exact for full batches, expected values for others."""
+    """Traffic of all ranks in an epoch: exact for full batches, else from some of its batches."""
 
     bytes: int
     messages: int
-    interval: list | None = None  # bytes lie in it with a probability of 95%; None if unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +86,10 @@ def plan_steps(batch, source, shard, full_step, out=""):
         builder = _neighbour_builder(request, shard, local)
         comm, threaded = builder.comm, shard.comm.threads
 
+    # what was sent to set up belongs to the run, with and without a thread
     forecast = _forecast(builder, shard, full_step)
+    if comm is not shard.comm:
+        shard.comm.counters.include(comm.counters)
     return StepPlan(builder.sampler.batches, full_step, forecast, builder, comm, threaded)
 
 
@@ -121,33 +119,32 @@ def _neighbour_builder(request, shard, local):
     numbers = np.searchsorted(every, shard.vertex[seeds])
     other = comm.duplicate() if comm.threads else comm
     nested = MODELS[spec.architecture].supports_pruning
-    builder = NeighbourBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
-    if other is not comm:  # what was sent to set up belongs to the run, with and without a thread
-        comm.counters.include(other.counters)
-    return builder
+    return NeighbourBatchBuilder(local, sampler, seeds, numbers, other, nested=nested)
 
 
 def _forecast(builder, shard, full_step):
-    """Return the Forecast of an epoch of batches; the interval is by Azuma's inequality."""
-    comm, sampler = shard.comm, builder.sampler
-    expect = expect_induced if sampler.induced else expect_neighbours
-    sent = _step_traffic(expect(builder, comm), sampler, shard)
-    mean, messages = (sampler.batches * (each + full_step.non_aggregation_total(kind))
-                      for each, kind in zip(sent, ("bytes", "messages")))
-    interval = None
-    if sampler.induced:
-        weights = [_step_traffic([Expected(*each, 0, 0, 0)] * builder.products, sampler, shard)[0]
-                   for each in ((1, 0), (0, 1))]
-        moved = sum(weight * each for weight, each in zip(weights, changes(builder, comm)))
-        off = deviation(permutation_ranges(moved), RISK)
-        interval = [max(0, round(mean - off)), round(mean + off)]
-    return Forecast(round(mean), round(messages), interval)
+    """Return the Forecast of an epoch: the mean of some batches of the first, times their number.
 
+    All ranks call this together.
+    """
+    sampler, spec = builder.sampler, shard.spec
+    levels = shard.sizes() if sampler.induced else (decreasing_levels(sum(products_of(spec))),) * 2
+    products = shard.steps.products(spec, levels)
 
-def _step_traffic(means, sampler, shard):
-    """Return bytes and messages of a step's products with A; all ranks call this together."""
-    levels = shard.sizes() if sampler.induced else (decreasing_levels(len(means)),) * 2
-    products = shard.steps.products(shard.spec, levels)
-    symmetric = sampler.induced and shard.strategy.symmetric
-    return expected_step(shard.strategy.traffic(), means, products, shard.spec.row_itemsize,
-                         symmetric)
+    # what products with A send in these batches
+    numbers = counted_batches(sampler.batches)
+    sent = np.zeros(2, np.int64)
+    for number in numbers:
+        maps = builder.batch(1, number).maps
+        traffics = {part: part.traffic() for part in maps}
+        for product in products:
+            for call in traffics[maps[product.layer]].calls(product, spec.row_itemsize):
+                sent += [np.sum(amount) for amount in call[:2]]
+        for part in traffics:
+            part.close()
+
+    # all else is as in a full step
+    total_bytes, messages = (
+        round(sampler.batches * (amount / len(numbers) + full_step.non_aggregation_total(name)))
+        for amount, name in zip(sent.tolist(), ("bytes", "messages")))
+    return Forecast(total_bytes, messages)
