@@ -9,7 +9,8 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import degree_flags, planning, run_grid
+from hpgcn.cli import planning, run_grid
+from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, agreed, printable
@@ -55,9 +56,9 @@ def generate(args):
     options = {"classes": args.classes, "seed": args.seed, "memory": args.memory,
                "overwrite": args.overwrite, **given(args, ("scale", "edge_factor"))}
     if args.kind == generate.BTER:
-        options["degrees"] = degree_flags.parse_degrees(args)
+        options["degrees"] = parse_degrees(args)
     else:
-        degree_flags.refuse(args)
+        refuse_flags(args)
     if text:
         generate.write_edge_list(args.kind, args.out, **options)
     else:

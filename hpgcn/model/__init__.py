@@ -4,7 +4,6 @@ from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.model_features import Features
-from hpgcn.model.model_options import ModelOptions
 from hpgcn.model.parameters import Parameters, keyed_uniform, num_parameters
 from hpgcn.model.registry import (
     MODELS,
@@ -19,7 +18,7 @@ from hpgcn.model.registry import (
     reads_X,
     supports_pruning,
 )
-from hpgcn.model.spec import ModelSpec
+from hpgcn.model.spec import ModelOptions, ModelSpec
 from hpgcn.model.targets import Targets, find_targets
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Specification of a model on no particular rank: widths, and the structure of its layers."""
+"""Specification of a model on no particular rank, and the settings that it is made from."""
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -6,6 +6,36 @@ import numpy as np
 
 from hpgcn.errors import UsageError
 from hpgcn.kernels.bits16 import BF16
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Fields and properties of hpgcn.Config, by the same names; `Config.select` makes it."""
+
+    model: str
+    aggregator: str
+    norm_adj: str
+    heads: int
+    output_heads: int
+    attention_dropout: float
+    hops: int
+    restart: float
+    activation: str
+    norm: str
+    residual: bool
+    ffn: bool
+    input_layer: bool
+    output_layer: bool
+    jump: str
+    layers: int
+    hidden: int
+    first_dropout: float
+    dropout: float
+    precompute: bool
+    dtype: str
+    number_dtype: str
+    batch: str
+    seed: int
 
 
 @dataclass(frozen=True)

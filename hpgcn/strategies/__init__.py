@@ -15,8 +15,7 @@ from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.per_layer import BETWEEN, keeps_rows, per_layer
 from hpgcn.strategies.plan import Operand, Plan, Product, RankGrid, Traffic
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
-from hpgcn.strategies.strategy import Strategy, check_options
-from hpgcn.strategies.strategy_options import StrategyOptions
+from hpgcn.strategies.strategy import Strategy, StrategyOptions, check_options
 from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (

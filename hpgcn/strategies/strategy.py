@@ -1,10 +1,31 @@
-"""Base class of all ways to compute A H; a new one derives from it, or from RowStrategy."""
+"""Base class of all ways to compute A H, and the settings that they read.
+
+A new one derives from it, or from RowStrategy.
+"""
+from dataclasses import dataclass
+
 import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError, agreed
 from hpgcn.parallel.layout import balanced, divisors
 from hpgcn.strategies.plan import Plan
+
+
+@dataclass(frozen=True)
+class StrategyOptions:
+    """Fields and properties of hpgcn.Config, by the same names; `Config.select` makes it."""
+
+    strategy: str
+    grid: str
+    replication: int
+    balance: float
+    delay: str
+    pipeline_batches: int
+    aggregate_on: str
+    update_on: str
+    updates_on: str
+    aggregates_on_host: bool
 
 
 class Strategy:
