@@ -26,10 +26,10 @@ def run_two_epochs(source, config, comm):
     return trainer, metrics
 
 
-def footprint_of(source, config, comm, survey):
-    """Return the RankFootprint of a run on these ranks, from a Survey."""
+def footprint_of(source, config, comm, inputs):
+    """Return the RankFootprint of a run on these ranks, from a PlanInput."""
     placed = assign_rows(source, comm, config)
-    return count(survey.reading, survey, placed.strategy, placed.rank_grid.shape,
+    return count(inputs.ordered, inputs, placed.strategy, placed.rank_grid.shape,
                  placed.layout.offsets)
 
 

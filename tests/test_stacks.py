@@ -12,7 +12,7 @@ import hpgcn
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.model import ModelOptions, Parameters, find_model
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 
 CASES = [*(("gcn", name) for name in STACKS), ("sage-mean", "platonov"), ("sage-mean", "residual"),
          ("sage-mean", "cat"), ("sgc", "batch norm"), ("sgc", "platonov"), ("appnp", "elu"),
@@ -127,9 +127,9 @@ def test_a_first_maximum_takes_the_gradient():
 def test_batch_norm_keeps_all_rows():
     graph = make(n=500, degree=1.5, train=6)
     config = settings("gcn", "batch norm")
-    for survey, rows in ((Survey(graph, config), 500),
-                         (Survey(graph, config.replace(norm="layer")), 6)):
-        assert survey.totals(survey.reading.train)[-1] == rows
+    for inputs, rows in ((PlanInput(graph, config), 500),
+                         (PlanInput(graph, config.replace(norm="layer")), 6)):
+        assert inputs.totals(inputs.ordered.train)[-1] == rows
 
 
 @pytest.mark.parametrize("changes, words", [

@@ -11,7 +11,7 @@ from hpgcn.datasets.generators.generate import generate
 from hpgcn.kernels.cpu import tuning
 from hpgcn.kernels.threads import num_threads
 from hpgcn.planning.answers.candidates import candidates, count_candidate
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.kernel_rates import (
     ARRAYS,
     DENSE_SIZES,
@@ -180,9 +180,9 @@ def call_seconds(host):
     """Return the seconds of a kernel call in a training step on a tiny graph."""
     graph = generate("grid", scale=6, edge_factor=1, features=16, classes=4, seed=0)
     config = Config(eval_every=0, threads=num_threads())
-    survey = Survey(graph, config)
-    candidate, *_ = candidates(survey, (1,))
-    footprint = count_candidate(survey, candidate)
+    inputs = PlanInput(graph, config)
+    candidate, *_ = candidates(inputs, (1,))
+    footprint = count_candidate(inputs, candidate)
     calls = footprint.rank_steps[0].work.calls + 2 * len(footprint.products)
     trainer = make_trainer(graph, config, SerialComm())
     seconds = []

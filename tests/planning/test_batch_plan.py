@@ -17,7 +17,7 @@ from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast, table
 from hpgcn.planning.counts.batch_traffic import COUNTED, BatchPlans, counted_batches
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.sampling import NeighbourSampler, PartSampler, VertexSampler, parse
 from hpgcn.strategies import STRATEGIES
 
@@ -41,21 +41,21 @@ class Dealt:
 def case(name, directed, n=7, ranks=3, degree=3):
     """Return a full plan of a random graph, and its inputs; holders at random if they count."""
     graph = make(n, 4, 3, directed=directed, degree=degree, seed=n)
-    survey = Survey(graph, Config(dtype="float64", prune=False, input_dropout=0.5), (4, 5, 3))
-    reading = survey.reading
+    inputs = PlanInput(graph, Config(dtype="float64", prune=False, input_dropout=0.5), (4, 5, 3))
+    ordered = inputs.ordered
     if STRATEGIES[name].accepts_nonzero_owners:
         draws = np.random.default_rng(1)
         holders = draws.integers(0, ranks, graph.indices.size)
-        reading = reading.with_holders(graph, holders.astype(np.int32))
+        ordered = ordered.with_holders(graph, holders.astype(np.int32))
     offsets = np.array([0, *sorted({n // 4, *range(n // 2, n, n)}), n])[:ranks + 1]
-    footprint = count(reading, survey, STRATEGIES[name], (offsets.size - 1,), offsets)
-    return survey, (footprint.plan, footprint.prediction,
-                    footprint.steps.products(survey.spec, footprint.levels), 8)
+    footprint = count(ordered, inputs, STRATEGIES[name], (offsets.size - 1,), offsets)
+    return inputs, (footprint.plan, footprint.prediction,
+                    footprint.steps.products(inputs.spec, footprint.levels), 8)
 
 
 def plans_of(name, directed, sampler, unit, **size):
-    survey, given = case(name, directed, **size)
-    return BatchPlans(*given, sampler, unit, survey.reading.vertex)
+    inputs, given = case(name, directed, **size)
+    return BatchPlans(*given, sampler, unit, inputs.ordered.vertex)
 
 
 def loop(batches, epoch, number):
@@ -112,11 +112,11 @@ def test_batches_send_what_a_loop_over_entries_counts(name, directed, sampler):
 
 @pytest.mark.parametrize("name", takers())
 def test_all_neighbours_of_all_seeds_are_a_pruned_step(name):
-    survey, given = case(name, True, n=40, degree=2)
-    seeds = survey.reading.labelled
+    inputs, given = case(name, True, n=40, degree=2)
+    seeds = inputs.ordered.labelled
     unit = np.where(seeds, np.cumsum(seeds) - 1, -1)
     sampler = NeighbourSampler(int(seeds.sum()), 10**6, 0, (-1, -1))
-    batches = BatchPlans(*given, sampler, unit, survey.reading.vertex)
+    batches = BatchPlans(*given, sampler, unit, inputs.ordered.vertex)
     prediction = batches.predict(1, 0)
     A = batches.plan.pattern.matrix.astype(bool)
     A.data[:] = True  # also holder 0

@@ -22,12 +22,12 @@ from hpgcn import comm, config, store
 from hpgcn.planning.answers import dry_run
 from hpgcn.training.setup.placement import assign_rows
 
-class SlowSurvey(dry_run.Survey):
+class SlowInput(dry_run.PlanInput):
     def __init__(self, *given):
         time.sleep(2)
         super().__init__(*given)
 
-dry_run.Survey = SlowSurvey
+dry_run.PlanInput = SlowInput
 ranks = comm.world(timeout=1)
 settings = config.Config(strategy="1d", memory="1G", comm_timeout=1)
 placed = assign_rows(store.load(sys.argv[1]), ranks, settings)

@@ -10,7 +10,7 @@ from hpgcn.config import Config
 from hpgcn.graphs.graph import Graph
 from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.counts.footprint import ON_GPU
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES
 
 STAR = np.zeros((4, 4))
@@ -26,16 +26,16 @@ def path_of_four():
     return Graph.from_scipy(A, np.ones((4, 3)), [0, 1, 0, 1], ([0], [1], [2]), symmetrize=True)
 
 
-def footprint_of(survey, name, shape, offsets=None):
+def footprint_of(inputs, name, shape, offsets=None):
     strategy = STRATEGIES[name]
     if offsets is None:
-        offsets = strategy.row_offsets(shape, survey.pointers)
-    return count(survey.reading, survey, strategy, shape, offsets)
+        offsets = strategy.row_offsets(shape, inputs.pointers)
+    return count(inputs.ordered, inputs, strategy, shape, offsets)
 
 
 def test_by_hand(path_of_four):
-    survey = Survey(path_of_four, Config(hidden=2, prune=False))
-    footprint = footprint_of(survey, "p2p", (2,), [0, 2, 4])
+    inputs = PlanInput(path_of_four, Config(hidden=2, prune=False))
+    footprint = footprint_of(inputs, "p2p", (2,), [0, 2, 4])
     assert {name: size.tolist() for name, size in footprint.parts.items()} == {
         "matrix": [5 * 8 + 2 * 3 * 8] * 2,  # two blocks of 3 row pointers; entries of 4 + 4 bytes
         "features": [2 * 2 * 3 * 4] * 2,  # X and its dropped copy
@@ -65,8 +65,8 @@ def test_mpi_copies_sums_of_others_rows(name, shape, offsets, copied):
     for directed in (True, False):
         graph = Graph.from_scipy(ring, np.ones((n, 3)), np.arange(n) % 4,
                                  ([0], [1], [2]), symmetrize=not directed)
-        survey = Survey(graph, Config(hidden=2, prune=False))
-        found = footprint_of(survey, name, shape, offsets)
+        inputs = PlanInput(graph, Config(hidden=2, prune=False))
+        found = footprint_of(inputs, name, shape, offsets)
         width = found.widest
         told = [rows * width * 4 * directed for rows in copied]
         assert found.parts["reductions"].tolist() == told
@@ -76,7 +76,7 @@ def test_mpi_copies_sums_of_others_rows(name, shape, offsets, copied):
 
 
 def test_rows_that_are_left_out_by_hand(path_of_four):
-    parts = footprint_of(Survey(path_of_four, Config(hidden=2)), "p2p", (1,), [0, 4]).parts
+    parts = footprint_of(PlanInput(path_of_four, Config(hidden=2)), "p2p", (1,), [0, 4]).parts
     whole = 10 * 8 + 5 * 8
     # rows 0, 1 of 0, 1, 2: 2 + 3 nonzeros, and back 0, 1, 2 of 0, 1; row 0 of 0, 1: 2, and back
     maps = (5 * 8 + 3 * 8) + (5 * 8 + 4 * 8) + (2 * 8 + 2 * 8) + (2 * 8 + 3 * 8)
@@ -88,8 +88,8 @@ def test_rows_that_are_left_out_by_hand(path_of_four):
 
 def test_products_that_are_formed_again_are_not_held():
     config = Config(layers=3, hidden=16, input_dropout=0.0, prune=False)
-    survey = Survey(make(directed=True), config, (13, 16, 30, 40))
-    kept = footprint_of(survey, "p2p", (1,), [0, 203])
+    inputs = PlanInput(make(directed=True), config, (13, 16, 30, 40))
+    kept = footprint_of(inputs, "p2p", (1,), [0, 203])
     formed = replace(kept, spec=replace(kept.spec, drop_AX=True))
     saved = kept.parts["activations"] - formed.parts["activations"]
     # a work array takes A^T G, of 40 columns
@@ -100,14 +100,14 @@ def test_products_that_are_formed_again_are_not_held():
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("directed", [False, True])
 def test_ranks_add_up_to_the_graph(name, ranks, directed):
-    survey = Survey(make(directed=directed), Config(prune=False))
-    footprint = footprint_of(survey, name, STRATEGIES[name].default_shape(ranks))
+    inputs = PlanInput(make(directed=directed), Config(prune=False))
+    footprint = footprint_of(inputs, name, STRATEGIES[name].default_shape(ranks))
     plan = footprint.plan
     assert footprint.rows.size == ranks
     assert footprint.rows.sum() == 203 * plan.layout.columns
     assert len(plan.stored_operands) == 1 + directed
     copies = ranks if name == "mop" else 1
-    nonzeros = survey.reading.pattern.matrix.nnz
+    nonzeros = inputs.ordered.pattern.matrix.nnz
     for operand in plan.stored_operands:
         assert operand.entries.sum() == nonzeros * copies
         # each meets every column once
@@ -120,9 +120,9 @@ def test_ranks_add_up_to_the_graph(name, ranks, directed):
 
 
 def test_blocks_by_hand():
-    survey = Survey(Graph.from_scipy(STAR), Config(prune=False), (3, 2))
+    inputs = PlanInput(Graph.from_scipy(STAR), Config(prune=False), (3, 2))
     # cut after row 1 (6 + 4), columns alike
-    plan = footprint_of(survey, "2d", (2, 2), [0, 2, 4]).plan
+    plan = footprint_of(inputs, "2d", (2, 2), [0, 2, 4]).plan
     operand = plan.operands[0]
     assert operand.entries.tolist() == [4, 2, 2, 2]
     assert operand.entries_read.tolist() == [6, 6, 4, 4]
@@ -131,10 +131,10 @@ def test_blocks_by_hand():
     # the other column's block with its pointers, and two rows of a column of H
     expected = [entries * 8 + 3 * 8 + 2 * 4 for entries in (2, 4, 2, 2)]
     assert plan.buffer_bytes(2, 4).tolist() == expected
-    plan = footprint_of(survey, "mop", (2,), [0, 2, 4]).plan
+    plan = footprint_of(inputs, "mop", (2,), [0, 2, 4]).plan
     assert plan.operands[0].entries.tolist() == plan.operands[0].entries_read.tolist() == [10, 10]
     assert (plan.layout.columns, plan.traffic.slices, plan.rows().tolist()) == (1, 2, [2, 2])
     # the first rank's rows touch both column blocks with row 0, its own with row 1
-    operand = footprint_of(survey, "1d", (2,), [0, 2, 4]).plan.operands[0]
+    operand = footprint_of(inputs, "1d", (2,), [0, 2, 4]).plan.operands[0]
     assert operand.entries.tolist() == [6, 4] and operand.index_entries.tolist() == [3, 4]
     assert operand.pointers.tolist() == [6, 6]

@@ -11,7 +11,7 @@ from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.options import read_machine
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.kernel_rates import (
     DENSE_SIZES,
     ENTRY,
@@ -53,10 +53,10 @@ def machine_of(tmp_path, *rates, network=None):
 
 def counted(graph, ranks=1, strategy="p2p", **settings):
     config = Config(layers=2, hidden=4, prune=False, **settings)
-    survey = Survey(graph, config)
-    found = [each for each in candidates(survey, (ranks,), ("block",) if ranks > 1 else ())
+    inputs = PlanInput(graph, config)
+    found = [each for each in candidates(inputs, (ranks,), ("block",) if ranks > 1 else ())
              if each.strategy == strategy]
-    return count_candidate(survey, found[0]), config
+    return count_candidate(inputs, found[0]), config
 
 
 def test_a_step_by_hand(tmp_path):

@@ -10,16 +10,16 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.model import MODELS
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 
 # in tests/ranks the arrays of gat are those that are planned in every run
 EACH = [pytest.param(name, marks=[pytest.mark.long] * (name == "gat")) for name in MODELS]
 
 
-def check_run(source, config, survey=None):
-    survey = survey or Survey(source, config)
+def check_run(source, config, inputs=None):
+    inputs = inputs or PlanInput(source, config)
     trainer, _ = run_two_epochs(source, config, SerialComm())
-    check_held(footprint_of(source, config, SerialComm(), survey), trainer)
+    check_held(footprint_of(source, config, SerialComm(), inputs), trainer)
 
 
 def settings_of(model):
@@ -33,10 +33,10 @@ def settings_of(model):
 def test_every_model(model, drops, train, monkeypatch):
     graph = make(n=400, c=40, degree=1.5, train=train)
     config = Config(**settings_of(model), layers=3, hidden=20)
-    survey = Survey(graph, config)
-    survey.spec = replace(survey.spec, drop_AX=drops)
+    inputs = PlanInput(graph, config)
+    inputs.spec = replace(inputs.spec, drop_AX=drops)
     monkeypatch.setattr("hpgcn.training.setup.run_plan.drops_AX", lambda *_: drops)
-    check_run(graph, config, survey)
+    check_run(graph, config, inputs)
 
 
 @pytest.mark.parametrize("kind, settings", [
@@ -47,7 +47,7 @@ def test_every_model(model, drops, train, monkeypatch):
 def test_other_graphs_and_steps(tmp_path, model, kind, settings):
     store.write_graph(tmp_path / "graph.h5", make(n=400, c=6, degree=1.5, train=8, **kind))
     config = Config(**settings_of(model), hidden=16 if "mean" in model else 5, **settings)
-    check_run(hpgcn.load(tmp_path / "graph.h5"), config, Survey(tmp_path / "graph.h5", config))
+    check_run(hpgcn.load(tmp_path / "graph.h5"), config, PlanInput(tmp_path / "graph.h5", config))
 
 
 @pytest.mark.parametrize("model", EACH)

@@ -11,7 +11,7 @@ from hpgcn.errors import UsageError
 from hpgcn.planning.answers import report
 from hpgcn.planning.answers.model_sweep import Sweep, best_of, forecast, table
 from hpgcn.planning.answers.options import Options
-from hpgcn.planning.counts import survey
+from hpgcn.planning.counts import plan_input
 from hpgcn.report import figures
 from hpgcn.report.sweep_plot import draw
 
@@ -31,8 +31,8 @@ def test_each_model_is_as_planned_alone(made, monkeypatch):
         parts.append(settings["method"])
         return make_partition(*args, **settings)
 
-    make_partition = survey.make_partition
-    monkeypatch.setattr(survey, "make_partition", counted)
+    make_partition = plan_input.make_partition
+    monkeypatch.setattr(plan_input, "make_partition", counted)
     options = Options((1, 4), methods=("random",), config=Config(model="sage"))
     found = forecast(made, options, Sweep.parse("24,8,8:3,1"))
     assert parts == ["random"]  # once for all models

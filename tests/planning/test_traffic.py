@@ -18,8 +18,8 @@ from hpgcn.model import ModelSpec
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.parallel.layout import BlockLayout, split, stages
 from hpgcn.planning.answers.candidates import count
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes, Steps
-from hpgcn.planning.counts.survey import Survey
 from hpgcn.planning.counts.traffic import predict_step
 from hpgcn.strategies import STRATEGIES, Product
 from hpgcn.strategies.grids.summa_plan import BroadcastBlocks, cube_of
@@ -29,14 +29,14 @@ SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (
 
 
 @cache
-def survey(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings):
-    """Return the Survey of a random graph that holds all its rows in every layer."""
+def inputs(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings):
+    """Return the PlanInput of a random graph that holds all its rows in every layer."""
     rng = np.random.default_rng(0)
     A = sp.random_array((n, n), density=0.15, rng=rng, format="csr")
     X = rng.standard_normal((n, widths[0]))
     X = sp.csr_array(X) if sparse else X
     graph = Graph.from_scipy(A, X, rng.integers(0, 2, n), symmetrize=not directed)
-    return Survey(graph, Config(**{"dtype": "float64", "prune": False, **settings}), widths)
+    return PlanInput(graph, Config(**{"dtype": "float64", "prune": False, **settings}), widths)
 
 
 def footprint_of(name, shape, graph, offsets=None, **settings):
@@ -44,7 +44,7 @@ def footprint_of(name, shape, graph, offsets=None, **settings):
         offsets = STRATEGIES[name].row_offsets(shape, graph.pointers)
     graph = copy(graph)
     graph.config = Config(**settings)
-    return count(graph.reading, graph, STRATEGIES[name], shape, offsets)
+    return count(graph.ordered, graph, STRATEGIES[name], shape, offsets)
 
 
 class Sends:
@@ -108,14 +108,14 @@ def check(footprint):
     ((6, 1), {"sparse": True}), ((3, 4, 2), {"n": 5})], ids=str)  # with fewer rows than ranks
 @pytest.mark.parametrize("name, shape", SOME, ids=str)
 def test_steps_are_sums(name, shape, widths, settings):
-    check(footprint_of(name, shape, survey(widths, **settings)))
+    check(footprint_of(name, shape, inputs(widths, **settings)))
 
 
 def test_empty_blocks_send_nothing(monkeypatch):
     monkeypatch.setattr("hpgcn.parallel.pattern.CHUNK", 3)  # entries are counted in pieces
     for blocks in ((0, 0, 4, 4, 9, 23, 23), (0, 23, 23, 23, 23, 23, 23)):
         for name, shape in (("2d", (6, 2)), ("3d", (3, 2, 2))):
-            check(footprint_of(name, shape, survey((4, 6, 3)), blocks))
+            check(footprint_of(name, shape, inputs((4, 6, 3)), blocks))
 
 
 def traffic_of(name, shape, offsets, *given):
@@ -173,7 +173,7 @@ def test_mop_moves_two_n_f_whatever_the_graph(P):
 @pytest.mark.parametrize("blocks", [
     (0, 23), (0, 3, 11, 23), (0, 0, 4, 4, 9, 23, 23), (0, 4, 8, 12, 15, 18, 21, 23)], ids=str)
 def test_batches_change_messages_alone(blocks):
-    graph, shape = survey((5, 7, 9, 3)), (len(blocks) - 1,)
+    graph, shape = inputs((5, 7, 9, 3)), (len(blocks) - 1,)
     whole, *batched = (footprint_of("mop", shape, graph, blocks, pipeline_batches=number)
                        for number in (1, 2, 5, 40))
     for footprint in batched:

@@ -24,7 +24,7 @@ from hpgcn.partition import make_partition
 from hpgcn.planning.answers import report
 from hpgcn.planning.answers.dry_run import forecast
 from hpgcn.planning.answers.options import Options
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.training.setup.placement import assign_rows, read_slab
 
@@ -204,7 +204,7 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
 def test_runs_send_and_hold_what_is_forecast(comm, tmp_path, delay, kind, changes):
     config = settings(delay=delay, **changes)
     with store.load(cut(comm, tmp_path, make(n=500, degree=1.5, **kind))) as stored:
-        footprint = footprint_of(stored, config, comm, Survey(stored, config))
+        footprint = footprint_of(stored, config, comm, PlanInput(stored, config))
         trainer, history = run_two_epochs(stored, config, comm)
         info = trainer.run_info
         steps = footprint.prediction.period

@@ -5,12 +5,12 @@ from held import check_held, footprint_of, run_two_epochs
 from training import WIDE, served
 
 from hpgcn.config import Config
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 
 
 def check(comm, graph, config):
     source = scattered(graph, comm)
-    footprint = footprint_of(source, config, comm, Survey(source, config))
+    footprint = footprint_of(source, config, comm, PlanInput(source, config))
     trainer, metrics = run_two_epochs(source, config, comm)
     prediction = footprint.prediction
     total = prediction.total_bytes(), prediction.total_messages()

@@ -11,7 +11,7 @@ from hpgcn.config import Config
 from hpgcn.partition import Partition, make_partition
 from hpgcn.planning.answers.batch_report import batches_of, settings_of
 from hpgcn.planning.counts.batch_traffic import COUNTED
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.loop.trainer import make_trainer
@@ -137,9 +137,9 @@ def test_counters_equal_the_plans_of_batches(comm, tmp_path, strategy, batch, mo
     if comm.rank == 0:
         kind = STRATEGIES[strategy]
         planned = settings_of(config)
-        survey = Survey(source.path, planned)
-        batches = batches_of(survey.reading, survey, kind, kind.default_shape(comm.size),
-                             survey.offsets, parse(config.batch))
+        inputs = PlanInput(source.path, planned)
+        batches = batches_of(inputs.ordered, inputs, kind, kind.default_shape(comm.size),
+                             inputs.offsets, parse(config.batch))
         for line in history:
             steps = [batches.predict(line["epoch"], number) for number in range(line["steps"])]
             for name in ("bytes", "messages"):

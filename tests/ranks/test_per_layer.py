@@ -14,7 +14,7 @@ from hpgcn.partition import make_partition
 from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import forecast
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, strategy_by_name
 from hpgcn.strategies.per_layer import PerLayer
 
@@ -48,13 +48,13 @@ def test_it_trains_as_one_rank_does(comm, name, kind, changed):
 def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
     graph = scattered(make(**kind), comm)
     config = Config(strategy=name, **{**SETTINGS, **changed})
-    survey = Survey(graph, config)
-    footprint = footprint_of(graph, config, comm, survey)
+    inputs = PlanInput(graph, config)
+    footprint = footprint_of(graph, config, comm, inputs)
     alone = {}
     for each in name.split("+"):
         strategy = STRATEGIES[each]
         shape = strategy.default_shape(comm.size)
-        alone[each] = count(survey.reading, survey, strategy, shape, graph.offsets)
+        alone[each] = count(inputs.ordered, inputs, strategy, shape, graph.offsets)
 
     trainer, metrics = run_two_epochs(graph, config, comm)
     itemsize = footprint.spec.row_itemsize

@@ -9,7 +9,7 @@ from training import RANKS, RARE, assert_same_curves, loss_and_gradient, metrics
 
 import hpgcn
 from hpgcn.config import Config
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.runs.checkpoint_state import agree
 
@@ -68,7 +68,7 @@ def test_what_ranks_hold_is_known_before(comm, strategy, kind, stack, train):
     for number in (1, 2):
         trainer.train_epoch(number)
         hpgcn.training.loop.training_step.evaluate(trainer.evaluation)
-    footprint = footprint_of(graph, config, comm, Survey(graph, config))
+    footprint = footprint_of(graph, config, comm, PlanInput(graph, config))
     check_held(footprint, trainer, comm.rank)
     agree(comm, {"weights": trainer.parameters.flat})
     trainer.close()

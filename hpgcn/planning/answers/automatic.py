@@ -49,28 +49,28 @@ def passed_over(rows, taken):
             f"more rows than these parts need: {setting('strategy', fastest['strategy'])} takes it")
 
 
-def partitions_first(survey, rows, methods):
+def partitions_first(inputs, rows, methods):
     """Return a note, in a list, if runs make parts that the rows do not count; else []."""
-    counted = survey.part_counts or METHOD in (methods or ())
+    counted = inputs.part_counts or METHOD in (methods or ())
     if counted or all(entry["ranks"] == 1 for entry in rows):
         return []
     return [f"`hpgcn train` on several ranks partitions by {METHOD} first, and takes {RULE}: "
             f"--method {METHOD} counts them"]
 
 
-def difference(survey, rows, choice, choose, options):
+def difference(inputs, rows, choice, choose, options):
     """Return notes, a list, on what a run takes by itself where that is not the plan's choice.
 
     `choose` is `report.choose`. A run assumes the default machine.
     """
     methods = options.methods
     ranks = choice["ranks"]
-    first = partitions_first(survey, rows, methods)
+    first = partitions_first(inputs, rows, methods)
     if first:
         return first
 
     # compare strategies on the parts that a run would have
-    parts = rows if survey.part_counts else [
+    parts = rows if inputs.part_counts else [
         entry for entry in rows if entry["parts"] in (METHOD, "stored")]
     same = [entry for entry in parts if entry["ranks"] == ranks]
     if ranks == 1 or BY_ROWS.name not in {entry["strategy"] for entry in same}:

@@ -7,7 +7,7 @@ from hpgcn.model import products_of
 from hpgcn.partition.batch_parts import parts_of
 from hpgcn.planning.answers.candidates import arranged, candidates, count
 from hpgcn.planning.counts.batch_traffic import BatchPlans, counted_batches, decreasing_levels
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.progress_bar import bar
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import SAMPLERS
@@ -30,8 +30,8 @@ def forecast(path, options, request, *, progress=False):
 
     # find the strategies that train on batches
     config = settings_of(options.config)
-    survey = Survey(path, config, options.widths)
-    listed = candidates(survey, options.ranks, options.methods)
+    inputs = PlanInput(path, config, options.widths)
+    listed = candidates(inputs, options.ranks, options.methods)
     able = [each for each in listed
             if variant(STRATEGIES[each.strategy], config.delay).supports_minibatches]
     others = dict.fromkeys(each.strategy for each in listed if each not in able)
@@ -41,19 +41,19 @@ def forecast(path, options, request, *, progress=False):
     with bar(able, unit="case", leave=False, shown=progress) as cases:
         for each in cases:
             cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-            rows.append(row(survey, each, request))
+            rows.append(row(inputs, each, request))
     if not rows:
         raise UsageError(f"{setting('batch', options.config.batch)}: none of the strategies "
                          f"supports mini-batches, expected one of {', '.join(takers())}")
 
-    spec = survey.spec
+    spec = inputs.spec
     return {
-        "graph": survey.describe(path),
+        "graph": inputs.describe(path),
         "step": {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
                  "model": spec.architecture},
         "settings": {name: getattr(options.config, name) for name in COST_FIELDS},
         "batch": options.config.batch, "seed": config.seed, "rows": rows,
-        "notes": [*survey.notes, *notes(others, rows)]}
+        "notes": [*inputs.notes, *notes(others, rows)]}
 
 
 def takers():
@@ -72,15 +72,15 @@ def notes(others, rows):
     return found
 
 
-def row(survey, candidate, request):
+def row(inputs, candidate, request):
     """Return the numbers of one case, for the JSON object."""
-    strategy = variant(STRATEGIES[candidate.strategy], survey.config.delay)
-    reading, offsets = arranged(survey, candidate, strategy)
-    batches = batches_of(reading, survey, strategy, candidate.shape, offsets, request)
+    strategy = variant(STRATEGIES[candidate.strategy], inputs.config.delay)
+    ordered, offsets = arranged(inputs, candidate, strategy)
+    batches = batches_of(ordered, inputs, strategy, candidate.shape, offsets, request)
     steps = batches.sampler.batches
     counted = [batches.predict(1, number) for number in counted_batches(steps)]
 
-    found = {"strategy": strategy.title(survey.strategy_options), "parts": candidate.parts,
+    found = {"strategy": strategy.title(inputs.strategy_options), "parts": candidate.parts,
              "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
              "counted": len(counted), "step": {}, "epoch": {}}
     for name in ("bytes", "messages"):
@@ -99,32 +99,32 @@ def _mean(tables):
 
 
 def settings_of(config):
-    """Return the settings that a Survey of batches takes.
+    """Return the settings that a PlanInput of batches takes.
 
     Nothing is formed once, and no row is left out because no loss ever reads it.
     """
     return config.replace(precompute=False, prune=False)
 
 
-def batches_of(reading, survey, strategy, shape, offsets, request):
+def batches_of(ordered, inputs, strategy, shape, offsets, request):
     """Return the BatchPlans of a strategy on row blocks.
 
-    Parameters as `hpgcn.planning.answers.candidates.count`. The survey was made by
+    Parameters as `hpgcn.planning.answers.candidates.count`. The inputs were made by
     `settings_of`.
     """
-    footprint = count(reading, survey, strategy, shape, offsets)
-    sampler, unit = sampler_of(survey, reading, request, survey.config.seed)
-    spec = survey.spec
+    footprint = count(ordered, inputs, strategy, shape, offsets)
+    sampler, unit = sampler_of(inputs, ordered, request, inputs.config.seed)
+    spec = inputs.spec
     levels = footprint.levels
     if not sampler.induced:
         levels = (decreasing_levels(sum(products_of(spec))),) * 2
     products = footprint.steps.products(spec, levels)
     return BatchPlans(footprint.plan, footprint.prediction, products, spec.row_itemsize, sampler,
-                      unit, reading.vertex)
+                      unit, ordered.vertex)
 
 
-def sampler_of(survey, reading, request, seed):
-    """Return the Sampler of a request, and the unit of each row of a Reading, (n,), -1 for none.
+def sampler_of(inputs, ordered, request, seed):
+    """Return the Sampler of a request, and the unit of each row of OrderedRows, (n,), -1 for none.
 
     Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a
     DataError without training vertices.
@@ -133,25 +133,25 @@ def sampler_of(survey, reading, request, seed):
 
     # samplers that draw neighbors deal training vertices
     if not kind.induced:
-        if reading.labelled is None or not reading.labelled.any():
-            raise DataError(f"{survey.name}: no training vertices")
-        fan_outs = request.fan_outs_for(sum(products_of(survey.spec)))
-        seeds = reading.vertex[reading.labelled]
-        unit = np.full(reading.vertex.size, -1)
-        unit[reading.labelled] = np.searchsorted(np.sort(seeds), seeds)
+        if ordered.labelled is None or not ordered.labelled.any():
+            raise DataError(f"{inputs.name}: no training vertices")
+        fan_outs = request.fan_outs_for(sum(products_of(inputs.spec)))
+        seeds = ordered.vertex[ordered.labelled]
+        unit = np.full(ordered.vertex.size, -1)
+        unit[ordered.labelled] = np.searchsorted(np.sort(seeds), seeds)
         return kind(seeds.size, request.size, seed, fan_outs), unit
 
     # others deal vertices, or parts of them
-    n = survey.header.num_nodes
+    n = inputs.header.num_nodes
     if not kind.samples_parts:
-        return kind(n, request.size, seed), reading.vertex
+        return kind(n, request.size, seed), ordered.vertex
 
     own = None
-    if survey.offsets is not None:
-        own = _by_vertex(survey.reading.vertex, survey.offsets)
-    part, number = parts_of(request, survey.name, n, own, lambda k: _scattered(
-        survey.partition(Strategy.method, k).part, survey.reading.vertex))
-    return kind(number, request.size, seed), part[reading.vertex].astype(np.int64)
+    if inputs.offsets is not None:
+        own = _by_vertex(inputs.ordered.vertex, inputs.offsets)
+    part, number = parts_of(request, inputs.name, n, own, lambda k: _scattered(
+        inputs.partition(Strategy.method, k).part, inputs.ordered.vertex))
+    return kind(number, request.size, seed), part[ordered.vertex].astype(np.int64)
 
 
 def _by_vertex(vertex, offsets):

@@ -27,7 +27,7 @@ class Candidate:
     shape: tuple[int, ...]  # the grid of ranks
 
 
-def candidates(survey, ranks=None, methods=None):
+def candidates(inputs, ranks=None, methods=None):
     """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
 
     Numbers of ranks that the grid or the replication of the settings does not fit are
@@ -36,23 +36,23 @@ def candidates(survey, ranks=None, methods=None):
     the ranks.
     """
     # choose the numbers of ranks, and refuse those that do not fit the file
-    n = survey.header.num_nodes
-    own = survey.part_counts
+    n = inputs.header.num_nodes
+    own = inputs.part_counts
     if own and methods:
-        raise UsageError(f"{survey.name}: already partitioned; use --method with the graph that is "
+        raise UsageError(f"{inputs.name}: already partitioned; use --method with the graph that is "
                          "not partitioned")
     if ranks is None:
         ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
     if max(ranks) > n:
-        raise DataError(f"{survey.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
+        raise DataError(f"{inputs.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
 
     # list the strategies for each number of ranks
-    shapes = grid_shapes(survey.strategy_options, ranks)
+    shapes = grid_shapes(inputs.strategy_options, ranks)
     listed = []
     for k in ranks:
         parts = ("whole",) if k == 1 else methods or QUICK
         if own:
-            parts = (survey.method or "given",) if k in own else ()
+            parts = (inputs.method or "given",) if k in own else ()
         needy = [each for each in STRATEGIES.values() if each.requires_partition]
         if k == 1 and parts:  # on a single rank all strategies are one
             listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
@@ -63,7 +63,7 @@ def candidates(survey, ranks=None, methods=None):
         for each in needy:
             listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
                        if not each.accepts_nonzero_owners or name in NONZERO_METHODS
-                       or survey.edge_parts]
+                       or inputs.edge_parts]
 
         # strategies that take the stored order, or the parts of the file
         for each in STRATEGIES.values():
@@ -71,14 +71,14 @@ def candidates(survey, ranks=None, methods=None):
             unfit = each.accepts_partition and own and k not in own
             if each.requires_partition or shape is None or unfit:
                 continue
-            stored = (survey.method or "given") if own and each.accepts_partition else "stored"
+            stored = (inputs.method or "given") if own and each.accepts_partition else "stored"
             listed.append(Candidate(each.name, stored, k, shape))
 
     # leave out strategies that do not compute the model
-    heads = heads_of(survey.spec)
+    heads = heads_of(inputs.spec)
     return [each for each in listed
             if not STRATEGIES[each.strategy].unsupported_reason(heads, each.ranks)
-            and (STRATEGIES[each.strategy].supports_bf16 or not survey.spec.halved)]
+            and (STRATEGIES[each.strategy].supports_bf16 or not inputs.spec.halved)]
 
 
 def grid_shapes(options, ranks):
@@ -122,49 +122,49 @@ def grid_owner(axes):
     return next(name for name, each in STRATEGIES.items() if "grid" in each.options)
 
 
-def count_candidate(survey, candidate):
+def count_candidate(inputs, candidate):
     """Count one way to train: a RankFootprint."""
-    strategy = variant(strategy_by_name(candidate.strategy), survey.config.delay)
-    reading, offsets = arranged(survey, candidate, strategy)
-    return count(reading, survey, strategy, candidate.shape, offsets)
+    strategy = variant(strategy_by_name(candidate.strategy), inputs.config.delay)
+    ordered, offsets = arranged(inputs, candidate, strategy)
+    return count(ordered, inputs, strategy, candidate.shape, offsets)
 
 
-def arranged(survey, candidate, strategy):
-    """Return the rows of a candidate: a Reading in its order, and their owners, (B + 1,)."""
-    reading = survey.reading
+def arranged(inputs, candidate, strategy):
+    """Return the rows of a candidate: OrderedRows, and their owners, (B + 1,)."""
+    ordered = inputs.ordered
     if candidate.parts == "stored":
-        return reading, strategy.row_offsets(candidate.shape, survey.pointers)
-    if candidate.ranks in survey.part_counts:
-        size = survey.part_counts[0] // candidate.ranks
-        return reading.merged(size), survey.offsets[::size]
+        return ordered, strategy.row_offsets(candidate.shape, inputs.pointers)
+    if candidate.ranks in inputs.part_counts:
+        size = inputs.part_counts[0] // candidate.ranks
+        return ordered.merged(size), inputs.offsets[::size]
     if candidate.parts == "whole":
-        return reading, np.array([0, survey.header.num_nodes])
-    made = survey.partition(candidate.parts, candidate.ranks)
-    return reading.with_holders(survey.graph, made.edge_part).permuted(made.perm), made.offsets
+        return ordered, np.array([0, inputs.header.num_nodes])
+    made = inputs.partition(candidate.parts, candidate.ranks)
+    return ordered.with_holders(inputs.graph, made.edge_part).permuted(made.perm), made.offsets
 
 
-def count(reading, survey, strategy, shape, offsets):
-    """Count training on row blocks, at (B + 1,) offsets of a Reading's order: a RankFootprint."""
+def count(ordered, inputs, strategy, shape, offsets):
+    """Count training on row blocks, at (B + 1,) offsets of OrderedRows: a RankFootprint."""
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
-    rank_grid = RankGrid(shape, layout, strategy.own_options(survey.strategy_options, HOST))
-    plan = strategy.Plan.of(reading.pattern, rank_grid)
-    train, evaluated = reading.train, reading.evaluated
+    rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST))
+    plan = strategy.Plan.of(ordered.pattern, rank_grid)
+    train, evaluated = ordered.train, ordered.evaluated
     if not strategy.supports_pruning:
         train = evaluated = [None] * len(train)
 
     def plans(levels):
-        return [None if survey.spec.precomputed and hop == 0
+        return [None if inputs.spec.precomputed and hop == 0
                 else plan.plan_for_product(hop).restrict(rows_out, rows_in)
                 for hop, (rows_in, rows_out) in enumerate(pairwise(levels))]
 
     pointers = None
-    if reading.feature_entries is not None:
-        entries = reading.feature_entries
+    if ordered.feature_entries is not None:
+        entries = ordered.feature_entries
         pointers = run_offsets(entries if plan.vertices is None else entries[plan.vertices])
-    products = products_of(survey.spec)[0]
+    products = products_of(inputs.spec)[0]
     views = [LevelSizes.of(levels, plan.layout, pointers, products)
              for levels in (train, evaluated)]
-    stored = np.concatenate([[0], np.cumsum(reading.stored)])[layout.offsets]
+    stored = np.concatenate([[0], np.cumsum(ordered.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
-    return RankFootprint(survey.spec, plan.layout, *views, survey.steps, plan, plans(train),
-                         plans(evaluated), entries, survey.locality)
+    return RankFootprint(inputs.spec, plan.layout, *views, inputs.steps, plan, plans(train),
+                         plans(evaluated), entries, inputs.locality)

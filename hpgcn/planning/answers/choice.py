@@ -8,7 +8,7 @@ from hpgcn.planning.answers.dry_run import COUNTING
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import choose, row
 from hpgcn.planning.answers.strategy_per_layer import of_layers
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.machine import return_freed_memory
 from hpgcn.sampling import parse
 from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name
@@ -43,7 +43,7 @@ def choose_strategy(source, config, comm):
 
 
 def _choose(source, config, ranks):
-    survey = Survey(source, config)
+    inputs = PlanInput(source, config)
     memory = size(config.memory) if config.memory else None
     options = Options((ranks,), memory=memory, config=config)
 
@@ -51,10 +51,10 @@ def _choose(source, config, ranks):
     rows = []
     whole = parse(config.batch) is None
     known = {}  # on parts
-    for each in candidates(survey, (ranks,)):
+    for each in candidates(inputs, (ranks,)):
         if not (whole or STRATEGIES[each.strategy].supports_minibatches):
             continue
-        footprint = count_candidate(survey, each)
+        footprint = count_candidate(inputs, each)
         rows.append(row(each, footprint, options))
         if STRATEGIES[each.strategy].requires_partition:
             known[each] = footprint
@@ -63,7 +63,7 @@ def _choose(source, config, ranks):
 
     # mix strategies, if the settings allow it
     if config.strategy == AUTO_PER_LAYER:
-        found = of_layers(survey, known, options.machine, (BY_ROWS, BY_HOLDERS))
+        found = of_layers(inputs, known, options.machine, (BY_ROWS, BY_HOLDERS))
         if found:
             allowed.append(row(*found, options))
             rows.append(allowed[-1])

@@ -9,7 +9,7 @@ from hpgcn.model import products_of
 from hpgcn.parallel.receptive_field import layer_bounds
 from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.counts.footprint import ON_GPU, PARTS
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
 from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of
@@ -50,21 +50,21 @@ def drops_AX(placed, config, comm):
 
 def _count(placed, config):
     # count the bytes of each rank
-    survey = Survey(placed.source, config)
+    inputs = PlanInput(placed.source, config)
     shape = placed.rank_grid.shape
-    footprint = count(survey.reading, survey, placed.strategy, shape, placed.layout.offsets)
+    footprint = count(inputs.ordered, inputs, placed.strategy, shape, placed.layout.offsets)
 
     # recompute AX in each step if it does not fit otherwise
     limit = size(config.memory) if config.memory else None
     peak = footprint.peak
     if limit is not None and peak.max() > limit:
         kept = peak
-        footprint = replace(footprint, spec=replace(survey.spec, drop_AX=True))
+        footprint = replace(footprint, spec=replace(inputs.spec, drop_AX=True))
         peak = footprint.peak
         if peak.max() > limit:
             peak = min(kept, peak, key=np.max)
             rank = int(peak.argmax())
-            raise ConfigError(f"{survey.name}: rank {rank} of {peak.size} needs "
+            raise ConfigError(f"{inputs.name}: rank {rank} of {peak.size} needs "
                               f"{int(peak[rank]):,} bytes, but {setting('memory')} is {limit:,}; "
                               f"`hpgcn plan --memory {limit}` finds how many ranks are enough")
 
@@ -77,7 +77,7 @@ def _count(placed, config):
                 for rank in range(prediction.ranks)]
 
     return {
-        "graph": survey.header.name, "strategy": placed.strategy.title(survey.strategy_options),
+        "graph": inputs.header.name, "strategy": placed.strategy.title(inputs.strategy_options),
         "grid": "x".join(map(str, shape)), "ranks": prediction.ranks,
         "model": spec.architecture, "widths": list(spec.widths),
         "rows_per_level": [footprint.train.totals[place]
@@ -90,7 +90,7 @@ def _count(placed, config):
         "memory_limit_bytes": limit, "drop_AX": spec.drop_AX,
         "seconds": {"epoch": compute + communication, "compute": compute,
                     "communication": communication},
-        "notes": survey.notes}
+        "notes": inputs.notes}
 
 
 def table(report):

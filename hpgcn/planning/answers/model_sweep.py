@@ -8,7 +8,7 @@ from hpgcn.graphs.validation import MAX_WIDTH, numbers
 from hpgcn.planning.answers import report
 from hpgcn.planning.answers.automatic import partitions_first
 from hpgcn.planning.answers.goals import epoch_seconds
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse as parse_batch
 
@@ -55,27 +55,27 @@ def forecast(path, options, sweep, *, progress=False):
             one = dataclasses.replace(
                 options, config=options.config.replace(hidden=hidden, layers=layers),
                 widths=ends and (ends[0], *[hidden] * (layers - 1), ends[-1]))
-            survey = Survey(path, one.config, one.widths, partitions)
-            rows = report.compare(survey, one, progress)
+            inputs = PlanInput(path, one.config, one.widths, partitions)
+            rows = report.compare(inputs, one, progress)
             fits = any(row["fits"] for row in rows)
-            models.append({"hidden": hidden, "layers": layers, "step": report.step_of(survey),
+            models.append({"hidden": hidden, "layers": layers, "step": report.step_of(inputs),
                            "rows": rows, "choice": report.choose(rows) if fits else None})
 
     # refuse a limit that no model fits
     if not any(model["choice"] for model in models):
         least = min(row["memory"]["max_bytes"] for model in models for row in model["rows"])
-        raise ConfigError(f"{survey.name}: --memory is {options.memory:,} bytes per rank, but "
+        raise ConfigError(f"{inputs.name}: --memory is {options.memory:,} bytes per rank, but "
                           f"every model needs at least {least:,} on these ranks")
 
     every = [row for model in models for row in model["rows"]]
-    return {"graph": survey.describe(path),
+    return {"graph": inputs.describe(path),
             "settings": {name: getattr(options.config, name) for name in COST_FIELDS
                          if name not in ("hidden", "layers")},
             "machine": report.machine_of(options), "memory_limit_bytes": options.memory,
             "models": models,
-            "notes": [*survey.notes, *report.left_out(survey, every, options),
+            "notes": [*inputs.notes, *report.left_out(inputs, every, options),
                       *report.notes(options, every),
-                      *partitions_first(survey, every, options.methods)]}
+                      *partitions_first(inputs, every, options.methods)]}
 
 
 def best_of(model):

@@ -13,7 +13,7 @@ from hpgcn.planning.answers.candidates import Candidate, candidates, count_candi
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
 from hpgcn.planning.answers.options import QUICK
 from hpgcn.planning.answers.strategy_per_layer import of_layers
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
 from hpgcn.runtime.machine import available_memory
 from hpgcn.runtime.progress_bar import bar
@@ -29,7 +29,7 @@ def forecast(path, options, *, progress=False):
 
     Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
     `choice` the one to take. A ConfigError if no case fits options.memory: it names the
-    least number of ranks that would; other errors as `Survey` and `candidates`. For
+    least number of ranks that would; other errors as `PlanInput` and `candidates`. For
     batches the object is another: `hpgcn.planning.answers.batch_report.forecast`.
     """
     # plans of batches have a report of their own
@@ -38,30 +38,30 @@ def forecast(path, options, *, progress=False):
         return batch_report.forecast(path, options, request, progress=progress)
 
     # count each case, and choose one
-    survey = Survey(path, config, options.widths)
-    rows = compare(survey, options, progress)
+    inputs = PlanInput(path, config, options.widths)
+    rows = compare(inputs, options, progress)
     if not any(entry["fits"] for entry in rows):
-        _refuse(survey, rows, options)
+        _refuse(inputs, rows, options)
     choice = choose(rows)
 
     return {
-        "graph": survey.describe(path), "step": step_of(survey),
+        "graph": inputs.describe(path), "step": step_of(inputs),
         "settings": {name: getattr(config, name) for name in COST_FIELDS},
-        "rows_per_level": {"train": survey.totals(survey.reading.train),
-                           "evaluated": survey.totals(survey.reading.evaluated)},
+        "rows_per_level": {"train": inputs.totals(inputs.ordered.train),
+                           "evaluated": inputs.totals(inputs.ordered.evaluated)},
         "machine": machine_of(options),
         "memory_limit_bytes": options.memory, "rows": rows, "choice": choice,
         "goal": options.goal and options.goal.answer(rows, _named),
-        "notes": [*survey.notes, *left_out(survey, rows, options), *notes(options, rows),
-                  *difference(survey, rows, choice, choose, options)]}
+        "notes": [*inputs.notes, *left_out(inputs, rows, options), *notes(options, rows),
+                  *difference(inputs, rows, choice, choose, options)]}
 
 
-def compare(survey, options, progress=False):
+def compare(inputs, options, progress=False):
     """Count every case of the Options: rows of the JSON object, a list; errors as `candidates`."""
     ranks = options.ranks
-    if ranks is None and options.goal and not survey.part_counts:
-        ranks = options.goal.numbers(survey.header.num_nodes)
-    listed = candidates(survey, ranks, options.methods)
+    if ranks is None and options.goal and not inputs.part_counts:
+        ranks = options.goal.numbers(inputs.header.num_nodes)
+    listed = candidates(inputs, ranks, options.methods)
 
     # count what is on the same parts together, so that a mixture can reuse it
     rows = {}
@@ -71,11 +71,11 @@ def compare(survey, options, progress=False):
             known = {}
             for each in group:
                 cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-                footprint = count_candidate(survey, each)
+                footprint = count_candidate(inputs, each)
                 rows[each] = row(each, footprint, options)
                 if STRATEGIES[each.strategy].requires_partition:
                     known[each] = footprint
-            found = known and of_layers(survey, known, options.machine)
+            found = known and of_layers(inputs, known, options.machine)
             if found:
                 layered.append(row(*found, options))
 
@@ -83,14 +83,14 @@ def compare(survey, options, progress=False):
     return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order
 
 
-def step_of(survey):
+def step_of(inputs):
     """Return the description of the trained model for the JSON object."""
-    spec = survey.spec
+    spec = inputs.spec
     return {"widths": list(spec.widths), "itemsize": spec.row_itemsize,
             "sparse_features": spec.sparse_features, "constant": spec.precomputed,
-            "directed": survey.header.directed, "model": spec.architecture,
+            "directed": inputs.header.directed, "model": spec.architecture,
             "multilabel": spec.multilabel, "norm": spec.norm,
-            "rows": survey.totals(survey.reading.train), "drop_AX": spec.drop_AX}
+            "rows": inputs.totals(inputs.ordered.train), "drop_AX": spec.drop_AX}
 
 
 def machine_of(options):
@@ -151,15 +151,15 @@ def choose(rows):
     return {"index": rows.index(best), **taken, "text": text}
 
 
-def left_out(survey, rows, options):
+def left_out(inputs, rows, options):
     """Return lines on missing strategies for some numbers of ranks, with reason and remedy."""
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
     found = []
-    if survey.part_counts:
-        own = survey.part_counts[0]
+    if inputs.part_counts:
+        own = inputs.part_counts[0]
         # on one rank all strategies are one
-        others = [k for k in asked if k not in (1, *survey.part_counts)]
+        others = [k for k in asked if k not in (1, *inputs.part_counts)]
         if others:
             names = [name for name, each in STRATEGIES.items() if each.accepts_partition]
             found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
@@ -261,7 +261,7 @@ def _named(entry, ranks=True):
     return text
 
 
-def _refuse(survey, rows, options):
+def _refuse(inputs, rows, options):
     """Raise the error that names the least power of two of ranks that fits, on parts without an
     engine.
     """
@@ -269,8 +269,8 @@ def _refuse(survey, rows, options):
 
     memory = options.memory
     least = min(entry["memory"]["max_bytes"] for entry in rows)
-    most = min(survey.header.num_nodes, MAX_RANKS)
-    said = (f"{survey.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
+    most = min(inputs.header.num_nodes, MAX_RANKS)
+    said = (f"{inputs.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
             f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
 
     # try more ranks, which hold less each
@@ -279,7 +279,7 @@ def _refuse(survey, rows, options):
     while ranks <= most:
         for parts in QUICK:
             candidate = Candidate(needy.name, parts, ranks, needy.default_shape(ranks))
-            need = int(count_candidate(survey, candidate).peak.max())
+            need = int(count_candidate(inputs, candidate).peak.max())
             if need <= memory:
                 raise ConfigError(f"{said}; {ranks} ranks are enough ({needy.name} on {parts} "
                                   f"parts: {need:,} bytes)")

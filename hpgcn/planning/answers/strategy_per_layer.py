@@ -16,7 +16,7 @@ from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 NAMING = ("grid", "replication", "delay", "batch")  # settings that want one strategy, by its name
 
 
-def of_layers(survey, known, machine, limits=()):
+def of_layers(inputs, known, machine, limits=()):
     """Choose a strategy for each layer on the same parts.
 
     Each layer takes the strategy with the least seconds for its products with A,
@@ -38,24 +38,24 @@ def of_layers(survey, known, machine, limits=()):
         None where all layers take the same strategy.
     """
     # group the products with A by layer; stop if there is nothing to choose
-    spec = survey.spec
+    spec = inputs.spec
     groups = [range(*ends) for ends in pairwise(accumulate(products_of(spec), initial=0))
               if ends[0] < ends[1]]
     candidate = next(iter(known))
     if len(groups) - spec.precomputed < 2 or candidate.ranks == 1:
         return None
-    if any(getattr(survey.config, name) != getattr(Config, name) for name in NAMING):
+    if any(getattr(inputs.config, name) != getattr(Config, name) for name in NAMING):
         return None
 
     # count each strategy once, and price its products layer by layer
-    reading, offsets = arranged(survey, candidate, STRATEGIES[candidate.strategy])
+    ordered, offsets = arranged(inputs, candidate, STRATEGIES[candidate.strategy])
     found = [[] for _ in groups]  # for each layer: (seconds, bytes, kind) of each strategy
     counted = {each.strategy: footprint for each, footprint in known.items()}
-    for kind in _able(survey, reading):
+    for kind in _able(inputs, ordered):
         footprint = counted.get(kind.name)
         if footprint is None:
             shape = kind.default_shape(candidate.ranks)
-            footprint = count(reading, survey, kind, shape, offsets)
+            footprint = count(ordered, inputs, kind, shape, offsets)
         for group, costs in zip(groups, found):
             products = [each for each in footprint.products if each.layer in group]
             heads = [each.heads for each in products]
@@ -74,16 +74,16 @@ def of_layers(survey, known, machine, limits=()):
     strategy = per_layer(*(kind for kind, group in zip(chosen, groups) for _ in group))
     shape = (candidate.ranks,)
     made = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)
-    return made, count(reading, survey, strategy, shape, offsets)
+    return made, count(ordered, inputs, strategy, shape, offsets)
 
 
-def _able(survey, reading):
+def _able(inputs, ordered):
     """Return strategies that may share a layout; those by holders of nonzeros only if holders
     exist.
     """
     return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
-            and (kind.supports_bf16 or not survey.spec.halved)
-            and (not kind.accepts_nonzero_owners or reading.pattern.holders is not None)]
+            and (kind.supports_bf16 or not inputs.spec.halved)
+            and (not kind.accepts_nonzero_owners or ordered.pattern.holders is not None)]
 
 
 def _cost(machine, footprint, products):

@@ -6,7 +6,7 @@ import numpy as np
 from hpgcn.config import COST_FIELDS, Config
 from hpgcn.errors import DataError, printable
 from hpgcn.planning.answers.candidates import Candidate, count_candidate
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.sampling import parse
 from hpgcn.strategies import strategy_by_name
@@ -36,30 +36,30 @@ def calibrate(run, options):
 
     Medians of the run's steps over what is forecast of them, of computing and of
     communication, are the factors. The first step, which touches what it holds for the
-    first time, is left out where there are others. The run's own graph is surveyed
-    again; errors as `Survey`, and a DataError if it has other parts now.
+    first time, is left out where there are others. The run's own graph is read
+    again; errors as `PlanInput`, and a DataError if it has other parts now.
     """
-    # survey the graph of the run again
+    # read the graph of the run again
     settings = run.settings
     config = Config(**{name: settings[name] for name in (*FIELDS, "graph", "strategy")})
     ranks = run.summary["ranks"]
     strategy = strategy_by_name(config.strategy)
-    survey = Survey(config.graph, config)
+    inputs = PlanInput(config.graph, config)
 
     # find the case of the run
     shape = tuple(int(axis) for axis in run.summary["grid"].split("x"))
     parts = "stored"
     if ranks == 1:
         parts = "whole"
-    elif strategy.accepts_partition and survey.part_counts:
-        if ranks not in survey.part_counts:
-            raise DataError(f"{printable(config.graph)}: {survey.part_counts[0]} parts, but "
+    elif strategy.accepts_partition and inputs.part_counts:
+        if ranks not in inputs.part_counts:
+            raise DataError(f"{printable(config.graph)}: {inputs.part_counts[0]} parts, but "
                             f"{printable(run.path)} had {ranks} ranks")
-        parts = survey.method or "given"
+        parts = inputs.method or "given"
     elif strategy.requires_partition:
         parts = strategy.method
 
-    footprint = count_candidate(survey, Candidate(strategy.name, parts, ranks, shape))
+    footprint = count_candidate(inputs, Candidate(strategy.name, parts, ranks, shape))
     expected = step_seconds(options.machine, footprint)
 
     # leave out the first step if there are others

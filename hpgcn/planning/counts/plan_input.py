@@ -34,7 +34,7 @@ REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for e
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class OrderedRows:
     """A graph's rows in some order, as far as planning reads them."""
 
     pattern: Pattern  # pattern of the multiplied matrix
@@ -46,30 +46,30 @@ class Reading:
     labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
 
     def with_holders(self, graph, edge_part):
-        """Return the reading with the part of each stored entry of the graph, (nnz,) or None."""
+        """Return these rows with the part of each stored entry of the graph, (nnz,) or None."""
         if edge_part is None:
             return self
         return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
     def merged(self, size):
-        """Return the reading with every `size` parts that hold entries merged into one."""
+        """Return these rows with every `size` parts that hold entries merged into one."""
         if self.pattern.holders is None:
             return self
         pattern = self.pattern.assign_holders(self.pattern.holders // size)
         return dataclasses.replace(self, pattern=pattern)
 
     def permuted(self, order):
-        """Return the reading with row order[i] as row i."""
+        """Return these rows with row order[i] as row i."""
 
         def move(array):
             return None if array is None else array[order]
 
         levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
-        return Reading(permuted(self.pattern, order), *levels, move(self.stored),
+        return OrderedRows(permuted(self.pattern, order), *levels, move(self.stored),
                        move(self.feature_entries), self.vertex[order], move(self.labelled))
 
 
-class Survey:
+class PlanInput:
     """The pattern of a graph, and what a model reads of it.
 
     `source` is a GraphSource of all rows, or the path of a file; `widths` as
@@ -112,9 +112,9 @@ class Survey:
         entries = np.diff(feature_pointers) if self.spec.sparse_features else None
         whole = Pattern(matrix, symmetric, weighted=not self.header.all_ones)
         self.edge_parts = edge_parts is not None
-        reading = Reading(whole, *views, np.diff(self.graph.indptr), entries,
+        ordered = OrderedRows(whole, *views, np.diff(self.graph.indptr), entries,
                           self.graph.vertex, masks and masks["train"])
-        self.reading = reading.with_holders(self.graph, edge_parts)
+        self.ordered = ordered.with_holders(self.graph, edge_parts)
 
         # results that are computed once and kept
         self.steps = Steps()
@@ -161,7 +161,7 @@ class Survey:
         header = self.header
         return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
                 "num_edges": header.num_edges, "directed": header.directed,
-                "multiplied_nonzeros": int(self.reading.pattern.matrix.nnz),
+                "multiplied_nonzeros": int(self.ordered.pattern.matrix.nnz),
                 "parts": None if self.offsets is None else self.offsets.size - 1}
 
     def _stored_pattern(self):
