@@ -113,10 +113,13 @@ def judge(alone, pair):
     """Return findings on the self tests on one rank and on two; `pair` is None without launcher or
     MPI.
     """
+    # one rank
     if isinstance(alone, tuple):
         return [Finding("training", *alone)]
     text = f"kernels for {8 * alone['vector_bytes']}-bit vectors"
     findings = [Finding("training", "ok", text)]
+
+    # two ranks: no answer, or other losses
     if pair is None:
         pair = ("warn", "not tried: no mpiexec, or no MPI")
     elif isinstance(pair, dict) and pair["size"] != 2:
@@ -124,12 +127,12 @@ def judge(alone, pair):
                         "mpi4py")
     if isinstance(pair, tuple):
         return [*findings, Finding("2 ranks", *pair)]
-
     status, text = "ok", "same losses as on one rank"
     if max(abs(a / b - 1) for a, b in zip(alone["losses"], pair["losses"])) >= 1e-9:
         status, text = "fail", f"losses {pair['losses']}, but on one rank {alone['losses']}"
     findings.append(Finding("2 ranks", status, text))
 
+    # messages cut into pieces
     pieces = f"in pieces of {pair['piece']} bytes"
     status, text = "ok", f"travel in pieces of {pair['limit'] / GIB:g} GiB; {pieces}: the same bits"
     if pair["losses"] != pair["pieces"]:

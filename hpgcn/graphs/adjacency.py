@@ -107,6 +107,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     Return indptr, indices, data as `build_adjacency`, and whether weights count
     parallel edges.
     """
+    # refuse malformed matrices, and remove stored zeros
     asked = check_duplicates(duplicates)
     A = validation.check_adjacency(A, name)
     validation.check_finite(A.data, f"{name}: weight")
@@ -118,6 +119,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     if values is not None and (lost := count_rounded(values)):
         warn(f"{name}: {rounded_note(lost)}")
 
+    # merge duplicates, and say what that changes
     *csr, counts = merged_adjacency(rows, columns, values, A.shape[0], asked, name=name,
                                     symmetrize=symmetrize)
     for note in duplicates_notes(counts, duplicates, "duplicates={!r}".format):

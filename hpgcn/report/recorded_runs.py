@@ -120,6 +120,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     >>> run.name, run.summary["epochs"], run.metrics["epoch"]
     ('run', 3, array([1., 2., 3.]))
     """
+    # `read_runs` would change only a name that occurs twice
     run, = read_runs([path])
     return run
 

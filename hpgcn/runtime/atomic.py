@@ -31,6 +31,7 @@ def refuse_existing(path, overwrite=False, follow=True):
     There the file will lie: symbolic links are followed, that of the file itself if
     `follow`.
     """
+    # where it will lie
     path = check_path(path)
     try:
         target = Path(os.path.realpath(path))
@@ -41,6 +42,7 @@ def refuse_existing(path, overwrite=False, follow=True):
     except (OSError, ValueError) as error:
         raise _uncreatable(path, error) from error
 
+    # what is there already, and the folder around it
     if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
         other = "folder" if stat.S_ISDIR(kind) else "special file"
         raise OutputError(f"{path}: is a {other}, expected a file name")

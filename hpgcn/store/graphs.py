@@ -49,6 +49,7 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
     ...     print(os.listdir(folder))
     ['two.h5']
     """
+    # rows of a partitioned graph are in the order of its parts
     write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
 
@@ -214,4 +215,5 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     ...         print(stored.header.num_nodes, stored.read().indices)
     2 [1 0]
     """
+    # headers are validated here, arrays when they are read
     return StoredGraph(check_path(path), verify=verify, memory=memory)

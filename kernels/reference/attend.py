@@ -129,12 +129,15 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
     >>> np.exp(lse).round(6)
     array([[2.]])
     """
+    # weights of both, relative to the larger
     top = np.maximum(lse, part_lse).astype(np.float64)
     top[top == -np.inf] = 0
     mine, theirs = np.exp(lse - top), np.exp(part_lse - top)
     total = mine + theirs
     with np.errstate(divide="ignore"):
         lse[:] = np.log(total) + top
+
+    # weighted means
     total[total == 0] = 1
     for sums, added in ((out, part), (above, part_above), (share, part_share)):
         if sums is not None:

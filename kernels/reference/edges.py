@@ -31,6 +31,8 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
     """
     out = np.zeros((indices.size, heads), x.dtype) if out is None else out
     row = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
+
+    # entries before indptr[0] and from indptr[-1] on belong to no row
     held = slice(int(indptr[0]), int(indptr[-1]))
     shape = (row.size, heads, x.shape[1] // heads)
     out[held] = (x[row].astype(np.float64) * y[indices[held]]).reshape(shape).sum(-1)
@@ -58,6 +60,8 @@ def edge_softmax(indptr, values, out=None):
     out = np.empty_like(values) if out is None else out
     m, heads = indptr.size - 1, values.shape[1]
     row = np.repeat(np.arange(m), np.diff(indptr))
+
+    # relative to the largest of each row, so that no power overflows
     top = np.full((m, heads), -np.inf)
     np.maximum.at(top, row, values)
     power = np.exp(values - top[row])

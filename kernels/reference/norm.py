@@ -128,6 +128,7 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
     array([[0., 0.]])
     """
     out = np.empty_like(g) if out is None else out
+    # float64 until the result is stored
     centred = g * gain.astype(np.float64) - means[:, :1]
     out[:] = inv_std[:, None] * (centred - xhat.astype(np.float64) * means[:, 1:])
     return out

@@ -51,6 +51,7 @@ def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tenso
     tensor([[1.],
             [3.]])
     """
+    # a tensor in CSC is stored as its transpose
     A, flipped = adjacency_of(A)
     return product(A, x, transposed != flipped)
 

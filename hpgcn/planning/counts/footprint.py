@@ -198,6 +198,7 @@ class RankFootprint(DenseFootprint):
         - reductions, which MPI copies.
         """
         itemsize = self.spec.row_itemsize
+        # dropout makes another X: it is counted with the features
         dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
         return {
             "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),

@@ -53,10 +53,13 @@ class Aggregator:
         masked : bool
             Whether a mask drops a part of the result.
         """
+        # bytes from memory
         distinct = np.minimum(entries, rows)
         held = np.minimum(1, self.cache_bytes / np.maximum(distinct * row_bytes, 1))
         read = distinct + (entries - distinct) * (1 - held)
         moved = entries * INDEX + (read + results) * row_bytes
+
+        # additions
         share = self.masked_share if masked else 1
         additions = share * entries * (row_bytes // itemsize)
         return np.maximum(additions / (self.adders * self.clock_hz),

@@ -247,6 +247,7 @@ def row_product(typingctx, indices, data, col_scale, start, stop, near, far, las
     logarithm, see `RowShape`). Rows of x are prefetched `near` and `far` nonzeros
     before use; `last` is the last entry of indices.
     """
+    # the types of all arguments; a RowShape fixes the code that is emitted
     signature = types.void(
         indices, data, col_scale, start, stop, near, far, last, x, ldx, out, width, scale,
         resume, accumulate, mask, num_bytes, shape)
