@@ -93,7 +93,7 @@ def _parse(file):
         raise DataError(f"{file}: more than {LONGEST} bytes")
 
     # one `key: value` a line; an item of a list begins with a dash or a blank
-    found, block = {}, None
+    values, block = {}, None
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
         line = line.rstrip()
         if not line.strip() or line.lstrip()[0] == "#" or line in ("---", "..."):
@@ -109,16 +109,16 @@ def _parse(file):
         # without an indent a value is text, and no value begins a list
         value = value[1:-1] if value[:1] in ("'", '"') else value
         if not inside:
-            block = None if value else found.setdefault(match[3], [])
+            block = None if value else values.setdefault(match[3], [])
             if value:
-                found[match[3]] = value
+                values[match[3]] = value
             continue
 
         # a dash begins the next item of the list
         if match[2] or not block:
             block.append({})
         block[-1][match[3]] = value
-    return found
+    return values
 
 
 @contextmanager

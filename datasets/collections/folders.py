@@ -34,16 +34,16 @@ def first_file(folder, fmt="auto"):
     folder = Path(folder)
     first = {}
     for path in (path for name in WITHIN for path in _files(folder / name)):
-        found = set_of(path) if fmt == "auto" else fmt
-        if found in SETS and SETS[found].belongs(path):
-            first.setdefault((found, SETS[found].graph_name(path)), path)
+        known = set_of(path) if fmt == "auto" else fmt
+        if known in SETS and SETS[known].belongs(path):
+            first.setdefault((known, SETS[known].graph_name(path)), path)
 
     if len(first) == 1:
         return next(iter(first.values()))
     if not first:
         raise DataError(f"{folder}: is a directory that holds no graph of several files "
                         f"({', '.join(SETS)}): give one file")
-    names = truncate(", ".join(f"{name} ({found})" for found, name in first))
+    names = truncate(", ".join(f"{name} ({known})" for known, name in first))
     raise DataError(f"{folder}: is a directory that holds several graphs: {names}; give a file of "
                     "one")
 

@@ -156,17 +156,17 @@ def _splits(folder):
 
 def _masks(folder, name, n, source, memory):
     """Return masks (n,), or (n, s) of s splits, or None; row i is of the i-th smallest id."""
-    found = [split for split in _splits(folder) if split[0] == name]
-    if not found:
+    splits = [split for split in _splits(folder) if split[0] == name]
+    if not splits:
         names = sorted({split[0] for split in _splits(folder)})
         if names:
             raise DataError(f"{folder}: splits of {truncate(', '.join(names))}, expected one set's")
         return None
 
     # each file is a split
-    need(3 * n * len(found), memory, f"{folder}: {len(found)} splits")
+    need(3 * n * len(splits), memory, f"{folder}: {len(splits)} splits")
     columns = {key: [] for key in SPLIT}
-    for _, _, path in found:
+    for _, _, path in splits:
         source.files.append(Source(path))
         archive = Archive(source.files[-1], memory)
         archive.require(*(f"{key}_mask" for key in SPLIT))

@@ -62,18 +62,18 @@ def unweighted(raw):
 def _classes(file, raw, memory):
     """Return labels, (n,) class numbers, or (n, t) 0 and 1, of {"vertex": number or list}."""
     n = raw.num_nodes
-    found = parse_json(file, memory, dict, '{"vertex": class}')
+    classes = parse_json(file, memory, dict, '{"vertex": class}')
 
     # lists are multi-label rows; a single number is a class
-    lists = any(isinstance(value, list) for value in found.values())
-    width = max((len(value) for value in found.values() if isinstance(value, list)), default=0)
+    lists = any(isinstance(value, list) for value in classes.values())
+    width = max((len(value) for value in classes.values() if isinstance(value, list)), default=0)
     if width > MAX_WIDTH:
         raise DataError(f"{file}: lists of {width} classes, expected {MAX_WIDTH} at most")
     need(8 * n * max(width, 1), memory, f"{file}: {n} x {width} labels")
     labels = np.zeros((n, width), np.float32) if lists else np.full(n, -1, np.int64)
 
     # fill in the vertices, in any order
-    for key, value in found.items():
+    for key, value in classes.items():
         vertex = _vertex(key, n, file)
         numbers = value if lists and isinstance(value, list) else [value]
         highest = 1 if lists else MAX_WIDTH
@@ -85,11 +85,11 @@ def _classes(file, raw, memory):
         labels[vertex] = numbers if lists else numbers[0]
 
     # vertices without an entry are unlabeled, which only classes allow
-    if len(found) < n:
+    if len(classes) < n:
         if lists:
-            absent = next(vertex for vertex in range(n) if str(vertex) not in found)
+            absent = next(vertex for vertex in range(n) if str(vertex) not in classes)
             raise DataError(f"{file}: vertex {absent} is missing, expected classes of all {n}")
-        count = counted(n - len(found), "vertex", "vertices")
+        count = counted(n - len(classes), "vertex", "vertices")
         raw.notes.append(f"{count} without a class in {file.path.name}: unlabeled")
     return labels
 

@@ -67,10 +67,10 @@ def _content(file, memory):
         except ValueError as error:
             raise DataError(f"{where}: {truncate(error)}") from error
         check_finite(numbers, where)
-        found = np.flatnonzero(numbers)
-        columns.append(found)
-        values.append(numbers[found])
-        counts.append(counts[-1] + found.size)
+        nonzero = np.flatnonzero(numbers)
+        columns.append(nonzero)
+        values.append(numbers[nonzero])
+        counts.append(counts[-1] + nonzero.size)
         need(ID_BYTES * len(ids) + 24 * counts[-1], memory, file)
     if not ids:
         raise DataError(f"{file}: no vertices")

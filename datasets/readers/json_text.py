@@ -13,20 +13,20 @@ def parse_json(source, memory, kind, expected):
     text = whole_text(source, memory, TEXT_FACTOR).decode()
 
     def unique(pairs):
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        value = dict(pairs)
+        if len(value) < len(pairs):
             seen = set()
             again = next(key for key, _ in pairs if key in seen or seen.add(key))
             raise DataError(f"{source}: {truncate(again, 40)!r} is there twice in one object")
-        return found
+        return value
 
     try:
-        found = json.loads(text, object_pairs_hook=unique)
+        value = json.loads(text, object_pairs_hook=unique)
     except DataError:
         raise
     except (ValueError, RecursionError) as error:
         reason = truncate(error) or "nested too deep"
         raise DataError(f"{source}: broken JSON ({reason})") from error
-    if not isinstance(found, kind):
-        raise DataError(f"{source}: JSON of a {type(found).__name__}, expected {expected}")
-    return found
+    if not isinstance(value, kind):
+        raise DataError(f"{source}: JSON of a {type(value).__name__}, expected {expected}")
+    return value

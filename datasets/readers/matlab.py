@@ -28,16 +28,16 @@ def read(source, memory):
     another column is a feature.
     """
     # find the variables by their names
-    found = variables(source, memory // 2)
-    name = _choose({key: each.shape for key, each in found.items()}, source)
-    places = [_named(found, names, but=name) for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
+    arrays = variables(source, memory // 2)
+    name = _choose({key: each.shape for key, each in arrays.items()}, source)
+    places = [_named(arrays, names, but=name) for names in (FEATURES, LABELS, [GROUPS], [FACTS])]
 
     # read those that are used
     where = f"{source}: {name}"
     try:
-        matrix = found[name].field("A", where) if name.lower() == "problem" else found[name]
+        matrix = arrays[name].field("A", where) if name.lower() == "problem" else arrays[name]
         matrix = matrix.read(where)
-        beside = [None if key is None else found[key].read(f"{source}: {key}") for key in places]
+        beside = [None if key is None else arrays[key].read(f"{source}: {key}") for key in places]
     except BrokenError as error:
         raise DataError(f"{where}: broken MATLAB data ({truncate(error)})") from error
     features, labels, groups, facts = beside
@@ -57,7 +57,7 @@ def read(source, memory):
     read_names = {name, *(places[3:] if facts is not None else places[:2])}
     if facts is None and labels is None:
         read_names.add(places[2])
-    if unread := [key for key in found if key not in read_names]:
+    if unread := [key for key in arrays if key not in read_names]:
         raw.notes.append(f"not read: {truncate(', '.join(unread))}")
     return raw
 

@@ -131,12 +131,12 @@ def _check(rows, columns, values, n, m, where):
     image = np.zeros(rows.size, np.int64)
 
     # each edge at both ends
-    found = matrix.T.tocsr()
-    found.sort_indices()
+    transposed = matrix.T.tocsr()
+    transposed.sort_indices()
     matrix.sort_indices()
-    if not (np.array_equal(matrix.indptr, found.indptr)
-            and np.array_equal(matrix.indices, found.indices)):
-        lonely = (abs(matrix.sign()) - abs(found.sign())).maximum(0).tocoo()
+    if not (np.array_equal(matrix.indptr, transposed.indptr)
+            and np.array_equal(matrix.indices, transposed.indices)):
+        lonely = (abs(matrix.sign()) - abs(transposed.sign())).maximum(0).tocoo()
         lonely.eliminate_zeros()
         u, v = lonely.coords[0][0] + 1, lonely.coords[1][0] + 1
         raise DataError(f"{where}: vertex {u} lists {v} as a neighbour, but {v} does not list {u}")
@@ -144,7 +144,7 @@ def _check(rows, columns, values, n, m, where):
         return
 
     # with the same weight at both ends
-    image[matrix.data - 1] = found.data - 1  # the place of the same edge at its other end
+    image[matrix.data - 1] = transposed.data - 1  # the place of the same edge at its other end
     wrong = values != values[image]
     if wrong.any():
         k = np.argmax(wrong)

@@ -28,13 +28,13 @@ def read(source, memory, weights=None):
     say, is read both ways. Parallel links are duplicates.
     """
     # nodes, and links in either form
-    found = parse_json(source, memory, dict, FORM)
-    nodes = _nodes(found, source)
+    document = parse_json(source, memory, dict, FORM)
+    nodes = _nodes(document, source)
     notes = []
-    if isinstance(found.get("adjacency"), list):
-        links, both_listed = _adjacency(found["adjacency"], nodes, source), True
+    if isinstance(document.get("adjacency"), list):
+        links, both_listed = _adjacency(document["adjacency"], nodes, source), True
     else:
-        links, both_listed = _links(found, source), False
+        links, both_listed = _links(document, source), False
 
     # number the vertices in the order of their names
     names, number = _numbering(nodes, links, source, notes)
@@ -50,11 +50,11 @@ def read(source, memory, weights=None):
     notes += said + [f"attributes of nodes are not read: {listed(unread)}"] * bool(unread)
 
     # a link without direction is read both ways
-    directed = found.get("directed", False)
+    directed = document.get("directed", False)
     if not isinstance(directed, bool):
         raise DataError(f"{source}: directed is {truncate(directed, 40)}, expected true or false")
     if not directed:
-        said = "" if "directed" in found else ", for the file names no direction"
+        said = "" if "directed" in document else ", for the file names no direction"
         notes.append(f"edges read in both directions{said}")
         if not both_listed:
             off = u != v

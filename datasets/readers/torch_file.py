@@ -23,8 +23,8 @@ def read(source, memory, weights=None):
                         f"{source.packing.command} unpacks it")
 
     # read without executing the pickle
-    found = pt.read_data(source.path, memory, str(source))
-    numbers = {key: value for key, value in found.items()
+    data = pt.read_data(source.path, memory, str(source))
+    numbers = {key: value for key, value in data.items()
                if isinstance(value, (np.ndarray, sp.sparray, int))}
     others = {key: value for key, value in numbers.items()
               if key not in pyg.READ and np.ndim(value)}
@@ -43,20 +43,20 @@ def read(source, memory, weights=None):
         n, (rows, columns), values = matrix.shape[0], matrix.coords, matrix.data
         need(64 * n, memory, f"{source}: {n} vertices")
     else:
-        names = truncate(", ".join(found)) or "nothing"
+        names = truncate(", ".join(data)) or "nothing"
         raise DataError(f"{source}: holds {names}, expected edge_index (2, e), or adj_t, a sparse "
                         "tensor")
 
     # masks, and what is left out
     masks = {key: numbers[f"{key}_mask"] for key in SPLIT if f"{key}_mask" in numbers}
     said = others if "edge_index" in numbers else ()
-    if unread := [key for key in found if key not in pyg.READ and key not in said]:
+    if unread := [key for key in data if key not in pyg.READ and key not in said]:
         notes.append(f"not read: {listed(unread)}")
-    ids = found.get("original_ids")
+    ids = data.get("original_ids")
     return Raw(n, rows, columns, values, numbers.get("x"), numbers.get("y"), masks or None,
                original_ids=check_ids(ids, n, str(source)), input_order=True,
                reads=TARGET_FIRST, notes=notes,
-               class_names=found.get("class_names") if "y" in numbers else None)
+               class_names=data.get("class_names") if "y" in numbers else None)
 
 
 def _edges(arrays, others, weights, source, memory):

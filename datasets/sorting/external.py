@@ -161,7 +161,7 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
     runs = Runs(scratch.new_array())
     tally = np.zeros(6, np.int64)
     step = size // 2 if mirror else size
-    at = 0
+    filled = 0
     rounded = 0
 
     # fill runs; a full one is sorted and written
@@ -183,12 +183,12 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
         # append to the run, images beside their entries
         for start in range(0, u.size, step):
             part = slice(start, start + step)
-            if at + u[part].size * (2 if mirror else 1) > size:
-                runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
-                at = 0
-            at = sort_kernels.append(u[part], v[part], w[part], mirror, rows, columns, weights,
-                                     numbers, at, tally)
-    runs.add(rows[:at], columns[:at], weights[:at], numbers[:at])
+            if filled + u[part].size * (2 if mirror else 1) > size:
+                runs.add(rows[:filled], columns[:filled], weights[:filled], numbers[:filled])
+                filled = 0
+            filled = sort_kernels.append(u[part], v[part], w[part], mirror, rows, columns, weights,
+                                         numbers, filled, tally)
+    runs.add(rows[:filled], columns[:filled], weights[:filled], numbers[:filled])
     del rows, columns, weights, numbers
 
     # now that all ids are known, number the vertices
@@ -261,7 +261,7 @@ class _SortedKeys:
         row = np.uint64(first << self.shift)
         bits = entries.key_bits
         high = TOP
-        at = 0
+        filled = 0
 
         size = min(self.capacity, int(self.sizes[first:stop].sum()))
         keys = np.empty(size, np.uint64)
@@ -270,15 +270,15 @@ class _SortedKeys:
 
         for piece in self.runs.pieces(first, stop, self.shift, max(1, self.capacity // 4),
                                       weighted=entries.weighted, numbered=entries.strict):
-            if at + piece[0].size > size:
-                at = self._merge(keys[:at], weights[:at], numbers[:at], row)
-            if at + piece[0].size > size:  # still: leave the upper half to the next window
-                high = (keys[at // 2] & ~sort_kernels.ONE) - sort_kernels.ONE
-                at = int(np.searchsorted(keys[:at], high, side="right"))
-            at = sort_kernels.join(*piece, row, bits, low, high, keys, weights, numbers, at)
+            if filled + piece[0].size > size:
+                filled = self._merge(keys[:filled], weights[:filled], numbers[:filled], row)
+            if filled + piece[0].size > size:  # still: leave the upper half to the next window
+                high = (keys[filled // 2] & ~sort_kernels.ONE) - sort_kernels.ONE
+                filled = int(np.searchsorted(keys[:filled], high, side="right"))
+            filled = sort_kernels.join(*piece, row, bits, low, high, keys, weights, numbers, filled)
 
-        at = self._merge(keys[:at], weights[:at], numbers[:at], row)
-        return keys[:at], weights[:at], high
+        filled = self._merge(keys[:filled], weights[:filled], numbers[:filled], row)
+        return keys[:filled], weights[:filled], high
 
     def _merge(self, keys, weights, numbers, row):
         """Sort in place and merge equal keys; return how many are left."""

@@ -182,11 +182,11 @@ def _places(vertices, files, order):
 def _leave_out(vertices, entries, files, places):
     """Leave out numbers below the largest id that are in no edge and no table with features."""
     raw = vertices.raw
-    at = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
-    if at is None or not vertices.is_open or files[at].keys is None:
+    index = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
+    if index is None or not vertices.is_open or files[index].keys is None:
         return False
 
-    missing = missing_vertices(places[at], raw.num_nodes)
+    missing = missing_vertices(places[index], raw.num_nodes)
     listed_there = np.zeros(raw.num_nodes, bool)
     for rows, place in zip(files, places):
         if rows.keys is not None:
@@ -196,8 +196,9 @@ def _leave_out(vertices, entries, files, places):
 
     image = np.where(missing, -1, np.cumsum(~missing) - 1)
     ids = np.arange(raw.num_nodes) + raw.base if raw.original_ids is None else raw.original_ids
-    raw.notes.append(f"{files[at].where}: {counted(np.count_nonzero(missing), 'number')} below the "
-                     "largest id left out, in no edge and without features")
+    count = counted(np.count_nonzero(missing), "number")
+    raw.notes.append(f"{files[index].where}: {count} below the largest id left out, in no edge and "
+                     "without features")
 
     raw.first = 0
     raw.gap_notes = []

@@ -42,26 +42,26 @@ def settle_header(table, vertices, header, count=None, asked=()):
     """
     if table.names_known:
         return
-    found = _is_header(table, vertices)
+    is_header = _is_header(table, vertices)
 
     # names that the user gives may be in the first line
-    if found is None and asked:
+    if is_header is None and asked:
         cells = {cell.strip().lower() for cell in table.first}
         if any(name.lower() in cells for name in asked):
-            found = True
+            is_header = True
         elif all(name.isdigit() for name in asked):
-            found = False
-    if found is None and header is not None:
-        found = header
+            is_header = False
+    if is_header is None and header is not None:
+        is_header = header
 
     # without any hint, guess
-    if found is None:
-        found = _guess_header(table, vertices, count)
-        way = "a header (--no-header: as a row)" if found else "a row (--header: as names)"
+    if is_header is None:
+        is_header = _guess_header(table, vertices, count)
+        way = "a header (--no-header: as a row)" if is_header else "a row (--header: as names)"
         table.notes.append(f"{table.where}: line {table.first_line} is read as {way}")
 
-    table.name_columns(found)
-    if found and not all(map(NUMBER.fullmatch, table.first)):
+    table.name_columns(is_header)
+    if is_header and not all(map(NUMBER.fullmatch, table.first)):
         table.refuse_header_again()
 
 

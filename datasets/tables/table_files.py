@@ -297,12 +297,12 @@ def read_table(source, vertices, options, of_ids=False):
 
     DataError: a table without rows.
     """
-    found = None
+    document = None
     if source.magic[:4] == PARQUET:
         table = read_parquet(source, options.memory)
     elif is_json(source):
-        found = read_json(source, options.memory)
-        table = json_table(found, str(source), roles.is_known)
+        document = read_json(source, options.memory)
+        table = json_table(document, str(source), roles.is_known)
     else:
         names = vertices.numbers if vertices.named else ()
         table = read_delimited(source, options.memory, names, of_names=of_ids)
@@ -311,4 +311,4 @@ def read_table(source, vertices, options, of_ids=False):
 
     if table is not None and not table.num_rows:
         raise DataError(f"{source}: no rows, expected a table")
-    return table, found
+    return table, document

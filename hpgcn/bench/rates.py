@@ -141,18 +141,18 @@ def product_times(settings, host):
         calls = {(size, degree): call(ROWS, degree, size, width)
                  for size in PRODUCT_BYTES for degree in (SHORT, LONG)}
         with tuning.using(tuning.current()._replace(blocks=0)):  # x in place
-            found = least(host, calls, settings, f"products, {width} columns")
+            times = least(host, calls, settings, f"products, {width} columns")
         for j, size in enumerate(PRODUCT_BYTES):
-            longer = found[size, LONG] - found[size, SHORT]
+            longer = times[size, LONG] - times[size, SHORT]
             nonzeros[j, i] = max(longer, 0) / (LONG - SHORT) / ROWS
 
         # rows: short ones less their nonzeros, by bytes of out
         counts = [max(1, min(size, budget) // (4 * width)) for size in ROW_BYTES]
         counts = [min(count, MOST_ROWS) for count in counts]
         calls = {j: call(count, SHORT, PRODUCT_BYTES[0], width) for j, count in enumerate(counts)}
-        found = least(host, calls, settings, f"rows of products, {width} columns")
+        times = least(host, calls, settings, f"rows of products, {width} columns")
         for j, count in enumerate(counts):
-            rows[j, i] = max(found[j] / count - SHORT * nonzeros[0, i], 0)
+            rows[j, i] = max(times[j] / count - SHORT * nonzeros[0, i], 0)
     return nonzeros, rows
 
 

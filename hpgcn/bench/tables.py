@@ -25,9 +25,9 @@ def format_report(report):
         pairs.append(("versions", versions))
 
     if "network" in report:
-        pairs += labelled({f"network_{key}": each for key, each in report["network"].items()})
+        pairs += labelled({f"network_{key}": number for key, number in report["network"].items()})
     if "rates" in report:
-        counts = " and ".join(str(each["ranks"]) for each in report["rates"])
+        counts = " and ".join(str(rates["ranks"]) for rates in report["rates"])
         pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "
                                  "by side; --json has them, for `hpgcn plan --machine`"))
 

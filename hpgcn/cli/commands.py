@@ -242,13 +242,14 @@ def train_on(comm, args, config, grid, threads):
         with ranks.collective_errors():
             # check all runs before the first takes its time
             if ranks.rank == 0 and not args.resume:
-                for each in configs:
-                    run_directory.refuse_existing_run(each.out, args.overwrite)
+                for run_config in configs:
+                    run_directory.refuse_existing_run(run_config.out, args.overwrite)
 
         # train
-        summaries = [run.train(source, each, ranks, progress=not args.quiet,
-                               overwrite=args.overwrite, resume=each.out if args.resume else None)
-                     for each in configs]
+        summaries = [
+            run.train(source, run_config, ranks, progress=not args.quiet, overwrite=args.overwrite,
+                      resume=run_config.out if args.resume else None)
+            for run_config in configs]
 
     # print on rank 0
     if ranks.rank == 0 and grid:

@@ -42,12 +42,12 @@ def answer(args, settings):
 
     # forecast one model, or several
     if args.sweep is None:
-        found = report.forecast(graph, asked, progress=not args.quiet)
-        draw, table = comparison.draw, report.table
+        forecast = report.forecast(graph, asked, progress=not args.quiet)
+        make_figure, table = comparison.forecast_figure, report.table
     else:
         models = model_sweep.Sweep.parse(args.sweep)
-        found = model_sweep.forecast(graph, asked, models, progress=not args.quiet)
-        draw, table = panels.draw, model_sweep.table
+        forecast = model_sweep.forecast(graph, asked, models, progress=not args.quiet)
+        make_figure, table = panels.sweep_figure, model_sweep.table
     if args.plot:
-        comparison.plot(found, args.plot, draw)
-    return json.dumps(found) if args.json else table(found)
+        comparison.plot(forecast, args.plot, make_figure)
+    return json.dumps(forecast) if args.json else table(forecast)

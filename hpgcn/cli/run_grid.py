@@ -91,9 +91,10 @@ class RunGrid:
         rows = [[*names, f"test {metric}", "validation", "best epoch", "epochs",
                  "seconds per epoch"]]
         rows += [[*(str(getattr(config, name)) for name in names.values()),
-                  percent(each["test_acc"]), percent(each["best_val_acc"]),
-                  str(each["best_epoch"]), str(each["epochs"]), f"{each['epoch_s_median']:.4g}"]
-                 for config, each in zip(configs, summaries)]
+                  percent(summary["test_acc"]), percent(summary["best_val_acc"]),
+                  str(summary["best_epoch"]), str(summary["epochs"]),
+                  f"{summary['epoch_s_median']:.4g}"]
+                 for config, summary in zip(configs, summaries)]
         whole = summarize_runs(configs, summaries)
         for name in ("mean", "std"):
             rows.append([name, *[""] * (len(names) - 1),

@@ -112,26 +112,26 @@ class Collectives:
         # check the own block, and make room for the blocks of other ranks
         out = flat(out, "out")
         blocks = self._blocks(flat(packed, "packed"), counts, "packed")
-        own = blocks[self.rank]
+        own_block = blocks[self.rank]
         others = self.size - 1
-        same_block(own, out, "the own block of packed", "out")
-        needed = others * own.size
-        work = np.empty_like(own, shape=needed) if work is None else flat(work, "work")
-        if work.size < needed or work.dtype != own.dtype:
+        same_block(own_block, out, "the own block of packed", "out")
+        needed = others * own_block.size
+        work = np.empty_like(own_block, shape=needed) if work is None else flat(work, "work")
+        if work.size < needed or work.dtype != own_block.dtype:
             raise InternalError(f"reduce_scatter: work holds {work.size} elements of {work.dtype}, "
-                                f"expected {others} x {own.size} of {own.dtype}")
+                                f"expected {others} x {own_block.size} of {own_block.dtype}")
 
         # one array for each rank, in rank order
-        incoming = list(work[:needed].reshape(others, own.size))
-        incoming.insert(self.rank, own)
+        incoming = list(work[:needed].reshape(others, own_block.size))
+        incoming.insert(self.rank, own_block)
 
         def add():
             parts = incoming
-            if self.rank and np.may_share_memory(own, out):
+            if self.rank and np.may_share_memory(own_block, out):
                 # a sum that starts with rank 0's block must not overwrite the own one
                 # too soon
                 parts = incoming.copy()
-                parts[self.rank] = own.copy()
+                parts[self.rank] = own_block.copy()
             place(parts[0], out)
             for part in parts[1:]:
                 np.add(out, part, out=out)

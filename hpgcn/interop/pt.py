@@ -41,7 +41,7 @@ def read_data(path, memory, where):
     holders = [(type(name.rpartition(".")[2], (), {}), name) for name in ALLOWED]
     try:
         with torch.serialization.safe_globals(holders):
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever broken bytes lead the unpickler to
         if match := UNKNOWN.search(str(error)):
             raise DataError(f"{where}: {_refusal(match[1])}") from error
@@ -49,10 +49,10 @@ def read_data(path, memory, where):
         raise DataError(f"{where}: broken data ({reason})") from error
 
     # turn tensors into arrays; measure each before it is copied
-    found = _one_graph(found, where)
+    content = _one_graph(content, where)
     total = 0
     arrays = {}
-    for name, value in found.items():
+    for name, value in content.items():
         if hasattr(value, "numel"):
             total += value.numel() * value.element_size()  # a small storage may be a large view
             need(2 * total, memory, f"{where}: {name}")

@@ -40,25 +40,25 @@ class LayerBlock:
 
     def shapes(self):
         """Return the shapes of its parameters by name, as the model has them."""
-        found = dict(self.own)
+        shapes = dict(self.own)
 
         # matrices and biases that stand for the layer's own, or follow it
         if self.parts:
-            bias = {name: shape for name, shape in found.items() if len(shape) == 1}
-            found = {f"W_{number}": (width, self.fan_out)
-                     for number, width in enumerate(self.parts)} | bias
+            bias = {name: shape for name, shape in shapes.items() if len(shape) == 1}
+            shapes = {f"W_{number}": (width, self.fan_out)
+                      for number, width in enumerate(self.parts)} | bias
         if self.ffn:
-            found |= {FeedForward.matrix: 2 * (self.fan_out,),
-                      FeedForward.last_bias: (self.fan_out,)}
+            shapes |= {FeedForward.matrix: 2 * (self.fan_out,),
+                       FeedForward.last_bias: (self.fan_out,)}
         if self.residual == "matrix":
-            found["W_res"] = (self.fan_in, self.fan_out)
+            shapes["W_res"] = (self.fan_in, self.fan_out)
 
         # parameters and moments of the norm
         if self.norm != "none":
             names = ("gain", "shift", *MOMENTS) if self.norm == "batch" else ("gain", "shift")
-            found |= dict.fromkeys(names, (self.norm_width,))
+            shapes |= dict.fromkeys(names, (self.norm_width,))
 
-        return {indexed(name, self.number): shape for name, shape in found.items()}
+        return {indexed(name, self.number): shape for name, shape in shapes.items()}
 
 
 def blocks_of(spec):

@@ -204,9 +204,9 @@ def with_replicas(array, plan, comm):
         part = np.ascontiguousarray(columns[:m, first:first + step]).view(np.uint8)
         words = np.zeros((m, -(-part.shape[1] // 8)), np.int64)  # only integers are sent like this
         words.view(np.uint8)[:, :part.shape[1]] = part
-        found = _sent([words[rows].ravel() for rows in _by_rank(plan)], comm)
-        found = found.reshape(replicas, words.shape[1]).view(np.uint8)[:, :part.shape[1]]
-        columns[m:, first:first + step] = np.ascontiguousarray(found).view(array.dtype)
+        received = _sent([words[rows].ravel() for rows in _by_rank(plan)], comm)
+        received = received.reshape(replicas, words.shape[1]).view(np.uint8)[:, :part.shape[1]]
+        columns[m:, first:first + step] = np.ascontiguousarray(received).view(array.dtype)
 
     return out
 

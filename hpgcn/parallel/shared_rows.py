@@ -94,11 +94,11 @@ class SharedRows:
                   for j in range(self.row.size)]
 
         # sum the own blocks over the column, then collect those of the row
-        own = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
-        self.column.allreduce(own, "weights")
+        own_blocks = np.concatenate([block.ravel() for block in blocks[self.row.rank]])
+        self.column.allreduce(own_blocks, "weights")
         sizes = [sum(block.size for block in part) for part in blocks]
-        every = self.device.empty(sum(sizes), own.dtype)
-        self.row.start_allgather(own, every, sizes, "weights").wait("gradients of weights")
+        every = self.device.empty(sum(sizes), own_blocks.dtype)
+        self.row.start_allgather(own_blocks, every, sizes, "weights").wait("gradients of weights")
 
         first = 0
         for part in blocks:

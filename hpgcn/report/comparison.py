@@ -20,16 +20,16 @@ def check_picture(path):
     require("matplotlib", "plot", "a picture")
 
 
-def plot(report, path, draw):
+def plot(report, path, make_figure):
     """Draw a report by a function of it that returns a Figure; replace a picture of that name."""
     check_picture(path)
     kind = Path(path).suffix[1:].lower()
     with figures.style():
-        drawing = draw(report)
+        drawing = make_figure(report)
         atomic_write(path, lambda file: drawing.savefig(file, format=kind, dpi=150), overwrite=True)
 
 
-def draw(report):
+def forecast_figure(report):
     """Draw what `hpgcn.planning.answers.report.forecast` returned; return the Figure.
 
     Predicted seconds of a training step, and bytes that the busiest rank sends, against

@@ -10,7 +10,7 @@ from hpgcn.report.comparison import MARKERS, rank_axis
 PANEL = 4.0  # inches
 
 
-def draw(found):
+def sweep_figure(found):
     """Draw what `hpgcn.planning.answers.model_sweep.forecast` returned; return the Figure."""
     # markers stand for strategies
     models = found["models"]
@@ -31,12 +31,12 @@ def draw(found):
     for axis, depth in zip(axes, panels):
         lines = _over_ranks(models, depth) if several else _over_widths(models, depths)
         for number, (label, line) in enumerate(lines):
-            places = [place for place, _ in line]
+            places = [x for x, _ in line]
             seconds = [row["seconds"]["epoch"] * scale for _, row in line]
             style = figures.line_style(number)
             axis.plot(places, seconds, label=label, linewidth=1.4, **style)
-            for place, value, (_, row) in zip(places, seconds, line):
-                axis.plot(place, value, markers[row["strategy"]], color=style["color"],
+            for x, value, (_, row) in zip(places, seconds, line):
+                axis.plot(x, value, markers[row["strategy"]], color=style["color"],
                           markersize=6, markerfacecolor=style["color"] if row["fits"] else "none")
         axis.set(xscale="log", yscale="log", xlabel="ranks" if several else "hidden width")
         if several:

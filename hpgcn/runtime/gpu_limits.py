@@ -41,12 +41,12 @@ def check_memory(comm, need):
     comm.barrier()  # what others have put there is there
 
     gpu = comm.device
-    found = comm.allgather((gpu.place, gpu.number, int(need()), *gpu.memory()))
+    gpus = comm.allgather((gpu.place, gpu.number, int(need()), *gpu.memory()))
 
     # add up what ranks on the same GPU need
-    for place, number, _, free, total in found:
-        ranks = [rank for rank, (other, *_) in enumerate(found) if other == place]
-        needed = sum(found[rank][2] for rank in ranks)
+    for place, number, _, free, total in gpus:
+        ranks = [rank for rank, (other, *_) in enumerate(gpus) if other == place]
+        needed = sum(gpus[rank][2] for rank in ranks)
         if needed > free:
             several = f"{len(ranks)} ranks, {ranks[0]} the first,"
             who = several if len(ranks) > 1 else f"rank {ranks[0]}"

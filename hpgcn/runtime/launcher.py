@@ -154,10 +154,10 @@ def _number(name):
     """Return the number of a variable; of a list for nodes, as Slurm writes, that of this node."""
     counts = []
     for entry in os.environ.get(name, "").split(","):
-        found = re.fullmatch(r"\s*([0-9]+)(?:\(x([0-9]+)\))?\s*", entry)
-        if found is None:
+        match = re.fullmatch(r"\s*([0-9]+)(?:\(x([0-9]+)\))?\s*", entry)
+        if match is None:
             return None
-        counts.append((int(found[1]), int(found[2] or 1)))
+        counts.append((int(match[1]), int(match[2] or 1)))
     if len(counts) == 1:
         return counts[0][0]
 

@@ -108,11 +108,11 @@ class NeighbourBatchBuilder:
         vertices = np.concatenate([local.column_vertex[local.columns[mine]], vertex])
         order = np.lexsort((vertices, rows))
         begins = run_offsets(degrees * shared)
-        place = np.empty(order.size, np.int64)
-        place[order] = np.arange(order.size) - begins[rows[order]]
-        positions[mine] = place[:mine.size]
+        rank_in_row = np.empty(order.size, np.int64)
+        rank_in_row[order] = np.arange(order.size) - begins[rows[order]]
+        positions[mine] = rank_in_row[:mine.size]
         cuts = mine.size + pointers[local.push.send_offsets]
-        back = comm.alltoallv([place[first:last] for first, last in pairwise(cuts.tolist())])
+        back = comm.alltoallv([rank_in_row[first:last] for first, last in pairwise(cuts.tolist())])
         positions[local.indptr[m]:] = np.concatenate(back)
         return positions, np.concatenate([degrees, to_holders(local.push, degrees, comm)])
 

@@ -64,7 +64,7 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
     pointers = np.zeros(rows.size + 1, np.int64)
     kept = np.empty(most, columns.dtype)
     scaled = np.empty(most, values.dtype)
-    at = np.int64(0)
+    filled = np.int64(0)
 
     # keep entries whose columns are in the batch
     for k in range(rows.size):
@@ -72,12 +72,12 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
         for e in range(indptr[i], indptr[i + 1]):
             j = columns[e]
             if number[j] == batch:
-                kept[at] = j
+                kept[filled] = j
                 same = row_unit[i] == column_unit[j]
-                scaled[at] = values[e] if same else values[e] * factor
-                at += 1
-        pointers[k + 1] = at
-    return pointers, kept[:at], scaled[:at]
+                scaled[filled] = values[e] if same else values[e] * factor
+                filled += 1
+        pointers[k + 1] = filled
+    return pointers, kept[:filled], scaled[:filled]
 
 
 @jit()
@@ -89,7 +89,7 @@ def split_diagonal(indptr, columns, values, diagonal, present):
     pointers = np.zeros(indptr.size, np.int64)
     kept = np.empty(columns.size, columns.dtype)
     others = np.empty(columns.size, values.dtype)
-    at = np.int64(0)
+    filled = np.int64(0)
 
     for i in range(indptr.size - 1):
         for e in range(indptr[i], indptr[i + 1]):
@@ -97,11 +97,11 @@ def split_diagonal(indptr, columns, values, diagonal, present):
                 diagonal[i] = values[e]
                 present[i] = True
             else:
-                kept[at] = columns[e]
-                others[at] = values[e]
-                at += 1
-        pointers[i + 1] = at
-    return pointers, kept[:at], others[:at]
+                kept[filled] = columns[e]
+                others[filled] = values[e]
+                filled += 1
+        pointers[i + 1] = filled
+    return pointers, kept[:filled], others[:filled]
 
 
 @jit()
@@ -142,7 +142,7 @@ def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, co
     kept = np.empty(most, columns.dtype)
     scaled = np.empty(most, values.dtype)
     seen = np.full(longest + 1, -1, np.int64)
-    at = np.int64(0)
+    filled = np.int64(0)
 
     for k in range(rows.size):
         i = rows[k]
@@ -151,9 +151,9 @@ def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, co
         # a row that is taken whole
         if count < 0 or degree <= count:
             for e in range(first, last):
-                kept[at] = columns[e]
-                scaled[at] = values[e]
-                at += 1
+                kept[filled] = columns[e]
+                scaled[filled] = values[e]
+                filled += 1
 
         # Floyd's algorithm over the whole row, of which this rank may hold a part
         elif last > first:
@@ -170,12 +170,12 @@ def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, co
                     e = _position_in(positions, first, last, position)
                     if e < 0:
                         continue
-                kept[at] = columns[e]
-                scaled[at] = values[e] * factor
-                at += 1
+                kept[filled] = columns[e]
+                scaled[filled] = values[e] * factor
+                filled += 1
 
-        pointers[k + 1] = at
-    return pointers, kept[:at], scaled[:at]
+        pointers[k + 1] = filled
+    return pointers, kept[:filled], scaled[:filled]
 
 
 @jit()
@@ -210,18 +210,18 @@ def with_diagonal(pointers, columns, values, rows, diagonal, present):
     merged = np.zeros(pointers.size, np.int64)
     kept = np.empty(columns.size + extra, columns.dtype)
     scaled = np.empty(columns.size + extra, values.dtype)
-    at = np.int64(0)
+    filled = np.int64(0)
 
     for k in range(pointers.size - 1):
         if k < rows.size and present[rows[k]]:
-            kept[at] = rows[k]
-            scaled[at] = diagonal[rows[k]]
-            at += 1
+            kept[filled] = rows[k]
+            scaled[filled] = diagonal[rows[k]]
+            filled += 1
         for e in range(pointers[k], pointers[k + 1]):
-            kept[at] = columns[e]
-            scaled[at] = values[e]
-            at += 1
-        merged[k + 1] = at
+            kept[filled] = columns[e]
+            scaled[filled] = values[e]
+            filled += 1
+        merged[k + 1] = filled
     return merged, kept, scaled
 
 
@@ -239,13 +239,13 @@ def sort_rows(pointers, columns, values):
             continue
         for e in range(first + 1, last):
             column, value = columns[e], values[e]
-            at = e
-            while at > first and columns[at - 1] > column:
-                columns[at] = columns[at - 1]
-                values[at] = values[at - 1]
-                at -= 1
-            columns[at] = column
-            values[at] = value
+            place_of_column = e
+            while place_of_column > first and columns[place_of_column - 1] > column:
+                columns[place_of_column] = columns[place_of_column - 1]
+                values[place_of_column] = values[place_of_column - 1]
+                place_of_column -= 1
+            columns[place_of_column] = column
+            values[place_of_column] = value
 
 
 @jit()
@@ -267,12 +267,12 @@ def take_block(pointers, columns, values, cursor, first, low, high):
     # copy
     indices = np.empty(indptr[-1], np.int32)
     data = np.empty(indptr[-1], values.dtype)
-    at = 0
+    filled = 0
     for k in range(cursor.size):
         begin = cursor[k]
         for e in range(begin, begin + indptr[k + 1] - indptr[k]):
-            indices[at] = columns[e] - low
-            data[at] = values[e]
-            at += 1
+            indices[filled] = columns[e] - low
+            data[filled] = values[e]
+            filled += 1
         cursor[k] = begin + indptr[k + 1] - indptr[k]
     return indptr, indices, data

@@ -44,16 +44,16 @@ def strategy_by_name(name):
     if name in STRATEGIES:
         return STRATEGIES[name]
     names = name.split(BETWEEN)
-    able = [each for each, strategy in STRATEGIES.items() if keeps_rows(strategy)]
+    able = [part for part, strategy in STRATEGIES.items() if keeps_rows(strategy)]
     if len(names) == 1:
         words = ", ".join((AUTO, *STRATEGIES, AUTO_PER_LAYER))
         raise UsageError(f"strategy = {name!r}: expected one of {words}, or one for each product "
                          f"with A, such as {BETWEEN.join((able[-1], able[0]))}")
-    for each in names:
-        if each not in able:
-            raise UsageError(f"strategy = {name!r}: {each!r} divides rows, expected strategies "
+    for part in names:
+        if part not in able:
+            raise UsageError(f"strategy = {name!r}: {part!r} divides rows, expected strategies "
                              f"that keep rows whole: {', '.join(able)}")
-    return per_layer(*(STRATEGIES[each] for each in names))
+    return per_layer(*(STRATEGIES[part] for part in names))
 
 
 def variant(strategy, delay):

@@ -98,11 +98,11 @@ class RowAttention(Attention):
             self.pull.start(rows[0], what)
 
         if self.push.adds:  # 1. for others first, with what has arrived by then
-            width = sum(each.shape[1] for each in state if each is not None)
+            width = sum(array.shape[1] for array in state if array is not None)
             for target, buffer in self.push.send_buffers(width):
-                part = [each if each is None else self.work.buffer(
-                    f"partial {place}", len(buffer), each.shape[1])
-                        for place, each in enumerate(state)]
+                part = [array if array is None else self.work.buffer(
+                    f"partial {place}", len(buffer), array.shape[1])
+                        for place, array in enumerate(state)]
                 blocks = self._rows(target, rows, spread, W, what, keep=part[2] is not None)
                 self._attend(target, blocks, rows, far[target], part, self.others.get(target),
                              drawn)
@@ -202,8 +202,8 @@ class RowAttention(Attention):
         for target, Z in push.partial_sums(packed, what):
             mine = Z is packed
             x, r = rows if mine else self.ghosts[target]
-            to = gradients if mine else [self.work.buffer(f"to {name}", *each.shape)
-                                         for name, each in (("x", x), ("r", r))]
+            to = gradients if mine else [self.work.buffer(f"to {name}", *array.shape)
+                                         for name, array in (("x", x), ("r", r))]
             neighbour = self.heads.vertex_in if mine else self.numbers.get(target)
             accumulate = False
             for source, P in received_rows_of(pull, blocks[target], pulled, mine, what):
@@ -212,8 +212,8 @@ class RowAttention(Attention):
                 for lo, hi, indptr, _ in tiles_of(block, pull, push):
                     with self.clock("spmm"):
                         kernels.backend(P).attend_backward(
-                            indptr, block.indices, P, *(rows_of(each, lo, hi) for each in (x, r)),
-                            *(rows_of(each, lo, hi) for each in to), vertex=vertex,
+                            indptr, block.indices, P, *(rows_of(array, lo, hi) for array in (x, r)),
+                            *(rows_of(array, lo, hi) for array in to), vertex=vertex,
                             neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
                 accumulate = True
             if Z is not None:
@@ -223,8 +223,8 @@ class RowAttention(Attention):
 
         # take the sums of all ranks apart
         if packed is not None:
-            for each, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
-                each[:] = part
+            for array, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
+                array[:] = part
         self.ghosts = {}
 
 

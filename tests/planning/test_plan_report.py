@@ -19,7 +19,7 @@ from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast, table
 from hpgcn.planning.counts.footprint import PARTS
 from hpgcn.planning.seconds.step_seconds import Machine
-from hpgcn.report.comparison import check_picture, draw, plot
+from hpgcn.report.comparison import check_picture, forecast_figure, plot
 from hpgcn.strategies import STRATEGIES
 
 WHOLE = Config(prune=False)
@@ -264,10 +264,10 @@ def test_picture(made, tmp_path, suffix, magic):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     file = tmp_path / f"plan.{suffix}"
     report = forecast(made, Options((1, 2, 4)))
-    plot(report, file, draw)
+    plot(report, file, forecast_figure)
     assert file.read_bytes().startswith(magic)
-    plot(report, file, draw)  # again: a picture is replaced
-    plot(forecast(made, Options((1,))), file, draw)
+    plot(report, file, forecast_figure)  # again: a picture is replaced
+    plot(forecast(made, Options((1,))), file, forecast_figure)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
@@ -276,7 +276,7 @@ def test_picture(made, tmp_path, suffix, magic):
 def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     ranks = (1, 2, 3, 4, 7, 8, 63, 64, 65)
-    drawing = draw(forecast(made, Options(ranks)))
+    drawing = forecast_figure(forecast(made, Options(ranks)))
     drawing.canvas.draw()
     for axis in drawing.axes:
         low, high = axis.get_ylim()
@@ -293,7 +293,7 @@ def test_picture_is_labelled_with_plain_numbers(made, path_of_four):
     assert named == [*(f"{name}, {parts} parts" for name in ("p2p", "cover")
                        for parts in ("random", "block")), *others, "choice"]
     report = forecast(path_of_four, Options((2,)))
-    rows = [label.get_text() for label in draw(report).axes[0].get_yticklabels()]
+    rows = [label.get_text() for label in forecast_figure(report).axes[0].get_yticklabels()]
     assert sum(row.endswith("(choice)") for row in rows) == 1
     assert len(rows) == len(report["rows"]) >= 9
 

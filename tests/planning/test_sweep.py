@@ -13,7 +13,7 @@ from hpgcn.planning.answers.model_sweep import Sweep, best_of, forecast, table
 from hpgcn.planning.answers.options import Options
 from hpgcn.planning.counts import plan_input
 from hpgcn.report import figures
-from hpgcn.report.sweep_plot import draw
+from hpgcn.report.sweep_plot import sweep_figure
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_picture(made, ranks, panels, along):
     pytest.importorskip("matplotlib", reason="needs pip install '.[plot]'")
     found = forecast(made, Options(ranks), Sweep.parse("4,16,64:1,2"))
     with figures.style():
-        drawing = draw(found)
+        drawing = sweep_figure(found)
         drawing.canvas.draw()
     assert [axis.get_xlabel() for axis in drawing.axes] == [along] * panels
     named = [text.get_text() for text in drawing.legends[0].get_texts()]

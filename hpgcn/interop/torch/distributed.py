@@ -77,15 +77,15 @@ class Propagation(torch.nn.Module):
 
         # rows that ranks share are divided among them
         self._shares = RowRedistribution(self.product.strategy.layout, self.product.comm)
-        own = self._shares.own
-        self._vertex = np.ascontiguousarray(self.product.rows[own])
+        own_rows = self._shares.own
+        self._vertex = np.ascontiguousarray(self.product.rows[own_rows])
         self.rows = torch.from_numpy(self._vertex.copy())
 
         self.header = self.product.header
-        self.features = as_tensor(self.product.features, own)
-        self.labels = as_tensor(self.product.labels, own)
+        self.features = as_tensor(self.product.features, own_rows)
+        self.labels = as_tensor(self.product.labels, own_rows)
         masks = self.product.masks
-        self.masks = masks and {key: as_tensor(mask, own) for key, mask in masks.items()}
+        self.masks = masks and {key: as_tensor(mask, own_rows) for key, mask in masks.items()}
 
     def forward(self, H: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows of A H; differentiable, as often as wanted.
@@ -140,30 +140,30 @@ class Propagation(torch.nn.Module):
             The models of two ranks have other parameters.
         """
         # ranks must have the same parameters; each list of shapes is compared once
-        wanted = [each for each in model.parameters() if each.requires_grad]
-        shapes = tuple((str(each.dtype), *each.shape) for each in wanted)
+        wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        shapes = tuple((str(parameter.dtype), *parameter.shape) for parameter in wanted)
         comm = self.product.comm
         if shapes not in self._agreed:
             comm.assert_same({"parameters": shapes}, "model")
             self._agreed.add(shapes)
 
         # take the parameters that have a gradient on any rank
-        counts = comm.sum([each.grad is not None for each in wanted])
-        chosen = [each for each, count in zip(wanted, counts) if count]
-        wide = any(each.dtype == torch.float64 for each in chosen)
-        flat = torch.zeros(sum(each.numel() for each in chosen),
+        counts = comm.sum([parameter.grad is not None for parameter in wanted])
+        chosen = [parameter for parameter, count in zip(wanted, counts) if count]
+        wide = any(parameter.dtype == torch.float64 for parameter in chosen)
+        flat = torch.zeros(sum(parameter.numel() for parameter in chosen),
                            dtype=torch.float64 if wide else torch.float32)
-        parts = flat.split([each.numel() for each in chosen])
+        parts = flat.split([parameter.numel() for parameter in chosen])
 
         # pack, sum and unpack
-        for each, part in zip(chosen, parts):
-            if each.grad is not None:
-                part.copy_(each.grad.to_dense().reshape(-1))
+        for parameter, part in zip(chosen, parts):
+            if parameter.grad is not None:
+                part.copy_(parameter.grad.to_dense().reshape(-1))
         comm.counters.phase = "weights"
         comm.allreduce(flat.numpy(), "weights")
         comm.counters.phase = "propagation"
-        for each, part in zip(chosen, parts):
-            each.grad = part.reshape(each.shape).to(each)
+        for parameter, part in zip(chosen, parts):
+            parameter.grad = part.reshape(parameter.shape).to(parameter)
 
     def broadcast(self, model: torch.nn.Module) -> None:
         """Give all ranks rank 0's parameters and buffers of a model, in place."""

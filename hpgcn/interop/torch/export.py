@@ -170,29 +170,29 @@ class Export:
             self.said.append(f"x = {ACTIVATIONS[block.activation]}(x)")
 
     def _block(self, block):
-        own = self._of(block)
+        arrays = self._of(block)
         if block.residual:
             self.said.append("before = x")
         if block.norm != "none" and block.norm_first:
-            self._norm(block, own)
+            self._norm(block, arrays)
 
         # the layer, and the second linear map
-        self._layer(block, own)
+        self._layer(block, arrays)
         if block.ffn:
             self._activate(block)
             self._dropout(block.dropout)
-            self._linear(own["W_ffn"], own["b_ffn"])
+            self._linear(arrays["W_ffn"], arrays["b_ffn"])
             self._dropout(block.dropout)
 
         # the residual connection
         if block.residual == "matrix":
-            self._linear(own["W_res"], None, "before")
+            self._linear(arrays["W_res"], None, "before")
         if block.residual:
             self.said.append("x = x + before")
 
         # what follows
         if block.norm != "none" and not block.norm_first:
-            self._norm(block, own)
+            self._norm(block, arrays)
         if not block.ffn:
             self._activate(block)
             self._dropout(block.dropout)

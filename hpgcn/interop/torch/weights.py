@@ -129,15 +129,16 @@ def read_pyg(model, *, activation="own"):
     name = "the state_dict" if isinstance(model, dict) else str(model)
     tensors = as_arrays(tensors_of(model, name), name)
     modules = modules_of(tensors)
-    for each in modules:
-        if each.kind not in KINDS and not (each.kind == "norm" and "running_mean" in each.keys):
-            raise DataError(f"{name}: {next(iter(each.keys.values()))} belongs to an unsupported "
+    for module in modules:
+        is_norm = module.kind == "norm" and "running_mean" in module.keys
+        if module.kind not in KINDS and not is_norm:
+            raise DataError(f"{name}: {next(iter(module.keys.values()))} belongs to an unsupported "
                             f"layer, {READ}")
 
     # refuse mixtures of layers, and norms that do not alternate with layers
-    layers = [each for each in modules if each.kind in KINDS]
-    norms = [each for each in modules if each.kind == "norm"]
-    kinds = sorted({each.kind for each in layers})
+    layers = [module for module in modules if module.kind in KINDS]
+    norms = [module for module in modules if module.kind == "norm"]
+    kinds = sorted({module.kind for module in layers})
     if len(kinds) != 1:
         raise DataError(f"{name}: layers of kinds: {' and '.join(kinds) or 'none'}; expected one "
                         f"kind of {', '.join(KINDS)}")
@@ -147,12 +148,12 @@ def read_pyg(model, *, activation="own"):
 
     # read each layer, and fold its norm into it
     reader = LayerReader(tensors, name, len(layers))
-    found = [reader.read(layer, number) for number, layer in enumerate(layers)]
+    layer_arrays = [reader.read(layer, number) for number, layer in enumerate(layers)]
     for number, norm in enumerate(norms):
-        found[number] = reader.folded(found[number], norm)
+        layer_arrays[number] = reader.folded(layer_arrays[number], norm)
 
-    config = reader.config(KINDS[kinds[0]], found, activation)
-    weights = {indexed(key, number): array for number, arrays in enumerate(found)
+    config = reader.config(KINDS[kinds[0]], layer_arrays, activation)
+    weights = {indexed(key, number): array for number, arrays in enumerate(layer_arrays)
                for key, array in arrays.items()}
     return Trained(weights, config, name, kinds[0] not in UNWEIGHTED)
 
@@ -185,17 +186,17 @@ class LayerReader:
         # scale the columns of the last matrix
         factor = gain.astype(np.float64) / np.sqrt(variance.astype(np.float64) + EPSILON)
         vectors = {"a_self", "a_neighbour"} & arrays.keys()
-        found = {key: array * factor if key[0] == "W" and key != "W_a" else array
+        scaled = {key: array * factor if key[0] == "W" and key != "W_a" else array
                  for key, array in arrays.items()}
 
         # attention reads the scaled columns: its vectors are scaled back
         if vectors and not factor.all():
             raise DataError(f"{self.name}: {norm.path} multiplies a column by 0")
         for key in vectors:
-            found[key] = arrays[key] / factor.reshape(arrays[key].shape)
+            scaled[key] = arrays[key] / factor.reshape(arrays[key].shape)
 
-        found[last] = (b - mean) * factor + shift
-        return {key: np.ascontiguousarray(array, b.dtype) for key, array in found.items()}
+        scaled[last] = (b - mean) * factor + shift
+        return {key: np.ascontiguousarray(array, b.dtype) for key, array in scaled.items()}
 
     def _one_matrix(self, taken, last):
         W = taken.matrix("lin.weight")
@@ -366,16 +367,16 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
 
     # match the tensors by kind of layer, number and name
     held = model.state_dict()
-    own, given = slots(held), slots(state_dict)
-    for slot in [*given, *own]:
-        if slot not in own or slot not in given:
+    wanted, given = slots(held), slots(state_dict)
+    for slot in [*given, *wanted]:
+        if slot not in wanted or slot not in given:
             kind, number, name = slot
             holder = "the state_dict" if slot in given else "the model"
             raise UsageError(f"{kind} {number} has {name} only in {holder}: the layers differ")
 
     # compare shapes before anything is loaded
     new = {}
-    for slot, key in own.items():
+    for slot, key in wanted.items():
         new[key] = state_dict[given[slot]]
         there, here = (tuple(each.shape) for each in (new[key], held[key]))
         if there != here:

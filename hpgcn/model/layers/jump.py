@@ -57,14 +57,14 @@ class Jump:
         for number in reversed(range(len(backwards))):
             rows = self.rows[number]
             part = self._part(outputs[number], rows)
-            own = self.scatter_gradient(number, part, whole, gradient)
+            own_gradient = self.scatter_gradient(number, part, whole, gradient)
             with self.clock("dense"):
                 if G is None:
-                    G = own  # gradient of the last layer, whose rows they are
+                    G = own_gradient  # gradient of the last layer, whose rows they are
                 elif rows is None:
-                    G += own
+                    G += own_gradient
                 else:
-                    kernels.backend(G).scatter_add(own, rows, G)
+                    kernels.backend(G).scatter_add(own_gradient, rows, G)
             G = backwards[number](G, gradient)
 
         return G

@@ -25,9 +25,9 @@ class SageMean(Layer):
         return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
     def forward(self, H, out, *, keep=False, AX=None):
-        own = self.self_rows(H, "part")
-        own = self.times_W(own, "W_self",
-                           self.buffer("scratch2", self.rows_out, self.width_out, out.dtype))
+        own_rows = self.self_rows(H, "part")
+        scratch = self.buffer("scratch2", self.rows_out, self.width_out, out.dtype)
+        own_rows = self.times_W(own_rows, "W_self", scratch)
 
         # the neighbors, on whichever side of W is cheaper
         T = AX
@@ -41,7 +41,7 @@ class SageMean(Layer):
             Z = self.A.forward(Y, out=out)
 
         with self.clock("dense"):
-            kernels.backend(Z).add(own, Z)
+            kernels.backend(Z).add(own_rows, Z)
         return Z, partial(self._backward, H, T)
 
     def _backward(self, H, T, G, below, gradient):

@@ -32,16 +32,16 @@ def forecast(path, options, request, *, progress=False):
     config = settings_of(options.config)
     inputs = PlanInput(path, config, options.widths)
     listed = candidates(inputs, options.ranks, options.methods)
-    able = [each for each in listed
-            if variant(STRATEGIES[each.strategy], config.delay).supports_minibatches]
-    others = dict.fromkeys(each.strategy for each in listed if each not in able)
+    able = [case for case in listed
+            if variant(STRATEGIES[case.strategy], config.delay).supports_minibatches]
+    others = dict.fromkeys(case.strategy for case in listed if case not in able)
 
     # count each case
     rows = []
     with bar(able, unit="case", leave=False, shown=progress) as cases:
-        for each in cases:
-            cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-            rows.append(row(inputs, each, request))
+        for case in cases:
+            cases.set_description(f"{case.strategy} on {case.parts} parts, {case.ranks} ranks")
+            rows.append(row(inputs, case, request))
     if not rows:
         raise UsageError(f"{setting('batch', options.config.batch)}: none of the strategies "
                          f"supports mini-batches, expected one of {', '.join(takers())}")
@@ -80,15 +80,15 @@ def row(inputs, candidate, request):
     steps = batches.sampler.batches
     counted = [batches.predict(1, number) for number in counted_batches(steps)]
 
-    found = {"strategy": strategy.title(inputs.strategy_options), "parts": candidate.parts,
-             "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
-             "counted": len(counted), "step": {}, "epoch": {}}
+    numbers = {"strategy": strategy.title(inputs.strategy_options), "parts": candidate.parts,
+               "ranks": candidate.ranks, "grid": list(candidate.shape), "steps": steps,
+               "counted": len(counted), "step": {}, "epoch": {}}
     for name in ("bytes", "messages"):
-        sent = [each.summary(name) for each in counted]
-        totals = [each["total"] for each in sent]
-        found["step"][name] = {**_mean(sent), "std": float(np.std(totals))}
-        found["epoch"][name] = round(steps * float(np.mean(totals)))
-    return found
+        sent = [prediction.summary(name) for prediction in counted]
+        totals = [summary["total"] for summary in sent]
+        numbers["step"][name] = {**_mean(sent), "std": float(np.std(totals))}
+        numbers["epoch"][name] = round(steps * float(np.mean(totals)))
+    return numbers
 
 
 def _mean(tables):

@@ -37,12 +37,13 @@ def candidates(inputs, ranks=None, methods=None):
     """
     # choose the numbers of ranks, and refuse those that do not fit the file
     n = inputs.header.num_nodes
-    own = inputs.part_counts
-    if own and methods:
+    part_counts = inputs.part_counts
+    if part_counts and methods:
         raise UsageError(f"{inputs.name}: already partitioned; use --method with the graph that is "
                          "not partitioned")
     if ranks is None:
-        ranks = tuple(sorted(own)) or tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
+        powers = tuple(2**e for e in range(min(n, MOST_RANKS).bit_length()))
+        ranks = tuple(sorted(part_counts)) or powers
     if max(ranks) > n:
         raise DataError(f"{inputs.name}: {max(ranks)} ranks for {n} vertices, expected 1..{n}")
 
@@ -51,41 +52,44 @@ def candidates(inputs, ranks=None, methods=None):
     listed = []
     for k in ranks:
         parts = ("whole",) if k == 1 else methods or QUICK
-        if own:
-            parts = (inputs.method or "given",) if k in own else ()
-        needy = [each for each in STRATEGIES.values() if each.requires_partition]
+        if part_counts:
+            parts = (inputs.method or "given",) if k in part_counts else ()
+        needy = [strategy for strategy in STRATEGIES.values() if strategy.requires_partition]
         if k == 1 and parts:  # on a single rank all strategies are one
             listed += [Candidate(needy[0].name, name, k, shapes[needy[0].name, k])
                        for name in parts]
             continue
 
         # strategies that need a partition: one case for each method
-        for each in needy:
-            listed += [Candidate(each.name, name, k, shapes[each.name, k]) for name in parts
-                       if not each.accepts_nonzero_owners or name in NONZERO_METHODS
+        for strategy in needy:
+            listed += [Candidate(strategy.name, name, k, shapes[strategy.name, k]) for name in parts
+                       if not strategy.accepts_nonzero_owners or name in NONZERO_METHODS
                        or inputs.edge_parts]
 
         # strategies that take the stored order, or the parts of the file
-        for each in STRATEGIES.values():
-            shape = shapes[each.name, k]
-            unfit = each.accepts_partition and own and k not in own
-            if each.requires_partition or shape is None or unfit:
+        for strategy in STRATEGIES.values():
+            shape = shapes[strategy.name, k]
+            unfit = strategy.accepts_partition and part_counts and k not in part_counts
+            if strategy.requires_partition or shape is None or unfit:
                 continue
-            stored = (inputs.method or "given") if own and each.accepts_partition else "stored"
-            listed.append(Candidate(each.name, stored, k, shape))
+            order = "stored"
+            if part_counts and strategy.accepts_partition:
+                order = inputs.method or "given"
+            listed.append(Candidate(strategy.name, order, k, shape))
 
     # leave out strategies that do not compute the model
     heads = heads_of(inputs.spec)
-    return [each for each in listed
-            if not STRATEGIES[each.strategy].unsupported_reason(heads, each.ranks)
-            and (STRATEGIES[each.strategy].supports_bf16 or not inputs.spec.halved)]
+    return [strategy for strategy in listed
+            if not STRATEGIES[strategy.strategy].unsupported_reason(heads, strategy.ranks)
+            and (STRATEGIES[strategy.strategy].supports_bf16 or not inputs.spec.halved)]
 
 
 def grid_shapes(options, ranks):
     """Return the grid of each (strategy, number of ranks); None if the requested one does not
     fit.
     """
-    shapes = {(name, k): each.default_shape(k) for name, each in STRATEGIES.items() for k in ranks}
+    shapes = {(name, k): strategy.default_shape(k)
+              for name, strategy in STRATEGIES.items() for k in ranks}
 
     # a grid is of one strategy and one number of ranks
     if options.grid:
@@ -106,9 +110,9 @@ def grid_shapes(options, ranks):
             raise UsageError(f"{setting('replication', options.replication)}: expected a divisor "
                              f"of one of {', '.join(map(str, ranks))}")
         alone = replace(options, grid="")
-        for name, each in STRATEGIES.items():
-            if "replication" in each.options:
-                shapes.update(((name, k), each.choose_shape(alone, k) if k in fits else None)
+        for name, strategy in STRATEGIES.items():
+            if "replication" in strategy.options:
+                shapes.update(((name, k), strategy.choose_shape(alone, k) if k in fits else None)
                               for k in ranks)
 
     return shapes

@@ -51,13 +51,13 @@ def _choose(source, config, ranks):
     rows = []
     whole = parse(config.batch) is None
     known = {}  # on parts
-    for each in candidates(inputs, (ranks,)):
-        if not (whole or STRATEGIES[each.strategy].supports_minibatches):
+    for candidate in candidates(inputs, (ranks,)):
+        if not (whole or STRATEGIES[candidate.strategy].supports_minibatches):
             continue
-        footprint = count_candidate(inputs, each)
-        rows.append(row(each, footprint, options))
-        if STRATEGIES[each.strategy].requires_partition:
-            known[each] = footprint
+        footprint = count_candidate(inputs, candidate)
+        rows.append(row(candidate, footprint, options))
+        if STRATEGIES[candidate.strategy].requires_partition:
+            known[candidate] = footprint
 
     allowed = sparing(rows)
 

@@ -83,27 +83,27 @@ def read_machine(path):
     """
     # read the rates of one device or two
     path = machine_path(path)
-    found = read_json(path)
-    devices = read_devices(path, found)
+    document = read_json(path)
+    devices = read_devices(path, document)
     rates = {"devices": devices}
     if devices is None:
-        if "limits" not in found:
+        if "limits" not in document:
             raise DataError(f"{path}: no 'limits', expected what `hpgcn bench machine --json` "
                             "prints")
-        rates |= numbers_of(path, found, "limits", LIMITS, others=True)
+        rates |= numbers_of(path, document, "limits", LIMITS, others=True)
 
     # read the cores and the network, if the file has them
-    if "machine" in found:
-        about = numbers_of(path, found, "machine", {}, CORES, others=True)
+    if "machine" in document:
+        about = numbers_of(path, document, "machine", {}, CORES, others=True)
         rates |= {name: int(cores) for name, cores in about.items()}
-    network = found.get("network", {}) != {}
+    network = document.get("network", {}) != {}
     if network:
-        given = numbers_of(path, found, "network", NETWORK, MEASURED)
+        given = numbers_of(path, document, "network", NETWORK, MEASURED)
         rates |= {attribute: given[name] for name, attribute in NETWORK_ATTRIBUTES.items()
                   if name in given}
 
     # read the measured rates of kernels, sorted by ranks
-    measured = found.get("rates", [])
+    measured = document.get("rates", [])
     if not isinstance(measured, list):
         raise DataError(f"{path}: rates is {type(measured).__name__}, expected a list")
     rates["rates"] = tuple(sorted((Rates.of(each, f"{path}: rates[{i}]")

@@ -69,17 +69,18 @@ def compare(inputs, options, progress=False):
     with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
         for _, group in groupby(cases, key=_place):  # what is on the same parts is kept together
             known = {}
-            for each in group:
-                cases.set_description(f"{each.strategy} on {each.parts} parts, {each.ranks} ranks")
-                footprint = count_candidate(inputs, each)
-                rows[each] = row(each, footprint, options)
-                if STRATEGIES[each.strategy].requires_partition:
-                    known[each] = footprint
+            for candidate in group:
+                cases.set_description(f"{candidate.strategy} on {candidate.parts} parts, "
+                                      f"{candidate.ranks} ranks")
+                footprint = count_candidate(inputs, candidate)
+                rows[candidate] = row(candidate, footprint, options)
+                if STRATEGIES[candidate.strategy].requires_partition:
+                    known[candidate] = footprint
             found = known and of_layers(inputs, known, options.machine)
             if found:
                 layered.append(row(*found, options))
 
-    rows = [*(rows[each] for each in listed), *layered]
+    rows = [*(rows[candidate] for candidate in listed), *layered]
     return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order
 
 
@@ -161,7 +162,7 @@ def left_out(inputs, rows, options):
         # on one rank all strategies are one
         others = [k for k in asked if k not in (1, *inputs.part_counts)]
         if others:
-            names = [name for name, each in STRATEGIES.items() if each.accepts_partition]
+            names = [name for name, strategy in STRATEGIES.items() if strategy.accepts_partition]
             found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
                          f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
                          f"{others[0]}` of the graph it was made from makes a file for them")
@@ -172,7 +173,8 @@ def left_out(inputs, rows, options):
     if config.replication:
         others = [k for k in asked if k % config.replication]
         if others:
-            names = [name for name, each in STRATEGIES.items() if "replication" in each.options]
+            names = [name for name, strategy in STRATEGIES.items()
+                     if "replication" in strategy.options]
             found.append(f"{_listed(names)} is left out for {_listed(others)} ranks, which "
                          f"{setting('replication', config.replication)} does not divide")
     return found
@@ -243,8 +245,8 @@ def table(report):
     # mark the cases that are recommended
     marks = {1 + choice["index"]: "<- choice"}
     if goal:
-        at = 1 + goal["index"]
-        marks[at] = f"{marks[at]}, {goal['asked']}" if at in marks else f"<- {goal['asked']}"
+        row = 1 + goal["index"]
+        marks[row] = f"{marks[row]}, {goal['asked']}" if row in marks else f"<- {goal['asked']}"
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
 
 

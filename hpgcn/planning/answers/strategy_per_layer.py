@@ -49,24 +49,24 @@ def of_layers(inputs, known, machine, limits=()):
 
     # count each strategy once, and price its products layer by layer
     ordered, offsets = arranged(inputs, candidate, STRATEGIES[candidate.strategy])
-    found = [[] for _ in groups]  # for each layer: (seconds, bytes, kind) of each strategy
+    costs_by_layer = [[] for _ in groups]  # for each layer: (seconds, bytes, kind) of each strategy
     counted = {each.strategy: footprint for each, footprint in known.items()}
     for kind in _able(inputs, ordered):
         footprint = counted.get(kind.name)
         if footprint is None:
             shape = kind.default_shape(candidate.ranks)
             footprint = count(ordered, inputs, kind, shape, offsets)
-        for group, costs in zip(groups, found):
+        for group, costs in zip(groups, costs_by_layer):
             products = [each for each in footprint.products if each.layer in group]
             heads = [each.heads for each in products]
             if products and not kind.unsupported_reason(heads, candidate.ranks):
                 costs.append((*_cost(machine, footprint, products), kind))
 
     # choose the fastest strategy for each layer
-    if not found[0]:
-        found[0] = found[1]
+    if not costs_by_layer[0]:
+        costs_by_layer[0] = costs_by_layer[1]
     chosen = [min(_within(costs, limits), key=lambda cost: cost[:2])[-1]
-              for costs in found]
+              for costs in costs_by_layer]
     if len(set(chosen)) == 1:
         return None
 

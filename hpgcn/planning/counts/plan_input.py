@@ -78,7 +78,7 @@ class PlanInput:
     partitioned graph, else None. `method` is how they were made; `part_counts` are k
     and the numbers that nested parts merge to. `edge_parts` is true if entries have
     parts of their own. `notes` say which widths were assumed. Errors as
-    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Surveys of
+    `hpgcn.store.load` and `make_spec`; a DataError if there are no vertices. Inputs of
     one source share the partitions that they make in the dict `partitions`.
     """
 

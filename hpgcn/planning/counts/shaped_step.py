@@ -185,9 +185,9 @@ def run_rank(spec, levels, rank, columns):
     evaluation.infer(X)
 
     # what both took from the workspace
-    arrays = {name: each.nbytes for space in (workspace, shared.workspace)
-              for name, each in space.arrays.items()}
-    reserved = {name: (each.size, each.dtype) for name, each in workspace.arrays.items()}
+    arrays = {name: array.nbytes for space in (workspace, shared.workspace)
+              for name, array in space.arrays.items()}
+    reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
     return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
                     device.part_bytes)
 

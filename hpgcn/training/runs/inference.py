@@ -112,23 +112,23 @@ def _predict_graph(comm, source, run, device):
 
     # compute; rank 0 gathers the result
     with translate_gpu_oom(comm), assign_rows(source, comm, config) as placed:
-        found = _infer(placed, comm, spec, parameters)
+        results = _infer(placed, comm, spec, parameters)
     if comm.rank:
         return None
 
     # put rows in ORIGINAL order, and name vertices and classes
-    vertex = found.pop("vertex")
+    vertex = results.pop("vertex")
     order = np.argsort(vertex)
-    found = {name: array[order] for name, array in found.items()}
-    found["id"] = found.get("original_ids", vertex[order] + source.header.base)
+    results = {name: array[order] for name, array in results.items()}
+    results["id"] = results.get("original_ids", vertex[order] + source.header.base)
     if class_names:
-        found["class_names"] = np.array(class_names)
+        results["class_names"] = np.array(class_names)
 
     # take labels from the logits
-    logits = found["logits"]
+    logits = results["logits"]
     if attributes.get("multilabel", source.header.multilabel) == 1:  # absent from older files
-        return {**found, "label": (logits > 0).astype(np.uint8)}
-    return {**found, "label": logits.argmax(1)}
+        return {**results, "label": (logits > 0).astype(np.uint8)}
+    return {**results, "label": logits.argmax(1)}
 
 
 def _class_names(attributes, source, width, name):

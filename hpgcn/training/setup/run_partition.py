@@ -39,11 +39,11 @@ def partitioned(source, comm, method, out=""):
 
     path, checksum = kept
     with comm.collective_errors():
-        found = source.reopen(path)
-        if found.checksum() != checksum:
-            found.close()
+        stored = source.reopen(path)
+        if stored.checksum() != checksum:
+            stored.close()
             raise changed(path)
-    return found
+    return stored
 
 
 def _partition_in_memory(graph, comm, method):
@@ -157,18 +157,18 @@ def _matching(path, source, k, methods):
     from hpgcn import store
 
     try:
-        with store.load(path) as found:
-            made = found.vertex_partition
+        with store.load(path) as stored:
+            made = stored.vertex_partition
     except HpgcnError as error:
         log.warning("%s is not used: %s", path, error)
         return None
     header = replace(source.header, source_sha256=source.sha256())
     expected = (header, SEED, k)
-    if made is None or (found.header, made.seed, made.k) != expected:
+    if made is None or (stored.header, made.seed, made.k) != expected:
         return None
     if made.method not in methods:
         return None
-    return found.checksum()
+    return stored.checksum()
 
 
 def parts_of(request, source, comm, method, out=""):
@@ -184,9 +184,9 @@ def parts_of(request, source, comm, method, out=""):
     found = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            own = source.vertex_partition
+            stored = source.vertex_partition
             part, number = batch_parts.parts_of(
-                request, source.where, source.header.num_nodes, own and (own.part, own.k),
+                request, source.where, source.header.num_nodes, stored and (stored.part, stored.k),
                 lambda k: _make_parts(source, k, method, out))
             found = part.astype(np.int32), number
     return comm.bcast(found)

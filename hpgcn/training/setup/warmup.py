@@ -111,8 +111,8 @@ def _load_products(header, spec, ranks):
     one = np.ones(1, np.int64)
     hops = sum(products_of(spec)) + 1
     levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
-    sizes = {(each.width, True, each.masked)
-             for each in Steps().products(spec, (levels, levels)) if not each.heads}
+    sizes = {(product.width, True, product.masked)
+             for product in Steps().products(spec, (levels, levels)) if not product.heads}
     if spec.precomputed:
         sizes |= {(spec.widths[0], aligned, False) for aligned in (False, True)}
 
