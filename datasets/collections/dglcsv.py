@@ -64,10 +64,10 @@ def read(source, memory, weights=None):
 
 def _tables(file):
     """Return the names of the tables of edges and nodes, and the separator of their fields."""
-    found = _parse(file)
+    meta = _parse(file)
     tables = {}
     for key in ("edge_data", "node_data"):
-        entries = found.get(key)
+        entries = meta.get(key)
         if not isinstance(entries, list) or not entries:
             raise DataError(f"{file}: no list {key}, expected edge_data and node_data with "
                             "file_name")
@@ -79,7 +79,7 @@ def _tables(file):
             raise DataError(f"{file}: {key} without file_name, the name of a file beside it")
         tables[key] = name
 
-    separator = found.get("separator", ",")
+    separator = meta.get("separator", ",")
     if len(separator) != 1:
         raise DataError(f"{file}: separator is {truncate(separator, 40)!r}, expected one character")
     return tables["edge_data"], tables["node_data"], separator

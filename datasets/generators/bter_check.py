@@ -99,8 +99,8 @@ def sampled(indptr, indices, degree, wedges=WEDGES):
             u, v = sorted((int(indices[start + k:start + k + 1][0]) for k in (a, b)),
                           key=degree.__getitem__)
             row = indices[int(indptr[u]):int(indptr[u + 1])]
-            place = int(np.searchsorted(row, v))
-            closed += place < row.size and row[place] == v
+            position = int(np.searchsorted(row, v))
+            closed += position < row.size and row[position] == v
         values.append(ordered[first:stop].mean())
         shares.append(closed / wedges)
         first = stop

@@ -130,7 +130,7 @@ def variables(source, memory):
                         "scipy.io.savemat('graph.mat', scipy.io.loadmat(FILE)) writes one")
 
     # matrices by name; some are compressed, within the memory that is left
-    found = {}
+    matrices = {}
     elements = Elements(data, order)
     elements.at = HEADER
     left = memory - len(data)
@@ -142,11 +142,11 @@ def variables(source, memory):
                 kind, body = Elements(body, order).next()
             if kind == MATRIX:
                 matrix = Matrix(body, order)
-                found[matrix.name] = matrix
+                matrices[matrix.name] = matrix
     except (BrokenError, zlib.error) as error:
         raise DataError(f"{source}: broken MATLAB data ({truncate(error)})") from error
 
-    return found
+    return matrices
 
 
 def _unpacked(body, left, memory, where):

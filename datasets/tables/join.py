@@ -113,9 +113,9 @@ def _add_vertices(vertices, entries, files):
             continue
 
         # ids of this table that no edge has
-        found = vertices.find(rows.keys)
+        rows_in_graph = vertices.find(rows.keys)
         _refuse_shifted(rows, vertices)
-        unknown = np.flatnonzero(found < 0)
+        unknown = np.flatnonzero(rows_in_graph < 0)
         if not unknown.size:
             continue
 
@@ -124,7 +124,7 @@ def _add_vertices(vertices, entries, files):
         if not vertices.is_open:
             raise DataError(f"{where} is no vertex, expected {vertices.describe()} "
                             f"({unknown.size} such)")
-        if unknown.size == len(found):
+        if unknown.size == len(rows_in_graph):
             raise DataError(f"{where} is in no edge, nor is any other here: ids of the edges are "
                             f"{vertices.describe()}" + "; --id-column NAME names another column"
                             * (rows.order or "").startswith("column"))

@@ -285,12 +285,12 @@ def find_split(table, ids):
     # or one column of words
     worded = [k for k, column in enumerate(table.columns) if k != ids and is_split(column.head())]
     named = [k for k in worded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
-    found = worded if len(worded) == 1 else named
-    if len(found) != 1:
+    candidates = worded if len(worded) == 1 else named
+    if len(candidates) != 1:
         raise DataError(f"{table.where}: columns {table.listed()}: which has the words train, val "
                         f"and test? --split {table.where}:COLUMN says so")
 
-    return found[0]
+    return candidates[0]
 
 
 def is_split(cells):

@@ -248,7 +248,7 @@ def read_ids(source, column, vertices, options):
             raise DataError(f"{source}: ids have shape {array.shape}, expected (n,)")
         ids = (TextColumn("id", array.astype(np.str_).tolist()) if array.dtype.kind in "SU"
                else NumberColumn("id", array))
-        place = "row {}".format
+        place_of = "row {}".format
     else:
         table, _ = read_table(source, vertices, options, of_ids=True)
         if table is None:
@@ -261,10 +261,10 @@ def read_ids(source, column, vertices, options):
         if k is None:
             raise DataError(f"{source}: columns {table.listed()}: which has the ids? --ids "
                             f"{source}:COLUMN says so")
-        ids, place, notes = table.columns[k], table.place, table.notes
+        ids, place_of, notes = table.columns[k], table.place, table.notes
 
-    keys = keys_of(ids, vertices, str(source), place)
-    return VertexRows("ids", str(source), np.empty(len(keys)), keys, place, notes=notes)
+    keys = keys_of(ids, vertices, str(source), place_of)
+    return VertexRows("ids", str(source), np.empty(len(keys)), keys, place_of, notes=notes)
 
 
 def with_ids(rows, table, ids, vertices):

@@ -38,11 +38,11 @@ def measure(settings, host, ranks=1):
     Return kernel_rates.Rates as a dict of numbers and lists of numbers.
     """
     rows = {}
-    for place, width in product(range(len(ROW_BYTES)), range(len(ROW_WIDTHS))):
-        found = row_times(settings, host, ROW_BYTES[place], ROW_WIDTHS[width])
+    for size, width in product(range(len(ROW_BYTES)), range(len(ROW_WIDTHS))):
+        found = row_times(settings, host, ROW_BYTES[size], ROW_WIDTHS[width])
         for name, seconds in found.items():
             times = rows.setdefault(name, np.zeros((len(ROW_BYTES), len(ROW_WIDTHS))))
-            times[place, width] = seconds
+            times[size, width] = seconds
     entries = entry_times(settings, host)
     products, product_rows = product_times(settings, host)
     return {"ranks": ranks, "call_s": call_seconds(host),

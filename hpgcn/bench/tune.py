@@ -72,15 +72,15 @@ def measure(settings, host, comm):
         reach[level] = tuple(kinds)
 
     # the settings that apply to all levels
-    found = tuning.default()._replace(reach=reach)
+    prefetch = tuning.default()._replace(reach=reach)
     for field, (level, words, values, make) in OTHERS.items():
-        best, took = choose_other(found, field, values, make(settings), settings, host)
+        best, took = choose_other(prefetch, field, values, make(settings), settings, host)
         default = took[getattr(tuning.default(), field)]
         rows.append({"level": level, "row": words(best), **dict.fromkeys(PrefetchDistance._fields),
                      "time_ms": took[best], "default_ms": default, "ratio": default / took[best]})
-        found = found._replace(**{field: best})
+        prefetch = prefetch._replace(**{field: best})
     with writable():
-        return {"rows": rows, "kept": str(tuning.save(found))}
+        return {"rows": rows, "kept": str(tuning.save(prefetch))}
 
 
 def choose(level, place, product, settings, host):

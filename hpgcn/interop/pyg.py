@@ -69,11 +69,11 @@ def from_pyg(data: Data, **options: Any) -> Graph:
                         "torch_geometric.data.Data (from a data set: dataset[0])")
 
     # take the known tensors; options replace them
-    found = {"features": to_array(get("x")), "labels": to_array(get("y")), "masks": masks_of(get),
-             "original_ids": _ids(get("original_ids"))}
-    if found["labels"] is not None and "labels" not in options:
-        found["class_names"] = get("class_names")
-    options = found | options
+    contents = {"features": to_array(get("x")), "labels": to_array(get("y")),
+                "masks": masks_of(get), "original_ids": _ids(get("original_ids"))}
+    if contents["labels"] is not None and "labels" not in options:
+        contents["class_names"] = get("class_names")
+    options = contents | options
 
     # choose the weights among the other tensors
     arrays = {key: value for key in _names(data) if key not in READ

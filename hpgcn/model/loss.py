@@ -153,9 +153,9 @@ class Loss(BatchLoss):
         if self.columns.row.rank == 0:
             for each, key in zip(counts, SPLIT):
                 rows = get(self.rows[key])
-                found, sought = predicted[rows], true[rows]
+                guessed, sought = predicted[rows], true[rows]
                 each[:] = [np.bincount(classes, minlength=self.num_classes)
-                           for classes in (sought[found == sought], found, sought)]
+                           for classes in (sought[guessed == sought], guessed, sought)]
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
     def ranking(self, logits):

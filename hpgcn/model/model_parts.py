@@ -64,7 +64,7 @@ class LayerBlock:
 def blocks_of(spec):
     """Return the layers of a model, list of LayerBlock."""
     kinds = layer_kinds(spec)
-    found = []
+    blocks = []
     for number, (kind, (fan_in, fan_out)) in enumerate(zip(kinds, spec.layers)):
         # which parts a layer has depends on its place
         with_A = kind.products_of(spec) > 0
@@ -80,10 +80,10 @@ def blocks_of(spec):
         if spec.jump == "cat" and number + 1 == len(kinds):
             parts = spec.widths[spec.linear_first + 1:-1]
 
-        found.append(LayerBlock(
+        blocks.append(LayerBlock(
             number, kind, fan_in, fan_out, ffn=spec.ffn and with_A,
             norm=spec.norm if normed else "none", norm_first=spec.ffn, residual=residual,
             activation=spec.activation if hidden else "", dropout=spec.dropout if hidden else 0.0,
             parts=parts, own=kind.shapes(spec, number)))
 
-    return found
+    return blocks

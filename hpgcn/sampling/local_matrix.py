@@ -75,14 +75,14 @@ class LocalMatrix:
         """
         device = self.strategy.comm.device
         pointers, columns, values = cut
-        found = {}
+        blocks = {}
 
         for target, sources in self.strategy.product.blocks.items():
             first, last = _run(target, shape[0], push)
             if target != LOCAL and first == last:
                 continue
             cursor = pointers[first:last].copy()
-            row = found[target] = {}
+            row = blocks[target] = {}
 
             # cut from the left to the right: cursors move on
             for source in sorted(sources, key=lambda each: (each != LOCAL, each)):
@@ -92,7 +92,7 @@ class LocalMatrix:
                 block = submatrix_kernels.take_block(pointers, columns, values, cursor, first,
                                                      low, high)
                 row[source] = Csr(*map(device.put, block), high - low, device)
-        return found
+        return blocks
 
 
 def _run(number, own, plan):

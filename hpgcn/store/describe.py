@@ -93,8 +93,8 @@ def _graph(stored, reader):
     n = header.num_nodes
     nnz = header.num_edges
     degree = np.diff(stored.pointers(0, n))
-    own = reader.read("degree/loop") != 0
-    isolated = _isolated(stored, reader, degree, own)
+    has_loop = reader.read("degree/loop") != 0
+    isolated = _isolated(stored, reader, degree, has_loop)
 
     # what every graph has
     rows = [
@@ -103,7 +103,7 @@ def _graph(stored, reader):
         ("edges", f"{nnz:,} stored entries, {'directed' if header.directed else 'undirected'}, "
                   f"weights {header.weights}"),
         ("degrees", f"mean {nnz / max(n, 1):.2f}, max {degree.max(initial=0):,}; {isolated:,} "
-                    f"vertices isolated, {np.count_nonzero(own):,} with a loop"),
+                    f"vertices isolated, {np.count_nonzero(has_loop):,} with a loop"),
         ("features", _features(header, reader)),
         *_labels(stored, reader),
         ("split", _split(header, reader))]

@@ -135,10 +135,10 @@ def _attend_backward(indptr_t: Tensor, indices_t: Tensor, x: Tensor, row_score: 
     """Return the gradients of x, row_score and col_score."""
     wide = WIDE[x.dtype]
     with queued(x) as kernels:
-        made = [empty(each.shape, wide, x) for each in (x, row_score, col_score)]
+        made = [empty(array.shape, wide, x) for array in (x, row_score, col_score)]
         (dx, a), (drow, b), (dcol, c) = made
         pulled, _ = kernels.attend_dots(
-            *(rows_of(each, wide) for each in (grad, out, above, share, row_score, lse)),
+            *(rows_of(array, wide) for array in (grad, out, above, share, row_score, lse)),
             drow_score=b, slope=slope)
         kernels.attend_backward(pattern_of(indptr_t), pattern_of(indices_t), pulled,
                                 rows_of(x, wide), rows_of(col_score, wide), a, c, slope=slope,

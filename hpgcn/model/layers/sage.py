@@ -48,9 +48,9 @@ class SageMean(Layer):
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_self", self.self_rows(H, "part"), whole)
 
-        own = None
+        own_gradient = None
         if self.number:
-            own = self.times_W_transposed(whole, "W_self", "scratch2", self.scale)
+            own_gradient = self.times_W_transposed(whole, "W_self", "scratch2", self.scale)
 
         # the neighbors
         if not self.stores_AX:
@@ -65,4 +65,4 @@ class SageMean(Layer):
             G = self.A.backward(dT, out=self.buffer("ping", self.rows_in, dT.shape[1]))
         else:
             G = self.times_W_transposed(whole, "W_neighbour", "ping", self.scale)
-        return self.masked(self.add_self(own, G), below)
+        return self.masked(self.add_self(own_gradient, G), below)

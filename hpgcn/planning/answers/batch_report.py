@@ -146,10 +146,10 @@ def sampler_of(inputs, ordered, request, seed):
     if not kind.samples_parts:
         return kind(n, request.size, seed), ordered.vertex
 
-    own = None
+    stored_parts = None
     if inputs.offsets is not None:
-        own = _by_vertex(inputs.ordered.vertex, inputs.offsets)
-    part, number = parts_of(request, inputs.name, n, own, lambda k: _scattered(
+        stored_parts = _by_vertex(inputs.ordered.vertex, inputs.offsets)
+    part, number = parts_of(request, inputs.name, n, stored_parts, lambda k: _scattered(
         inputs.partition(Strategy.method, k).part, inputs.ordered.vertex))
     return kind(number, request.size, seed), part[ordered.vertex].astype(np.int64)
 

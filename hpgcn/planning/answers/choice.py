@@ -63,9 +63,9 @@ def _choose(source, config, ranks):
 
     # mix strategies, if the settings allow it
     if config.strategy == AUTO_PER_LAYER:
-        found = of_layers(inputs, known, options.machine, (BY_ROWS, BY_HOLDERS))
-        if found:
-            allowed.append(row(*found, options))
+        mixture = of_layers(inputs, known, options.machine, (BY_ROWS, BY_HOLDERS))
+        if mixture:
+            allowed.append(row(*mixture, options))
             rows.append(allowed[-1])
 
     allowed = fitting(allowed, rows)

@@ -76,9 +76,9 @@ def compare(inputs, options, progress=False):
                 rows[candidate] = row(candidate, footprint, options)
                 if STRATEGIES[candidate.strategy].requires_partition:
                     known[candidate] = footprint
-            found = known and of_layers(inputs, known, options.machine)
-            if found:
-                layered.append(row(*found, options))
+            mixture = known and of_layers(inputs, known, options.machine)
+            if mixture:
+                layered.append(row(*mixture, options))
 
     rows = [*(rows[candidate] for candidate in listed), *layered]
     return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order
@@ -158,12 +158,12 @@ def left_out(inputs, rows, options):
     config = options.config
     found = []
     if inputs.part_counts:
-        own = inputs.part_counts[0]
+        parts = inputs.part_counts[0]
         # on one rank all strategies are one
         others = [k for k in asked if k not in (1, *inputs.part_counts)]
         if others:
             names = [name for name, strategy in STRATEGIES.items() if strategy.accepts_partition]
-            found.append(f"{_listed(names)} keep to the {own} part{'s' * (own > 1)} of this "
+            found.append(f"{_listed(names)} keep to the {parts} part{'s' * (parts > 1)} of this "
                          f"file and are left out for {_listed(others)} ranks: `hpgcn partition -k "
                          f"{others[0]}` of the graph it was made from makes a file for them")
     if config.grid:
@@ -276,7 +276,7 @@ def _refuse(inputs, rows, options):
             f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
 
     # try more ranks, which hold less each
-    needy = next(each for each in STRATEGIES.values() if each.requires_partition)
+    needy = next(strategy for strategy in STRATEGIES.values() if strategy.requires_partition)
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:
         for parts in QUICK:

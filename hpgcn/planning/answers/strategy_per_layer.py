@@ -50,15 +50,15 @@ def of_layers(inputs, known, machine, limits=()):
     # count each strategy once, and price its products layer by layer
     ordered, offsets = arranged(inputs, candidate, STRATEGIES[candidate.strategy])
     costs_by_layer = [[] for _ in groups]  # for each layer: (seconds, bytes, kind) of each strategy
-    counted = {each.strategy: footprint for each, footprint in known.items()}
+    counted = {candidate.strategy: footprint for candidate, footprint in known.items()}
     for kind in _able(inputs, ordered):
         footprint = counted.get(kind.name)
         if footprint is None:
             shape = kind.default_shape(candidate.ranks)
             footprint = count(ordered, inputs, kind, shape, offsets)
         for group, costs in zip(groups, costs_by_layer):
-            products = [each for each in footprint.products if each.layer in group]
-            heads = [each.heads for each in products]
+            products = [product for product in footprint.products if product.layer in group]
+            heads = [product.heads for product in products]
             if products and not kind.unsupported_reason(heads, candidate.ranks):
                 costs.append((*_cost(machine, footprint, products), kind))
 

@@ -109,7 +109,7 @@ def predict_step(spec, traffics, levels, layout, steps):
     Prediction
     """
     # the products with A
-    period = max((each.period for each in traffics if each), default=1)
+    period = max((traffic.period for traffic in traffics if traffic), default=1)
     prediction = Prediction(layout.size, period)
     for product in steps.products(spec, levels):
         for call in traffics[product.layer].calls(product, spec.row_itemsize):
@@ -123,7 +123,7 @@ def predict_step(spec, traffics, levels, layout, steps):
         prediction.add("dense", phase, sent.T)
         for axis, noted in ((2, [step.reductions for step in of_ranks]),
                             (1, [step.column_reductions for step in of_ranks])):
-            sizes = list(zip_longest(*(each.get(phase, ()) for each in noted), fillvalue=0))
+            sizes = list(zip_longest(*(sums.get(phase, ()) for sums in noted), fillvalue=0))
             shape = len(sizes), row_blocks, layout.columns
             sums = allreduce(np.array(sizes, np.int64).reshape(shape), axis)
             prediction.add("dense", phase, sums._replace(

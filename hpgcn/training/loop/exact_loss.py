@@ -19,9 +19,9 @@ def measure_exact_loss(trainer, epoch):
     comm = trainer.comm
     with comm.clock.span("exact loss", epoch):
         comm.counters.phase = "eval"
-        found = {"exact_loss": exact_loss(trainer.evaluation, trainer.state.steps + 1)}
-    check_evaluation(epoch, found, trainer.config.lr)
-    return found
+        metrics = {"exact_loss": exact_loss(trainer.evaluation, trainer.state.steps + 1)}
+    check_evaluation(epoch, metrics, trainer.config.lr)
+    return metrics
 
 
 def exact_loss(view, number):

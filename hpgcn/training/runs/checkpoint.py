@@ -42,15 +42,15 @@ class Checkpoints:
         """
         # list the checkpoints
         try:
-            found = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)]
+            entries = [entry for entry in self.path.iterdir() if NAME.fullmatch(entry.name)]
         except (FileNotFoundError, NotADirectoryError):
-            found = []
+            entries = []
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
 
         # take the newest that can be read
         failures = []
-        for folder in sorted(found, key=lambda entry: -int(entry.name.removeprefix("step-"))):
+        for folder in sorted(entries, key=lambda entry: -int(entry.name.removeprefix("step-"))):
             try:
                 state, widths = read_checkpoint(folder)
                 self._check_widths(folder, state, widths)
@@ -204,8 +204,8 @@ def read_checkpoint(folder):
     except (LookupError, TypeError) as error:
         raise DataError(f"{folder / 'manifest.json'}: files.{path.name}.sha256 is "
                         "missing") from error
-    found = store.file_sha256(path)
-    if found != expected:
-        raise StorageError(f"{path}: SHA-256 is {found[:16]}..., but manifest.json says "
+    checksum = store.file_sha256(path)
+    if checksum != expected:
+        raise StorageError(f"{path}: SHA-256 is {checksum[:16]}..., but manifest.json says "
                            f"{str(expected)[:16]}...: the file is damaged")
     return parse(path, *store.read_state(path))

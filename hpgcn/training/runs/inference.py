@@ -87,12 +87,12 @@ def _predict_graph(comm, source, run, device):
         weights, settings, attributes = read_run(run)
 
         # settings of the run, except those that depend on ranks and files
-        own = {name: getattr(Config, name)
-               for name in ("aggregate_on", "update_on", "delay", "split_index", "grid",
-                            "replication")}
+        replaced = {name: getattr(Config, name)
+                    for name in ("aggregate_on", "update_on", "delay", "split_index", "grid",
+                                 "replication")}
         named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
-        own["out"] = os.fspath(run) if named else ""
-        config = Config(**{**settings, **own, "device": device, "prune": False})
+        replaced["out"] = os.fspath(run) if named else ""
+        config = Config(**{**settings, **replaced, "device": device, "prune": False})
 
         # check that the model suits the graph and the ranks
         strategy = find_strategy(config.select(StrategyOptions))

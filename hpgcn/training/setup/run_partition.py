@@ -125,10 +125,10 @@ def _writable(folders):
     for folder in folders:
         made = []
         try:
-            for each in (folder.parent, folder):
-                if not each.is_dir():
-                    each.mkdir(parents=True)
-                    made.insert(0, each)
+            for path in (folder.parent, folder):
+                if not path.is_dir():
+                    path.mkdir(parents=True)
+                    made.insert(0, path)
 
             with temporary_file(folder):
                 pass
@@ -181,15 +181,15 @@ def parts_of(request, source, comm, method, out=""):
     """
     from hpgcn.partition import batch_parts
 
-    found = None
+    parts = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
             stored = source.vertex_partition
             part, number = batch_parts.parts_of(
                 request, source.where, source.header.num_nodes, stored and (stored.part, stored.k),
                 lambda k: _make_parts(source, k, method, out))
-            found = part.astype(np.int32), number
-    return comm.bcast(found)
+            parts = part.astype(np.int32), number
+    return comm.bcast(parts)
 
 
 def _make_parts(source, k, method, out):
