@@ -7,7 +7,7 @@ from results import cell, lines, show
 
 import hpgcn
 from hpgcn.planning.answers.candidates import Candidate, count_candidate
-from hpgcn.planning.counts.survey import Survey
+from hpgcn.planning.counts.plan_input import PlanInput
 
 # case: strategy and parts; in brackets the systems of the paper that divide the work so
 CASES = {
@@ -19,11 +19,11 @@ CASES = {
 
 
 def main(graph, folder, ranks, hidden):
-    survey = Survey(graph, hpgcn.Config(graph=graph, layers=3, hidden=int(hidden)))
+    inputs = PlanInput(graph, hpgcn.Config(graph=graph, layers=3, hidden=int(hidden)))
     ranks = [int(p) for p in ranks.split()]
     curves = {}
     for case, (strategy, parts) in CASES.items():
-        counts = [operations(count_candidate(survey, Candidate(strategy, parts, p, (p,))))
+        counts = [operations(count_candidate(inputs, Candidate(strategy, parts, p, (p,))))
                   for p in ranks]
         curves[case] = ranks, [float(count.max() / count.mean()) for count in counts]
     show("operations of the busiest rank over the mean; 3 layers", ["case", *map(str, ranks)],
