@@ -20,12 +20,13 @@ RENAMED = {"stages": "pipeline_batches"}  # settings in files of earlier version
 COST_FIELDS = ("grid", "replication", "balance", "delay", "pipeline_batches", "model", "aggregator",
                "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
                "residual", "ffn", "input_layer", "output_layer", "jump", "input_dropout",
-               "precompute", "prune", "dtype", "split_index", "batch")
+               "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
 # fields in which a resumed run may differ from the run that wrote its checkpoint: how it computes,
 # how long and where. All others would make it another run
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
-                    "pipeline_batches", "epochs", "patience", "device", "aggregate_on",
-                    "update_on", "threads", "memory", "checkpoint_every", "trace", "comm_timeout")
+                    "pipeline_batches", "masked_products", "epochs", "patience", "device",
+                    "aggregate_on", "update_on", "threads", "memory", "checkpoint_every", "trace",
+                    "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
 
@@ -141,6 +142,9 @@ class Config:
                                 "a line for each class, WEIGHT or NAME,WEIGHT (default: all 1)")
     precompute: bool = setting(True, "compute A X once if X is dense and constant (--input-dropout "
                                "0). Does not change results")
+    masked_products: str = setting("auto", "apply dropout within A (H W) (S-SpMM). auto: where the "
+                                   "kernel skips enough to gain. Does not change results",
+                                   choices=("auto", "always", "never"))
     prune: bool = setting(True, "skip rows that neither the loss nor the metrics read. Does not "
                           "change results")
     metric: str = setting("auto", "metric for val_acc, test_acc and the best epoch. auto: "
@@ -247,14 +251,12 @@ class Config:
     def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         """Return settings from a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
         with reading(path) as file:
-            text = file.read(MAX_FILE + 1)
-        return parse_toml(text, path)
+            return parse_toml(file.read(MAX_FILE + 1), path)
 
 
 def values_of(entry):
     """Return the values of a field of Config in words: type, choices, range and default."""
-    limits = entry.metadata
-    words = entry.type
+    limits, words = entry.metadata, entry.type
     if limits["choices"]:
         words = ", ".join(limits["choices"])
     elif limits["low"] is not None and limits["high"] is None:
@@ -358,8 +360,7 @@ def _shown(value):
 def _checked(entry, value):
     # accept numbers of NumPy and paths
     kind = {"int": int, "float": float, "str": str, "bool": bool}[entry.type]
-    name = entry.name
-    limits = entry.metadata
+    name, limits = entry.name, entry.metadata
     if not isinstance(value, bool | int | float) and isinstance(value, numbers.Real):  # NumPy's
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     if isinstance(value, int) and abs(value) >= 1 << 63:
@@ -380,8 +381,7 @@ def _checked(entry, value):
         raise UsageError(f"{name} = {value!r:.80}: expected text without NUL")
 
     # numbers lie within their limits
-    low = limits["low"]
-    high = limits["high"]
+    low, high = limits["low"], limits["high"]
     if kind in (int, float):
         too_low = low is not None and value < low
         too_high = high is not None and (value >= high if limits["open_high"] else value > high)

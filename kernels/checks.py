@@ -359,8 +359,11 @@ def _check_pairs(given, lengths):
 
     keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbour"))
     for leading, name in keys:
-        if leading in given and given.get("p") and given.get(name) is None:
+        draws = given.get("p") and not given.get("drawn")
+        if leading in given and draws and given.get(name) is None:
             raise ValueError(f"{name} is None: with p > 0 it keys the draw")
+    if given.get("drawn") and given.get("mask") is None:
+        raise ValueError("mask is None: with drawn it holds the bits that dropout keeps")
 
     width, heads = lengths.get("f", 0), lengths.get("h", 1)
     if heads == 0 or width % heads:

@@ -19,7 +19,7 @@ HEADINGS = {
     "parallel run": (
         "strategy", "grid", "replication", "balance", "delay", "pipeline_batches",
         "device", "aggregate_on", "update_on", "threads", "memory", "dtype", "precompute",
-        "prune", "comm_timeout"),
+        "masked_products", "prune", "comm_timeout"),
     "mini-batches": ("batch",),
     "files and checkpoints": ("graph", "out", "checkpoint_every", "trace"),
 }

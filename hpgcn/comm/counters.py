@@ -11,6 +11,7 @@ class Counters:
         self.messages = Counter()
         self.sent = {}  # bytes by phase, then by destination
         self.sums = {}  # those of them that are partial sums of the destination's rows
+        self.masked_additions = 0  # additions whose results masks set to 0; maybe on a GPU
 
     def add(self, kind, payload, messages, to=(), sums=()):
         """Count one call; `to`: pairs (rank, bytes), if the receivers are known.

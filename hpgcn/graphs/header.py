@@ -38,6 +38,11 @@ class Header:
         return ", ".join(filter(None, words))
 
     @property
+    def row_entries(self) -> float:
+        """Mean number of entries in a row of A with self loops, if none are stored."""
+        return 1 + self.num_edges / max(1, self.num_nodes)
+
+    @property
     def weights(self) -> str:
         """Description of the weights in words."""
         if self.parallel_edges:

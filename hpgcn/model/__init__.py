@@ -1,6 +1,7 @@
 """Models as lists of layers with explicit gradients: forward returns its backward."""
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
+from hpgcn.model.masked_results import masked_layers
 from hpgcn.model.metrics import METRICS, metric_of
 from hpgcn.model.model import Model
 from hpgcn.model.model_features import Features
@@ -43,6 +44,7 @@ __all__ = [
     "keyed_uniform",
     "make_loss",
     "make_spec",
+    "masked_layers",
     "metric_of",
     "norm_of",
     "num_parameters",

@@ -120,7 +120,10 @@ class Model:
             stages.append(norm)
         if layer.bias and not block.ffn:
             bias = norm.bias if norm and not block.norm_first else layer.bias
-            stages.append(activation(bias, block.activation, level, level, fused=fused))
+            after = activation(bias, block.activation, level, level, fused=fused)
+            if self.spec.masked and self.spec.masked[number] and not layer.spmm_first:
+                stages[-1].masked_by = after
+            stages.append(after)
         return stages
 
     def _map(self, layer, kept, before=None, **which):

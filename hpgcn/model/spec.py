@@ -68,6 +68,8 @@ class ModelSpec:
     attention_dropout: float = 0.0  # dropout of entries of each head's softmax
     keeps_rows: bool = False  # rows of a constant X that others own were pulled once
     drop_AX: bool = False  # A H is not kept where A comes first: the gradient is H^T (A^T G)
+    # layers whose product with A, if it comes last, is masked by the dropout behind it
+    masked: tuple[bool, ...] = ()
     first_dropout: float = 0.0  # before the first layer
     dropout: float = 0.0  # before the others
     seed: int = 0

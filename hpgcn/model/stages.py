@@ -42,12 +42,14 @@ class LayerStage:
 
     `kept` names what it puts out in training, `place` the work array otherwise.
     `before` is the Activation whose bits the layer's own backward applies, if it does.
+    `masked_by` is the Activation behind it, if its dropout masks the product with A.
     If `centred`, the next stage takes the mean off each column. The gradient of the
     bias is then 0, and is set so: Adam would divide rounding errors by their own size.
     `dtype` is that of what it puts out.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
+        self.masked_by = None
         self.layer = layer
         self.kept = kept
         self.place = place
@@ -66,6 +68,8 @@ class LayerStage:
         options = {"AX": context.AX} if layer.precomputed else {}
         if layer.uses_attention:
             options["epoch"] = context.step
+        if self.masked_by and context.keep:
+            options["mask"] = self.masked_by.draw(out, context)
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
         return Z, partial(self._backward, backward)
 
@@ -98,6 +102,19 @@ class Activation:
         self.name = name
         self.fused = fused
         self.mask = None
+        self.drawn_before = False  # for the result that is computed now
+
+    def draw(self, Z, context):
+        """Draw the bits that dropout keeps of Z, before Z is computed; return them."""
+        layer = self.layer
+        with layer.clock("dense"):
+            bits = kernels.backend(Z).dropout_bits(
+                self.vertex, Z.shape[1], first=layer.columns.of(self.bias.size).start,
+                epoch=context.step, p=self.p, **self.drawn)
+            self.mask = layer.buffer(f"mask{self.name}", *bits.shape, np.uint8)
+            self.mask[...] = bits
+        self.drawn_before = True
+        return self.mask
 
     def forward(self, Z, context):
         layer = self.layer
@@ -118,9 +135,11 @@ class Activation:
         ops = kernels.backend(Z)
         with layer.clock("dense"):
             if self.kind in ("", "relu"):
-                ops.activate(Z, self.bias[mine], relu=self.kind == "relu", **options)
+                ops.activate(Z, self.bias[mine], relu=self.kind == "relu",
+                             drawn=self.drawn_before, **options)
             else:
                 ops.activate_smooth(Z, self.bias[mine], kind=self.kind, **options)
+        self.drawn_before = False
 
         return Z, partial(self._backward, Z, slope)
 

@@ -269,6 +269,10 @@ class OneD(StagedStrategy):
     name = "1d"
     accepts_partition = supports_attention = supports_bf16 = True
 
+    @classmethod
+    def mask_slices(cls, shape):
+        return 1
+
 
 class OneAndAHalfD(StagedStrategy):
     """Strategy `1.5d`: c replicas; by default the largest divisor c of P with c c <= P."""

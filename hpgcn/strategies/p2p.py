@@ -90,6 +90,10 @@ class PointToPoint(RowStrategy):
     supports_attention = supports_minibatches = supports_bf16 = True
 
     @classmethod
+    def mask_slices(cls, shape):
+        return 1
+
+    @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
         matrix, plan = own_rows(adjacency, layout.rows, comm)

@@ -93,6 +93,12 @@ class PerLayer(Strategy):
         return {kind.name: kind.own_options(options, device) for kind in cls.kinds}
 
     @classmethod
+    def mask_slices(cls, shape):
+        # Columns are divided by one strategy at most; a sum over ranks excludes masks.
+        slices = [kind.mask_slices(shape) for kind in cls.kinds]
+        return max(slices) if all(slices) else 0
+
+    @classmethod
     def unsupported_reason(cls, heads, ranks):
         # Query each strategy about its own products only.
         if len(heads) != len(cls.kinds):

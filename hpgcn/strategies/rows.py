@@ -15,6 +15,7 @@ from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.masked_additions import count_masked
 from hpgcn.parallel.transfers import tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
@@ -177,6 +178,7 @@ class RowStrategy(Strategy):
                     with clock("spmm"):
                         ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi),
                                  rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
+                    count_masked(comm, indptr, rows_of(bits, lo, hi), H.shape[1], rows)
                 accumulate = True
             if not accumulate:
                 Z[:] = 0

@@ -152,6 +152,14 @@ class Strategy:
         return tuple(map(int, shape))
 
     @classmethod
+    def mask_slices(cls, shape):
+        """Return the ranks of a grid that divide the columns of a masked product.
+
+        0: a result is a sum over ranks, so a mask spares none of its parts.
+        """
+        return 0
+
+    @classmethod
     def own_options(cls, options, device):
         """Return the options of a RankGrid from the StrategyOptions of a run on a device."""
         return {}

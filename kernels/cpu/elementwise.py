@@ -21,7 +21,8 @@ DENSITY = 1 / math.sqrt(2 * math.pi)  # density of the normal distribution at 0
 
 
 @Threaded
-def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, scale, mask, bounds):
+def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, drawn, scale, mask,
+              bounds):
     width, itemsize = z.shape[1], z.itemsize
     whole = width // 8
     start, addend = z.ctypes.data, bias.ctypes.data
@@ -35,6 +36,9 @@ def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, scale, ma
                 later = np.int64(start + i * width * itemsize + AHEAD)
                 ask(later, later + width * itemsize)
                 draw(vertex[i], first, key, bits, 0)
+            elif drawn:
+                for b in range(bits.shape[1]):
+                    bits[0, b] = mask[i, b]
 
             # 16 columns at a time, then 8
             row = np.int64(start + i * width * itemsize)
@@ -160,14 +164,15 @@ def _adam(next_chunk, w, g, mean, variance, decay, decayed, beta1, beta2, lr, ro
 
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
-             mask=None):
+             mask=None, drawn=False):
     if z.size:
         vertex = NO_VERTEX if vertex is None else vertex
         mask = NO_MASK if mask is None else mask
         key = draw_key(seed, epoch, layer, p)
         scale = bias.dtype.type(dropout_scale(p))
-        _activate(4 * z.size, z, bias, vertex, first, relu, key, bool(key[-1]), scale, mask,
-                  evenly(z.shape[0]))
+        drops = bool(key[-1])
+        _activate(4 * z.size, z, bias, vertex, first, relu, key, drops and not drawn,
+                  drops and drawn, scale, mask, evenly(z.shape[0]))
     return z
 
 

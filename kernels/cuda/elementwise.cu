@@ -180,12 +180,16 @@ extern "C" __global__ void dropout_csr(const long long *indptr, const INDEX *ind
 extern "C" __global__ void activate(ROW *z, const REAL *bias, const long long *vertex, long long m, long long width,
                                     long long relu, long long first, unsigned epoch, unsigned layer, unsigned k0,
                                     unsigned k1, unsigned threshold, REAL scale, unsigned char *mask,
-                                    long long aligned)
+                                    long long drawn, long long aligned)
 {
     const Eight e = eight(width);
     if (e.i >= m)
         return;
-    unsigned bits = threshold ? keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold}) : 0xFF;
+    unsigned bits = 0xFF;
+    if (drawn)
+        bits = mask[thread_number()];
+    else if (threshold)
+        bits = keep_eight(vertex[e.i], first + 8 * e.b, {epoch, layer, k0, k1, threshold});
     bits &= 0xFFu >> (8 - e.count);
     REAL v[8], addend[8];
     load_eight(v, z + e.at, e.count, aligned && e.count == 8);

@@ -51,7 +51,7 @@ def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0
 
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
-             mask=None):
+             mask=None, drawn=False):
     device = current()
     m, width = z.shape
     number = number_dtype(z.dtype)
@@ -59,7 +59,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     device.launch("elementwise", "activate", m * -(-width // 8), z, bias,
                   device.ordered(vertex, np.int64), m, width, int(relu), first,
                   *key_of(seed, epoch, layer, p), number.type(dropout_scale(p)), mask,
-                  int(device.aligned(z, bias)), **rows_of(z.dtype))
+                  int(drawn and p > 0), int(device.aligned(z, bias)), **rows_of(z.dtype))
     return z
 
 

@@ -9,7 +9,7 @@ from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
 
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
-             mask=None):
+             mask=None, drawn=False):
     """Return z = keep * scale * relu(z + bias), in place; bits are 1 where its slope is not 0.
 
     Parameters
@@ -24,6 +24,9 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     mask : (m, ceil(f / 8)) uint8, optional
         Receives the bits (keep and z + bias > 0), in the order of
         `hpgcn.kernels.pack_mask`: little-endian. Bits from column f on are 0.
+    drawn : bool
+        The mask holds the bits that dropout keeps (`dropout_bits`): none are drawn, and
+        `vertex` is not needed.
 
     Examples
     --------
@@ -36,7 +39,7 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
     value = numbers(z) + bias
     keep = ~(value <= 0) if relu else np.ones(z.shape, bool)  # NaN passes on: the loss must see it
     if p:
-        bits = dropout_bits(
+        bits = mask if drawn else dropout_bits(
             vertex, z.shape[1], seed=seed, epoch=epoch, layer=layer, p=p, first=first)
         keep = keep & unpack(bits, z.shape[1])
 

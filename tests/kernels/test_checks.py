@@ -196,6 +196,7 @@ def test_what_is_written_is_not_read(name):
      r"labels at rows\[0\] is 12, expected 0..11"),
     ("spread_gradient", {"first": 4}, "target is of 12 classes, the block ends at class 13"),
     ("activate", {"vertex": None}, "vertex is None: with p > 0 it keys the draw"),
+    ("activate", {"mask": None, "drawn": True}, "mask is None: with drawn it holds the bits"),
     ("dropout_bits", {"p": 1.5}, "p is 1.5, expected 0 <= p < 1"),
     ("dropout_bits", {"seed": -1}, "seed is -1, expected 0..18446744073709551615"),
     ("dropout_bits", {"width": 2.5}, "width is 2.5, expected an integer"),

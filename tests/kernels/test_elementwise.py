@@ -130,6 +130,25 @@ def test_activation_of_a_block_of_columns(kernels, dtype):
 
 
 @BOTH
+@DTYPES
+@pytest.mark.parametrize("width", [5, 24, 43])
+def test_activation_by_bits_drawn_before(kernels, dtype, width):
+    rng = np.random.default_rng(width)
+    z = rng.standard_normal((9, width)).astype(dtype)
+    bias = rng.standard_normal(width).astype(dtype)
+    vertex = rng.integers(0, 2**40, 9)
+    for p, relu in itertools.product((0.0, 0.3), (False, True)):
+        mask = np.empty((9, -(-width // 8)), np.uint8)
+        expected = kernels.activate(z.copy(), bias, vertex, relu=relu, p=p, mask=mask, **KEY)
+        bits = kernels.dropout_bits(vertex, width, p=p, **KEY)
+        # what is dropped may hold anything
+        dropped = np.where(unpack_mask(bits, width), z, dtype(7))
+        out = kernels.activate(dropped, bias, relu=relu, p=p, mask=bits, drawn=True, **KEY)
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(bits, mask)
+
+
+@BOTH
 @pytest.mark.parametrize("shape", [(0, 5), (4, 0), (0, 0)])
 def test_activation_of_nothing(kernels, shape):
     m, width = shape

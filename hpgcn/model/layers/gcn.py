@@ -7,9 +7,9 @@ from hpgcn.model.layers.layer import Layer
 class GraphConvolution(Layer):
     """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged; see Layer."""
 
-    any_norm = takes_AX = supports_bf16 = True
+    any_norm = takes_AX = supports_bf16 = masks_result = True
 
-    def forward(self, H, out, *, keep=False, AX=None):
+    def forward(self, H, out, *, keep=False, AX=None, mask=None):
         if self.spmm_first:
             T = AX
             if T is None:
@@ -20,7 +20,7 @@ class GraphConvolution(Layer):
                 return Z, partial(self._back_to_W, T)
             return Z, partial(self._back_to_A, H)
         Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
-        return self.A.forward(Y, out=out), partial(self._back_to_A, H)
+        return self.A.forward(Y, mask=mask, out=out), partial(self._back_to_A, H)
 
     def _back_to_W(self, T, G, below, gradient):
         """Compute the gradient of W as T^T G: A was first, and T = A H was kept."""

@@ -34,6 +34,9 @@ class Layer:
         Its number of hops, unless the settings say; 0: it takes none.
     after_mlp : bool
         The layers that the settings speak of are linear ones, and it comes after them.
+    masks_result : bool
+        Its `forward` takes `mask`, bits of the result to keep, where it multiplies by A
+        last. Other numbers of Z may then be anything finite.
     supports_bf16 : bool
         It takes rows stored in 16 bits: kernels alone compute with them, in float32.
     last_bias : str
@@ -76,6 +79,7 @@ class Layer:
     norm = "sym"
     self_loops = True
     any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
+    masks_result = False
     supports_pruning = True
     activation = "relu"
     default_hops = 0

@@ -17,14 +17,14 @@ class SageMean(Layer):
 
     norm = "row"
     self_loops = False
-    takes_AX = reads_self = supports_bf16 = True
+    takes_AX = reads_self = supports_bf16 = masks_result = True
 
     @classmethod
     def shapes(cls, spec, number):
         fan_in, fan_out = spec.layers[number]
         return {"W_self": (fan_in, fan_out), "W_neighbour": (fan_in, fan_out), "b": (fan_out,)}
 
-    def forward(self, H, out, *, keep=False, AX=None):
+    def forward(self, H, out, *, keep=False, AX=None, mask=None):
         own_rows = self.self_rows(H, "part")
         scratch = self.buffer("scratch2", self.rows_out, self.width_out, out.dtype)
         own_rows = self.times_W(own_rows, "W_self", scratch)
@@ -38,7 +38,7 @@ class SageMean(Layer):
             Z = self.times_W(T, "W_neighbour", out)
         else:
             Y = self.times_W(H, "W_neighbour", self.buffer("scratch", self.rows_in, self.width_out))
-            Z = self.A.forward(Y, out=out)
+            Z = self.A.forward(Y, mask=mask, out=out)
 
         with self.clock("dense"):
             kernels.backend(Z).add(own_rows, Z)

@@ -6,7 +6,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.model import heads_of, products_of
+from hpgcn.model import heads_of, masked_layers, products_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.planning.answers.options import MOST_RANKS, QUICK
@@ -165,10 +165,17 @@ def count(ordered, inputs, strategy, shape, offsets):
     if ordered.feature_entries is not None:
         entries = ordered.feature_entries
         pointers = run_offsets(entries if plan.vertices is None else entries[plan.vertices])
+    # products that dropout masks
+    config = inputs.config
+    spec = replace(inputs.spec, masked=masked_layers(
+        inputs.spec, config.masked_products, strategy.mask_slices(shape),
+        inputs.header.row_entries,
+        on_gpu=config.device == "cuda" and not config.aggregates_on_host))
+
     products = products_of(inputs.spec)[0]
     views = [LevelSizes.of(levels, plan.layout, pointers, products)
              for levels in (train, evaluated)]
     stored = np.concatenate([[0], np.cumsum(ordered.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
-    return RankFootprint(inputs.spec, plan.layout, *views, inputs.steps, plan, plans(train),
+    return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, plans(train),
                          plans(evaluated), entries, inputs.locality)

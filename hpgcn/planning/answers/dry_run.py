@@ -59,7 +59,7 @@ def _count(placed, config):
     peak = footprint.peak
     if limit is not None and peak.max() > limit:
         kept = peak
-        footprint = replace(footprint, spec=replace(inputs.spec, drop_AX=True))
+        footprint = replace(footprint, spec=replace(footprint.spec, drop_AX=True))
         peak = footprint.peak
         if peak.max() > limit:
             peak = min(kept, peak, key=np.max)

@@ -16,7 +16,7 @@ from hpgcn.comm.pending import Pending
 from hpgcn.kernels.reference import dropout_scale
 from hpgcn.parallel.csr import Csr
 
-SIZELESS = ("dropout_scale",)
+SIZELESS = ("dropout_scale", "dropout_bits")  # activate draws the bits otherwise
 DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which takes longer
 
 
@@ -184,6 +184,11 @@ class ShapeKernels:
         return out
 
     dropout = layer_norm = layer_norm_backward = batch_norm = batch_norm_backward = _to_out
+
+    def dropout_bits(self, vertex, width, **named):
+        out = ShapeArray(vertex.device, (vertex.size, -(-width // 8)), np.uint8)
+        self._log(out)
+        return out
 
     def dropout_csr(self, indptr, indices, data, vertex, **named):
         self._log(indices, data, data)

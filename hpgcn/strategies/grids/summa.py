@@ -39,6 +39,7 @@ from hpgcn import kernels
 from hpgcn.errors import ConfigError
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
+from hpgcn.parallel.masked_additions import count_masked
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.grids.summa_plan import SummaPlan, SummaTraffic, cube_of
@@ -87,6 +88,11 @@ class Summa(Strategy):
     def block_grid(cls, shape):
         R, L, C = cube_of(shape)
         return R * L, C
+
+    @classmethod
+    def mask_slices(cls, shape):
+        _, layers, columns = cube_of(shape)
+        return columns if layers == 1 else 0
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
@@ -175,13 +181,14 @@ class Summa(Strategy):
             block = blocks.arrived(number, here.message)
             handles = [handle for handle, _ in (*sending, *arriving.sent, *arriving.received)
                        if not handle.test()]
-            bits = mask if L == 1 and number == entries_read[-1] else None
+            bits = mask if L == 1 else None
             accumulate = number != entries_read[0]
             for lo, hi, indptr, _ in block.tiles(bool(handles), accumulate=False):
                 with clock("spmm"):
                     ops.spmm(indptr, block.indices, block.data, here.rows,
                              rows_of(total, lo, hi), mask=rows_of(bits, lo, hi),
                              accumulate=accumulate)
+                count_masked(comm, indptr, rows_of(bits, lo, hi), width)
                 handles = [handle for handle in handles if not handle.test()]
         finish(sending, what)
         if L == 1:

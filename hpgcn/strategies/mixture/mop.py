@@ -39,6 +39,7 @@ from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel.csr import TILES, Csr, in_order, rows_of
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.masked_additions import count_masked
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
@@ -165,6 +166,10 @@ class MixtureOfParallelism(Strategy):
         return split(indptr.size - 1, shape[0])
 
     @classmethod
+    def mask_slices(cls, shape):
+        return shape[0]
+
+    @classmethod
     def own_options(cls, options, device):
         # Rows may be aggregated on the host beside a GPU (mixgcn, MixGCN-CPU).
         home = HOST if options.aggregates_on_host else device
@@ -281,6 +286,7 @@ class MixtureOfParallelism(Strategy):
             for lo, hi, indptr, _ in tiles:
                 with comm.clock("spmm"):
                     work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
+                    count_masked(comm, indptr, rows_of(bits, begin + lo, begin + hi), width)
                 under_way = [handle for handle in under_way if not handle.test()]
 
             # the rows of my columns go back to their owners
@@ -302,6 +308,7 @@ class MixtureOfParallelism(Strategy):
             Z = self.home.empty(out.shape, out.dtype)
         work.receive_rows(H, 0, len(H))
         work.tile(block, block.indptr, H, Z, 0, len(Z), mask)
+        count_masked(self.comm, block.indptr, mask, Z.shape[1])
         if Z is not out:
             self.buffers.packed.put_back(Z, out)
         return out

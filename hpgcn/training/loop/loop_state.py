@@ -24,6 +24,7 @@ class EpochSums:
     sent_bytes: int = 0
     sent_messages: int = 0
     asked_bytes: int = 0  # sent to make batches
+    masked_additions: int = 0  # additions of products whose results a mask set to 0
     max_sent: float = 0.0  # bytes, the largest per-rank figure of each step
     resident: int = 0  # bytes, the largest figure so far
 
@@ -32,16 +33,18 @@ class EpochSums:
 
         `norm` divides the sum of losses: it makes a mean of it.
         """
+        masked = {"masked_additions": self.masked_additions} if self.masked_additions else {}
         return {"epoch": epoch, "loss": self.loss / norm, "train_acc": None, "val_acc": None,
                 "test_acc": None, "val_loss": None, "epoch_s": self.seconds, "eval_s": 0.0,
                 "spmm_s": self.spmm, "dense_s": self.dense, "comm_s": self.comm,
                 "wait_s": self.wait, "sent_bytes": self.sent_bytes,
-                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident}
+                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident, **masked}
 
 
 SUMS = {"steps": COUNT, "loss": FINITE, "seconds": SECONDS, **dict.fromkeys(CLOCKED, SECONDS),
         **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes", "resident"), COUNT),
         "max_sent": Field(float, 0)}
+LATER_SUMS = {"masked_additions": COUNT}  # missing from checkpoints of earlier versions
 
 
 class BestEpoch:

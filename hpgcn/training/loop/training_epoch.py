@@ -22,6 +22,7 @@ def take_step(trainer, epoch):
     clock = comm.clock
     clock.reset()
     before = comm.counters.total("train")
+    comm.counters.masked_additions = 0
     begin = time.perf_counter()
 
     # forward, backward, update
@@ -35,8 +36,10 @@ def take_step(trainer, epoch):
     # sums over all ranks, then maxima; numbers that are not finite are refused
     finite = np.isfinite(gradient.flat).all() & np.isfinite(trainer.parameters.flat).all()
     loss, finite = comm.device.numbers([loss, finite])
-    counts = [*sent, trainer.batches.request_bytes]
-    loss, sent_bytes, messages, asked_bytes, wrong = comm.sum([loss, *counts, not finite]).tolist()
+    masked = int(comm.counters.masked_additions)
+    counts = [*sent, trainer.batches.request_bytes, masked]
+    loss, sent_bytes, messages, asked_bytes, masked, wrong = comm.sum(
+        [loss, *counts, not finite]).tolist()
     times = [clock.seconds[kind] for kind in CLOCKED]
     highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.pending_signal()]).tolist()
     seconds, *times, resident, max_sent, pending = highest
@@ -53,6 +56,7 @@ def take_step(trainer, epoch):
     sums.sent_bytes += round(sent_bytes)
     sums.sent_messages += round(messages)
     sums.asked_bytes += round(asked_bytes)
+    sums.masked_additions += round(masked)
     sums.max_sent += max_sent
     sums.resident = max(sums.resident, int(resident))
     state.pending_signal = int(pending)

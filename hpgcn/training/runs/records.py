@@ -18,7 +18,8 @@ METRICS = {
     "test_acc": ACCURACY, "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS,
     "eval_s": SECONDS, "spmm_s": SECONDS, "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS,
     "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
-OPTIONAL = {"exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT}
+OPTIONAL = {"exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT,
+            "masked_additions": COUNT}
 SUMMARY = {
     "graph": TEXT, "strategy": TEXT, "grid": TEXT, "replication": COUNT, "ranks": FROM_ONE,
     "threads": FROM_ONE, "device": TEXT, "epochs": FROM_ONE, "final_loss": FINITE,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from hpgcn.errors import ConfigError, DataError, agreed, setting
-from hpgcn.training.loop.loop_state import SUMS, EpochSums
+from hpgcn.training.loop.loop_state import LATER_SUMS, SUMS, EpochSums
 from hpgcn.training.loop.stopping import is_finished
 from hpgcn.training.runs.checkpoint_state import (
     BITWISE_FIELDS,
@@ -85,7 +85,8 @@ def restore(trainer, saved, history):
     state.max_sent_bytes = saved.provenance["max_sent_bytes"]
     under_way = saved.provenance.get("under_way")
     if under_way:
-        state.sums = EpochSums(**{name: under_way[name] for name in SUMS})
+        state.sums = EpochSums(**{name: under_way[name] for name in (*SUMS, *LATER_SUMS)
+                                  if name in under_way})
     if saved.best_epoch:
         state.best.update_if_better(saved.best_epoch, saved.best_metrics, flat("best"))
 

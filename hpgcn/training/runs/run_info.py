@@ -53,7 +53,7 @@ class RunInfo:
             "metric": self.metric,
             "epoch_s_median": float(np.median([metrics["epoch_s"] for metrics in history])),
             "setup_s": self.setup_s, "setup_bytes": self.setup_bytes,
-            **sent,
+            **sent, "masked_additions_per_epoch": final.get("masked_additions", 0),
             "predicted_bytes_per_epoch": self.predicted_bytes_per_epoch,
             "predicted_messages_per_epoch": self.predicted_messages_per_epoch,
             "max_rank_sent_bytes_per_epoch":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Header
-from hpgcn.model import ModelSpec, Targets, find_targets, metric_of
+from hpgcn.model import ModelSpec, Targets, find_targets, masked_layers, metric_of
 from hpgcn.planning.answers.dry_run import drops_AX
 from hpgcn.planning.counts.footprint import DenseFootprint
 from hpgcn.planning.counts.traffic import predict_step
@@ -86,6 +86,12 @@ def make_run_plan(source, config, spec, comm):
     with assign_rows(source, comm, config) as placement:
         # which products are recomputed instead of stored
         spec = replace(spec, drop_AX=drops_AX(placement, config, comm))
+
+        # which products dropout masks
+        on_gpu = comm.device.name != "cpu" and not config.aggregates_on_host
+        slices = placement.strategy.mask_slices(placement.rank_grid.shape)
+        spec = replace(spec, masked=masked_layers(
+            spec, config.masked_products, slices, source.header.row_entries, on_gpu=on_gpu))
 
         # the rows of this rank, and the maps that multiply by A
         full_batch = config.batch == FULL

@@ -1,0 +1,28 @@
+"""Count the additions of a masked product (S-SpMM) whose results its mask sets to 0."""
+import numpy as np
+
+ONES = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
+
+
+def count_masked(comm, indptr, bits, width, rows=None):
+    """Add to the counters of `comm` the additions that a mask makes needless.
+
+    They are, for each number of the result whose bit is 0, the entries of its row. On a
+    GPU nothing waits for the sum.
+
+    Parameters
+    ----------
+    indptr : (m + 1,) int64
+        Row pointers of what is multiplied.
+    bits : (m, ceil(width / 8)) uint8, or None
+        The mask; None: nothing is counted.
+    rows : (r,) int64, optional
+        Numbers of the rows that have entries; others may be left out.
+    """
+    if bits is None:
+        return
+    entries = indptr[1:] - indptr[:-1]
+    if rows is not None:
+        entries, bits = entries[rows], bits[rows]
+    ones = ONES if isinstance(bits, np.ndarray) else comm.device.put(ONES)
+    comm.counters.masked_additions += entries @ (width - ones[bits].sum(axis=1))
