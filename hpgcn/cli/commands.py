@@ -102,7 +102,8 @@ def _partition_graph(args, source, out, vector):
     chosen = graph.of_split(args.split_index)
     make = functools.partial(parts.make_partition, chosen, args.k, epsilon=args.epsilon,
                              seed=args.seed, w0=w0, refine=not args.no_refine,
-                             balance_train=args.balance_train, nested=args.nested, **ordered)
+                             balance_train=args.balance_train, nested=args.nested,
+                             pipeline_batches=args.pipeline_batches, **ordered)
 
     # arguments of method stochastic
     names = parts.METHODS if args.compare == "all" else (args.compare or args.method).split(",")

@@ -226,6 +226,9 @@ def partition(command):
     add("--nested", action="store_true",
         help="number the parts so that parts 2p and 2p + 1 form part p of K/2 parts, and so on")
     add("--no-rcm", action="store_true", help="keep the order of the vertices inside each part")
+    add("--pipeline-batches", type=int, default=0, metavar="N",
+        help="method block only, for strategy mop: cut the rows in RCM order into N batches, and "
+             "give each part a piece of each. 0: contiguous parts (default: 0)")
 
     # what is done in place of a new partition
     add = command.heading("instead of a new partition").add_argument

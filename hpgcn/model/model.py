@@ -12,6 +12,7 @@ from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
 from hpgcn.model.model_parts import INNER_KEY, blocks_of
 from hpgcn.model.parameters import Parameters
+from hpgcn.model.row_updates import RowUpdates
 from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual, chain
 
 
@@ -72,7 +73,26 @@ class Model:
             factor = scale(block.dropout) if fused else 1.0
 
         self._place_backwards()
+        self._link_updates(groups)
         return groups
+
+    def _link_updates(self, groups):
+        """Find the layers whose rows may be updated as they return from the product with A."""
+        for group, following in zip(groups, [*groups[1:], []]):
+            first, *behind = group
+            if not (isinstance(first, LayerStage) and first.layer.updates_rows and behind
+                    and isinstance(behind[0], Activation)):
+                continue
+
+            # the next layer may multiply its input by W before all else; a jump takes the
+            # work array of that product
+            layer = None
+            alone = len(group) == 2 and self.spec.jump == "none"
+            if alone and following and isinstance(following[0], LayerStage):
+                layer = following[0].layer
+                if not layer.updates_rows or layer.spmm_first or first.layer.spmm_first:
+                    layer = None
+            first.updates = RowUpdates(behind[0], layer)
 
     def _fused(self, blocks, number):
         """Return whether the bits of the activation after a layer go into the next one's

@@ -43,13 +43,14 @@ class LayerStage:
     `kept` names what it puts out in training, `place` the work array otherwise.
     `before` is the Activation whose bits the layer's own backward applies, if it does.
     `masked_by` is the Activation behind it, if its dropout masks the product with A.
+    `updates` are its RowUpdates, if rows may be taken as they return.
     If `centred`, the next stage takes the mean off each column. The gradient of the
     bias is then 0, and is set so: Adam would divide rounding errors by their own size.
     `dtype` is that of what it puts out.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
-        self.masked_by = None
+        self.masked_by = self.updates = None
         self.layer = layer
         self.kept = kept
         self.place = place
@@ -70,6 +71,8 @@ class LayerStage:
             options["epoch"] = context.step
         if self.masked_by and context.keep:
             options["mask"] = self.masked_by.draw(out, context)
+        if self.updates and context.keep and layer.A and layer.A.updates_in_batches:
+            options["update"] = self.updates.begin(out, context)
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
         return Z, partial(self._backward, backward)
 
@@ -101,8 +104,9 @@ class Activation:
         self.vertex = vertex
         self.name = name
         self.fused = fused
-        self.mask = None
+        self.mask = self.slope = None
         self.drawn_before = False  # for the result that is computed now
+        self.begun = False  # its rows are activated as they return
 
     def draw(self, Z, context):
         """Draw the bits that dropout keeps of Z, before Z is computed; return them."""
@@ -116,32 +120,43 @@ class Activation:
         self.drawn_before = True
         return self.mask
 
-    def forward(self, Z, context):
+    def begin(self, Z, context):
+        """Return a function that applies it to rows [first, last) of Z; `forward` comes after."""
         layer = self.layer
         mine = layer.columns.of(self.bias.size)
-        options = {"first": mine.start, "vertex": self.vertex}
-        slope = None
+        options = {"first": mine.start}
+        by_row = {"vertex": self.vertex}
+        drawn = self.drawn_before
+        self.drawn_before, self.begun = False, True
 
         # a training step draws, and keeps what the backward reads
         if context.keep:
             options |= {**self.drawn, "epoch": context.step, "p": self.p}
             if self.kind == "relu" or self.p:
-                self.mask = layer.buffer(f"mask{self.name}", Z.shape[0], -(-Z.shape[1] // 8),
-                                         np.uint8)
-                options["mask"] = self.mask
+                by_row["mask"] = self.mask = layer.buffer(
+                    f"mask{self.name}", Z.shape[0], -(-Z.shape[1] // 8), np.uint8)
             if self.kind == "gelu":
-                slope = options["slopes"] = layer.buffer(f"slope{self.name}", *Z.shape)
+                by_row["slopes"] = self.slope = layer.buffer(f"slope{self.name}", *Z.shape)
 
         ops = kernels.backend(Z)
-        with layer.clock("dense"):
-            if self.kind in ("", "relu"):
-                ops.activate(Z, self.bias[mine], relu=self.kind == "relu",
-                             drawn=self.drawn_before, **options)
-            else:
-                ops.activate_smooth(Z, self.bias[mine], kind=self.kind, **options)
-        self.drawn_before = False
+        if self.kind in ("", "relu"):
+            apply = partial(ops.activate, relu=self.kind == "relu", drawn=drawn, **options)
+        else:
+            apply = partial(ops.activate_smooth, kind=self.kind, **options)
 
-        return Z, partial(self._backward, Z, slope)
+        def activate(first, last):
+            rows = slice(first, last)
+            with layer.clock("dense"):
+                apply(Z[rows], self.bias[mine],
+                      **{name: array[rows] for name, array in by_row.items()})
+
+        return activate
+
+    def forward(self, Z, context):
+        if not self.begun:
+            self.begin(Z, context)(0, len(Z))
+        self.begun = False
+        return Z, partial(self._backward, Z, self.slope)
 
     def _backward(self, Z, slope, G, gradient):
         if self.fused:

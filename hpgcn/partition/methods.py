@@ -28,6 +28,7 @@ from hpgcn.partition.partition_request import ROWS, PartitionRequest, Parts
 from hpgcn.partition.quality import COMPARED, count, touched, train_mask
 from hpgcn.partition.rows.nested import nested_numbers, nested_parts
 from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_holders
+from hpgcn.partition.rows.pipeline import dealt_parts
 from hpgcn.partition.rows.row_methods import (
     GRAPH_ENGINES,
     HYPERGRAPH_ENGINES,
@@ -50,7 +51,7 @@ log = logging.getLogger("hpgcn")
 def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, seed=0,
                    rcm=True, refine=True, baseline=False, time_limit=3600.0, memory=None,
                    threads=None, balance_train=False, nested=False, batch=None, theta=None,
-                   delta=None):
+                   delta=None, pipeline_batches=0):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -110,6 +111,10 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
         Of "stochastic" only: nets are drawn until their mean connectivity is within
         theta of the expected one with probability 1 - delta (demirci-2022, equation
         14). By default .5 and .1.
+    pipeline_batches : int
+        Of "block": order all rows by reverse Cuthill-McKee (or by vertex number, not
+        `rcm`), cut them into this number of batches, and give each part a piece of each
+        batch (strategy mop). 0: contiguous parts.
 
     Returns
     -------
@@ -145,6 +150,10 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
                         "balance")
     if nested and k % 2:
         raise UsageError(f"k = {k}: nested parts are merged in pairs, expected an even number")
+    batches = _integer("pipeline_batches", pipeline_batches, 0, graph.num_rows)
+    if batches:
+        return _dealt(graph, request, batches, method, rcm, baseline,
+                      excluded=nested or balance_train)
 
     # find parts, balance training vertices, then number the parts
     rows = pattern(graph)
@@ -204,6 +213,20 @@ def check_sampled(methods, given):
         if value is not None and STOCHASTIC not in methods:
             raise UsageError(f"{name} = {value}: only for method {STOCHASTIC}, not for "
                              f"{', '.join(methods)}")
+
+
+def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
+    """Return the Partition into pieces of contiguous batches of rows."""
+    asked = f"pipeline_batches = {batches}"
+    if method != "block":
+        raise UsageError(f"{asked}: does not apply to method {method}, expected block")
+    if excluded:
+        raise UsageError(f"{asked}: excludes nested and balance_train")
+    n, k = graph.num_rows, request.k
+    order = rcm_within_parts(graph, np.zeros(n, np.int32), 1) if rcm else np.arange(n)
+    rows = pattern(graph)
+    parts = dealt_parts(rows, order, k, batches)
+    return _ordered(graph, rows, parts, k, rcm, baseline, order, method=method)
 
 
 def _find_parts(rows, weights, method, request, nested):
@@ -278,9 +301,14 @@ def unrefined(rows, parts, k):
     return {f"unrefined_{key}": counted[key] for key in ("volume", "volume_max", "messages")}
 
 
-def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
-    """Make a Partition of a method's result, ordered, counted, and compared if requested."""
-    order = rcm_within_parts(graph, parts.part, k) if rcm else None
+def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
+    """Make a Partition of a method's result, ordered, counted, and compared if requested.
+
+    `dealt`: the order of all rows whose pieces are the parts.
+    """
+    order = dealt
+    if order is None and rcm:
+        order = rcm_within_parts(graph, parts.part, k)
     version = engine_version(parts.engine) if parts.engine else ""
     edge_part = None if parts.holder is None else stored_holders(graph, rows, parts.holder)
     partition = Partition.from_parts(
@@ -289,7 +317,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, **attributes):
         **attributes)
     partition.statistics.update(
         count(rows, parts.part, k, parts.holder, train_mask(graph))
-        | profile(graph, partition.iperm) | parts.statistics
+        | profile(graph, partition.iperm if dealt is None else np.argsort(dealt)) | parts.statistics
         | ({**unrefined(rows, parts, k), **over_random(rows, k)} if baseline else {}))
     return partition
 

@@ -32,6 +32,8 @@ LABELS = {
     "bandwidth": ("bandwidth in this order", "{:,}"),
     "stages_stored": ("pipeline stages as stored", "{:,}"),
     "stages": ("pipeline stages in this order", "{:,}"),
+    "pipeline_batches": ("batches of rows", "{:,}"),
+    "first_batches": ("batches that the first one waits for", "{:,}"),
 }
 # compared with random partitions: volumes, messages, replication
 COMPARED = ("volume", "volume_max", "volume_avg", "ghosts_max", "messages", "messages_max",

@@ -188,6 +188,10 @@ class Plan:
 
     Traffic = Traffic
     vertices = None
+    # number of batches of rows that the first product waits for, and of all; None if rows
+    # travel in one batch
+    first_batches = None
+    pipeline_batches = 0  # as the settings give it
 
     def __init__(self, pattern, rank_grid):
         self.pattern = pattern

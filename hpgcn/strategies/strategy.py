@@ -45,6 +45,9 @@ class Strategy:
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
     accepts_nonzero_owners : bool
         Nonzeros are held by the parts that a partition of nonzeros gives them.
+    updates_in_batches : bool
+        `forward` and `backward` take `update`, a function of (first, last). It is called
+        for ranges of own rows as soon as they are computed, and may overwrite H then.
     supports_pruning : bool
         It leaves out rows that no later layer reads, by `restrict`.
     supports_attention : bool
@@ -74,6 +77,7 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
+    updates_in_batches = False
     supports_attention = supports_minibatches = supports_bf16 = False
     num_monitored_steps = 0
     replication = 1  # ranks that hold the same rows of A

@@ -207,8 +207,8 @@ def test_json(made):
     assert (report["graph"]["num_nodes"], report["graph"]["parts"]) == (203, None)
     assert report["machine"]["latency_s"] == Machine().latency_s
     for row in report["rows"]:
-        assert set(row) == {"strategy", "parts", "ranks", "grid", "fits", "rows_moved", "bytes",
-                            "messages", "memory", "seconds"}
+        assert set(row) == {"strategy", "parts", "ranks", "grid", "first_batches", "fits",
+                            "rows_moved", "bytes", "messages", "memory", "seconds"}
         assert np.prod(row["grid"]) == row["ranks"]
         for counts in (row["bytes"], row["messages"]):
             kinds = {"aggregation", "dense", "weights"}

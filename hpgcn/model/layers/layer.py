@@ -37,6 +37,9 @@ class Layer:
     masks_result : bool
         Its `forward` takes `mask`, bits of the result to keep, where it multiplies by A
         last. Other numbers of Z may then be anything finite.
+    updates_rows : bool
+        Its `forward` takes `update`, a function of a range of rows of the result: see
+        RowUpdates. The map A must have `updates_in_batches`. It has `begin_times_W`.
     supports_bf16 : bool
         It takes rows stored in 16 bits: kernels alone compute with them, in float32.
     last_bias : str
@@ -79,7 +82,7 @@ class Layer:
     norm = "sym"
     self_loops = True
     any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
-    masks_result = False
+    masks_result = updates_rows = False
     supports_pruning = True
     activation = "relu"
     default_hops = 0

@@ -88,6 +88,7 @@ def _count(placed, config):
         "memory": by_rank({**footprint.parts, "setup": footprint.setup, "peak": peak}),
         "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
         "memory_limit_bytes": limit, "drop_AX": spec.drop_AX,
+        "first_batches": footprint.plan.first_batches,
         "seconds": {"epoch": compute + communication, "compute": compute,
                     "communication": communication},
         "notes": inputs.notes}
@@ -108,6 +109,8 @@ def table(report):
          f"communication {seconds['communication']:.3g}) on the machine that "
          "`hpgcn plan` assumes")]
 
+    if report["first_batches"]:
+        lines.append(("pipeline", first_batches(report["first_batches"])))
     if report["drop_AX"]:
         lines.append(("T = A H",
                       "not kept, it does not fit: its backward takes the wider product"))
@@ -121,6 +124,12 @@ def table(report):
         text += ["", _memory("MB of GPU memory", report["gpu_memory"], "total", names)]
 
     return "\n".join(text)
+
+
+def first_batches(counts):
+    """Describe `Plan.first_batches` in words."""
+    first, batches = counts
+    return f"the first product begins after {first} of {batches} batches of rows"
 
 
 def _memory(heading, ranks, decisive, names):

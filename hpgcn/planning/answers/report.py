@@ -113,6 +113,7 @@ def row(candidate, footprint, options):
         "strategy": strategy.title(options.config.select(StrategyOptions)),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
+        "first_batches": footprint.plan.first_batches,
         "fits": options.memory is None or int(peak[largest]) <= options.memory,
         "rows_moved": rows_moved(strategy, footprint.plan),
         "bytes": prediction.summary("bytes"),
@@ -225,6 +226,7 @@ def table(report):
     if goal:
         lines.append(f"{goal['asked']}: {goal['text']}")
     lines += report["notes"]
+    lines += _pipelines(report["rows"])
     if not all(entry["fits"] for entry in report["rows"]):
         lines.append("! more than --memory")
 
@@ -248,6 +250,13 @@ def table(report):
         row = 1 + goal["index"]
         marks[row] = f"{marks[row]}, {goal['asked']}" if row in marks else f"<- {goal['asked']}"
     return "\n".join([*lines, "", aligned(cases, left=(0, 1), marks=marks, keys=3)])
+
+
+def _pipelines(rows):
+    """Return a line on the batches of rows that first products wait for, if there are any."""
+    found = [f"{entry['first_batches'][0]} of {entry['first_batches'][1]} on {entry['ranks']} ranks"
+             for entry in rows if entry["first_batches"]]
+    return [f"batches of rows that the first product waits for: {', '.join(found)}"] * bool(found)
 
 
 def _place(candidate):

@@ -99,6 +99,8 @@ class RankStep:
 class ShapeMap:
     """Stands for the Strategy of a product with A, and notes what it multiplies."""
 
+    updates_in_batches = False  # the same work and arrays either way
+
     def __init__(self, hop, products, device):
         self.hop = hop
         self.products = products

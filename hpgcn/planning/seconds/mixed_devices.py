@@ -124,15 +124,16 @@ def compute_seconds(devices, call_s, footprint):
     calls = sum(1 + footprint.train_plans[product.layer].operands[product.backward].blocks
                 for product in products)
     # rows are packed, and unpacked, by the device that updates them
-    packed = [2 * footprint.plan.plan_for_product(product.layer).buffer_bytes(footprint.widest,
-                                                                              spec.row_itemsize)
-              for product in products]
+    plans = [footprint.plan.plan_for_product(product.layer) for product in products]
+    packed = [2 * plan.buffer_bytes(footprint.widest, spec.row_itemsize) for plan in plans]
+    stages = [plan.pipeline_batches or devices.stages for plan in plans]
     for rank, step in enumerate(footprint.rank_steps):
         before, *after = _updates(step.work)
         seconds[rank] = devices.update.seconds(*before, spec.itemsize)
-        for product, rows, (dense, moved) in zip(aggregated, packed, after, strict=True):
+        for product, rows, batches, (dense, moved) in zip(aggregated, packed, stages, after,
+                                                          strict=True):
             updated = devices.update.seconds(dense, moved + rows[rank], spec.itemsize)
-            seconds[rank] += pipeline_seconds(product[rank], updated, devices.stages)
+            seconds[rank] += pipeline_seconds(product[rank], updated, batches)
     parameters = UPDATE * num_parameters(spec) * spec.itemsize
     calls = calls + np.array([step.work.calls for step in footprint.rank_steps])
     return seconds + parameters / devices.update.memory_bytes_per_s + calls * call_s

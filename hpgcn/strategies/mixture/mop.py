@@ -8,9 +8,11 @@ applied within it (S-SpMM).
 
 Both all-to-alls go in s batches of rows (`row_batches`). All batches are sent at once.
 Batch i is aggregated as soon as the rows that it reads have arrived, by the columns of
-A. It returns while batch i + 1 is aggregated. With bandwidth b < m = n / P and s =
-ceil(2 m / (m - b)) the first batch does not wait for the last. (This is Proposition 3.5
-with the rows of a rank for all rows.) With a wider matrix only the way back is hidden.
+A. It returns while batch i + 1 is aggregated, and is updated then (`product`). Ranks may
+own pieces of contiguous batches of an order of bandwidth b < n. With s = ceil(2 n / (n
+- b)) the first batch then does not wait for the last (Proposition 3.5). With contiguous
+row blocks the same holds with the rows of a rank, m = n / P, for n. Otherwise only the
+way back is hidden.
 
 Valid for any P and any row blocks, empty ones included, and for fewer columns than
 ranks. Words per product of width f: n f - sum of m_p f_p each way over all ranks,
@@ -153,7 +155,7 @@ class MixtureOfParallelism(Strategy):
 
         # batches of rows, if they are worth it
         num_batches = count_batches(layout.offsets, asked, lambda: bandwidth(matrix))
-        batches = RowBatches.of(layout.offsets, num_batches)
+        batches = RowBatches.best(layout.offsets, num_batches, matrix.indptr, matrix.indices)
         if num_batches > 1:
             place = batches.positions(np.arange(batches.num_rows))
             matrix = in_order(matrix, place, place)
@@ -180,18 +182,23 @@ class MixtureOfParallelism(Strategy):
         # Deal the batches anew.
         layouts = self.layout.restricted(rows_out), self.layout.restricted(rows_in)
         num_batches = count_fewer(self.num_batches, self.asked, layouts)
-        out, into = (RowBatches.of(layout.offsets, num_batches) for layout in layouts)
+        in_order = self.operand.rows.in_order
+        out, into = (RowBatches.of(layout.offsets, num_batches, in_order) for layout in layouts)
         operand = operand_back = self.operand.restricted(out, into, rows_out, rows_in)
         if not (self.symmetric and np.array_equal(rows_out, rows_in)):
             operand_back = self.operand_back.restricted(into, out, rows_in, rows_out)
         return type(self)(*layouts, self.comm, (operand, operand_back), self.buffers,
                           symmetric=self.symmetric, asked=self.asked, parent=self)
 
-    def forward(self, H, *, mask=None, out=None):
-        return self.product(self.operand, H, out, BatchProduct(), mask)
+    @property
+    def updates_in_batches(self):
+        return self.num_batches > 1 and self.comm.size > 1
 
-    def backward(self, G, *, mask=None, out=None):
-        return self.product(self.operand_back, G, out, BatchProduct(), mask)
+    def forward(self, H, *, mask=None, out=None, update=None):
+        return self.product(self.operand, H, out, BatchProduct(), mask, update)
+
+    def backward(self, G, *, mask=None, out=None, update=None):
+        return self.product(self.operand_back, G, out, BatchProduct(), mask, update)
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):
@@ -203,10 +210,14 @@ class MixtureOfParallelism(Strategy):
     def attention(self, heads):
         return ColumnAttention(self, heads)
 
-    def product(self, operand, H, out, work, mask=None):
+    def product(self, operand, H, out, work, mask=None, update=None):
         """Exchange rows of H for columns, do `work`, send rows back; see `BatchProduct`.
 
-        `work` receives rows as they arrive, and tiles of rows of the result.
+        `work` receives rows as they arrive, and tiles of rows of the result. `update`
+        gets ranges of own rows that have returned, in the order of batches. On one
+        device batch k + 1 is sent back before batch k is updated. A GPU beside the host
+        gets batches between tiles, as soon as they are back. It updates them while the
+        host aggregates.
         """
         comm = self.comm
         rows, columns = operand.rows, operand.columns
@@ -237,7 +248,21 @@ class MixtureOfParallelism(Strategy):
         # multiply each batch of rows once the rows that it reads have arrived
         there = self._send_rows(columns, going, H, X)
         back = []
-        arrived = 0
+        arrived = returned = 0
+        two_devices = self.buffers.packed.eager
+
+        def take(batch):
+            back[batch].wait(f"{what}, sums of batch {batch}")
+            self._unpack(*coming, batch, out)
+            if update is not None and coming[0].counts[batch]:
+                update(*coming[0].rows(batch))
+            return batch + 1
+
+        def take_returned(returned, before):
+            while update is not None and returned < before and back[returned].test():
+                returned = take(returned)
+            return returned
+
         for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
@@ -249,6 +274,8 @@ class MixtureOfParallelism(Strategy):
             most = -(-TILES // self.num_batches)
             tiles = block.tiles(bool(under_way), accumulate=False, most=most)
             for lo, hi, indptr, _ in tiles:
+                if two_devices:
+                    returned = take_returned(returned, batch)
                 with comm.clock("spmm"):
                     work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
                     count_masked(comm, indptr, rows_of(bits, begin + lo, begin + hi), width)
@@ -259,10 +286,12 @@ class MixtureOfParallelism(Strategy):
                 Z[begin:end], rows.counts[batch] * width, coming[1].parts[batch],
                 coming[1].sizes(batch), "aggregation"))
 
+            # take earlier batches that are back
+            returned = take_returned(returned, batch)
+
         # put the columns of all ranks together again
-        for batch, handle in enumerate(back):
-            handle.wait(f"{what}, sums of batch {batch}")
-            self._unpack(*coming, batch, out)
+        for batch in range(returned, len(back)):
+            take(batch)
         return out
 
     def _alone(self, block, H, mask, out, work):

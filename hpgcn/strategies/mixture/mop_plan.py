@@ -4,7 +4,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpgcn.parallel.layout import split
-from hpgcn.strategies.mixture.row_batches import count_batches, count_fewer
+from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
 from hpgcn.strategies.plan import POINTER, Operand, Plan, Traffic
 
 ORDERED = 2.5  # times the matrix is held while it is put in the order of batches
@@ -62,6 +62,19 @@ class MopPlan(Plan):
         asked = rank_grid.options["pipeline_batches"]
         batches = count_batches(offsets, asked, lambda: pattern.bandwidth)
         return cls(pattern, rank_grid, batches)
+
+    @property
+    def pipeline_batches(self):
+        return self.rank_grid.options["pipeline_batches"] and self.batches
+
+    @property
+    def first_batches(self):
+        if self.batches == 1:
+            return None
+        layout = self.rank_grid.layout
+        indptr, indices = self.pattern.indptr, self.pattern.indices
+        best = RowBatches.best(layout.offsets, self.batches, indptr, indices)
+        return int(best.waits(indptr, indices)[0]), self.batches
 
     def make_restricted(self, pattern):
         # Keep the number of batches, unless all row blocks are too short for it.

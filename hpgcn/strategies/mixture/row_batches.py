@@ -1,9 +1,18 @@
 """Batches of rows that travel between owners of rows and of columns: dealt, ordered and packed.
 
-A batch is a piece of every rank's rows: all links are loaded alike at any time. Ranks
-deal their pieces alternately upwards and downwards, so that rows on both sides of a
-border between ranks are in one batch. With bandwidth b < m = n / P a batch then reads
-no further than b rows beyond its pieces.
+A batch is a piece of every rank's rows: all links are loaded alike at any time, and all
+ranks update at once. There are two ways to deal pieces:
+
+    alternating    even ranks deal upwards, odd ones downwards: rows on both sides of a
+                   border between ranks are in one batch. With bandwidth b < m = n / P a
+                   batch reads no further than b rows beyond its pieces
+    in order       all ranks deal upwards. If rank p owns piece p of each of S contiguous
+                   batches of a matrix (`hpgcn.partition.rows.pipeline`), batches follow
+                   the order of this matrix. With bandwidth b < n the first one
+                   reads no further than b rows beyond its end (mixgcn, Proposition 3.5)
+
+The way is taken in which the first batch waits for fewer others; or all batches, if
+it makes no difference to the first.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,21 +31,46 @@ BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost 
 
 @dataclass(frozen=True, eq=False)
 class RowBatches:
-    """Rows in S batches of a piece of every row block: piece i of even, S - 1 - i of odd ones."""
+    """Rows in S batches of a piece of every row block: piece i, or S - 1 - i of odd ones."""
 
     offsets: np.ndarray  # (P + 1,) int64: the row blocks
     starts: np.ndarray  # (S, P) int64: first row of rank p's piece in batch i
     counts: np.ndarray  # (S, P) int64: its rows
+    in_order: bool = False  # all blocks deal upwards
 
     @staticmethod
-    def of(offsets, num_batches):
+    def of(offsets, num_batches, in_order=False):
         """Cut each of P row blocks in `num_batches` pieces as even as they can be."""
         cuts = [start + split(stop - start, num_batches)
                 for start, stop in pairwise(offsets.tolist())]
         starts = np.transpose(cuts)[:-1]
         counts = np.diff(cuts).T
         odd = np.arange(offsets.size - 1) % 2 == 1
-        return RowBatches(offsets, *(np.where(odd, each[::-1], each) for each in (starts, counts)))
+        down = odd & (not in_order)
+        dealt = (np.where(down, each[::-1], each) for each in (starts, counts))
+        return RowBatches(offsets, *dealt, in_order)
+
+    @staticmethod
+    def best(offsets, num_batches, indptr, indices):
+        """Deal rows of a CSR matrix in the way in which batches wait for fewer others."""
+        ways = [RowBatches.of(offsets, num_batches, in_order) for in_order in (False, True)]
+        waits = [way.waits(indptr, indices) for way in ways]
+        return min(zip(ways, waits), key=lambda each: (each[1][0], each[1].sum()))[0]
+
+    def waits(self, indptr, indices):
+        """Return how many batches each one waits for, (S,): itself, and up to the last it reads.
+
+        indptr, indices: CSR (n, n), rows and columns in the order of the blocks.
+        """
+        kind = np.min_scalar_type(self.num_batches)
+        batch_of = np.empty(self.num_rows, kind)
+        batch_of[self.order] = np.repeat(np.arange(self.num_batches), self.counts.sum(1))
+        full = np.flatnonzero(np.diff(indptr))
+        found = np.arange(self.num_batches)
+        if full.size:
+            last = np.maximum.reduceat(batch_of[indices], indptr[full])
+            np.maximum.at(found, batch_of[full], last)
+        return np.maximum.accumulate(found) + 1
 
     @property
     def num_batches(self):
@@ -112,6 +146,11 @@ class PackedBatches:
     def sizes(self, batch):
         """Return the elements of a batch in each rank's columns; (P,) int64."""
         return self.counts[batch] * np.diff(self.cuts)
+
+    def rows(self, batch):
+        """Return the first own row of a batch, and the row after the last."""
+        first = int(self.starts[batch])
+        return first, first + int(self.counts[batch])
 
     def pairs(self, batch, matrix):
         """Pair each non-empty part of a batch, (k, w_q), with its view of a matrix (m_p, f)."""

@@ -1,0 +1,35 @@
+"""Work on rows between two products with A, done in batches as the rows of a product return.
+
+Behind a product A (H W) follow bias, activation and dropout, then the next layer's
+product with its W. All of this is row by row. A Strategy that returns rows in batches
+(`updates_in_batches`) does it for a batch while others are aggregated: mixgcn, section
+3.2.2. Others do it for all rows at once.
+"""
+
+
+class RowUpdates:
+    """A layer's work on rows behind its product with A, up to the next product.
+
+    Parameters
+    ----------
+    activation : hpgcn.model.stages.Activation
+        Directly behind the layer.
+    following : hpgcn.model.layers.layer.Layer or None
+        The next layer, if it multiplies the result by W before anything else.
+    """
+
+    def __init__(self, activation, following):
+        self.activation = activation
+        self.following = following
+
+    def begin(self, Z, context):
+        """Return a function that updates rows [first, last) of Z, (m, f'); each is taken once."""
+        activate = self.activation.begin(Z, context)
+        multiply = self.following and self.following.begin_times_W(Z)
+
+        def update(first, last):
+            activate(first, last)
+            if multiply:
+                multiply(first, last)
+
+        return update
