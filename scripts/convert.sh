@@ -3,7 +3,7 @@
 # Converts any input that hpgcn reads (a file, the folder of a data set, digits, karate), then partitions it: GRAPH.h5
 # and GRAPH.pPARTS.h5. Files of these names are replaced.
 #
-#   METHOD=cover    partition method, see `hpgcn partition --help` (default: hypergraph)
+#   METHOD=cover    partition method (default: that of `hpgcn partition`)
 #   HPGCN           command to use (default: hpgcn)
 set -euo pipefail
 if [ $# -lt 3 ] || ! [[ $3 =~ ^[1-9][0-9]*$ ]]; then
@@ -15,4 +15,4 @@ shift 3
 hpgcn=${HPGCN:-hpgcn}
 
 "$hpgcn" convert "$input" "$graph" --overwrite "$@"
-"$hpgcn" partition "$graph" -k "$parts" --method "${METHOD:-hypergraph}" --overwrite
+"$hpgcn" partition "$graph" -k "$parts" ${METHOD:+--method "$METHOD"} --overwrite

@@ -71,6 +71,7 @@ def generate(args):
 @compiles
 def partition(args):
     """Assign the vertices to ranks and write the graph in that order."""
+    from hpgcn import partition as parts
     from hpgcn import store
 
     # refuse an output that cannot be written before the work begins
@@ -84,12 +85,20 @@ def partition(args):
     elif args.out or args.parts:
         raise UsageError("--compare writes no file: remove --out and --parts")
 
+    # refuse arguments of a method that does not run
+    names = parts.METHODS if args.compare == "all" else (args.compare or args.method).split(",")
+    sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
+    parts.check_sampled(("given",) if args.parts else names, sampled)
+
     with store.load(args.graph) as source:
-        _partition_graph(args, source, out, vector)
+        _partition_graph(args, source, out, vector, names, sampled)
 
 
-def _partition_graph(args, source, out, vector):
-    """Partition an open graph; write a file of parts, or a `vector` of them."""
+def _partition_graph(args, source, out, vector, names, sampled):
+    """Partition an open graph by the methods of these names; write parts, or a `vector` of them.
+
+    `sampled` are the arguments of method stochastic.
+    """
     from hpgcn import partition as parts
     from hpgcn import store
     from hpgcn.graphs.validation import layer_widths
@@ -104,11 +113,6 @@ def _partition_graph(args, source, out, vector):
                              seed=args.seed, w0=w0, refine=not args.no_refine,
                              balance_train=args.balance_train, nested=args.nested,
                              pipeline_batches=args.pipeline_batches, **ordered)
-
-    # arguments of method stochastic
-    names = parts.METHODS if args.compare == "all" else (args.compare or args.method).split(",")
-    sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
-    parts.check_sampled(("given",) if args.parts else names, sampled)
 
     # compare methods, or make one partition
     if args.compare:
