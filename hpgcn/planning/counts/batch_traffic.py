@@ -6,9 +6,11 @@ are those of the plan of all rows. Gradients of weights, and what ranks that sha
 send, are those of a full step, once a batch. Pure: all ranks at once.
 """
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.planning.counts.shaped_step import PHASES, LevelSizes
 from hpgcn.planning.counts.traffic import KINDS, Prediction
 from hpgcn.sampling import Sampler, key_of, sample_entries
@@ -82,23 +84,32 @@ class BatchPlans:
         plan = self._plan(pattern.select(kept, members, members))
         return [plan] * (1 + max(product.layer for product in self.products))
 
-    def _drawn(self, members, epoch):
-        """Return the plan of each product: of entries that are drawn for the rows it computes."""
-        # entries off the diagonal, by row and then by the ORIGINAL number of the column
-        pattern, sampler = self.plan.pattern, self.sampler
+    @cached_property
+    def _off_diagonal(self):
+        """Entries off the diagonal, by row and then by the ORIGINAL number of the column.
+
+        Their positions among all entries, row pointers, and degrees of rows.
+        """
+        pattern = self.plan.pattern
         off = np.flatnonzero(pattern.rows != pattern.indices)
         off = off[np.lexsort((self.vertex[pattern.indices[off]], pattern.rows[off]))]
-        degrees = np.bincount(pattern.rows[off], minlength=members.size)
-        indptr = np.concatenate([[0], np.cumsum(degrees)])
-        longest = int(degrees.max(initial=0))
+        degrees = np.bincount(pattern.rows[off], minlength=pattern.num_rows)
+        return off, run_offsets(degrees), degrees
+
+    def _drawn(self, members, epoch):
+        """Return the plan of each product: of entries that are drawn for the rows it computes."""
+        pattern, sampler = self.plan.pattern, self.sampler
+        off, indptr, degrees = self._off_diagonal
+        values = np.empty(off.size, np.float32)
 
         # from the last product to the first: rows that are read are needed in the one before
         plans = []
         for product in reversed(range(len(sampler.fan_outs))):
             key = key_of(sampler.seed, sampler.stream, epoch, product)
             _, drawn, _ = sample_entries(
-                indptr, off, np.empty(off.size, np.float32), np.empty(0, np.int64), degrees,
-                self.vertex, np.flatnonzero(members), sampler.fan_outs[product], key, longest)
+                indptr, off, values, np.empty(0, np.int64), degrees, self.vertex,
+                np.flatnonzero(members), sampler.fan_outs[product], key,
+                int(degrees.max(initial=0)))
             kept = np.zeros(pattern.indices.size, bool)
             kept[drawn] = True
             plans.insert(0, self._plan(pattern.select(kept, symmetric=False)))
