@@ -123,6 +123,8 @@ def _partition_graph(args, source, out, vector, names, sampled):
         print_text(json.dumps(figures) if args.json else parts.format_statistics(made))
         return
     if args.parts:
+        if args.pipeline_batches:
+            raise UsageError("--pipeline-batches: does not apply to --parts")
         owners = parts.read_parts(args.parts, graph.header.num_nodes, args.k)
         made = parts.given_partition(chosen, owners, args.k, **ordered)
     else:

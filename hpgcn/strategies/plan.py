@@ -191,7 +191,7 @@ class Plan:
     # number of batches of rows that the first product waits for, and of all; None if rows
     # travel in one batch
     first_batches = None
-    pipeline_batches = 0  # as the settings give it
+    pipeline_batches = 0  # number of batches if the settings name one above 1
 
     def __init__(self, pattern, rank_grid):
         self.pattern = pattern

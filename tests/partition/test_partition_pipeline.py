@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from commands import refused
 from graphs import make
 
 from hpgcn.errors import UsageError
@@ -9,6 +10,7 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.reordering import pipeline_stages
 from hpgcn.partition import make_partition
 from hpgcn.partition.rows.pipeline import count_first, deal_batches
+from hpgcn.store import write_graph
 from hpgcn.strategies.mixture.row_batches import RowBatches
 
 
@@ -62,6 +64,13 @@ def test_rcm_orders_all_rows():
 def test_count_first_of_no_entries():
     rows = sp.csr_array((5, 5), dtype=bool)
     assert count_first(rows, np.arange(5), 2, 3) == 1
+
+
+def test_refused_for_given_parts(tmp_path):
+    write_graph(tmp_path / "g.h5", make(60))
+    np.savetxt(tmp_path / "parts.txt", np.arange(60) % 2, "%d")
+    asked = "-k", 2, "--parts", tmp_path / "parts.txt", "--pipeline-batches", 3
+    assert "does not apply to --parts" in refused(2, "partition", tmp_path / "g.h5", *asked)
 
 
 @pytest.mark.parametrize("options, text", [

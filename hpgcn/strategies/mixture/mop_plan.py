@@ -65,7 +65,7 @@ class MopPlan(Plan):
 
     @property
     def pipeline_batches(self):
-        return self.rank_grid.options["pipeline_batches"] and self.batches
+        return self.batches if self.rank_grid.options["pipeline_batches"] > 1 else 0
 
     @property
     def first_batches(self):
