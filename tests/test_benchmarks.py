@@ -1,7 +1,11 @@
 """Benchmarks of scripts/benchmarks: bytes by hand, commands, refusals. No timing is judged."""
 import json
 import math
+import os
+import subprocess
+import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from graphs import make
 
 import hpgcn
 from benchmarks import (
+    aggregate_steps,
     benchmark_graphs,
     checks,
     epoch,
@@ -28,6 +33,7 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
 from hpgcn.sampling import VertexSampler
 
+ROOT = Path(__file__).parents[1]
 QUICK = ("--scale-down", 4096, "--repeats", 1, "--threads", 1, "--json")
 TIMES = {"time_ms", "median_ms", "relative_error"}
 PRODUCT = TIMES | {"graph", "vertices", "nonzeros", "width", "kernel", "least_bytes", "floor_ms",
@@ -56,6 +62,19 @@ def measured(*args):
         assert 0 <= (row.get("relative_error") or 0) < 1e-4
     assert all(value > 0 for value in report.get("limits", {}).values())
     return report
+
+
+@pytest.mark.parametrize("cuts, capacity, reads, writes", [
+    # rows 0 and 1 read x 0 1 2 and 0 2; all fits: x once, each result written once
+    ([[0, 3, 5], [3, 5, 5]], 9, 3, 2),
+    # two rows fit: after row 0 x 2 and result 0 are there, so row 1 reads 0 and 2 again
+    ([[0, 3, 5], [3, 5, 5]], 2, 5, 2),
+    # blocks 0 and 1..2: row 0 is 0, then 1 2; row 1 is 0, then 2; results are read again
+    ([[0, 3, 5], [1, 4, 5], [3, 5, 5]], 9, 3, 2),
+    ([[0, 3, 5], [1, 4, 5], [3, 5, 5]], 2, 5, 4)])
+def test_transfers_of_an_lru_cache(cuts, capacity, reads, writes):
+    counted = aggregate_steps.count_transfers(np.array(cuts), np.array([0, 1, 2, 0, 2]), capacity)
+    assert counted == (reads, writes)
 
 
 @pytest.mark.parametrize(("m", "n", "nnz", "width", "options", "least", "traffic"), [
@@ -334,3 +353,21 @@ def test_rows_of_batches_are_counted_by_hand():
     # rows 1 and 2 travel if they are together: in 1 of 3 pairings, in one of its two batches
     counted = sampled_volumes.count(path, part, 2, VertexSampler(4, 2, 0), 300)
     assert counted["rows_a_batch"] == pytest.approx(1 / 3, abs=4 * counted["error"] + 0.01)
+
+
+@pytest.mark.long
+def test_aggregation_by_blocks_and_steps(tmp_path):
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ended = subprocess.run(
+        ["bash", ROOT / "scripts" / "papers" / "distgnn-blocks.sh", "--small"], text=True,
+        env={**os.environ, "PATH": path, "OUT": str(tmp_path), "THREADS": "1", "WIDTH": "48"},
+        capture_output=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    report = json.loads((tmp_path / "blocks.json").read_text())
+    assert [row["blocks"] for row in report["rows"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert all(0 < row["reuse"] <= row["nonzeros"] / row["vertices"] for row in report["rows"])
+    assert [row["step"].split()[-1] for row in report["steps"]] == [
+        "baseline", "scheduling", "blocks", "reordering"]
+    assert "27.0" in ended.stdout and (tmp_path / "distgnn-blocks.png").stat().st_size > 1000
+    said = refused(2, "aggregate", "--widths", "16", *QUICK, program=run.main)
+    assert "more than 32" in said

@@ -1,143 +1,63 @@
 """DistGNN's aggregation primitive on CPU threads, and the gradients of its operands."""
+import functools
 from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
+from numba import types
+from numba.np.numpy_support import from_dtype
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
-from hpgcn.kernels.cpu.emit.emitter import FIRST
-from hpgcn.kernels.cpu.emit.row_extreme import row_extreme
+from hpgcn.kernels.cpu.emit.c_functions import c_function, call
+from hpgcn.kernels.cpu.emit.row_aggregate import RowReduction, row_aggregate
 from hpgcn.kernels.cpu.emit.row_passes import choose_row_shape, unit_past_cache
 from hpgcn.kernels.cpu.emit.row_product import max_width
-from hpgcn.kernels.cpu.emit.vector_intrinsics import address, prefetch
-from hpgcn.kernels.cpu.spmm import CHUNKS, product
+from hpgcn.kernels.cpu.emit.vector_intrinsics import LINE, address
+from hpgcn.kernels.cpu.spmm import CHUNKS, Pass, product
 from hpgcn.kernels.jit import jit
-from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_operands
+from hpgcn.kernels.reference.aggregate import OP_CODES, check_operands
 from hpgcn.kernels.threads import Threaded, chunks, num_threads
 
-ADD, SUB, MUL, DIV, COPYLHS, COPYRHS = range(6)
-SUM, MEAN, MAX, MIN = range(4)
+SUB, MUL, DIV = (OP_CODES[op] for op in ("sub", "mul", "div"))
 STRIP = 16  # columns of a task, or a multiple: a cache line of float32
-AHEAD = 16  # edges between asking for a row of x and reading it
 NO_EDGE = np.empty(0, np.int64)
 NO_ARG = np.empty((0, 0), np.int64)
 
 
-@jit()
-def _message(op, x, u, e, k, out):
-    """Write one message, out = op(x[u], e[k]): one branch, then loops that become vector code."""
-    width = out.size
-    if op == COPYLHS:
-        for q in range(width):
-            out[q] = x[u, q]
-        return
-    if e.shape[1] == 1:
-        out[:] = e[k, 0]
-    else:
-        for q in range(width):
-            out[q] = e[k, q]
-    if op == ADD:
-        for q in range(width):
-            out[q] = x[u, q] + out[q]
-    elif op == SUB:
-        for q in range(width):
-            out[q] = x[u, q] - out[q]
-    elif op == MUL:
-        for q in range(width):
-            out[q] = x[u, q] * out[q]
-    elif op == DIV:
-        for q in range(width):
-            out[q] = x[u, q] / out[q]
+@functools.cache
+def _rows_code(reduction, shape, real, index, permuted):
+    """Return a C function that reduces some rows, made for a RowReduction and a RowShape.
 
+    `real` and `index` are the dtypes of numbers and indices; `permuted` says whether
+    there is `edge`.
+    """
+    reduction, shape = reduction.literal(), shape.literal()
+    itemsize, number = real.itemsize, real.type
+    pointers = types.CPointer(types.int64)
 
-@jit()
-def _prefetch(x, u):
-    size = x.shape[1] * x.itemsize
-    for byte in range(0, size, 64):
-        prefetch(x.ctypes.data + u * size + byte, FIRST)
+    @c_function(indptr=pointers, indices=types.CPointer(from_dtype(index)),
+                edge=pointers if permuted else types.none, one=from_dtype(real))
+    def reduce_rows(first, beyond, indptr, indices, edge, last, near, far, x, ldx, e, lde, out, arg,
+                    ldo, width, flip, mean, one):
+        for v in range(first, beyond):
+            start, stop = indptr[v], indptr[v + 1]
+            divisor = number(max(1, stop - start)) if mean else one
+            row_aggregate(indices, edge, start, stop, near, far, last, x, ldx, e, lde,
+                          out + v * ldo * itemsize, arg + v * ldo * 8, width, flip, divisor,
+                          reduction, shape)
+
+    return reduce_rows
 
 
 @Threaded
-def _aggregate(next_chunk, indptr, indices, edge, x, e, op, reduce, chosen, out, arg, bounds):
-    width = out.shape[1]
-    zero = out.dtype.type(0)
-    sign = out.dtype.type(1 if reduce == MAX else -1)
+def _on_rows(next_chunk, bounds, code, arguments):
+    """Call a C function for chunks of rows."""
     for chunk in chunks(next_chunk, bounds.size - 1):
-        message = np.empty(width, out.dtype)
-        for v in range(bounds[chunk], bounds[chunk + 1]):
-            for q in range(width):
-                out[v, q] = zero
-            if reduce >= MAX and indptr[v] == indptr[v + 1]:
-                arg[v] = -1
-            for t in range(indptr[v], indptr[v + 1]):
-                u = indices[t]
-                k = edge[t] if edge.size else t
-                if t + AHEAD < indices.size:
-                    _prefetch(x, indices[t + AHEAD])
-                    if edge.size and e.size:
-                        _prefetch(e, edge[t + AHEAD])
-                _message(op, x, u, e, k, message)
-                if reduce >= MAX:
-                    for q in range(width):
-                        # not <= takes a NaN; the second test keeps the first one met
-                        above = not (sign * message[q] <= sign * out[v, q])
-                        if t == indptr[v] or (above and out[v, q] == out[v, q]):
-                            out[v, q] = message[q]
-                            arg[v, q] = k
-                elif chosen.size:
-                    for q in range(width):
-                        out[v, q] += message[q] if chosen[u, q] == k else zero
-                else:
-                    for q in range(width):
-                        out[v, q] += message[q]
-            if reduce == MEAN:
-                count = out.dtype.type(max(1, indptr[v + 1] - indptr[v]))
-                for q in range(width):
-                    out[v, q] /= count
+        call(code, (bounds[chunk], bounds[chunk + 1]), arguments)
 
 
 @Threaded
-def _extreme(next_chunk, indptr, indices, weight, highest, x, ldx, out, arg, first, width, bounds,
-             near, far, one, shape):
-    last = np.int64(indices.size - 1)
-    to, chosen = out.ctypes.data, arg.ctypes.data
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        for v in range(bounds[chunk], bounds[chunk + 1]):
-            start, stop = np.int64(indptr[v]), np.int64(indptr[v + 1])
-            begin = v * out.shape[1] + first
-            at, place = np.int64(to + begin * out.itemsize), np.int64(chosen + begin * arg.itemsize)
-            if start == stop:
-                out[v, first:first + width] = 0
-                arg[v, first:first + width] = -1
-            elif highest:
-                row_extreme(indices, weight, start, stop, near, far, last, x, ldx, at, place,
-                            width, one, True, shape)
-            else:
-                row_extreme(indices, weight, start, stop, near, far, last, x, ldx, at, place,
-                            width, one, False, shape)
-
-
-def _extremes(indptr, indices, x, weight, highest, out, arg):
-    """Return what fills out and arg, a function without arguments for each pass over columns."""
-    width = x.shape[1]
-    step = max_width(x.itemsize)
-    bounds = by_nonzeros(indptr, CHUNKS)
-    work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * width
-    launches = []
-    for first in range(0, width, step):
-        columns = min(step, width - first)
-        source = x[:, first:first + columns]
-        shape, near, far = choose_row_shape(source, columns)
-        streamed = min(unit_past_cache(each, first, shape) for each in (out, arg))
-        shape = shape._replace(streamed=streamed)
-        launches.append(partial(
-            _extreme, 2 * work, indptr, indices, weight, highest, address(source), width, out, arg,
-            first, columns, bounds, near, far, x.dtype.type(1), shape.literal()))
-    return launches
-
-
-@Threaded
-def _to_chosen(next_chunk, indices, weight, grad, arg, dx, columns, parts):
+def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
     """Add gradients to the rows of x that were chosen: a task has some columns and rows of x.
 
     Each sum is taken in the order of the rows v, as along the transpose.
@@ -150,47 +70,59 @@ def _to_chosen(next_chunk, indices, weight, grad, arg, dx, columns, parts):
         for v in range(m):
             for q in range(first, min(width, first + columns)):
                 k = arg[v, q]
-                if k >= 0:
+                if 0 <= k < indices.size:
                     u = indices[k]
                     if low <= u < high:
-                        dx[u, q] += grad[v, q] * weight[k] if weight.size else grad[v, q]
+                        g = grad[v, q]
+                        if op == MUL:
+                            g *= e[k, q if e.shape[1] > 1 else 0]
+                        elif op == DIV:
+                            g /= e[k, q if e.shape[1] > 1 else 0]
+                        dx[u, q] += g
 
 
-@Threaded
-def _edge_gradient(next_chunk, indptr, indices, x, e, op, grad, chosen, de, bounds):
-    width = grad.shape[1]
-    for chunk in chunks(next_chunk, bounds.size - 1):
-        g = np.empty(width, de.dtype)
-        for v in range(bounds[chunk], bounds[chunk + 1]):
+@functools.cache
+def _gradients_code(op, extreme, column, real, index):
+    """Return a C function that writes the gradients of some rows' edges, made for an operator.
+
+    `extreme` and `column` are those of a RowReduction; `real` and `index` are the dtypes
+    of numbers and indices.
+    """
+    zero, number = real.type(0), real.type
+    integers, numbers = types.CPointer(types.int64), types.CPointer(from_dtype(real))
+
+    @c_function(indptr=integers, indices=types.CPointer(from_dtype(index)), x=numbers, e=numbers,
+                grad=numbers, chosen=integers, de=numbers)
+    def write_gradients(first, beyond, indptr, indices, x, e, grad, chosen, de, width):
+        row = np.empty(width, number)
+        for v in range(first, beyond):
+            to = v * width
             for k in range(indptr[v], indptr[v + 1]):
-                # gradient of the message
+                u, at = 0, k if column else k * width
                 if op in (MUL, DIV):
-                    if k + AHEAD < indices.size:
-                        _prefetch(x, indices[k + AHEAD])
-                    _message(MUL, x, indices[k], grad, v, g)
-                else:
-                    _message(COPYLHS, grad, v, e, k, g)
+                    u = np.int64(indices[k]) * width
+                for q in range(width):
+                    # gradient of the message, times the slope of the operator
+                    g = grad[to + q]
+                    if op == SUB:
+                        g = -g
+                    elif op == MUL:
+                        g = x[u + q] * g
+                    elif op == DIV:
+                        divisor = e[at if column else at + q]
+                        g = -(x[u + q] * g / divisor) / divisor
 
-                # its sign and divisor
-                if op == SUB:
-                    for q in range(width):
-                        g[q] = -g[q]
-                elif op == DIV:
-                    for q in range(width):
-                        divisor = e[k, q if e.shape[1] > 1 else 0]
-                        g[q] = -(g[q] / divisor) / divisor
+                    # max and min send it to the chosen edge
+                    if extreme:
+                        g = g if chosen[to + q] == k else zero
+                    if column:
+                        row[q] = g
+                    else:
+                        de[at + q] = g
+                if column:  # one column of e serves all columns of x
+                    de[k] = _halved_sum(row)
 
-                # max and min send it to the chosen edge
-                if chosen.size:
-                    for q in range(width):
-                        g[q] = g[q] if chosen[v, q] == k else de.dtype.type(0)
-
-                # one column of e serves all columns of x
-                if de.shape[1] == 1:
-                    de[k, 0] = _halved_sum(g)
-                else:
-                    for q in range(width):
-                        de[k, q] = g[q]
+    return write_gradients
 
 
 @jit()
@@ -205,27 +137,53 @@ def _halved_sum(g):
     return g[0]
 
 
-def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE, chosen=NO_ARG):
+def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE):
     """Return what fills out, and arg for max and min: functions without arguments.
 
-    Entry t is edge[t] of e; only edges found in `chosen` (x's shape) count.
+    Entry t is edge[t] of e. Wide rows take several passes over their columns.
     """
-    column = op == "mul" and e.shape[1] == 1
-    if reduce in ("sum", "mean") and not chosen.size and (op == "copylhs" or column):
+    column = op != "copylhs" and e.shape[1] == 1
+    if reduce in ("sum", "mean") and (op == "copylhs" or (op == "mul" and column)):
         data = None  # SpMM (distgnn equation 2)
         if column:
             data = e.ravel()[edge] if edge.size else e.ravel()
         scale = None if reduce == "sum" else 1 / np.maximum(np.diff(indptr), 1)
         return product(indptr, indices, data, x, out, row_scale=scale)[1]
-    work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * out.shape[1]
-    if reduce in ("max", "min") and (op == "copylhs" or column):
-        weight = e.ravel() if column else None
-        return _extremes(indptr, indices, x, weight, reduce == "max", out, arg)
-    none = np.empty((0, 0), out.dtype)
-    x = none if op == "copyrhs" else x
-    e = none if op == "copylhs" else e
-    return [partial(_aggregate, work, indptr, indices, edge, x, e, OP_CODES[op],
-                    REDUCE_CODES[reduce], chosen, out, arg, by_nonzeros(indptr))]
+
+    # operands that the operator does not read have no columns
+    width, itemsize = out.shape[1], out.itemsize
+    x = np.empty((0, width), out.dtype) if op == "copyrhs" else x
+    e = np.empty((0, 1), out.dtype) if op == "copylhs" else e
+    extreme = reduce in ("max", "min")
+    flip = -1 << 8 * itemsize - 1 if reduce == "min" else 0  # the bit of the sign
+    bounds = by_nonzeros(indptr, CHUNKS)
+    work = (int(indptr[-1]) - int(indptr[0]) + indptr.size) * width
+    step = max_width(itemsize)
+
+    # a launch for each pass
+    launches = []
+    for first in range(0, width, step):
+        columns = min(step, width - first)
+        source = x[:, first:first + columns]
+        shape, near, far = choose_row_shape(source, columns)
+        streamed = min(unit_past_cache(each, first, shape) for each in (out, arg) if each.size)
+        shape = shape._replace(streamed=streamed)
+        e_lines = 0 if op == "copylhs" else -(-min(columns, e.shape[1]) * itemsize // LINE)
+        code = _rows_code(RowReduction(OP_CODES[op], int(extreme), int(column), e_lines), shape,
+                          out.dtype, indices.dtype, edge.size > 0)
+
+        # addresses, which the launch keeps alive
+        e_first = 0 if column else first * itemsize
+        arguments = (
+            address(indptr), address(indices), address(edge), indices.size - 1, near, far,
+            address(source), width, address(e) + e_first, e.shape[1],
+            address(out) + first * itemsize, address(arg) + first * arg.itemsize, width, columns,
+            flip, reduce == "mean")
+        launch = _on_rows.launch(2 * work, bounds, code.address,
+                                   (*map(int, arguments), out.dtype.type(1)))
+        launches.append(Pass(launch))
+        launches[-1].arrays = code, indptr, indices, edge, x, e, out, arg
+    return launches
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
@@ -253,8 +211,7 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
     """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div), transposed.
 
-    For max and min of copylhs, and of mul by one column, it is added to the rows
-    chosen.
+    For max and min it is added to the rows chosen.
     """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())
@@ -272,25 +229,28 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
     # gradient of x: to the chosen rows, or along the transpose
     launches = []
-    if extreme and (op == "copylhs" or (op == "mul" and e.shape[1] == 1)):
-        weight = np.empty(0, dtype) if e is None else e.ravel()
+    if extreme and dx is not None:
+        values = np.empty((0, 0), dtype) if e is None else e
         threads = num_threads()
         columns = -(-width // (STRIP * threads)) * STRIP
         parts = -(-threads // -(-width // columns))  # to each thread its task
-        launches.append(partial(_to_chosen, grad.size * parts, indices, weight, grad, chosen, dx,
-                                columns, parts))
+        launches.append(partial(_to_chosen, grad.size * parts, indices, values, OP_CODES[op], grad,
+                                chosen, dx, columns, parts))
     elif dx is not None:
-        indptr_t, indices_t, edge_t = transposed or transpose_pattern(indptr, indices, x.shape[0])
+        pattern = transposed or transpose_pattern(indptr, indices, x.shape[0])
+        indptr_t, edge_t = (np.ascontiguousarray(pattern[i], np.int64) for i in (0, 2))
+        indices_t = np.ascontiguousarray(pattern[1])
         launches += _reduction(indptr_t, indices_t, grad, e, dx,
                                op if op in ("mul", "div") else "copylhs", "sum",
-                               edge=edge_t, chosen=chosen)
+                               edge=edge_t)
 
     # gradient of e
     if de is not None:
         work = (int(indptr[-1]) - int(indptr[0])) * width
         x = np.empty((0, 0), dtype) if x is None else x
-        launches.append(partial(_edge_gradient, work, indptr, indices, x, e, OP_CODES[op], grad,
-                                chosen, de, by_nonzeros(indptr)))
+        code = _gradients_code(OP_CODES[op], extreme, e.shape[1] == 1, dtype, indices.dtype)
+        arguments = *map(address, (indptr, indices, x, e, grad, chosen, de)), width
+        launches.append(partial(_on_rows, work, by_nonzeros(indptr), code.address, arguments))
     for launch in launches:
         launch()
     return dx, de

@@ -1,5 +1,7 @@
 """Blocks of rows of x, each small enough for a core's second cache, read one after the other."""
 import threading
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ IN_BLOCK = 16  # nonzeros of a row of A, on average, that are of a block
 MATRICES = 2  # matrices whose cuts each thread keeps: at most an eighth of A's bytes each
 APART = 80
 AHEAD = 4  # rows of A between the prefetch of a block's nonzeros and their use
+_count = ContextVar("count", default=None)
 
 
 class ColumnBlock(NamedTuple):
@@ -34,7 +37,13 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
     Numbers of x have `x_bytes`, those that are summed `itemsize`.
     """
     room = current().blocks * second_cache()
-    if not room or sets_of(width, itemsize) > 1:
+    if sets_of(width, itemsize) > 1:
+        return None
+    count = _count.get()
+    if count:
+        columns = min(width, max_width(itemsize))
+        return ColumnBlock(columns, -(-n // count)) if 1 < count <= n else None
+    if not room:
         return None
     for most in WIDTHS:
         count = -(-width // min(most, max_width(itemsize)))
@@ -43,6 +52,16 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
         if blocks > 1 and nnz >= IN_BLOCK * m * blocks:
             return ColumnBlock(columns, -(-n // blocks))
     return None
+
+
+@contextmanager
+def reading_in_blocks(count):
+    """Context manager: read every x in `count` blocks in this thread, to measure; 1: at once."""
+    token = _count.set(count)
+    try:
+        yield
+    finally:
+        _count.reset(token)
 
 
 def cuts_of(indptr, indices, n, size, bounds):

@@ -41,6 +41,8 @@ BENCHMARKS = {
                        (16, 64, 128, 256), ("graph", "graphs")),
     "gather": Benchmark("row_gathers", "Time gathers and scatters of rows beside NumPy.",
                         (16, 128), ("graph",)),
+    "aggregate": Benchmark("aggregate_steps", "Time DistGNN's aggregation by blocks of x, and by "
+                           "the steps of its Figure 4.", (128,), ("graph", "graphs"), limits=False),
     "growth": Benchmark("growth", "Time SpMM on graphs of growing size beside a model of caches.",
                         (64, 128)),
     # kernels have the bandwidth in their own turns; limits would spoil the peak memory of an epoch
@@ -145,7 +147,8 @@ def format_report(report):
     from hpgcn.bench.tables import aligned, labelled
 
     parts = [bench.format_report(report)]
-    parts += [aligned(report[name]) for name in ("ratios", "copies", "losses") if report.get(name)]
+    parts += [aligned(report[name]) for name in ("ratios", "copies", "losses", "steps")
+              if report.get(name)]
     if report.get("summary"):
         parts.append(label_list(labelled(report["summary"]), 28))
     if report.get("absent"):

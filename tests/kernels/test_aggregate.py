@@ -147,6 +147,30 @@ def test_every_operator_and_type(index, pointer, dtype, f, columns):
             compare(results, gradients, dtype)
 
 
+@pytest.mark.parametrize("op, reduce, f, columns", [
+    # a last vector in part; vectors in groups of 32 edges; two passes over columns
+    ("mul", "sum", 3, 3), ("div", "mean", 3, 1), ("add", "min", 3, 3), ("mul", "sum", 80, 80),
+    long("sub", "sum", 300, 300), long("copyrhs", "mean", 300, 300), long("add", "sum", 300, 1),
+    long("div", "max", 300, 300), long("copyrhs", "min", 80, 80)])
+def test_bits_are_those_of_sums_in_edge_order(op, reduce, f, columns):
+    """A product that is added without rounding (fma), or sums by halves, would differ."""
+    indptr, indices, x, e = random_case(
+        40, 50, f, columns=columns, dtype=np.float32, longest=90, seed=11)
+    options = {"op": op, "reduce": reduce}
+    for mine, theirs in zip(cpu.aggregate(indptr, indices, x, e, **options),
+                            reference.aggregate(indptr, indices, x, e, **options), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    if op in ("mul", "div"):
+        grad = np.random.default_rng(12).standard_normal((40, f)).astype(np.float32)
+        arg = reference.aggregate(indptr, indices, x, e, **options)[1]
+        given = grad, indptr, indices, x, e
+        dx, de = cpu.aggregate_backward(*given, arg=arg, **options)
+        exact = reference.aggregate_backward(*given, arg=arg, **options)
+        np.testing.assert_array_equal(dx, exact[0])
+        if columns > 1:
+            np.testing.assert_array_equal(de, exact[1])
+
+
 @pytest.mark.parametrize("columns", [3, 1])
 @pytest.mark.parametrize("op, reduce", EVERY)
 def test_finite_differences(op, reduce, columns):
