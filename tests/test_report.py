@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from commands import refused, succeed
 
+import hpgcn
 from hpgcn import report
 from hpgcn.errors import DataError, InputNotFoundError, MissingError, OutputError, UsageError
-from hpgcn.report import figures
+from hpgcn.report import breakdown, figures
 from hpgcn.report.recorded_runs import read_trace
-from hpgcn.report.table import HEADINGS, cells
+from hpgcn.report.table import HEADINGS, cells, rows_of
+from hpgcn.runtime.clock import PARTS
 
 LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 0.5,
         "val_loss": 1.9, "epoch_s": 0.5, "eval_s": 0.1, "spmm_s": 0.2, "dense_s": 0.1,
@@ -95,6 +97,46 @@ def test_a_row_by_hand(tmp_path):
     head, rule, *rows = report.table([run, *report.read_runs([make(tmp_path / "b")])]).splitlines()
     assert len(head) == len(rule) == len(rows[0]) == len(rows[1])
     assert [row.split()[0] for row in rows[:2]] == ["run", "b"]
+
+
+def divided(spmm, wait):
+    return {f"mean_{part}_s": 0.0 for part in PARTS} | {"mean_spmm_s": spmm, "mean_wait_s": wait}
+
+
+def test_a_bar_is_as_long_as_the_epoch(tmp_path):
+    """The middle half of four epochs: means of .2 and .4, of which .25 are counted."""
+    rows = lines({"epoch_s": 9.0, **divided(8, 0)}, {"epoch_s": 0.4, **divided(0.1, 0.2)},
+                 {"epoch_s": 0.2, **divided(0.2, 0)}, {"epoch_s": 0.1, **divided(0, 0)})
+    run, older = report.read_runs([make(tmp_path / "run", rows), make(tmp_path / "older")])
+    parts = breakdown.parts_of(run)
+    assert list(parts) == [*PARTS.values(), "other"]
+    assert {label: round(seconds, 9) for label, seconds in parts.items() if seconds} == {
+        "SpMM": 0.15, "wait": 0.1, "other": 0.05}
+    with pytest.raises(DataError, match="older: no epoch says how its time divides"):
+        breakdown.parts_of(older)
+
+    header, *cells_of = rows_of([run, older], older)
+    assert header == [*HEADINGS, "speed-up"]
+    assert [row[-1] for row in cells_of] == ["0.67", "1.00"]  # medians .3 and .2
+
+
+def test_the_time_of_real_epochs(tmp_path):
+    A = np.kron(np.eye(2), np.ones((3, 3)) - np.eye(3))
+    graph = hpgcn.Graph.from_scipy(A, np.eye(6), [0, 0, 0, 1, 1, 1], ([0, 3], [1, 4], [2, 5]))
+    for ranks in (1, 4):
+        hpgcn.train(graph, hpgcn.Config(hidden=4, epochs=8, strategy="2d" if ranks > 1 else "p2p",
+                                        out=str(tmp_path / str(ranks))), ranks=ranks)
+    runs = report.read_runs([tmp_path / "1", tmp_path / "4"])
+    for run, ranks in zip(runs, (1, 4)):
+        parts = breakdown.parts_of(run)
+        whole = np.sort(run.metrics["epoch_s"])[2:6].mean()
+        assert sum(parts.values()) == pytest.approx(whole)
+        assert min(parts[name] for name in ("SpMM", "GEMM", "activation", "loss", "optimizer")) > 0
+        assert (parts["messages of dense work"] > 0) == (ranks > 1)
+        assert parts["messages of gradients"] > 0
+    succeed("report", "1", "4", "--breakdown", "b.svg", "--speedup", "1", cwd=tmp_path)
+    assert "GEMM" in (tmp_path / "b.svg").read_text()
+    assert "--breakdown b.txt" in refused(2, "report", "1", "--breakdown", "b.txt", cwd=tmp_path)
 
 
 def test_a_run_that_goes_on(tmp_path):
@@ -323,7 +365,7 @@ def test_output_is_refused_before_any_work(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="is a folder"):
         report.check_output(tmp_path / "folder.html")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingError, match=r"needs matplotlib: pip install 'matplotlib>="):
+    with pytest.raises(MissingError, match=r"needs matplotlib \(extra plot\): pip install 'matplotlib>="):
         report.check_output(tmp_path / "report.html")
     assert "cora" in report.table(report.read_runs([make(tmp_path / "run")]))  # needs none
 

@@ -6,10 +6,12 @@ import time
 import numpy as np
 import pytest
 from commands import python, succeed
+from graphs import make
 
+import hpgcn
 from hpgcn.comm import SerialComm
 from hpgcn.errors import OutputError
-from hpgcn.runtime.clock import KINDS, Clock
+from hpgcn.runtime.clock import KINDS, PARTS, Clock
 from hpgcn.training.runs import trace
 
 
@@ -26,6 +28,32 @@ def test_sums_without_recording():
     assert clock.seconds == dict.fromkeys(KINDS, 0.0)
 
 
+def test_parts_do_not_overlap():
+    """Messages within a dense product count once, and not as the product."""
+    clock = Clock()
+    begin = time.perf_counter()
+    with clock("dense", part="gemm"):
+        with clock("comm"):
+            time.sleep(0.03)
+            with clock("wait"):
+                time.sleep(0.02)
+        time.sleep(0.01)
+        with clock("dense", part="gemm"):
+            pass
+    with clock("comm"):
+        pass
+    clock.detail = "update"
+    with clock("comm"):
+        pass
+    whole = time.perf_counter() - begin
+    parts = clock.parts
+    assert parts.keys() == PARTS.keys()
+    assert parts["dense_comm"] >= 0.03 and parts["wait"] >= 0.02 and parts["gemm"] >= 0.01
+    assert parts["comm"] > 0 and parts["gradient_comm"] > 0 and parts["dense"] == 0
+    assert 0.06 <= sum(parts.values()) <= whole
+    assert clock.seconds["dense"] >= 0.06  # with all that it encloses
+
+
 def test_events_carry_name_epoch_and_detail():
     clock = Clock()
     with clock("dense"):
@@ -36,7 +64,7 @@ def test_events_carry_name_epoch_and_detail():
         with clock("dense"), clock("wait", "reduce"):
             pass
     events = clock.stop()
-    assert [(name, epoch, detail) for name, _, _, epoch, detail in events] == [
+    assert [(name, epoch, detail) for name, _, _, epoch, detail, _ in events] == [
         ("reduce", 3, "layer 0 forward"), ("dense", 3, "layer 0 forward"), ("epoch", 3, "")]
     (_, b2, e2, *_), (_, b1, e1, *_), (_, b0, e0, *_) = events
     assert b0 <= b1 <= b2 <= e2 <= e1 <= e0 and "reduce" not in clock.seconds
@@ -192,3 +220,16 @@ def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
     reduced = 2 * (ranks - 1) * 4 * parameters  # sums of gradients are not in the matrix
     assert sent.sum() == summary["sent_bytes_per_epoch"] - reduced
     assert np.load(tmp_path / "run" / "sums.npy").shape == (ranks, ranks)
+
+
+@pytest.mark.parametrize("strategy, at", [("1d", "spmm"), ("2d", "wait"), ("mop", "wait")])
+def test_events_carry_the_number_of_their_stage(tmp_path, strategy, at):
+    hpgcn.train(make(), hpgcn.Config(
+        strategy=strategy, epochs=1, hidden=4, threads=1, trace=True, pipeline_batches=2,
+        out=str(tmp_path / "run")), ranks=4)
+    found = complete(json.loads((tmp_path / "run" / "trace.json").read_text()))
+    staged = [event for event in found if "stage" in event["args"]]
+    numbers = {event["args"]["stage"] for event in staged if event["name"].startswith(at)}
+    assert numbers >= {0, 1}
+    assert all(event["name"].endswith(f", stage {event['args']['stage']}") for event in staged)
+    assert all("stage" not in event["args"] for event in found if event["name"] == "dense")

@@ -347,13 +347,19 @@ def export(args):
 
 
 def report(args):
-    """Compare runs in a table; with --html also in pictures."""
+    """Compare runs in a table; with --html or --breakdown also in pictures."""
     from hpgcn import report
 
     if args.html:
         report.check_output(args.html)
+    if args.breakdown:
+        report.check_breakdown(args.breakdown)
     runs = report.read_runs(args.runs)
-    print_text(report.table(runs))
+    reference = report.read_runs([args.speedup])[0] if args.speedup else None
+    print_text(report.table(runs, reference))
+    if args.breakdown:
+        report.write_breakdown(runs, args.breakdown)
+        print_unless_quiet(args, f"wrote {printable(args.breakdown)}")
     if args.html:
         report.write(runs, args.html)
         print_unless_quiet(args, f"wrote {printable(args.html)}")

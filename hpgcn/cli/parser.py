@@ -174,6 +174,11 @@ def report(command):
     command.add_argument("--html", metavar="FILE",
                          help="also write pictures. .html: one page without other files. .png: "
                               "only the curves")
+    command.add_argument("--breakdown", metavar="FILE",
+                         help="also draw the time of an epoch as a stacked bar for each run (.png, "
+                              ".svg, .pdf)")
+    command.add_argument("--speedup", metavar="RUN",
+                         help="add a column: seconds of this run over those of each run")
 
 
 def bench(command):

@@ -146,7 +146,7 @@ class Activation:
 
         def activate(first, last):
             rows = slice(first, last)
-            with layer.clock("dense"):
+            with layer.clock("dense", part="activation"):
                 apply(Z[rows], self.bias[mine],
                       **{name: array[rows] for name, array in by_row.items()})
 
@@ -163,7 +163,7 @@ class Activation:
             return G
         ops = kernels.backend(G)
         scale = ops.dropout_scale(self.p)
-        with self.layer.clock("dense"):
+        with self.layer.clock("dense", part="activation"):
             if slope is not None:
                 G *= slope
             elif self.kind == "elu":

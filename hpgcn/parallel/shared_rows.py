@@ -50,7 +50,7 @@ class SharedRows:
             out = self.device.empty((m, self.width(W.shape[1])), W.dtype)
         cuts = split(W.shape[1], self.row.size)
         packed = self.workspace.flat("packed", m * W.shape[1], W.dtype)
-        with self.comm.clock("dense"):
+        with self.comm.clock("dense", part="gemm"):
             for first, last in pairwise(cuts.tolist()):
                 part = self.device.xp.ascontiguousarray(W[:, first:last])
                 multiply(part, packed[m * first:m * last].reshape(m, last - first))

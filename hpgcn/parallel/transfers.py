@@ -150,15 +150,19 @@ class StagedRows(Transfer):
 
     def received_rows(self, wanted, what):
         """Yield (stage, its rows): the own at once, the others in order, the next on its way."""
+        clock = self.comm.clock
         if self.own is not None:
+            clock.stage = self.first + self.own
             yield self.own, self.H
         while self.under_way:
             stage, buffer, rows, handle = self.under_way.popleft()
+            clock.stage = self.first + stage
             handle.wait(f"the broadcast of block {self.first + stage} in {what}")
             if stage != self.own:
                 yield stage, rows
                 self.free.append(buffer)
             self._broadcast()
+        clock.stage = -1
 
     def partial_sums(self, out, what):
         """Yield (stage, array for its partial sums) as soon as a buffer is free.
@@ -176,6 +180,7 @@ class StagedRows(Transfer):
                 buffer = self.free.pop()
                 partial = self._rows_of(buffer, rows, out.shape[1], out.dtype)
             self.formed = buffer, partial
+            self.comm.clock.stage = self.first + stage
             yield stage, partial
 
     def send(self, target):
@@ -188,10 +193,12 @@ class StagedRows(Transfer):
         """Wait for all reductions; that of the own stage has completed `out`."""
         while self.under_way:
             self._wait_for_oldest(what)
+        self.comm.clock.stage = -1
 
     def _wait_for_oldest(self, what):
         """Wait for the oldest reduction, and free its buffer."""
         stage, buffer, _, handle = self.under_way.popleft()
+        self.comm.clock.stage = self.first + stage
         handle.wait(f"the sum of block {self.first + stage} in {what}")
         if buffer is not None:
             self.free.append(buffer)

@@ -1,6 +1,8 @@
 """Runs side by side: a table for the terminal, pictures, one HTML file. See docs/report.md."""
+from hpgcn.report.breakdown import check_breakdown, write_breakdown
 from hpgcn.report.page import check_output, write
 from hpgcn.report.recorded_runs import Run, read_runs
 from hpgcn.report.table import table
 
-__all__ = ["Run", "check_output", "read_runs", "table", "write"]
+__all__ = ["Run", "check_breakdown", "check_output", "read_runs", "table", "write",
+           "write_breakdown"]

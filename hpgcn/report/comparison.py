@@ -13,16 +13,16 @@ MARKERS = "os^DvPX*<>"
 LABELS_APART = 0.06  # share of the width of an axis: labels of ranks that lie closer are left out
 
 
-def check_picture(path):
+def check_picture(path, flag="--plot"):
     """Refuse a suffix that is no picture's, and a missing matplotlib, before time is spent."""
     if Path(path).suffix[1:].lower() not in SUFFIXES:
-        raise UsageError(f"--plot {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
+        raise UsageError(f"{flag} {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
     require("matplotlib", "plot", "a picture")
 
 
-def plot(report, path, make_figure):
+def plot(report, path, make_figure, flag="--plot"):
     """Draw a report by a function of it that returns a Figure; replace a picture of that name."""
-    check_picture(path)
+    check_picture(path, flag)
     kind = Path(path).suffix[1:].lower()
     with figures.style():
         drawing = make_figure(report)

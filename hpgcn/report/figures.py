@@ -264,6 +264,7 @@ def timeline(trace):
     ranks, rows = np.unique(trace["rank"], return_inverse=True)
     low = (trace["begin"] - begin) * scale
     high = (trace["end"] - begin) * scale
+    kinds = np.array([name.partition(",")[0] for name in trace["name"].tolist()])  # no stages
     over = np.zeros(len(ranks))
     over[rows[step]] = high[step]
     inside = here & ~steps & (low < over[rows])  # after its step a rank evaluates
@@ -275,7 +276,7 @@ def timeline(trace):
     axis.hlines(rows[step], low[step], high[step], colors="#ebebeb", linewidths=points,
                 label="other")
     for kind, color in COLORS.items():
-        chosen = inside & (trace["name"] == kind)
+        chosen = inside & (kinds == kind)
         if chosen.any():
             axis.hlines(rows[chosen], low[chosen], high[chosen], colors=color, linewidths=points,
                         label=LABELS[kind])

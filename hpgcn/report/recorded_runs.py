@@ -22,14 +22,14 @@ from hpgcn.errors import (
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
-from hpgcn.training.runs.records import METRICS, read_summary
+from hpgcn.training.runs.records import METRICS, PART_SECONDS, read_summary
 from hpgcn.training.runs.result import summary_pairs
 
 if TYPE_CHECKING:
     import pandas
 
 FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
-          for name, kind in METRICS.items()}
+          for name, kind in (METRICS | PART_SECONDS).items()}
 MAX_TRACE = 1 << 30  # bytes
 MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when and for how long
 

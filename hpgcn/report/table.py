@@ -17,6 +17,7 @@ LEGEND = (
     "Seconds are medians over epochs, of training steps; spmm, dense, comm and wait are each the "
     "maximum over ranks. MB sent: all ranks, an epoch (10^6 bytes). peak GB: the rank that needs "
     "most (10^9 bytes).")
+SPEEDUP = "speed-up: s/epoch of {}, over that of the run."
 
 
 def cells(run):
@@ -44,12 +45,29 @@ def cells(run):
         _cell(run.median("sent_bytes"), ",.3f", 1e-6), _cell(peak or None, ".2f", 1e-9)]
 
 
-def table(runs):
+def rows_of(runs, reference=None):
+    """Return the rows of the table, the headings first.
+
+    With a `reference`, a Run, the last column is its seconds over those of each run.
+    """
+    rows = [[*HEADINGS], *map(cells, runs)]
+    if reference is not None:
+        seconds = reference.median("epoch_s")
+        rows[0].append("speed-up")
+        for row, run in zip(rows[1:], runs):
+            own = run.median("epoch_s")
+            row.append(_cell(seconds / own if seconds and own else None, ".2f"))
+    return rows
+
+
+def table(runs, reference=None):
     """Return the table as aligned text, what its columns say, names of classes, and notes."""
     notes = [printable(f"{run.name}: classes {listed(run.class_names)}") for run in runs
              if run.class_names]
     notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
-    text = text_table.table([HEADINGS, *map(cells, runs)], left=TEXTS, rule=True, keys=1)
+    if reference is not None:
+        notes.insert(0, SPEEDUP.format(reference.name))
+    text = text_table.table(rows_of(runs, reference), left=TEXTS, rule=True, keys=1)
     return "\n".join([text, "", LEGEND, *notes])
 
 

@@ -1,8 +1,19 @@
-"""Seconds of a rank by kind: "spmm", "dense", "comm" (all except waiting), "wait"."""
+"""Seconds of a rank by kind: "spmm", "dense", "comm" (all except waiting), "wait".
+
+Blocks nest: a dense product of ranks that share rows sends messages. A kind has the
+whole time of its blocks. PARTS divide the same time without overlap: a part has the
+time of its blocks less that of blocks inside.
+"""
 import time
 from contextlib import contextmanager
 
 KINDS = ("spmm", "dense", "comm", "wait")
+PARTS = {  # in the order of a stacked bar
+    "spmm": "SpMM", "gemm": "GEMM", "activation": "activation", "loss": "loss",
+    "update": "optimizer", "dense": "other dense work", "comm": "messages of SpMM",
+    "dense_comm": "messages of dense work", "gradient_comm": "messages of gradients",
+    "wait": "wait"}
+DENSE = ("gemm", "activation", "loss", "update", "dense")
 
 
 class Clock:
@@ -11,24 +22,43 @@ class Clock:
     def __init__(self):
         self.reset()
         self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
+        self.stage = -1  # number of a stage or batch of a product, kept likewise; -1: none
         self.epoch = 0
-        # (name, begin, end, epoch, detail) in order of their ends, times by
+        # (name, begin, end, epoch, detail, stage) in order of their ends, times by
         # time.perf_counter
         self.events = None  # None: nothing is recorded
         self.limit = 0
         self.full = None  # epoch of the first event that found no room
 
     @contextmanager
-    def __call__(self, kind, name=None):
-        """Time a block under one of KINDS; an event is called `name` (default: the kind)."""
+    def __call__(self, kind, name=None, part=None):
+        """Time a block under one of KINDS; an event is called `name` (default: the kind).
+
+        `part` is one of PARTS. Default: the kind, or the messages' purpose.
+        """
+        # messages within dense work are part of it
+        outer, inside = self._part, self._inside
+        if kind == "comm":
+            part = self._purpose(outer)
+        self._part, self._inside = part or kind, 0.0
         begin = time.perf_counter()
         try:
             yield
         finally:
             end = time.perf_counter()
             self.seconds[kind] += end - begin
+            self.parts[self._part] += end - begin - self._inside
+            self._part, self._inside = outer, inside + end - begin
             if self.events is not None:
                 self._keep(name or kind, begin, end)
+
+    def _purpose(self, outer):
+        """Return the part of messages that are sent in a block of the part `outer`."""
+        if outer in DENSE:
+            return "dense_comm"
+        if outer is None and self.detail == "update":
+            return "gradient_comm"
+        return outer if outer and outer.endswith("comm") else "comm"
 
     @contextmanager
     def span(self, name, epoch):
@@ -45,7 +75,7 @@ class Clock:
 
     def _keep(self, name, begin, end):
         if len(self.events) < self.limit:
-            self.events.append((name, begin, end, self.epoch, self.detail))
+            self.events.append((name, begin, end, self.epoch, self.detail, self.stage))
         elif self.full is None:
             self.full = self.epoch
 
@@ -62,3 +92,6 @@ class Clock:
 
     def reset(self):
         self.seconds = dict.fromkeys(KINDS, 0.0)
+        self.parts = dict.fromkeys(PARTS, 0.0)
+        self._part = None  # part of the block under way
+        self._inside = 0.0  # seconds of the blocks that it has enclosed so far

@@ -3,9 +3,11 @@ import json
 import time
 
 import hpgcn
+from hpgcn.training.runs.records import PART_SECONDS
 from hpgcn.training.runs.run_directory import read_run
 
-TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes")
+TIMES = ("epoch_s", "eval_s", "spmm_s", "dense_s", "comm_s", "wait_s", "peak_rss_bytes",
+         *PART_SECONDS)
 
 
 def settings(out, **changes):

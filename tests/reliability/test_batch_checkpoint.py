@@ -103,6 +103,11 @@ def test_what_is_said_of_an_epoch_under_way_is_checked(graph, tmp_path, fault):
         wrong = {**attributes, "under_way": json.dumps({**told, name: value})}
         with pytest.raises(DataError, match=f"under_way: {words}"):
             parse(path, arrays, wrong)
+    wrong = {**attributes, "under_way": json.dumps({**told, "parts": {"spmm": "x"}})}
+    with pytest.raises(DataError, match="under_way: parts: spmm is 'x'"):
+        parse(path, arrays, wrong)
+    older = json.dumps({name: value for name, value in told.items() if name != "parts"})
+    parse(path, arrays, {**attributes, "under_way": older})
     without = {name: value for name, value in attributes.items() if name != "under_way"}
     with pytest.raises(DataError, match="epoch is 0, expected"):
         parse(path, arrays, {**without, "epoch": 0})

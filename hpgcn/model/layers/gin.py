@@ -53,7 +53,7 @@ class GraphIsomorphism(Layer):
             width = -(-self.width_inner // 8)
             bits = self.buffer(f"bits{self.number}", self.rows_out, width, np.uint8)
 
-        with self.clock("dense"):
+        with self.clock("dense", part="activation"):
             b = self.parameter("b_a")[self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
         return self.times_W(inner, "W_b", out), partial(self._backward, H, kept, inner, bits)

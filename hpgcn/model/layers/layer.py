@@ -176,7 +176,7 @@ class Layer:
 
     def times_W(self, H, name, out):
         """Return H W, W being the matrix `name` of this layer."""
-        with self.clock("dense"):
+        with self.clock("dense", part="gemm"):
             return self.columns.linear(H, self.parameter(name), out)
 
     def gathered(self, G, width):
@@ -186,7 +186,7 @@ class Layer:
 
     def weight_gradient(self, gradient, name, H, G):
         """Write H^T G to the gradient of the matrix `name`."""
-        with self.clock("dense"):
+        with self.clock("dense", part="gemm"):
             dW = gradient.arrays[self.name_of(name)]
             dW = dW[self.columns.of(dW.shape[0])]
             if isinstance(H, Csr):
@@ -200,7 +200,7 @@ class Layer:
 
         If there is a mask, only its bits of the result are kept.
         """
-        with self.clock("dense"):
+        with self.clock("dense", part="gemm"):
             W = self.parameter(name)
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
@@ -212,7 +212,7 @@ class Layer:
         """Apply the bits of a mask in place, if there is one."""
         if mask is None:
             return G
-        with self.clock("dense"):
+        with self.clock("dense", part="activation"):
             return kernels.backend(G).apply_mask(G, mask)
 
 

@@ -175,6 +175,7 @@ class Summa(Strategy):
             here = arriving
             arriving = self._start(blocks, H, turn + 1)  # travels while this stage is multiplied
             sending += here.sent
+            clock.stage = number
             finish(here.received, what)
             if number not in entries_read:
                 continue
@@ -190,6 +191,7 @@ class Summa(Strategy):
                              accumulate=accumulate)
                 count_masked(comm, indptr, rows_of(bits, lo, hi), width)
                 handles = [handle for handle in handles if not handle.test()]
+        clock.stage = -1
         finish(sending, what)
         if L == 1:
             return out

@@ -252,6 +252,7 @@ class MixtureOfParallelism(Strategy):
         two_devices = self.buffers.packed.eager
 
         def take(batch):
+            comm.clock.stage = batch
             back[batch].wait(f"{what}, sums of batch {batch}")
             self._unpack(*coming, batch, out)
             if update is not None and coming[0].counts[batch]:
@@ -265,9 +266,11 @@ class MixtureOfParallelism(Strategy):
 
         for batch, needed in enumerate(operand.needed):
             for earlier in range(arrived, needed):
+                comm.clock.stage = earlier
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
                 work.receive_rows(X, *columns.bounds[earlier:earlier + 2].tolist())
             arrived = max(arrived, needed)
+            comm.clock.stage = batch
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
             begin, end = rows.bounds[batch:batch + 2].tolist()
@@ -292,6 +295,7 @@ class MixtureOfParallelism(Strategy):
         # put the columns of all ranks together again
         for batch in range(returned, len(back)):
             take(batch)
+        comm.clock.stage = -1
         return out
 
     def _alone(self, block, H, mask, out, work):

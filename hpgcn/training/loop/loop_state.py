@@ -1,6 +1,7 @@
 """The state of the training loop, which epochs, checkpoints and resumed runs share."""
 from dataclasses import dataclass, field
 
+from hpgcn.runtime.clock import PARTS
 from hpgcn.store import Field
 from hpgcn.training.runs.records import COUNT, FINITE, SECONDS
 
@@ -27,6 +28,7 @@ class EpochSums:
     masked_additions: int = 0  # additions of products whose results a mask set to 0
     max_sent: float = 0.0  # bytes, the largest per-rank figure of each step
     resident: int = 0  # bytes, the largest figure so far
+    parts: dict = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))  # means over ranks
 
     def metrics(self, epoch, norm):
         """Return the metrics.jsonl line of an epoch before its evaluation.
@@ -38,13 +40,15 @@ class EpochSums:
                 "test_acc": None, "val_loss": None, "epoch_s": self.seconds, "eval_s": 0.0,
                 "spmm_s": self.spmm, "dense_s": self.dense, "comm_s": self.comm,
                 "wait_s": self.wait, "sent_bytes": self.sent_bytes,
-                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident, **masked}
+                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident, **masked,
+                **{f"mean_{part}_s": seconds for part, seconds in self.parts.items()}}
 
 
 SUMS = {"steps": COUNT, "loss": FINITE, "seconds": SECONDS, **dict.fromkeys(CLOCKED, SECONDS),
         **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes", "resident"), COUNT),
         "max_sent": Field(float, 0)}
 LATER_SUMS = {"masked_additions": COUNT}  # missing from checkpoints of earlier versions
+SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, likewise
 
 
 class BestEpoch:

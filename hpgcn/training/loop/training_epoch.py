@@ -38,8 +38,9 @@ def take_step(trainer, epoch):
     loss, finite = comm.device.numbers([loss, finite])
     masked = int(comm.counters.masked_additions)
     counts = [*sent, trainer.batches.request_bytes, masked]
-    loss, sent_bytes, messages, asked_bytes, masked, wrong = comm.sum(
-        [loss, *counts, not finite]).tolist()
+    parts = clock.parts.copy()
+    loss, sent_bytes, messages, asked_bytes, masked, wrong, *summed = comm.sum(
+        [loss, *counts, not finite, *parts.values()]).tolist()
     times = [clock.seconds[kind] for kind in CLOCKED]
     highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.pending_signal()]).tolist()
     seconds, *times, resident, max_sent, pending = highest
@@ -53,6 +54,8 @@ def take_step(trainer, epoch):
     sums.seconds += seconds
     for kind, spent in zip(CLOCKED, times):
         setattr(sums, kind, getattr(sums, kind) + spent)
+    for part, spent in zip(parts, summed):
+        sums.parts[part] += spent / comm.size
     sums.sent_bytes += round(sent_bytes)
     sums.sent_messages += round(messages)
     sums.asked_bytes += round(asked_bytes)

@@ -50,13 +50,13 @@ def train_step(view, number, optimizer, columns):
     clock = columns.comm.clock
     logits, backward = view.model.forward(view.features, number)
     clock.detail = "loss"
-    with clock("dense"):
+    with clock("dense", part="loss"):
         loss, G = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))
     gradient = backward(G)
     clock.detail = "update"
     columns.reduce(gradient)
     view.model.update_running_moments(gradient)
-    with clock("dense"):
+    with clock("dense", part="update"):
         optimizer.step(gradient.flat)
     columns.device.synchronize()
     return loss, gradient

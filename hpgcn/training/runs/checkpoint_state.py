@@ -10,7 +10,7 @@ from hpgcn.errors import DataError, InternalError, agreed
 from hpgcn.graphs.validation import check_finite
 from hpgcn.model import ModelOptions, Parameters, find_model, find_widths
 from hpgcn.store import Field, check_fields, parse_json
-from hpgcn.training.loop.loop_state import LATER_SUMS, SUMS
+from hpgcn.training.loop.loop_state import LATER_SUMS, SUMMED_PARTS, SUMS
 from hpgcn.training.loop.optimizers import OPTIMIZERS
 from hpgcn.training.runs.records import COUNT, FROM_ONE, MOST, TEXT, check_metrics
 from hpgcn.training.runs.run_directory import stored_config, versions
@@ -134,7 +134,10 @@ def parse(path, arrays, attributes):
     check_fields(told, {"steps": FROM_ONE, "under_way": Field(dict)}, path, whole=within)
     if within:
         check_fields(told["under_way"], SUMS, f"{path}: under_way")
-        check_fields(told["under_way"], LATER_SUMS, f"{path}: under_way", whole=False)
+        later = LATER_SUMS | {"parts": Field(dict)}
+        check_fields(told["under_way"], later, f"{path}: under_way", whole=False)
+        parts = told["under_way"].get("parts", {})
+        check_fields(parts, SUMMED_PARTS, f"{path}: under_way: parts", whole=False)
 
     # separate the settings from the state
     config = asdict(stored_config(path, told.pop("config_toml")))

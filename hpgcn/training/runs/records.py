@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from hpgcn.errors import DataError
+from hpgcn.runtime.clock import PARTS
 from hpgcn.store import Field, check_fields, parse_json, read_json, read_lines
 
 MOST = 2**63 - 1
@@ -18,7 +19,8 @@ METRICS = {
     "test_acc": ACCURACY, "val_loss": FINITE._replace(optional=True), "epoch_s": SECONDS,
     "eval_s": SECONDS, "spmm_s": SECONDS, "dense_s": SECONDS, "comm_s": SECONDS, "wait_s": SECONDS,
     "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
-OPTIONAL = {"exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT,
+PART_SECONDS = {f"mean_{part}_s": SECONDS for part in PARTS}  # missing in older runs
+OPTIONAL = {**PART_SECONDS, "exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT,
             "masked_additions": COUNT}
 SUMMARY = {
     "graph": TEXT, "strategy": TEXT, "grid": TEXT, "replication": COUNT, "ranks": FROM_ONE,

@@ -87,6 +87,7 @@ def restore(trainer, saved, history):
     if under_way:
         state.sums = EpochSums(**{name: under_way[name] for name in (*SUMS, *LATER_SUMS)
                                   if name in under_way})
+        state.sums.parts |= under_way.get("parts", {})
     if saved.best_epoch:
         state.best.update_if_better(saved.best_epoch, saved.best_metrics, flat("best"))
 

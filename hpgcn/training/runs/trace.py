@@ -116,12 +116,12 @@ def _offsets(times, begin, end):
 
 
 def _rows(events):
-    """Return events as float64 (events, 5), names and details by their number in the texts."""
-    texts = list(dict.fromkeys(text for name, *_, detail in events for text in (name, detail)))
+    """Return events as float64 (events, 6), names and details by their number in the texts."""
+    texts = list(dict.fromkeys(text for name, *_, detail, _ in events for text in (name, detail)))
     number = {text: place for place, text in enumerate(texts)}
-    rows = [(begin, end, epoch, number[name], number[detail])
-            for name, begin, end, epoch, detail in events]
-    return np.array(rows, np.float64).reshape(-1, 5), texts
+    rows = [(begin, end, epoch, number[name], number[detail], stage)
+            for name, begin, end, epoch, detail, stage in events]
+    return np.array(rows, np.float64).reshape(-1, 6), texts
 
 
 def _lines(rows, rank, texts):
@@ -134,11 +134,14 @@ def _lines(rows, rank, texts):
     zero = rows[:, 0].min(initial=math.inf)
     order = np.lexsort([-rows[:, 1], rows[:, 0], rank])
     for p, (begin, end, *numbers) in zip(rank[order].tolist(), rows[order].tolist()):
-        epoch, name, detail = map(int, numbers)
+        epoch, name, detail, stage = map(int, numbers)
         name = texts[p][name]
         args = {"epoch": epoch}
         if texts[p][detail]:
             args["at"] = texts[p][detail]
+        if stage >= 0:
+            args["stage"] = stage
+            name = f"{name}, stage {stage}"
         yield json.dumps({"name": f"{name} {epoch}" if name in SPANS else name, "ph": "X", "pid": p,
                           "tid": 0, "ts": round((begin - zero) * 1e6, 3),
                           "dur": round((end - begin) * 1e6, 3), "args": args})

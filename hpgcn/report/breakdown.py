@@ -1,0 +1,73 @@
+"""`hpgcn report --breakdown FILE`: the time of an epoch by kind of work, a stacked bar a run.
+
+As Figure 5 of MG-GCN (2021). Each kind is a mean over ranks, counted without overlap.
+The rest of the slowest rank's time is "other": Python, and ranks that differ. So a bar
+is as long as the epoch.
+"""
+import numpy as np
+
+from hpgcn.errors import DataError
+from hpgcn.report import figures
+from hpgcn.report.comparison import check_picture, plot
+from hpgcn.runtime.clock import PARTS
+
+FLAG = "--breakdown"
+OTHER = "other"
+COLORS = ("#0072B2", "#E69F00", "#F0E442", "#D55E00", "#8C510A", "#F6C27A", "#009E73", "#66C2A5",
+          "#B2DF8A", "#B0B0B0", "#E5E5E5")
+
+
+def check_breakdown(path):
+    """Refuse a suffix that is no picture's, and a missing matplotlib."""
+    check_picture(path, FLAG)
+
+
+def write_breakdown(runs, path):
+    """Draw a bar for each run; DataError if a run has recorded no parts of an epoch."""
+    plot([(run, parts_of(run)) for run in runs], path, draw, FLAG)
+
+
+def parts_of(run):
+    """Return the seconds of an epoch by the label of their part; their sum is the epoch's.
+
+    They are means over the middle half of the epochs, by time: slow ones do not count.
+    """
+    # epochs with all numbers
+    columns = np.array([run.metrics[f"mean_{part}_s"] for part in PARTS])
+    whole = run.metrics["epoch_s"]
+    known = np.flatnonzero(np.isfinite(columns).all(axis=0) & np.isfinite(whole))
+    if not known.size:
+        raise DataError(f"{run.path}: no epoch says how its time divides; train again with this "
+                        "version of hpgcn")
+
+    # the middle half
+    known = known[np.argsort(whole[known], kind="stable")]
+    quarter = known.size // 4
+    middle = known[quarter:known.size - quarter]
+    seconds = columns[:, middle].mean(axis=1)
+    rest = whole[middle].mean() - seconds.sum()
+    return {**dict(zip(PARTS.values(), seconds.tolist())), OTHER: max(0.0, float(rest))}
+
+
+def draw(rows):
+    """Draw what `parts_of` returned for each run, with the length of each bar; a Figure."""
+    scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
+    drawing = figures.figure(11, 1.6 + 0.38 * len(rows) + 0.05 * len(COLORS))
+    axis = drawing.subplots()
+    names = [f"{figures.truncate(run.name)}  ({run.summary.get('ranks', '?')} ranks)"
+             for run, _ in rows]
+    axis.set(ylim=(len(rows) - 0.4, -0.6), yticks=range(len(rows)), yticklabels=names,
+             title="Time of an epoch", xlabel=f"{unit}, mean over ranks")
+    axis.grid(visible=False, axis="y")
+
+    # a color for each part that some run has
+    left = np.zeros(len(rows))
+    for label, color in zip(rows[0][1], COLORS, strict=True):
+        lengths = scale * np.array([parts[label] for _, parts in rows])
+        if lengths.any():
+            bars = axis.barh(range(len(rows)), lengths, left=left, height=0.62, color=color,
+                             label=label)
+        left += lengths
+    axis.bar_label(bars, [f"{length:.3g}" for length in left], padding=4)
+    drawing.legend(loc="outside right center")
+    return drawing
