@@ -24,7 +24,7 @@ def check_breakdown(path):
 
 def write_breakdown(runs, path):
     """Draw a bar for each run; DataError if a run has recorded no parts of an epoch."""
-    plot([(run, parts_of(run)) for run in runs], path, draw, FLAG)
+    plot([(run, parts_of(run)) for run in runs], path, make_figure, FLAG)
 
 
 def parts_of(run):
@@ -49,7 +49,7 @@ def parts_of(run):
     return {**dict(zip(PARTS.values(), seconds.tolist())), OTHER: max(0.0, float(rest))}
 
 
-def draw(rows):
+def make_figure(rows):
     """Draw what `parts_of` returned for each run, with the length of each bar; a Figure."""
     scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
     drawing = figures.figure(11, 1.6 + 0.38 * len(rows) + 0.05 * len(COLORS))

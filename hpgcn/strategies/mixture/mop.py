@@ -270,7 +270,6 @@ class MixtureOfParallelism(Strategy):
                 there[earlier].wait(f"{what}, rows of batch {earlier}")
                 work.receive_rows(X, *columns.bounds[earlier:earlier + 2].tolist())
             arrived = max(arrived, needed)
-            comm.clock.stage = batch
             under_way = [*there[arrived:], *back]
             block = operand.batches[batch]
             begin, end = rows.bounds[batch:batch + 2].tolist()
@@ -279,6 +278,7 @@ class MixtureOfParallelism(Strategy):
             for lo, hi, indptr, _ in tiles:
                 if two_devices:
                     returned = take_returned(returned, batch)
+                comm.clock.stage = batch
                 with comm.clock("spmm"):
                     work.tile(block, indptr, X, Z, begin + lo, begin + hi, bits)
                     count_masked(comm, indptr, rows_of(bits, begin + lo, begin + hi), width)
