@@ -103,7 +103,8 @@ def test_narrow_results_are_masked_by_the_rule(masked_calls):
     {"strategy": "1d"}, {"strategy": "mop", "pipeline_batches": 3}, {"strategy": "cover"},
     pytest.param({"strategy": "2d", "grid": "2x2"}, marks=pytest.mark.long),
     pytest.param({"strategy": "1.5d"}, marks=pytest.mark.long),
-    {"strategy": "p2p", "model": "sage", "activation": "gelu"},
+    pytest.param({"strategy": "p2p", "model": "sage", "activation": "gelu"},
+                 marks=pytest.mark.long),
     pytest.param({"strategy": "p2p", "dtype": "bf16"}, marks=pytest.mark.long)],
     ids=lambda settings: "-".join(map(str, settings.values())))
 def test_ranks_compute_the_same_bits(comm, settings):

@@ -14,7 +14,9 @@ MODELS = {"W first": {"hidden": 12}, "A first": {"hidden": 20}, "elu": {"activat
 
 
 @on_ranks(3)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [
+    "W first", "A first", "deep", *(pytest.param(name, marks=pytest.mark.long) for name in (
+        "elu", "layer norm", "all rows", "sparse"))])
 def test_batches_train_like_one_rank(comm, name):
     graph = make(60, 16, 5, sparse=name == "sparse")
     config = Config(**{"layers": 3, "strategy": "mop", "pipeline_batches": 4, "dtype": "float64",
