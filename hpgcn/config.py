@@ -17,12 +17,11 @@ from hpgcn.runtime.files import reading
 
 RENAMED = {"stages": "pipeline_batches"}  # settings in files of earlier versions
 # fields on which it depends what a training step of given widths sends and holds
-COST_FIELDS = ("grid", "replication", "balance", "delay", "pipeline_batches", "model", "aggregator",
-               "norm_adj", "heads", "output_heads", "hops", "activation", "norm", "layer_norm",
-               "residual", "ffn", "input_layer", "output_layer", "jump", "input_dropout",
-               "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
-# fields in which a resumed run may differ from the run that wrote its checkpoint: how it computes,
-# how long and where. All others would make it another run
+COST_FIELDS = ("grid", "replication", "balance", "delay", "delay_variant", "pipeline_batches",
+               "input_dropout", "model", "aggregator", "norm_adj", "heads", "output_heads", "hops",
+               "activation", "norm", "layer_norm", "residual", "ffn", "input_layer", "output_layer",
+               "jump", "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
+# fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
                     "pipeline_batches", "masked_products", "epochs", "patience", "device",
                     "aggregate_on", "update_on", "threads", "memory", "checkpoint_every", "trace",
@@ -67,6 +66,8 @@ class Config:
                              "of nonzeros when it takes over nonzeros of other ranks", low=0)
     delay: str = setting("0", "vertex-cut only. 0: exact. R: approximate; partial sums are "
                          "exchanged every R steps and used R steps later. none: never exchanged")
+    delay_variant: str = setting("own", "with --delay. own: replicas add delayed sums, also in the "
+                                 "backward pass. paper: as DistGNN", choices=("own", "paper"))
     pipeline_batches: int = setting(0, "mop only. Number of row batches in the pipeline. 0: chosen "
                                     "from the bandwidth of the matrix", low=0)
     model: str = setting("gcn", "type of the model")
@@ -394,7 +395,6 @@ def _checked(entry, value):
     # words are among the choices
     if limits["choices"] and value not in limits["choices"]:
         near = difflib.get_close_matches(value[:80], limits["choices"], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"{name} = {value!r:.80}: expected one of {', '.join(limits['choices'])}"
-                         f"{hint}")
+        words = ", ".join(limits["choices"]) + (f"; did you mean {near[0]}?" if near else "")
+        raise UsageError(f"{name} = {value!r:.80}: expected one of {words}")
     return value

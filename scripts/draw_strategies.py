@@ -61,7 +61,7 @@ def plan_of(name, shape, *, holders=None, delay=Config.delay):
         pattern = pattern.assign_holders(np.array([
             holders.get((min(i, j), max(i, j)), owner[i])
             for i, j in zip(pattern.rows.tolist(), pattern.indices.tolist())]))
-    strategy = variant(STRATEGIES[name], delay)
+    strategy = variant(STRATEGIES[name], Config(delay=delay))
     rows, columns = strategy.block_grid(shape)
     layout = BlockLayout(split(N, rows), columns, 0)
     options = {"balance": 1, "pipeline_batches": 1, "on_host": False, "delay": DELAY}

@@ -116,6 +116,8 @@ WORDS = [
      f"strategy = '9d': expected one of auto, {', '.join(STRATEGIES)}, auto-per-layer, or one "
      f"for each product with A, such as {WHOLE[-1]}+{WHOLE[0]}"),
     ({"delay": "5"}, "delay = 5: does not apply to strategy auto"),
+    ({"strategy": "vertex-cut", "delay_variant": "paper"},
+     "delay_variant = paper: sums are exact, expected delay='R'"),
     ({"aggregate_on": "cpu"}, "aggregate_on = cpu: does not apply to strategy auto"),
     ({"strategy": "1d", "update_on": "cpu"}, "update_on = cpu: does not apply to strategy 1d"),
     ({"model": "mlp"}, f"model = 'mlp': expected one of {', '.join(model_kinds())}"),

@@ -187,7 +187,7 @@ def partition(command):
     add("--method", default="best", metavar="METHOD",
         help="partition rows: best (of hypergraph and graph), hypergraph, graph, stochastic, "
              "random, block. Or partition nonzeros, for strategy vertex-cut: cover, medium-grain, "
-             "fine-grain, vertex-cut, expansion (default: best)")
+             "fine-grain, vertex-cut, distgnn, expansion (default: best)")
     add("--engine", metavar="ENGINE",
         help="library that partitions: mtkahypar or kahypar; metis for method graph. Methods "
              "vertex-cut and expansion use none (default: mtkahypar)")

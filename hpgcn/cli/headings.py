@@ -17,9 +17,9 @@ HEADINGS = {
         "optimizer", "lr", "schedule", "warmup", "step_every", "step_factor", "clip_norm",
         "weight_decay", "decay_layers", "label_smoothing", "class_weight"),
     "parallel run": (
-        "strategy", "grid", "replication", "balance", "delay", "pipeline_batches",
-        "device", "aggregate_on", "update_on", "threads", "memory", "dtype", "precompute",
-        "masked_products", "prune", "comm_timeout"),
+        "strategy", "grid", "replication", "balance", "delay", "delay_variant",
+        "pipeline_batches", "device", "aggregate_on", "update_on", "threads", "memory", "dtype",
+        "precompute", "masked_products", "prune", "comm_timeout"),
     "mini-batches": ("batch",),
     "files and checkpoints": ("graph", "out", "checkpoint_every", "trace"),
 }

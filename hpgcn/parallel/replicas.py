@@ -130,6 +130,8 @@ class DelayedSum:
     step itself: a replica is sent the total less what it gave.
     """
 
+    replaces = False  # whether a replica takes the total in place of its own share
+
     def __init__(self, bins, width, comm, dtype):
         self.comm = comm
         self.step = 0
@@ -157,12 +159,16 @@ class DelayedSum:
         if rounds > 1:
             others = down.wait_all(what)
             with self.comm.clock("comm"):
-                scatter_add(others, down.replicas, Z)
+                if self.replaces:
+                    Z[down.replicas] = others
+                else:
+                    scatter_add(others, down.replicas, Z)
 
         # start the next round
         if rounds:
             totals = down.fill(Z, up=False)
-            totals -= up.channel.incoming
+            if not self.replaces:
+                totals -= up.channel.incoming
             down.launch()
         up.launch()
 
@@ -183,6 +189,12 @@ class DelayedSum:
         for legs in self.legs:
             for leg in legs:
                 leg.close()
+
+
+class DelayedTotal(DelayedSum):
+    """The same, but a replica replaces its partial sum by the owner's total: Algorithm 4 itself."""
+
+    replaces = True
 
 
 def with_replicas(array, plan, comm):

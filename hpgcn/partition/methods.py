@@ -19,6 +19,7 @@ from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.partition.engines.engine_process import engine_version
 from hpgcn.partition.nonzeros.nonzero_methods import (
     cover,
+    distgnn,
     expansion,
     fine_grain,
     medium_grain,
@@ -69,7 +70,8 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
         "random" (balanced by rows); or one of
         NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows by
         hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs of
-        rows and columns), "vertex-cut" (Libra: edges are dealt) or "expansion" (edges
+        rows and columns), "vertex-cut" (Libra: edges are dealt), "distgnn" (the same
+        with roots at random) or "expansion" (edges
         by parts that grow around few vertices).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
@@ -167,7 +169,7 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
     # order the vertices within the parts
     partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
                          nested=bool(nested))
-    _warn_of_rows(partition, graph, request.refine)
+    _warn_of_rows(partition, graph, parts.unrefined is not None)
     return partition
 
 
@@ -272,10 +274,11 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
 METHODS = {
     "best": best, "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic,
     "cover": cover, "medium-grain": medium_grain, "fine-grain": fine_grain,
-    "vertex-cut": vertex_cut, "expansion": expansion, "block": block, "random": random,
+    "vertex-cut": vertex_cut, "distgnn": distgnn, "expansion": expansion,
+    "block": block, "random": random,
 }
 # methods that also give each nonzero a holder
-NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "expansion")
+NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "distgnn", "expansion")
 METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
     ("best", "hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"),
     HYPERGRAPH_ENGINES)

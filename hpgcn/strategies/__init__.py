@@ -8,6 +8,7 @@ from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.delayed import DelayedVertexCut
+from hpgcn.strategies.delayed_paper import PaperVertexCut
 from hpgcn.strategies.grids.summa import ThreeD, TwoD
 from hpgcn.strategies.mixture.mop import MixtureOfParallelism
 from hpgcn.strategies.one_d import OneAndAHalfD, OneD
@@ -20,6 +21,7 @@ from hpgcn.strategies.vertex_cut import VertexCut
 
 STRATEGIES = {each.name: each for each in (
     PointToPoint, Cover, VertexCut, OneD, OneAndAHalfD, TwoD, ThreeD, MixtureOfParallelism)}
+DELAYED = {"own": DelayedVertexCut, "paper": PaperVertexCut}  # by `delay_variant`
 AUTO = Config.strategy  # the default: chosen once ranks and parts are known
 AUTO_PER_LAYER = "auto-per-layer"  # chosen for each layer
 CHOOSING = (AUTO, AUTO_PER_LAYER)
@@ -33,7 +35,7 @@ def find_strategy(options):
     name = next(iter(STRATEGIES)) if options.strategy in CHOOSING else options.strategy
     strategy = strategy_by_name(name)
     check_options(strategy, options)
-    return variant(strategy, options.delay)
+    return variant(strategy, options)
 
 
 def strategy_by_name(name):
@@ -56,10 +58,13 @@ def strategy_by_name(name):
     return per_layer(*(STRATEGIES[part] for part in names))
 
 
-def variant(strategy, delay):
-    """Return what a strategy becomes by the setting `delay`: a delayed vertex cut is another."""
-    delayed = strategy is VertexCut and delay != Config.delay
-    return DelayedVertexCut if delayed else strategy
+def variant(strategy, options):
+    """Return what a strategy becomes by the settings `delay` and `delay_variant`.
+
+    A delayed vertex cut is another strategy. `options`: StrategyOptions, or a Config.
+    """
+    delayed = strategy is VertexCut and options.delay != Config.delay
+    return DELAYED[options.delay_variant] if delayed else strategy
 
 
 __all__ = [

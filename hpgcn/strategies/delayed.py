@@ -132,7 +132,7 @@ class DelayedPlan(Plan):
         holder = np.concatenate([owner, rank])
         self.vertices = copies[np.lexsort((copies, owner[copies] != holder, holder))]
         offsets = np.concatenate([[0], np.cumsum(np.bincount(holder, minlength=k))])
-        return DelayedTraffic((BlockLayout(offsets, 1, layout.rank),) * 2, self.delay, bins)
+        return self.Traffic((BlockLayout(offsets, 1, layout.rank),) * 2, self.delay, bins)
 
     def operand(self, pattern, layout):
         # One block, of all copies.
@@ -279,7 +279,7 @@ class DelayedVertexCut(RowStrategy):
         plans = [plan for plan, _ in self.bins] or [self.replicas]
         table = self.comm.allgather([plan.sizes for plan in plans])
         bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
-        return DelayedTraffic((self.layout, self.layout), self.delay, bins)
+        return self.Plan.Traffic((self.layout, self.layout), self.delay, bins)
 
     def persistent_arrays(self):
         return [array for each in self.sums for array in each.persistent_arrays()]

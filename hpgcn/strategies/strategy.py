@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.config import Config
-from hpgcn.errors import ConfigError, UsageError, agreed
+from hpgcn.errors import ConfigError, UsageError, agreed, setting
 from hpgcn.parallel.layout import balanced, divisors
 from hpgcn.strategies.plan import Plan
 
@@ -21,6 +21,7 @@ class StrategyOptions:
     replication: int
     balance: float
     delay: str
+    delay_variant: str
     pipeline_batches: int
     aggregate_on: str
     update_on: str
@@ -299,10 +300,13 @@ def product_name(clock):
 
 def check_options(strategy, options):
     """Refuse StrategyOptions that are another strategy's; UsageError."""
-    for option in ("balance", "delay", "aggregate_on", "update_on"):
+    for option in ("balance", "delay", "delay_variant", "aggregate_on", "update_on"):
         given = getattr(options, option)
         if given != getattr(Config, option) and option not in strategy.options:
             raise UsageError(f"{option} = {given}: does not apply to strategy {options.strategy}")
+    if options.delay_variant != Config.delay_variant and options.delay == Config.delay:
+        raise UsageError(f"delay_variant = {options.delay_variant}: sums are exact, expected "
+                         f"{setting('delay', 'R')}")
 
 
 def most_square(ranks):

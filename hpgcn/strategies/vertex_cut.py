@@ -85,7 +85,7 @@ class VertexCut(NonzeroStrategy):
     name = "vertex-cut"
     Plan = VertexCutPlan
     accepts_nonzero_owners = supports_bf16 = True
-    options = ("delay",)
+    options = ("delay", "delay_variant")
     method = "cover"
 
     @staticmethod

@@ -69,6 +69,8 @@ def test_balance(choice):
     limit = 1.1 * -(-weights.sum() // 4) + weights.max() * (choice["method"] == "block")
     if choice["method"] == "random":  # which balances rows
         assert np.bincount(part).tolist() == [100] * 4
+    elif choice["method"] == "distgnn":  # which draws owners
+        assert made.statistics["imbalance_nnz"] <= 0.1
     elif choice["method"] in NONZERO_METHODS:  # rows have a limit of their own
         assert np.bincount(part).max() <= 110
         assert made.statistics["imbalance_nnz"] <= 0.1001
@@ -154,7 +156,8 @@ def test_trivial_cases(choice):
     assert one.part.tolist() == [0] * 5
     assert one.statistics["volume"] == one.statistics["messages"] == 0
     five = make_partition(path, 5, **choice)
-    assert choice["method"] == "vertex-cut" or np.bincount(five.part, minlength=5).max() <= 2
+    if choice["method"] not in ("vertex-cut", "distgnn"):
+        assert np.bincount(five.part, minlength=5).max() <= 2
     check(five, 5, 5)
     isolated = make_partition(edges(10, []), 5, **choice)
     assert np.bincount(isolated.part).tolist() == [2] * 5

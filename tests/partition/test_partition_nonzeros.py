@@ -55,7 +55,7 @@ def drawn(kind, n=120, seed=3):
 KINDS = ["undirected", "directed", "one-way"]
 
 
-@pytest.fixture(params=NONZERO_METHODS)
+@pytest.fixture(params=[name for name in NONZERO_METHODS if name != "distgnn"])  # not refined
 def method(request):
     if METHOD_ENGINES[request.param] and not importlib.util.find_spec("mtkahypar"):
         pytest.skip("mtkahypar is not installed")

@@ -11,7 +11,7 @@ from hpgcn.datasets.generators.generate import generate
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import Partition
-from hpgcn.partition import statistics
+from hpgcn.partition import make_partition, statistics
 from hpgcn.partition.nonzeros import cut_edges as module
 from hpgcn.partition.nonzeros.cut_edges import vertex_cut
 
@@ -168,6 +168,25 @@ def test_costs_of_any_parts(k):
     owner = rng.integers(0, max(1, k - 2), 80)
     counted = statistics(graph, owner, k, edge_part)
     assert counted == pytest.approx(costs(graph, edge_part.tolist(), owner.tolist(), k))
+
+
+@pytest.mark.parametrize("k", [3, 70])
+def test_roots_at_random(k):
+    graph = random_graph(400, 0.01, directed=False, seed=k)
+    edge_part, fewest = vertex_cut(graph, k, seed=2)
+    made = make_partition(graph, k, method="distgnn", seed=2)
+    rows = np.repeat(np.arange(400), np.diff(graph.indptr))
+    off = rows != graph.indices
+    np.testing.assert_array_equal(made.edge_part[off], edge_part[off])
+    held = [set(edge_part[off & (rows == vertex)]) for vertex in range(400)]
+    assert all(not parts or root in parts for parts, root in zip(held, made.part))
+    # each of two parts is the root of about half of their vertices
+    lower = [root == min(parts) for parts, root in zip(held, made.part) if len(parts) == 2]
+    assert 0.3 < np.mean(lower) < 0.7
+    assert (made.part != fewest).any()
+    for seed in (2, 3):
+        again = make_partition(graph, k, method="distgnn", seed=seed).part
+        assert (again == made.part).all() == (seed == 2)
 
 
 def test_same_again_and_by_seed():

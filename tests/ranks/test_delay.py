@@ -101,10 +101,13 @@ def copies_of(graph, ranks):
 
 
 class Delayed:
-    """Sums over copies in which others' shares are r steps old, and 2r at replicas."""
+    """Sums over copies in which others' shares are r steps old, and 2r at replicas.
 
-    def __init__(self, copies, r):
-        self.copies, self.r = copies, r
+    paper: replicas take the total of the owner in place of their own share.
+    """
+
+    def __init__(self, copies, r, paper=False):
+        self.copies, self.r, self.paper = copies, r, paper
         self.given, self.returned, self.sent = [], [], []
 
     def __call__(self, Z):
@@ -120,24 +123,30 @@ class Delayed:
                     total[row] += self.given[step - r][same[row] & ~owner].sum(0)
             else:
                 if step >= 2 * r:
-                    total[row] += self.returned[step - r][row]
+                    own = 0 if self.paper else total[row]
+                    total[row] = own + self.returned[step - r][row]
                 sent += 1 + (step >= r)
         if step >= r:
             for row in np.flatnonzero(~owner & (self.copies.turn % r == step % r)):
                 root = np.flatnonzero(same[row] & owner)[0]
-                self.returned[step][row] = total[root] - self.given[step - r][row]
+                own = 0 if self.paper else self.given[step - r][row]
+                self.returned[step][row] = total[root] - own
         self.sent.append(sent * Z.shape[1])
         return total
 
 
 @once
-def simulate(graph, config, ranks, initial, epochs, r):
-    """Return losses of all ranks in one process, and elements that sums send in each epoch."""
+def simulate(graph, config, ranks, initial, epochs, r, paper=False):
+    """Return losses of all ranks in one process, and elements that sums send in each epoch.
+
+    paper: replicas have a loss of their own, and the backward sends nothing.
+    """
     copies = copies_of(graph, ranks)
-    sums = [Delayed(copies, r) if r else lambda Z: Z for _ in range(5)]
+    delayed = [Delayed(copies, r, paper) for _ in range(3 if paper else 5)] if r else []
+    sums = delayed + [lambda Z: Z] * (5 - len(delayed))
     A, vertex = copies.A, copies.vertex
     X = oracle.features(graph)[vertex]
-    train = np.flatnonzero(copies.owner & graph.masks["train"][vertex])
+    train = np.flatnonzero((copies.owner | paper) & graph.masks["train"][vertex])
     w = {name: array.astype(np.float64) for name, array in initial.items()}
     mean, square = ({name: np.zeros_like(v) for name, v in w.items()} for _ in range(2))
     losses = []
@@ -172,14 +181,16 @@ def simulate(graph, config, ranks, initial, epochs, r):
             square[name] += 0.001 * (g * g - square[name])
             w[name] -= config.lr * (mean[name] / (1 - 0.9**epoch)) / (
                 np.sqrt(square[name] / (1 - 0.999**epoch)) + 1e-8)
-    return losses, np.sum([each.sent for each in sums], 0) if r else np.zeros(epochs)
+    return losses, np.sum([each.sent for each in delayed], 0) if r else np.zeros(epochs)
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("delay", ["none", "1", "3"])
-def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, delay, directed):
+@pytest.mark.parametrize("delay, variant", [
+    ("none", "own"), ("1", "own"), ("3", "own"), ("2", "paper"), ("none", "paper")])
+def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(
+        comm, tmp_path, delay, variant, directed):
     graph = make(n=70, directed=directed, weighted=True)
-    config = settings(delay=delay)
+    config = settings(delay=delay, delay_variant=variant)
     r = None if delay == "none" else int(delay)
     epochs = 2 * (r or 0) + 2  # sums return to replicas after 2 r steps
     with store.load(cut(comm, tmp_path, graph)) as stored:
@@ -187,7 +198,8 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
         initial = Parameters.initial(trainer.shard.spec)
         history = [trainer.train_epoch(epoch) for epoch in range(1, epochs + 1)]
         trainer.close()
-    losses, sent = simulate(graph, config, comm.size, initial.arrays, epochs, r)
+    losses, sent = simulate(graph, config, comm.size, initial.arrays, epochs, r,
+                            variant == "paper")
     np.testing.assert_allclose([each["loss"] for each in history], losses, rtol=1e-12)
     weights = 2 * trainer.parameters.flat.nbytes * (comm.size - 1)
     assert [each["sent_bytes"] for each in history] == (8 * sent + weights).tolist()
@@ -197,7 +209,8 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(comm, tmp_path, 
 @on_ranks(1, 2, 5)
 @pytest.mark.parametrize("delay", ["none", "1", "3"])
 @pytest.mark.parametrize("kind, changes", [
-    ({"train": 6}, {"hidden": 10}), ({"directed": True, "weighted": True}, {"input_dropout": 0}),
+    ({"train": 6}, {"hidden": 10}), ({}, {"delay_variant": "paper"}),
+    ({"directed": True, "weighted": True}, {"input_dropout": 0}),
     ({"sparse": True}, {"hidden": 10, "model": "sage"}),
     pytest.param({"sparse": True}, {"dtype": "float32"}, marks=pytest.mark.long),
     ({}, {"model": "gin", "layer_norm": True})], ids=str)

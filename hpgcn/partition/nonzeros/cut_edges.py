@@ -12,7 +12,7 @@ from hpgcn.runtime.machine import memory_budget
 ONE = np.uint64(1)
 
 
-def vertex_cut(graph, k, *, seed=0, deal=None):
+def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
     """Deal the edges of a graph to k parts so that few vertices lie in several.
 
     Both arcs of an edge stay together, on directed graphs as well. Products with A and
@@ -36,6 +36,8 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
     deal : function (u, v, n, k, seed) -> (edges,) int32, optional
         Gives each edge {u[e], v[e]}, u < v, each once and sorted, its part: `libra`,
         the default, or `hpgcn.partition.nonzeros.expansion.expand`.
+    roots : function (held, k, seed) -> (n,) int32, optional
+        Gives each vertex an owner: `random_roots`, or by default as above.
 
     Returns
     -------
@@ -71,7 +73,7 @@ def vertex_cut(graph, k, *, seed=0, deal=None):
     u = rows[above]
     v = both.indices[above]
     part = (deal or libra)(u, v, n, k, seed)
-    owner = _deal_vertices(_held(u, v, part, n, words), k)
+    owner = (roots or _deal_vertices)(_held(u, v, part, n, words), k, seed)
 
     # give both arcs the part of the edge, and loops that of their vertex
     arc_part = np.empty(both.nnz, np.int32)
@@ -192,19 +194,52 @@ def _held(u, v, part, n, words):
     return held
 
 
-def _deal_vertices(held, k):
+def _deal_vertices(held, k, seed):
     """Give each vertex an owner, (n,) int32: those that fewest parts hold come first."""
     replicas = _sizes(held)
     alone = replicas == 0
     held[alone] = _all_parts(k)
     replicas[alone] = k
-    return _deal_rows(held, np.argsort(replicas, kind="stable"), k)
+    order = np.argsort(replicas, kind="stable")
+    return _deal_rows(held, order, np.empty(order.size, np.int32), np.zeros(k, np.int64))
+
+
+def random_roots(held, k, seed):
+    """Draw the owner of each vertex, (n,) int32, among the parts that hold it.
+
+    Draws depend only on (seed, vertex). Vertices without an edge go to the parts with
+    the fewest rows.
+
+    Source: distgnn-2021, section 5.3.
+    """
+    replicas = _sizes(held)
+    draws = np.random.Philox(key=np.array([seed, 1], np.uint64)).random_raw(replicas.size)
+    owner = _nth_part(held, (draws % np.maximum(replicas, 1).astype(np.uint64)).astype(np.int64))
+    alone = np.flatnonzero(replicas == 0)
+    held[alone] = _all_parts(k)
+    rows = np.bincount(owner[replicas > 0], minlength=k).astype(np.int64)
+    return _deal_rows(held, alone, owner, rows)
 
 
 @jit()
-def _deal_rows(held, order, k):
-    owner = np.empty(order.size, np.int32)
-    rows = np.zeros(k, np.int64)
+def _nth_part(held, numbers):
+    """Return the part with each number, from 0, in the bit set of each vertex; (n,) int32."""
+    found = np.zeros(numbers.size, np.int32)
+    for vertex in range(numbers.size):
+        left = numbers[vertex]
+        for word in range(held.shape[1]):
+            rest = held[vertex, word]
+            while rest:
+                if left == 0:
+                    found[vertex] = 64 * word + np.int64(trailing_zeros(rest))
+                left -= 1
+                rest &= rest - ONE
+    return found
+
+
+@jit()
+def _deal_rows(held, order, owner, rows):
+    """Give vertices, in this order, to the part with the fewest `rows` that holds them."""
     for vertex in order:
         p = _least_loaded(held[vertex], rows)
         owner[vertex] = p

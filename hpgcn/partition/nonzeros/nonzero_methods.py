@@ -61,6 +61,18 @@ def vertex_cut(rows, weights, request):
     return _by_edges(rows, request, None)
 
 
+def distgnn(rows, weights, request):
+    """Deal edges as `vertex_cut`, and draw the root of each vertex at random. Not refined.
+
+    Source: distgnn-2021, sections 5.1 and 5.3.
+    """
+    from hpgcn.partition.nonzeros import cut_edges as cuts  # brings Numba
+
+    edge_part, owner = cuts.vertex_cut(request.graph, request.k, seed=request.seed,
+                                       roots=cuts.random_roots)
+    return Parts(owner, holder=holders(request.graph, rows, edge_part, owner))
+
+
 def expansion(rows, weights, request):
     """Grow parts around few vertices; each takes the edges between those that it has reached."""
     from hpgcn.partition.nonzeros.expansion import expand  # brings Numba

@@ -33,7 +33,7 @@ def forecast(path, options, request, *, progress=False):
     inputs = PlanInput(path, config, options.widths)
     listed = candidates(inputs, options.ranks, options.methods)
     able = [case for case in listed
-            if variant(STRATEGIES[case.strategy], config.delay).supports_minibatches]
+            if variant(STRATEGIES[case.strategy], config).supports_minibatches]
     others = dict.fromkeys(case.strategy for case in listed if case not in able)
 
     # count each case
@@ -74,7 +74,7 @@ def notes(others, rows):
 
 def row(inputs, candidate, request):
     """Return the numbers of one case, for the JSON object."""
-    strategy = variant(STRATEGIES[candidate.strategy], inputs.config.delay)
+    strategy = variant(STRATEGIES[candidate.strategy], inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     batches = batches_of(ordered, inputs, strategy, candidate.shape, offsets, request)
     steps = batches.sampler.batches

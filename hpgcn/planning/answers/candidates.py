@@ -128,7 +128,7 @@ def grid_owner(axes):
 
 def count_candidate(inputs, candidate):
     """Count one way to train: a RankFootprint."""
-    strategy = variant(strategy_by_name(candidate.strategy), inputs.config.delay)
+    strategy = variant(strategy_by_name(candidate.strategy), inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     return count(ordered, inputs, strategy, candidate.shape, offsets)
 

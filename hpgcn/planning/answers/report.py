@@ -107,7 +107,7 @@ def row(candidate, footprint, options):
     peak = footprint.peak
     largest = int(np.argmax(peak))
     prediction = footprint.prediction
-    strategy = variant(strategy_by_name(candidate.strategy), options.config.delay)
+    strategy = variant(strategy_by_name(candidate.strategy), options.config)
 
     return {
         "strategy": strategy.title(options.config.select(StrategyOptions)),

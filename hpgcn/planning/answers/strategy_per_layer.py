@@ -13,7 +13,8 @@ from hpgcn.planning.answers.candidates import Candidate, arranged, count
 from hpgcn.planning.seconds.step_seconds import product_seconds
 from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 
-NAMING = ("grid", "replication", "delay", "batch")  # settings that want one strategy, by its name
+# settings that want one strategy, by its name
+NAMING = ("grid", "replication", "delay", "delay_variant", "batch")
 
 
 def of_layers(inputs, known, machine, limits=()):

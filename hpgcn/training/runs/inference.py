@@ -88,8 +88,8 @@ def _predict_graph(comm, source, run, device):
 
         # settings of the run, except those that depend on ranks and files
         replaced = {name: getattr(Config, name)
-                    for name in ("aggregate_on", "update_on", "delay", "split_index", "grid",
-                                 "replication")}
+                    for name in ("aggregate_on", "update_on", "delay", "delay_variant",
+                                 "split_index", "grid", "replication")}
         named = isinstance(run, str | os.PathLike) and os.path.isdir(run)
         replaced["out"] = os.fspath(run) if named else ""
         config = Config(**{**settings, **replaced, "device": device, "prune": False})

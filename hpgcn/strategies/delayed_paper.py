@@ -1,0 +1,71 @@
+"""DistGNN's own delayed sums: `vertex-cut --delay R --delay-variant paper`. Approximate.
+
+Like `hpgcn.strategies.delayed`, with three differences:
+
+    forward   a replica replaces its partial sum by the owner's total of 2r steps before
+              (Algorithm 4, lines 19 and 20), while there it adds the shares of others
+    backward  each rank multiplies by its own A_loc^T, and sends nothing: totals that
+              arrived count as constants
+    loss      of all copies: a split training vertex counts once for each
+
+The paper describes the forward. The other two are what the authors' program does.
+
+Source: distgnn-2021, section 5.3, Algorithm 4.
+"""
+import copy
+import dataclasses
+
+from hpgcn.parallel.replicas import DelayedTotal, with_replicas
+from hpgcn.strategies.delayed import DelayedPlan, DelayedTraffic, DelayedVertexCut
+from hpgcn.strategies.plan import Plan
+
+
+class PaperTraffic(DelayedTraffic):
+    """Traffic of forward products only."""
+
+    def calls(self, product, itemsize):
+        if not product.backward:
+            yield from super().calls(product, itemsize)
+
+
+class PaperPlan(DelayedPlan):
+    """Storage of the rows of all copies; only forward products have messages under way."""
+
+    Traffic = PaperTraffic
+
+    def persistent_bytes(self, product, itemsize):
+        if product.backward:
+            return Plan.persistent_bytes(self, product, itemsize)
+        return super().persistent_bytes(product, itemsize)
+
+
+class PaperVertexCut(DelayedVertexCut):
+    """A-hat on the rows of all copies, whose sums are those of Algorithm 4 in training."""
+
+    Plan = PaperPlan
+
+    @classmethod
+    def title(cls, options):
+        return f"{super().title(options)} paper"
+
+    def replicate_slab(self, slab):
+        # Replicas of training vertices have a loss of their own; evaluations count owners.
+        replicated = super().replicate_slab(slab)
+        if slab.masks is None:
+            return replicated
+        train = with_replicas(slab.masks["train"], self.replicas, self.comm)
+        return dataclasses.replace(replicated, masks=replicated.masks | {"train": train})
+
+    def training_map(self, *widths):
+        made = copy.copy(self)
+        made.parent = self
+        made.sums = [DelayedTotal(self.bins, widths[0], self.comm, self.workspace.dtype)
+                     ] if self.delay else []
+        self.trained.append(made)
+        return made
+
+    def backward(self, G, *, mask=None, out=None):
+        # Training multiplies by own nonzeros; other maps are exact.
+        if self.parent:
+            return self.multiply("back", G, mask=mask, out=out)
+        return super().backward(G, mask=mask, out=out)
