@@ -41,10 +41,9 @@ def weights(out):
 
 
 @pytest.mark.parametrize("changes", [
-    {},
-    {"strategy": "2d", "optimizer": "adamw", "schedule": "step", "step_every": 2, "warmup": 5,
-     "clip_norm": 0.1, "label_smoothing": 0.1, "class_weight": "balanced"},
-    *(pytest.param(changes, marks=pytest.mark.long) for changes in (
+    {}, *(pytest.param(changes, marks=pytest.mark.long) for changes in (
+        {"strategy": "2d", "optimizer": "adamw", "schedule": "step", "step_every": 2, "warmup": 5,
+         "clip_norm": 0.1, "label_smoothing": 0.1, "class_weight": "balanced"},
         {"optimizer": "sgd", "lr": 0.5, "strategy": "1d"}, {"dtype": "float64", "patience": 3},
         {"strategy": "mop", "model": "sage"}))], ids=str)
 def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, folder, changes):
@@ -56,8 +55,9 @@ def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, folder, cha
     assert weights(folder / "cut") == weights(folder / "whole")
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-10)])
-@pytest.mark.parametrize("strategy", ["p2p", "1.5d"])
+@pytest.mark.parametrize("dtype, tolerance", [
+    pytest.param("float32", 1e-5, marks=pytest.mark.long), ("float64", 1e-10)])
+@pytest.mark.parametrize("strategy", ["p2p", pytest.param("1.5d", marks=pytest.mark.long)])
 def test_other_ranks_and_strategies_are_equal_to_rounding(comm, folder, dtype, tolerance, strategy):
     if comm.rank == 0:
         train(None, folder / "whole", dtype=dtype)

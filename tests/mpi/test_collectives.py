@@ -50,7 +50,8 @@ def counted(comm):
 
 
 def expected(counts, rank):
-    return tuple(int(np.ravel(part)[rank]) for part in counts)
+    """Return what a rank sends: (bytes, messages)."""
+    return tuple(int(np.ravel(part)[rank]) for part in counts[:2])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -208,7 +209,9 @@ def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
     return [first, other, gathered, mine, swapped, early] + ([] if group.rank else [total])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [
+    np.float64, *(pytest.param(dtype, marks=pytest.mark.long)
+                  for dtype in (np.float32, np.uint8, np.int64))])
 def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
     for group, ranks in groups_of(comm):
         outcomes = set()

@@ -189,6 +189,7 @@ def test_the_first_piece_leaves_while_the_next_is_copied(comm, monkeypatch):
         np.testing.assert_array_equal(comm.device.get(array), np.arange(32.0))
 
 
+@pytest.mark.long
 def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, tmp_path, monkeypatch):
     tests = Path(__file__).parents[1]
     paths = [str(tests), str(tests / "kernels")]

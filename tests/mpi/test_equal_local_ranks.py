@@ -24,7 +24,9 @@ MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["
 # models whose ranks exchange nothing that the models above do not
 ALIKE = [{"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS if model not in (
     "gcn", "gat", "appnp")]
-RUNS = [*({"strategy": strategy} for strategy in STRATEGIES),
+LATER = ("1d", "cover", "vertex-cut")  # use no other calls of MPI than other strategies
+RUNS = [*(pytest.param({"strategy": strategy}, marks=[pytest.mark.long] * (strategy in LATER))
+          for strategy in STRATEGIES),
         *(pytest.param(settings, marks=pytest.mark.long) for settings in MORE),
         *(pytest.param(settings, marks=pytest.mark.release) for settings in ALIKE)]
 
@@ -107,7 +109,9 @@ def test_a_run_of_three_epochs(comm, settings, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("size", [1, 8, 511, 512, 513, 3000, 1 << 21])  # the last is sent in pieces
+@pytest.mark.parametrize("size", [
+    1, 8, 511, 512, 513, 3000,
+    pytest.param(1 << 21, marks=pytest.mark.long)])  # is sent in pieces
 def test_reductions_add_in_the_same_order(comm, size, dtype):
     def reduce(communicator):
         rng = np.random.default_rng(communicator.rank)
