@@ -64,8 +64,8 @@ def test_registries_agree():
     (False, False, False, -1), (True, True, False, -1), (True, False, True, -1),
     (True, True, False, 0)])
 @pytest.mark.parametrize("changes", [
-    {"layers": 1}, {"layers": 2, "hidden": 5}, {"layers": 3, "hidden": 10, "layer_norm": True},
-    {"layers": 2, "hidden": 10, "several": True}], ids=str)
+    {"layers": 1}, {"layers": 2, "hidden": 5}, {"layers": 3, "hidden": 6, "layer_norm": True},
+    {"layers": 2, "hidden": 6, "several": True}], ids=str)
 @pytest.mark.parametrize("model", SETTINGS)
 def test_every_parameter_by_finite_differences(model, changes, directed, weighted, sparse,
                                                input_dropout):
@@ -84,7 +84,7 @@ def test_every_parameter_by_finite_differences(model, changes, directed, weighte
 
 def test_every_parameter_with_other_targets_by_finite_differences():
     graph = make(n=24, f=5, c=5, directed=True)
-    check_gradient(trainer_of(graph, "gcn", hidden=10, dropout=0.3, label_smoothing=0.3,
+    check_gradient(trainer_of(graph, "gcn", hidden=6, dropout=0.3, label_smoothing=0.3,
                               class_weight="balanced"))
 
 

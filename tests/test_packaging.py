@@ -67,6 +67,7 @@ def test_errors_name_the_extra():
         require("nowhere.MPI", "mpi,mpich", "MPI")
 
 
+@pytest.mark.long
 def test_convert_is_a_module():
     """`python -m hpgcn.datasets.convert` is the command `hpgcn convert`."""
     done = python("-m", "hpgcn.datasets.convert", "--help")

@@ -45,6 +45,7 @@ def test_pages_are_narrow_and_short(path):
     assert not [*check_prose.page_findings(path.read_text(), columns)]
 
 
+@pytest.mark.long
 def test_rooms_have_plain_words(capsys):
     counts = check_prose.main([])
     assert not counts, capsys.readouterr().out

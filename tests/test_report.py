@@ -270,10 +270,10 @@ def test_the_page_says_when_and_where_a_run_took_place(tmp_path):
     assert text.count("started") == 2
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not BROWSER, reason="needs a Chromium on PATH")
 @pytest.mark.parametrize("width, height", [
-    pytest.param(390, 844, id="phone"),
-    pytest.param(1280, 900, id="desktop", marks=pytest.mark.long)])
+    pytest.param(390, 844, id="phone"), pytest.param(1280, 900, id="desktop")])
 def test_a_browser_shows_the_page(tmp_path, width, height):
     path = make(tmp_path / ("long" * 40))
     np.save(path / "traffic.npy", np.array([[0, 10], [2000, 0]]))

@@ -241,7 +241,7 @@ def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
 
 def test_without_a_gpu(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    said = r"device='cuda' needs cupy: pip install '(cupy-cuda12x>=|.\[cuda)"
+    said = r"device='cuda' needs cupy \(extra cuda12\): pip install '(cupy-cuda12x>=|.\[cuda)"
     with pytest.raises(MissingError, match=said) as found:
         hpgcn.train(make(), Config(device="cuda", epochs=1))
     assert found.value.code == 69

@@ -226,7 +226,7 @@ def test_a_metis_of_another_name_is_told_by_its_shape(tmp_path):
     ("g.graphml", "<graphml/>"), ("g.gml", "graph [ ]"), ("g.gexf", "<gexf/>")])
 def test_without_networkx(tmp_path, monkeypatch, name, content):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(MissingError, match=r"needs networkx: pip install 'pyarrow>=.* 'networkx"):
+    with pytest.raises(MissingError, match=r"needs networkx \(extra io\): pip .*>=.* 'networkx"):
         read(put(tmp_path / name, content))
 
 

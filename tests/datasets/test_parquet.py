@@ -91,5 +91,5 @@ def test_without_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     put(tmp_path / "g.parquet", b"PAR1")
     with pytest.raises(MissingError,
-                       match=r"reading Parquet needs pyarrow: pip install 'pyarrow>="):
+                       match=r"reading Parquet needs pyarrow \(extra io\): pip install 'pyarrow>="):
         convert.read(tmp_path / "g.parquet")

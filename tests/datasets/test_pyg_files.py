@@ -99,7 +99,7 @@ def test_without_pyg(tmp_path, monkeypatch):
 def test_without_torch(tmp_path, monkeypatch):
     torch.save(data(), tmp_path / "data.pt")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingError, match=r"PyTorch files needs torch: pip install 'torch>="):
+    with pytest.raises(MissingError, match=r"needs torch \(extra \w+\): pip install 'torch>="):
         read(tmp_path / "data.pt")
 
 

@@ -123,7 +123,7 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
         assert_same_curves(found, full, 1e-10)
 
 
-@on_ranks(2, 5)
+@on_ranks(2, pytest.param(5, marks=pytest.mark.long))
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch", BATCHES[:3])
 @pytest.mark.parametrize("model", ["gcn", pytest.param("gat", marks=pytest.mark.long)])

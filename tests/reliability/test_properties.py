@@ -159,6 +159,7 @@ ANY = st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none(),
                 st.lists(st.integers(), max_size=2), st.just(10**400), st.just("\udcff"))
 
 
+@pytest.mark.long
 @quick
 @given(data=st.data(), entry=st.sampled_from(dataclasses.fields(Config)))
 def test_any_value_of_a_setting_is_taken_or_refused(folder, data, entry):
