@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Accuracy, bytes, memory and split vertices of exact sums (cd-0), of sums delayed by 5 epochs (cd-5) and of none (0c)
-# on vertex cuts (distgnn-2021, Tables 4 to 6).
+# on vertex cuts of Libra with roots at random (distgnn-2021, Tables 4 to 6); the last two as hpgcn delays sums, and as
+# Algorithm 4 of the paper does (cases "paper").
 #     scripts/papers/distgnn-delay.sh [--small] GRAPH.h5
 # RANKS="2 4 8", EPOCHS=200, HIDDEN=16, LAYERS=2, OUT=FOLDER. Ranks run in one process, in turns.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -9,12 +10,12 @@ graph=${graphs[0]}
 ranks=${RANKS:-$([ $small = 1 ] && echo 2 || echo 2 4 8)}
 model=(--model sage --aggregator gcn --layers "${LAYERS:-2}" --hidden "${HIDDEN:-16}")
 for p in $ranks; do
-    hpgcn partition "$graph" -k "$p" --method vertex-cut --no-refine -o "$out/p$p.h5" --overwrite -q --json > "$out/p$p.json"
-    for delay in 0 5 none; do
-        hpgcn train "$out/p$p.h5" --ranks "$p" --strategy vertex-cut --delay "$delay" "${model[@]}" \
+    hpgcn partition "$graph" -k "$p" --method distgnn -o "$out/p$p.h5" --overwrite -q --json > "$out/p$p.json"
+    for case in "0" "5" "5 --delay-variant paper" "none" "none --delay-variant paper"; do
+        delay=${case/ --delay-variant /-} flags=(--strategy vertex-cut --delay $case)
+        hpgcn train "$out/p$p.h5" --ranks "$p" "${flags[@]}" "${model[@]}" \
             --epochs "${EPOCHS:-$([ $small = 1 ] && echo 12 || echo 200)}" --out "$out/P$p-$delay" --overwrite -q > /dev/null
-        hpgcn train "$out/p$p.h5" --ranks "$p" --strategy vertex-cut --delay "$delay" "${model[@]}" --dry-run --json \
-            > "$out/P$p-$delay.json"
+        hpgcn train "$out/p$p.h5" --ranks "$p" "${flags[@]}" "${model[@]}" --dry-run --json > "$out/P$p-$delay.json"
     done
 done
 show distgnn_delay.py "$out" "$ranks"

@@ -6,7 +6,8 @@ from results import cell, lines, read, show, summary
 
 import hpgcn
 
-NAMES = {"0": "cd-0", "5": "cd-5", "none": "0c"}
+NAMES = {"0": "cd-0", "5": "cd-5", "5-paper": "cd-5, paper",
+         "none": "0c", "none-paper": "0c, paper"}
 # test accuracy of Reddit and OGBN-Products by sockets: cd-0, cd-5, 0c (Table 5)
 ACCURACY = {
     2: ((93.70, 93.59, 93.58), (77.12, 77.65, 78.42)),
@@ -21,12 +22,13 @@ def main(folder, ranks):
     rows, curves = [], {}
     for p in map(int, ranks.split()):
         quality = read(Path(folder) / f"p{p}.json")
-        for number, (delay, name) in enumerate(NAMES.items()):
+        for delay, name in NAMES.items():
             run = Path(folder) / f"P{p}-{delay}"
             metrics = hpgcn.read_run(run).metrics
             curves[f"{name}, P = {p}"] = metrics["epoch"], 100 * metrics["test_acc"]
             forecast = read(f"{run}.json")
             peak = max(rank["peak"] for rank in forecast["memory"])
+            number = ("cd-0", "cd-5", "0c").index(name.split(",")[0])
             paper = [values[number] for values in ACCURACY.get(p, ((None,) * 3,) * 2)]
             rows.append([str(p), name, cell(100 * summary(run)["test_acc"]),
                          *(cell(value) for value in paper),
