@@ -30,7 +30,7 @@ def test_script_prints_a_table_and_draws_a_picture(script, tmp_path):
                            capture_output=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     assert PAPER[script] in ended.stdout
-    assert "---" in ended.stdout
+    assert "---" in ended.stdout and " nan" not in ended.stdout
     picture = Path(ended.stdout.rsplit("picture: ", 1)[1].strip())
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -37,12 +37,17 @@ def events(trace):
             if event["ph"] == "X" and event.get("args", {}).get("epoch") == last]
 
 
+def kind(event):
+    """Return the kind of an event, such as "spmm" of "spmm, stage 1"."""
+    return event["name"].split()[0].rstrip(",")
+
+
 def by_stage(trace):
     """Return the seconds of products of the last epoch, (ranks, stages)."""
     ranks = trace["otherData"]["ranks"]
     found, counts = np.zeros((ranks, ranks)), defaultdict(int)
     for event in events(trace):
-        if event["name"].split()[0] == "spmm":
+        if kind(event) == "spmm":
             place = event["pid"], event["args"].get("at")
             stage = event["args"].get("stage", counts[place]) % ranks
             counts[place] += 1
@@ -54,7 +59,7 @@ def total(trace, kinds):
     """Return the seconds of some kinds in the last epoch, (ranks,)."""
     found = np.zeros(trace["otherData"]["ranks"])
     for event in events(trace):
-        if event["name"].split()[0] in kinds:
+        if kind(event) in kinds:
             found[event["pid"]] += event["dur"] / 1e6
     return found
 
@@ -63,13 +68,13 @@ def timelines(axes, traces):
     """Draw products (blue) and messages (yellow) of the last epoch, a line for each rank."""
     labels, y = [], 0
     for case, trace in traces.items():
-        chosen = [event for event in events(trace) if event["name"].split()[0] in COLOURS]
+        chosen = [event for event in events(trace) if kind(event) in COLOURS]
         begin = min(event["ts"] for event in chosen)
         for rank in range(trace["otherData"]["ranks"]):
             for event in chosen:
                 if event["pid"] == rank:
                     axes.barh(y, event["dur"] / 1e3, left=(event["ts"] - begin) / 1e3,
-                              color=COLOURS[event["name"].split()[0]])
+                              color=COLOURS[kind(event)])
             order, overlap = CASES[case]
             labels.append(f"{order}, overlap {overlap}, rank {rank}")
             y += 1
