@@ -1,19 +1,19 @@
 """Table of cagnet-breakdown.sh: what the seconds of an epoch go to, by strategy."""
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from results import bars, cell, read, show, summary
 
-MESSAGES = ("comm", "wait", "reduce")  # kinds of a trace that are not local
+import hpgcn
+from hpgcn.report.breakdown import parts_of
 
 
 def main(folder, *cases):
     rows, parts = [], {name: [] for name in ("dense broadcast", "reduction", "local")}
     for case in cases:
         run = Path(folder) / case
-        means = seconds(read(run / "trace.json"))
+        means = seconds(run, read(run / "trace.json"))
         found = summary(run)
         traffic = np.load(run / "traffic.npy")
         for name, held in parts.items():
@@ -34,21 +34,18 @@ def main(folder, *cases):
          parts)
 
 
-def seconds(trace):
-    """Return the seconds of an epoch by purpose, the mean over ranks and epochs but the first."""
-    sums, epochs = Counter(), trace["otherData"]["epochs_recorded"]
-    first = 2 if epochs > 1 else 1
-    for event in trace["traceEvents"]:
-        name, args = event["name"], event.get("args", {})
-        whole = name.startswith(("epoch", "evaluate"))
-        if event["ph"] != "X" or whole or args.get("epoch", 0) < first:
-            continue
-        place = "local"
-        if any(name.startswith(kind) for kind in MESSAGES):
-            place = "reduction" if name.startswith("reduce") else "dense broadcast"
-        sums[place] += event["dur"]
-    return {name: sums[name] / 1e6 / trace["otherData"]["ranks"] / (epochs - first + 1)
-            for name in ("dense broadcast", "reduction", "local")}
+def seconds(run, trace):
+    """Return the seconds of an epoch by purpose, the mean over ranks."""
+    parts = parts_of(hpgcn.read_run(run))
+    messages = sum(value for name, value in parts.items()
+                   if name.startswith("messages") or name == "wait")
+    ranks, epochs = trace["otherData"]["ranks"], trace["otherData"]["epochs_recorded"]
+    # waits for reductions have a name of their own in the trace
+    reduction = sum(event["dur"] for event in trace["traceEvents"] if event["ph"] == "X"
+                    and event["name"].startswith("reduce")) / 1e6 / ranks / epochs
+    reduction = min(reduction, messages)
+    return {"dense broadcast": messages - reduction, "reduction": reduction,
+            "local": sum(parts.values()) - messages}
 
 
 if __name__ == "__main__":
