@@ -27,7 +27,7 @@ def largest_component(csr, raw):
     _, component = connected_components(pattern, directed=True, connection="weak")
     kept = component == np.argmax(np.bincount(component))
     left_out = n - int(np.count_nonzero(kept))
-    raw.notes.append(f"{left_out} vertices outside the largest component left out")
+    raw.notes.append(f"{left_out} vertices dropped: not in the largest component")
     if not left_out:
         return csr
 

@@ -85,7 +85,7 @@ def order_within(graph, name, memory):
     free = room(memory_budget() if memory is None else memory)
     if not is_worth_ordering(graph, name) or not (on_disk or size > free):
         return find_order(graph, name)
-    return None, ("vertices keep the order of the input: to order them takes "
+    return None, ("vertices keep the order of the input: reordering them needs "
                   f"{size / 2**20:,.0f} MiB more memory")
 
 
@@ -131,7 +131,7 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
              "strict": strict, "duplicates": check_duplicates(duplicates)}
     layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact)
     if weights is not None and unweighted:
-        raise UsageError(f"--weights {weights}: --unweighted sets all weights to 1")
+        raise UsageError(f"--weights {weights}: excludes --unweighted, which sets all weights to 1")
     if largest_component:
         scratch = None  # it must be in memory
 
@@ -251,7 +251,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
         file = Source(source)
     except InputNotFoundError as error:
         words = " or ".join(builtin.BUILTIN)
-        raise InputNotFoundError(f"{error}; expected a file, or the word {words}") from error
+        raise InputNotFoundError(f"{error}; expected a file, or {words}") from error
 
     if fmt == "auto":
         fmt = formats.detect(file)
@@ -294,10 +294,11 @@ def _check_count(count, wanted):
     if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
         raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
     if count > 1 and (wanted is None or len(wanted) < 3):
-        raise UsageError(f"{setting('num_splits', count)}: expected {setting('split')} "
-                         "random or per-class, of which several can be drawn")
+        raise UsageError(f"{setting('num_splits', count)}: needs {setting('split')} random or "
+                         "per-class, which can be drawn several times")
     if count > 1 and wanted[2] + count > 2**63:
-        raise UsageError(f"{setting('num_splits', count)}: the last would have a seed beyond 2^63")
+        raise UsageError(f"{setting('num_splits', count)}: the seed of the last split would exceed "
+                         "2^63")
 
 
 def _split(raw, wanted, num_splits, where):
@@ -320,21 +321,21 @@ def _split(raw, wanted, num_splits, where):
 
 def _refuse_layout(layout, fmt):
     if layout.weights is not None and fmt not in formats.WEIGHTED:
-        raise UsageError(f"--weights {layout.weights}: for formats whose edges have several "
+        raise UsageError(f"--weights {layout.weights}: only for formats whose edges have several "
                          f"attributes ({', '.join((*formats.STREAMED, *formats.WEIGHTED))}), not "
                          f"for {fmt}")
     flags = [flag for flag in layout.flags if flag not in (
         "--weights", "--header", "--no-header")]  # these may be of tables
     if flags:
-        raise UsageError(f"{' and '.join(flags)}: expected an edge list "
-                         f"({', '.join(formats.STREAMED)}), not {fmt}")
+        raise UsageError(f"{' and '.join(flags)}: only for edge lists "
+                         f"({', '.join(formats.STREAMED)}), not for {fmt}")
 
 
 def _refuse_half_listed(header, counts, where):
     once = counts.asymmetric
     both = (header.num_edges - counts.loops) // 2 - once
     if once and both:
-        raise DataError(f"{where}: says it is undirected, but its entries are not symmetric: "
+        raise DataError(f"{where}: is declared undirected, but its entries are not symmetric: "
                         f"{both} edges are listed in both directions and {once} in one (--strict)")
 
 
@@ -352,9 +353,9 @@ def _report(header, raw, counts, isolated, reads):
 
     # what was changed
     if counts.asymmetric > 0:
-        notes.append(f"{counts.asymmetric} edges added to make it symmetric")
+        notes.append(f"{counts.asymmetric} edges added to make the adjacency symmetric")
     if counts.zeros:
-        notes.append(f"{counts.zeros} edges dropped whose weights sum to 0")
+        notes.append(f"{counts.zeros} edges dropped because their weights sum to 0")
     if counts.lost:
         notes.append(f"{counts.lost} {LOST}")
 
@@ -362,9 +363,9 @@ def _report(header, raw, counts, isolated, reads):
     if raw.bipartite:
         notes.append("ids of the first column are numbered first, then those of the second")
     elif ids is not None and ids.dtype.kind == "U":
-        notes.append("ids are names, numbered in the order in which they appear")
+        notes.append("ids are names, numbered in order of appearance")
     elif ids is not None:
-        notes.append(f"ids {ids[0]}..{ids[-1]} relabelled 0..{header.num_nodes - 1} in increasing "
+        notes.append(f"ids {ids[0]}..{ids[-1]} relabeled 0..{header.num_nodes - 1} in increasing "
                      "order")
 
     return notes

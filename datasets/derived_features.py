@@ -34,15 +34,15 @@ def make_features(name, row_sums, column_sums, memory, where):
     n = row_sums.size
     need(VERTEX_BYTES * n, memory, f"{where}: features {name} of {n} vertices")
     if name == "identity" and n > MAX_WIDTH:
-        raise DataError(f"{where}: features identity of {n} vertices are as many columns, at most "
-                        f"{MAX_WIDTH} are possible: take --features degree")
+        raise DataError(f"{where}: --features identity makes {n} columns, one per vertex, but at "
+                        f"most {MAX_WIDTH} are possible: use --features degree")
     return MADE[name](row_sums, column_sums)
 
 
 def normalize_rows(X, where="features"):
     """Divide each row of X, (n, f) dense or sparse, by its sum; rows that sum to 0 stay."""
     if X is None:
-        raise DataError(f"{where}: no features to normalise: give --features")
+        raise DataError(f"{where}: no features to normalize: give --features")
     if len(X.shape) != 2 or X.dtype.kind not in "fiub":
         raise DataError(f"{where}: features have dtype {X.dtype} and shape {tuple(X.shape)}, "
                         "expected numbers (n, f)")

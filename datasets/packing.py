@@ -37,7 +37,7 @@ class Packing(NamedTuple):
             module = import_module(self.module)
         except ImportError as error:
             raise DataError(f"{where}: {self.name} data, but this Python has no module "
-                            f"{self.module}: {self.command} {where}") from error
+                            f"{self.module}; unpack it with {self.command} {where}") from error
         stream = module.open(raw)
         if not hasattr(stream, "fileobj"):
             stream.fileobj = raw

@@ -25,13 +25,13 @@ class BudgetError(DataError):
 def need(size, memory, where):
     """Refuse what needs more than `memory` bytes, before it is allocated."""
     if size > memory:
-        raise BudgetError(f"{where}: needs {size} bytes of memory, the limit is {memory}")
+        raise BudgetError(f"{where}: needs {size} bytes of memory, but the limit is {memory}")
 
 
 def not_utf8(where, error):
     """Return the error for text in another encoding, as an old Excel writes it."""
-    return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): where it is "
-                     "Latin-1, iconv -f LATIN1 -t UTF-8 FILE > utf8.csv")
+    return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): if it is "
+                     "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv")
 
 
 def truncate(text, limit=200):

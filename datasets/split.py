@@ -33,7 +33,8 @@ def parse_split(text):
     if match := EACH.fullmatch("per-class:20/30" if text == "per-class" else text):
         counts = tuple(int(count) for count in match.groups()[:2])
         if not counts[0]:
-            raise UsageError(f"split {text!r}: expected more than 0 of each class to train")
+            raise UsageError(f"split {text!r}: expected more than 0 training vertices of each "
+                             "class")
         return "per-class", counts, _seed(text, match[3])
 
     # shares of all vertices, or a file
@@ -47,8 +48,8 @@ def parse_split(text):
 
     percent = tuple(float(share) for share in match.groups()[:3])
     if not percent[0] or sum(percent) > 100 + 1e-9:
-        raise UsageError(f"split {text!r}: expected percentages of at most 100 together, and more "
-                         "than 0 to train")
+        raise UsageError(f"split {text!r}: expected percentages that sum to at most 100, with more "
+                         "than 0 for training")
 
     return "random", percent, _seed(text, match[4])
 
@@ -131,8 +132,8 @@ def planetoid_split(labels, where, seed=0):
     labels, rank, size = _whole_classes(labels, seed, PER_CLASS, "planetoid", where)
     others = int(np.count_nonzero((labels >= 0) & (rank >= PER_CLASS)))
     if others < NUM_VAL + NUM_TEST:
-        raise DataError(f"{where}: {others} labelled vertices besides {PER_CLASS} of each class, "
-                        f"split planetoid needs {NUM_VAL} + {NUM_TEST}")
+        raise DataError(f"{where}: {others} labeled vertices remain after {PER_CLASS} of each "
+                        f"class, but split planetoid needs {NUM_VAL} + {NUM_TEST}")
 
     train = (labels >= 0) & (rank < PER_CLASS)
     rest = np.flatnonzero((labels >= 0) & ~train)
@@ -145,21 +146,21 @@ def planetoid_split(labels, where, seed=0):
 
 def _classes(labels, where):
     if labels is None:
-        raise DataError(f"{where}: no labels, which a split needs: give --labels")
+        raise DataError(f"{where}: no labels, but a split needs them: give --labels")
     return labels if labels.ndim == 1 else np.zeros(labels.shape[0], np.int64)
 
 
 def _whole_classes(labels, seed, least, split, where):
     """Return labels (n,), `_ranks`, and refuse classes with fewer than `least` vertices."""
     if labels is not None and labels.ndim != 1:
-        raise DataError(f"{where}: split {split} needs one class per vertex, labels have shape "
+        raise DataError(f"{where}: split {split} needs one class per vertex, but labels have shape "
                         f"{labels.shape}")
     labels = _classes(labels, where)
     classes, counts = np.unique(labels[labels >= 0], return_counts=True)
     small = np.flatnonzero(counts < least)
     if small.size:
-        raise DataError(f"{where}: class {classes[small[0]]} has {counts[small[0]]} labelled "
-                        f"vertices, split {split} needs {least} of each class")
+        raise DataError(f"{where}: class {classes[small[0]]} has {counts[small[0]]} labeled "
+                        f"vertices, but split {split} needs {least} of each class")
     return labels, *_ranks(labels, seed)
 
 

@@ -32,23 +32,23 @@ def _arrow(call):
 
 
 def _unpacker(name, start, suffixes, command):
-    return Format(name, f"{command}, then convert what comes out", start, suffixes)
+    return Format(name, f"{command}, then convert the result", start, suffixes)
 
 
 HDF5 = rb"(?s)(?:.{512}|.{1024}|.{2048})?\x89HDF\r\n\x1a\n"  # behind a user block of that size
 SAVE = "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz"
 EDGES = "write its edges as lines `u v`, ids from 0"
 TRUSTED = (
-    "nothing in it is executed here; where you trust it, print(type(pickle.load(open(FILE, "
-    "'rb')))) in Python says what it holds: a SciPy matrix A: scipy.sparse.save_npz('graph.npz', "
-    "A); a graph G of NetworkX: networkx.write_graphml(G, 'graph.graphml'); a Data of PyG: "
-    "torch.save(data, 'graph.pt'); then convert what was written")
+    "hpgcn never executes it; if you trust it, print(type(pickle.load(open(FILE, 'rb')))) in "
+    "Python shows its type; for a SciPy matrix A use scipy.sparse.save_npz('graph.npz', A); for a "
+    "NetworkX graph G networkx.write_graphml(G, 'graph.graphml'); for a PyG object data "
+    "torch.save(data, 'graph.pt'); then convert the new file")
 
 METIS = Format("METIS", "", b"", ".graph .metis .chaco .grf", True, reader="metis")
 TEXTS = (
     Format("GraphML", "", rb"(?s)<.*<graphml\b|<graphml\b", ".graphml", reader="graphml"),
     Format("GEXF", "", rb"(?s)<.*<gexf\b|<gexf\b", ".gexf", reader="gexf"),
-    Format("a web page (HTML)", "the download gave no data: look at it in a browser",
+    Format("a web page (HTML)", "the download failed: open it in a browser",
            rb"(?i)<!doctype html|<html", ".html .htm"),
     Format("RDF triples", EDGES, rb"(?i)<https?:|@prefix\b|<\?xml[^>]*+>\s*+<rdf:",
            ".nt .nq .ttl .rdf .owl"),
@@ -56,7 +56,8 @@ TEXTS = (
     Format("GML", "", rb"(?i)(?:(?:creator|version|comment)\b[^\n]*+\s++)*+graph\s*+\[", ".gml",
            reader="gml"),
     Format("Graphviz DOT", _networkx("nx_pydot.read_dot(FILE)") + " (needs pydot: pip install "
-           "pydot; --unweighted where its weights are text)",
+                                                                  "pydot; --unweighted if its "
+                                                                  "weights are text)",
            rb"(?i)(?>(?>/\*(?s:.*?)\*/|//[^\n]*+\n)\s*+)*+"
            rb"(?:strict\s++)?(?:di)?graph\b[^\n{\[]*+\s*+\{", ".dot .gv"),
     Format("Pajek", "", rb"(?i)\*(?:vertices|network|arcs|edges|matrix)\b", ".net .paj .clu",
@@ -74,8 +75,8 @@ TEXTS = (
            ".jsonl .ndjson .json"),
     Format("JSON", "", rb"[{\[]", ".json", reader="json"),
     Format("an edge list with networkx's dictionaries",
-           _networkx("read_edgelist(FILE)") + " (where edges have a direction: "
-           "read_edgelist(FILE, create_using=networkx.DiGraph))",
+           _networkx("read_edgelist(FILE)") + " (if edges have a direction: read_edgelist(FILE, "
+                                              "create_using=networkx.DiGraph))",
            rb"[^\s,;]++[ \t,;]++[^\s,;]++[ \t,;]++\{"),
     Format("a Git LFS pointer instead of the file", "git lfs pull", rb"version https://git-lfs\."),
     Format("a text pickle", TRUSTED,
@@ -84,35 +85,39 @@ TEXTS = (
     Format("an adjacency list", "", b"", ".adjlist", True, reader="adjlist"),
     Format("a multi-line adjacency list", _networkx("read_multiline_adjlist(FILE)"), b"",
            ".multiline_adjlist", True),
-    Format("a hypergraph", "one graph of pairs of vertices is trained on", b"", ".hgr .hmetis",
+    Format("a hypergraph", "hpgcn trains on graphs whose edges have two ends", b"", ".hgr .hmetis",
            True),
-    Format("Harwell-Boeing or Rutherford-Boeing", "take the same matrix as MatrixMarket "
-           f"(.mtx); or, of real unsymmetric ones (RUA), A = scipy.io.hb_read(FILE); {SAVE}", b"",
+    Format("Harwell-Boeing or Rutherford-Boeing", "use the same matrix in MatrixMarket format "
+                                                  "(.mtx); or, for real unsymmetric ones (RUA), A "
+                                                  f"= scipy.io.hb_read(FILE); {SAVE}", b"",
            ".rb .hb .rua .rsa .pua .psa", True),
 )
 
 PYTORCH = Format("a PyTorch file", "", suffixes=".pt .pth", reader="pt")
 OLD_PYTORCH = Format(
     "a file of PyTorch before 1.6", "torch.save(torch.load(FILE, weights_only=False), 'graph.pt'), "
-    "then convert graph.pt (this executes what is in FILE: only where you trust it)",
+                                    "then convert graph.pt (this executes code in FILE: only if "
+                                    "you trust it)",
     rb"\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19")
 BINARIES = (
-    Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'), then convert graph.mat; or, of "
-           "a sparse A, in Python f = h5py.File(FILE)['A']; A = scipy.sparse.csc_array((f['data'], "
-           f"f['ir'], f['jc']), 2 * [f.attrs['MATLAB_sparse']]); {SAVE}", rb"MATLAB 7\.3"),
+    Format("MATLAB 7.3", "in MATLAB save('graph.mat', 'A', '-v7'), then convert graph.mat; or, for "
+                         "a sparse A, in Python f = h5py.File(FILE)['A']; A = "
+                         "scipy.sparse.csc_array((f['data'], f['ir'], f['jc']), 2 * "
+                         f"[f.attrs['MATLAB_sparse']]); {SAVE}", rb"MATLAB 7\.3"),
     Format("MATLAB", "", rb"MATLAB [^7]", ".mat", reader="mat"),
-    Format("an HDF5 file", "a graph of hpgcn's own goes to hpgcn partition or hpgcn train as it "
-           f"is; another's adjacency: {SAVE}", HDF5, ".h5 .hdf5"),
+    Format("an HDF5 file", "give a graph file of hpgcn directly to hpgcn partition or hpgcn train; "
+                           f"for the adjacency A of another file, {SAVE}", HDF5, ".h5 .hdf5"),
     Format("AnnData", f"A = anndata.read_h5ad(FILE).obsp['connectivities']; {SAVE}", HDF5, ".h5ad"),
     PYTORCH,
     OLD_PYTORCH,
     Format("a pickle", TRUSTED, rb"\x80[\x02-\x05]", ".pkl .pickle .gpickle .joblib"),
-    Format("graphs of DGL", "in Python hpgcn.save(hpgcn.from_dgl(dgl.load_graphs(FILE)"
-           "[0][0]), 'graph.h5') makes a graph file of the first",
+    Format("graphs of DGL", "in Python hpgcn.save(hpgcn.from_dgl(dgl.load_graphs(FILE)[0][0]), "
+                            "'graph.h5') to convert the first graph",
            rb"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd", ".dgl"),
-    Format("a single NumPy array", "of sources and targets (2, e): numpy.savez('graph.npz', "
-           "edge_index=numpy.load(FILE)), then convert graph.npz; of a matrix (n, n): A = "
-           f"scipy.sparse.csr_array(numpy.load(FILE)); {SAVE}", rb"\x93NUMPY", ".npy"),
+    Format("a single NumPy array", "for sources and targets (2, e), numpy.savez('graph.npz', "
+                                   "edge_index=numpy.load(FILE)), then convert graph.npz; for a "
+                                   "matrix (n, n), A = scipy.sparse.csr_array(numpy.load(FILE)); "
+                                   f"{SAVE}", rb"\x93NUMPY", ".npy"),
     Format("Arrow or Feather", _arrow("pyarrow.feather.read_table(FILE)"), rb"ARROW1|FEA1",
            ".feather .arrow .ipc"),
     Format("an Arrow stream", _arrow("pyarrow.ipc.open_stream(FILE).read_all()"), rb"\xff{4}",
@@ -132,7 +137,7 @@ BINARIES = (
     _unpacker("zstd data", rb"[\x22-\x28]\xb5\x2f\xfd", ".zst .zstd", "unzstd FILE"),
     _unpacker("lz4 data", rb"\x04\x22\x4d\x18", ".lz4", "unlz4 FILE"),
     _unpacker("compress data", rb"\x1f[\x9d\xa0]", ".z", "uncompress FILE"),
-    Format("a PDF", "its tables are to be written as lines `u v`", rb"%PDF-", ".pdf"),
+    Format("a PDF", "write its edges as lines `u v`", rb"%PDF-", ".pdf"),
     Format("UTF-16 text", "iconv -f UTF-16 -t UTF-8 FILE > edges.txt, then convert edges.txt",
            rb"\xff\xfe|\xfe\xff"),
 )
@@ -148,7 +153,7 @@ ZIPS = (  # a pattern of the names in it
     (r"content\.xml$", Format("an OpenDocument table", "save it as .csv, then convert that")),
     (r"", Format("a zip archive", "unzip FILE, then convert the file in it")),
 )
-TU = Format("a TU dataset of many graphs (graph classification)", "one graph is trained on here")
+TU = Format("a TU dataset of many graphs (graph classification)", "hpgcn trains on one graph")
 TU_FILE = re.compile(r"(.+)_(A|(graph|node|edge)_(indicator|labels|attributes))\.txt")
 
 COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
@@ -163,8 +168,8 @@ def refuse(source, by_name=True, fmt=None):
     if known is None or (known.reader and known.reader == fmt):
         return
     if known.reader:
-        raise DataError(f"{source}: is {known.name}, not {fmt}: --format {known.reader} reads it")
-    raise DataError(f"{source}: is {known.name}, which is not read: {known.way}")
+        raise DataError(f"{source}: is {known.name}, not {fmt}: use --format {known.reader}")
+    raise DataError(f"{source}: is {known.name}, which is not supported: {known.way}")
 
 
 def refuse_array(source):
@@ -172,10 +177,10 @@ def refuse_array(source):
     known = identify(source, by_name=False)
     if known is None and source.magic[:2] == b"PK":
         return
-    way = "numpy.save writes one"
+    way = "write it with numpy.save"
     kind = known.name if known else "empty"
     if source.size and (known is None or known in TEXTS):
-        kind, way = "text", "under a name that ends in .csv it is read as a table"
+        kind, way = "text", "rename it to end in .csv to read it as a table"
     raise DataError(f"{source}: not an array in .npy format but {kind}: {way}")
 
 

@@ -46,4 +46,4 @@ class Nodes:
         if len(self.number) < n:
             seen = set()
             again = next(name for name in ids if name in seen or seen.add(name))
-            raise DataError(f"{where}: id {truncate(again, 40)!r} is there twice")
+            raise DataError(f"{where}: id {truncate(again, 40)!r} occurs twice")

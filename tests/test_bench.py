@@ -112,6 +112,6 @@ def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
         assert "unrecognized arguments" in refused(2, "bench", *words)
     assert main(["bench", "spmm"]) == 2
     assert "invalid choice: 'spmm'" in capsys.readouterr().err
-    message = r"x needs 1\d{18} bytes of memory, the limit is \d+; use --scale-down"
+    message = r"x needs 1\d{18} bytes of memory, but the limit is \d+; use --scale-down"
     with pytest.raises(UsageError, match=message):
         host.BenchHost().need(10**18, "x")

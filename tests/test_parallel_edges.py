@@ -211,6 +211,6 @@ def test_negative_weights_that_symmetrizing_loses_are_counted(tmp_path, memory):
     (tmp_path / "g.csv").write_text("\n".join(["u,v,w", *lines]))
     notes = convert.convert(tmp_path / "g.csv", tmp_path / "g.h5", symmetrize=True, memory=memory)
     assert any(note.startswith("1 edges of negative weight dropped") for note in notes)
-    assert "1 edges added to make it symmetric" in notes
+    assert "1 edges added to make the adjacency symmetric" in notes
     with hpgcn.load(tmp_path / "g.h5") as stored:
         assert stored.read().adjacency.toarray().tolist() == graph.adjacency.toarray().tolist()

@@ -189,7 +189,7 @@ def test_converted_files_are_ordered(tmp_path, monkeypatch):
         assert ordered.read().checksum() == plain.read().checksum()
     monkeypatch.setattr(vertex_order, "ENTRY_BYTES", 1 << 40)
     notes = convert.convert(tmp_path / "g.txt", tmp_path / "large.h5")
-    assert notes[-1].startswith("vertices keep the order of the input: to order them takes ")
+    assert notes[-1].startswith("vertices keep the order of the input: reordering them needs ")
     with store.load(tmp_path / "large.h5") as large:
         assert not large.ordered
     with pytest.raises(UsageError, match="order = 'x'"):
@@ -223,7 +223,7 @@ def test_edges_on_disk_keep_their_order(tmp_path):
     generate.write_edge_list("rmat", tmp_path / "g.txt", scale=14, edge_factor=16)
     notes = convert.convert(tmp_path / "g.txt", tmp_path / "g.h5", symmetrize=True,
                             memory=24 << 20)
-    assert notes[-1].startswith("vertices keep the order of the input: to order them takes ")
+    assert notes[-1].startswith("vertices keep the order of the input: reordering them needs ")
 
 
 def test_a_graph_may_be_replaced_by_its_rows():

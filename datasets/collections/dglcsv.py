@@ -76,7 +76,7 @@ def _tables(file):
                             f"and of edges: {WAY}")
         name = entries[0].get("file_name")
         if not name or "/" in name or "\0" in name:
-            raise DataError(f"{file}: {key} without file_name, the name of a file beside it")
+            raise DataError(f"{file}: {key} lacks file_name, the name of a file in this folder")
         tables[key] = name
 
     separator = meta.get("separator", ",")
@@ -153,7 +153,7 @@ def _columns(file, separator, memory):
             need(size, memory, file)
 
     if len(set(names)) < len(names):
-        raise DataError(f"{file}: line 1: {truncate(', '.join(names))}, expected different names")
+        raise DataError(f"{file}: line 1: {truncate(', '.join(names))}, expected distinct names")
     return names, dict(zip(names, columns))
 
 
@@ -253,7 +253,7 @@ def _edges(file, separator, nodes, raw, memory, weights):
     if weight is not None:
         values = _numbers(columns[weight], f"{file}: {weight}")
         if values.ndim != 2 or values.shape[1:] != (1,):
-            raise DataError(f"{file}: {weight}: shape {values.shape}, expected one number an edge")
+            raise DataError(f"{file}: {weight}: shape {values.shape}, expected one number per edge")
         raw.values = values[:, 0]
         check_finite(raw.values, f"{file}: {weight}")
         raw.notes.append(f"weights read from {weight} (--unweighted sets them to 1)")

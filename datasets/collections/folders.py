@@ -41,7 +41,7 @@ def first_file(folder, fmt="auto"):
     if len(first) == 1:
         return next(iter(first.values()))
     if not first:
-        raise DataError(f"{folder}: is a directory that holds no graph of several files "
+        raise DataError(f"{folder}: is a directory without a known graph of several files "
                         f"({', '.join(SETS)}): give one file")
     names = truncate(", ".join(f"{name} ({known})" for known, name in first))
     raise DataError(f"{folder}: is a directory that holds several graphs: {names}; give a file of "

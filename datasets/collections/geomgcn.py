@@ -108,15 +108,15 @@ def _features(lists, lines, name, file, memory):
                     None)
     if not whole or values.min(initial=0) < 0 or values.max(initial=0) >= MAX_WIDTH or repeated:
         place = f"line {repeated}: " if repeated else ""
-        raise DataError(f"{file}: {place}features are neither rows of one length of 0 and 1, nor "
-                        "lists of different numbers of features")
+        raise DataError(f"{file}: {place}features are neither rows of 0 and 1 of equal length, nor "
+                        "lists of distinct feature numbers")
 
     # ones at the listed columns
     width = max(int(values.max(initial=-1)) + 1, WIDTHS.get(name, 0))
     indptr = np.concatenate([[0], np.cumsum(counts)])
     features = sp.csr_array((np.ones(values.size), values.astype(np.int64), indptr),
                             shape=(len(rows), width))
-    return features, f"features: lists of the numbers of features, 0..{width - 1}"
+    return features, f"features: lists of feature numbers, 0..{width - 1}"
 
 
 def _edges(file, nodes, memory):
@@ -160,7 +160,8 @@ def _masks(folder, name, n, source, memory):
     if not splits:
         names = sorted({split[0] for split in _splits(folder)})
         if names:
-            raise DataError(f"{folder}: splits of {truncate(', '.join(names))}, expected one set's")
+            raise DataError(f"{folder}: splits of {truncate(', '.join(names))}, expected those of "
+                            "one data set")
         return None
 
     # each file is a split

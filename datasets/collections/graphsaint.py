@@ -43,8 +43,8 @@ def read(source, memory):
         raise DataError(f"{adjacency}: expected a matrix written by scipy.sparse.save_npz")
     raw = unweighted(from_matrix(archive, archive.read_sparse(), f"{adjacency} shape"))
     raw.features, notes = read_array(features, memory)
-    raw.notes += [*notes, "features as they are: GraphSAINT's loader standardizes them by the "
-                  "mean and deviation of the train vertices"]
+    raw.notes += [*notes, "features read unchanged: GraphSAINT's own loader standardizes them by "
+                          "mean and deviation of the train vertices"]
     raw.labels = _classes(classes, raw, memory)
     raw.masks = _roles(roles, raw.num_nodes, memory)
     return raw
@@ -54,7 +54,7 @@ def unweighted(raw):
     """Return a Raw whose entries other than 0 weigh 1, with a note where they did not."""
     there = raw.values != 0
     if not np.all(raw.values == 1):
-        raw.notes.append("weights set to 1, as the set's own loader takes them")
+        raw.notes.append("weights set to 1, like in GraphSAINT's own loader")
     raw.rows, raw.columns, raw.values = raw.rows[there], raw.columns[there], None
     return raw
 
@@ -68,7 +68,7 @@ def _classes(file, raw, memory):
     lists = any(isinstance(value, list) for value in classes.values())
     width = max((len(value) for value in classes.values() if isinstance(value, list)), default=0)
     if width > MAX_WIDTH:
-        raise DataError(f"{file}: lists of {width} classes, expected {MAX_WIDTH} at most")
+        raise DataError(f"{file}: lists of {width} classes, expected at most {MAX_WIDTH}")
     need(8 * n * max(width, 1), memory, f"{file}: {n} x {width} labels")
     labels = np.zeros((n, width), np.float32) if lists else np.full(n, -1, np.int64)
 

@@ -58,8 +58,8 @@ def read(source, memory):
     graph.masks = _split(raw, source, graph.num_nodes, memory)
     name = graph_name(source.path)
     if re.sub("^ogbn[_-]", "", name) in LISTED_ONCE:
-        graph.notes.append(f"{name} lists each edge once: OGB's own loader takes both directions, "
-                           "as --symmetrize does")
+        graph.notes.append(f"{name} lists each edge once: use --symmetrize to read both "
+                           "directions, like OGB's own loader")
     if graph.masks is not None and graph.labels is not None and graph.labels.ndim == 1:
         for mask in graph.masks.values():
             mask &= graph.labels >= 0
@@ -139,10 +139,10 @@ def _split(raw, source, n, memory):
 def _one_number(numbers, where):
     if numbers.size > 1:
         raise DataError(f"{where}: a set of {numbers.size} graphs (graph classification), expected "
-                        "a node property set: one graph is trained on here")
+                        "a node property set with one graph")
     if numbers.size != 1 or numbers.dtype.kind not in "iu" or int(numbers[0]) < 1:
         raise DataError(f"{where}: {numbers.size} numbers {truncate(numbers[:4].tolist())}, "
-                        "expected that of the vertices of one graph")
+                        "expected one: the number of vertices")
     return int(numbers[0])
 
 

@@ -56,8 +56,8 @@ def read(source, memory):
     files = dict(zip(PARTS, source.files))
     packed = next((file for file in source.files if file.packing), None)
     if packed is not None:
-        raise DataError(f"{packed}: compressed, expected a plain file: "
-                        f"{packed.packing.command} unpacks it")
+        raise DataError(f"{packed}: compressed, expected a plain file: unpack it with "
+                        f"{packed.packing.command}")
     need(4 * sum(file.size for file in source.files), memory, source)
 
     # features and classes must agree with each other
@@ -127,8 +127,8 @@ def _classes(file, rows, memory):
     counts = np.count_nonzero(matrix, axis=1)
     wrong = np.flatnonzero(counts > 1)
     if wrong.size:
-        raise DataError(f"{file}: row {wrong[0]} has {counts[wrong[0]]} classes, expected one at "
-                        "most")
+        raise DataError(f"{file}: row {wrong[0]} has {counts[wrong[0]]} classes, expected at most "
+                        "one")
 
     if not shape[1]:
         return np.full(rows, -1, np.int64)
@@ -153,7 +153,7 @@ def _test_index(file, first, count, memory):
 
 def _edges(graph, n, file, memory):
     if not isinstance(graph, dict) or not all(type(row) is list for row in graph.values()):
-        raise DataError(f"{file}: expected a dict of lists of neighbours")
+        raise DataError(f"{file}: expected a dict of lists of neighbors")
 
     counts = [len(row) for row in graph.values()]
     size = EDGE_BYTES * sum(counts)  # a pickle may name one list many times
@@ -165,13 +165,13 @@ def _edges(graph, n, file, memory):
     try:
         numbers = np.array(numbers, np.int64)
     except OverflowError as error:
-        raise DataError(f"{file}: a vertex number does not fit 64 bits") from error
+        raise DataError(f"{file}: a vertex number does not fit into 64 bits") from error
 
     rows = np.repeat(numbers[:len(graph)], counts)
     outside = np.flatnonzero((numbers < 0) | (numbers >= n))
     if outside.size:
         k = outside[0]
-        neighbour = f"{rows[k - len(graph)]} has the neighbour " if k >= len(graph) else ""
+        neighbour = f"{rows[k - len(graph)]} has the neighbor " if k >= len(graph) else ""
         raise DataError(f"{file}: vertex {neighbour}{numbers[k]}, expected 0..{n - 1}")
 
     return rows, numbers[len(graph):]

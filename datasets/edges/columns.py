@@ -71,17 +71,17 @@ def from_position(count):
     """Return the columns of a list that names none: `u v` or `u v weight`."""
     if count < 3:
         return EdgeColumns((U, V))
-    note = "no header: the third column is read as weights; --columns u,v,- leaves it out"
+    note = "no header: the third column is read as weights; use --columns u,v,- to skip it"
     return EdgeColumns((U, V, W), notes=(note,), guessed=True)
 
 
 def third_column_error(where, kind, *, text=False):
     """Return the error for a third column without a name, numbers or `text` that are no weights."""
-    ways = ["--columns u,v,- leaves it out"]
-    ways.insert(0 if text else 1, "--columns source,-,target reads triples")
+    ways = ["--columns u,v,- to skip it"]
+    ways.insert(0 if text else 1, "--columns source,-,target to read triples")
     if not text:
-        ways.insert(1, "--columns u,v,w reads it as weights")
-    return DataError(f"{where}: no header, and the third column {kind}: {', '.join(ways)}")
+        ways.insert(1, "--columns u,v,w to read it as weights")
+    return DataError(f"{where}: no header, and the third column {kind}: use {', '.join(ways)}")
 
 
 def from_header(names, where, *, comment=False, textual=(), layout=None):
@@ -127,8 +127,8 @@ def check_flag(text):
         _assign(words)
     except UnclearError:
         raise UsageError(f"--columns {truncate(text)}: expected a word for each column: source and "
-                         "target, or u and v, once each; w (weights) at most once; - for what is "
-                         "not read") from None
+                         "target, or u and v, once each; w (weights) at most once; - for a column "
+                         "to skip") from None
     return words
 
 
@@ -156,7 +156,7 @@ def _refuse_two_kinds(names):
     spaces = {found[2].lower(): found[3] for found in typed
               if found[2].lower() in ("start_id", "end_id")}
     if len(set(spaces.values())) > 1:
-        raise UnclearError("ids of two kinds: --bipartite keeps them apart")
+        raise UnclearError("ids of two kinds: --bipartite numbers them separately")
 
 
 def _place(name, names):
@@ -164,7 +164,7 @@ def _place(name, names):
     same = [k for k, other in enumerate(names) if other == name]
     same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
     if len(same) != 1:
-        raise UnclearError(f"expected one called {truncate(name)} (--weights)")
+        raise UnclearError(f"expected one column called {truncate(name)} (--weights)")
     return same[0]
 
 
@@ -200,8 +200,9 @@ def _are_labels(names):
 def _assign(names, textual=(), weights=None, *, bipartite=False):
     """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
     if _are_labels(names):
-        raise UnclearError("looks like labels of vertices, not edges: give this file as --labels "
-                           "beside the edges; if these are edges, --columns source,target says so")
+        raise UnclearError("looks like labels of vertices, not edges: give the edges as the source "
+                           "and this file as --labels; if these are edges, use --columns "
+                           "source,target")
 
     # find what each name means; flags go before names
     kinds = [_kind(name) for name in names]
@@ -215,8 +216,8 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
     pairs = _pairs(kinds)
     if len(pairs) != 1:
         two = not bipartite and sum(_plain(name).endswith("id") for name in names) > 1
-        raise UnclearError("which are the ends of an edge? "
-                           + "--bipartite reads ids of two kinds. " * two
+        raise UnclearError("which two columns are the ends of an edge? "
+                           + "Use --bipartite for ids of two kinds. " * two
                            + f"Name each column, as in {spelled(_ends_of(names))}")
 
     # the other columns have weights or are not read
@@ -232,7 +233,7 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
     for role in word_of:
         if roles.count(role) > 1:
             several = [truncate(name) for name, other in zip(names, roles) if other == role]
-            raise UnclearError(f"{' and '.join(several)} mean the same: name one, as in "
+            raise UnclearError(f"{' and '.join(several)} mean the same: name only one, as in "
                                f"{spelled(words)}")
     if None in roles:
         k = roles.index(None)
@@ -243,12 +244,13 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
 def _unknown(name, kind, k, words, weighted):
     """Return advice on column k, whose name has no role."""
     if kind[0] == "graph":
-        return (f"{name} says which of several graphs an edge is in, and one is trained on: keep "
-                f"the rows of one; if all rows are of one graph, {spelled(words)} leaves it out")
+        return (f"{name} numbers several graphs, but hpgcn trains on one: keep only the rows of "
+                f"one graph; if all rows belong to one graph, use {spelled(words)} to skip the "
+                "column")
     also = ""
     if not weighted:
-        also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} or --weights reads it as weights"
-    return f"{name} is not known: {spelled(words)} leaves it out{also}"
+        also = f", {spelled([*words[:k], 'w', *words[k + 1:]])} or --weights to read it as weights"
+    return f"{name} is not a known name: use {spelled(words)} to skip the column{also}"
 
 
 def _two_kinds(names, kinds):

@@ -73,7 +73,7 @@ class Comments:
         if base is None:
             note += "; ids begin at 1"
         if weights in ("positive", "dynamic") or weights.startswith("multi"):
-            note += "; parallel edges are one, their weights summed unless all are 1"
+            note += "; parallel edges are merged, and their weights are summed unless all are 1"
         return [note]
 
 
@@ -88,6 +88,6 @@ def read_comments(table):
             return comments, line
         if text:
             comments.take(text)
-    marked = "; above the first edge lines that begin with # or % are comments, unless in quotes"
+    marked = "; lines above the first edge that begin with # or % are comments, unless quoted"
     raise DataError(f"{table.where}: no edges in {table.line} lines, expected lines of two ids"
                     + marked * bool(comments.lines))

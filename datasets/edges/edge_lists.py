@@ -108,25 +108,25 @@ def _columns(first, comments, layout, where):
     # KONECT fixes the columns; others may name them in a comment
     if comments.konect and layout.weights is None:
         if not 2 <= count <= len(KONECT_ROLES):
-            raise DataError(f"{where}: {count} field(s), expected 2 to 4 of KONECT's: two ids, "
-                            "weight, time")
+            raise DataError(f"{where}: {count} field(s), expected the 2 to 4 fields of KONECT: two "
+                            "ids, weight, time")
         return columns.EdgeColumns(KONECT_ROLES[:count])
     if count in comments.headers:
         where = f"{where}: comment above it"
         return columns.from_header(comments.headers[count], where, comment=True, layout=layout)
     if layout.weights is not None:
-        raise UsageError(f"--weights {layout.weights}: {where} has no header that names columns: "
-                         "--columns u,v,w says which has the weights")
+        raise UsageError(f"--weights {layout.weights}: {where} has no header with column names: "
+                         "use --columns u,v,w to name the column of weights")
 
     # without names two or three columns are clear
     refuse_ragged(first, where)
     if count < 2:
-        raise DataError(f"{where}: {count} field(s), expected two ids and maybe a weight")
+        raise DataError(f"{where}: {count} field(s), expected two ids and optionally a weight")
     if count > 3:
         _refuse_matrix(first, where)
         words = columns.spelled(["u", "v", *"-" * (count - 2)])
-        raise DataError(f"{where}: {count} columns without a header: name each, as in {words} "
-                        f"(w for weights, - for what is not read); {ADJACENCY}")
+        raise DataError(f"{where}: {count} columns without a header: name each, as in {words} (w: "
+                        f"weights, -: skip); {ADJACENCY}")
     if count == 3:
         refuse_text(first, where)
     return columns.from_position(count)
@@ -140,19 +140,19 @@ def _refuse_matrix(first, where):
             len(fields) == count and all(map(NUMBER.fullmatch, fields)) for fields in first.rows):
         blanks = first.delimiter in (b" ", b"\t")
         delimiter = "" if blanks else f", delimiter='{first.delimiter.decode()}'"
-        raise DataError(f"{where}: {count} columns of numbers, as of a matrix (n, n): "
-                        f"A = scipy.sparse.csr_array(numpy.loadtxt(FILE{delimiter})); "
-                        "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz; of an "
-                        f"edge list {columns.spelled(['u', 'v', *'-' * (count - 2)])} names each "
-                        "column")
+        raise DataError(f"{where}: {count} columns of numbers: for a matrix (n, n), A = "
+                        f"scipy.sparse.csr_array(numpy.loadtxt(FILE{delimiter})); "
+                        "scipy.sparse.save_npz('graph.npz', A), then convert graph.npz; for an "
+                        "edge list, name each column, as in "
+                        f"{columns.spelled(['u', 'v', *'-' * (count - 2)])}")
 
 
 def _comment_notes(comments, first):
     count = 0 if first.header else count_like_edges(comments, first)
     if not count:
         return []
-    return [f"{count} lines above the first edge begin with # or % and are read as comments: in "
-            "quotes they are edges"]
+    return [f"{count} lines above the first edge begin with # or % and are read as comments: quote "
+            "them to read edges"]
 
 
 def _padding_notes(first, roles):
@@ -161,12 +161,12 @@ def _padding_notes(first, roles):
               if role in (U, V) and PADDED.fullmatch(field)]
     if not padded:
         return []
-    return [f"ids with zeros in front are read as numbers: {padded[0]} is {int(padded[0])}"]
+    return [f"ids with leading zeros are read as numbers: {padded[0]} becomes {int(padded[0])}"]
 
 
 def _gephi_notes(first, following):
     """Return the note on a column that gives the direction of edges."""
     if first.header and GEPHI_TYPE.search(b"\n".join([*following, b""])):
-        return ["edges that are called undirected are read in one direction: --symmetrize takes "
+        return ["edges declared undirected are read in one direction: use --symmetrize to read "
                 "both"]
     return []

@@ -39,12 +39,12 @@ class Layout:
                            ("num_nodes", "compact")):
             if getattr(self, one) and getattr(self, other):
                 one, other = (f"--{name.replace('_', '-')}" for name in (one, other))
-                raise UsageError(f"{one} and {other}: expected one of them")
+                raise UsageError(f"{one} and {other}: expected only one of them")
 
     def refuse_for_names(self, where):
         """Refuse flags that are of ids that are numbers: UsageError."""
         if self.base:
-            raise UsageError(f"--base {self.base}: the ids of {where} are names, which have none")
+            raise UsageError(f"--base {self.base}: the ids of {where} are names, not numbers")
         if self.num_nodes is not None:
-            raise UsageError(f"--num-nodes {self.num_nodes}: the ids of {where} are names, and "
-                             "a vertex without edges has none")
+            raise UsageError(f"--num-nodes {self.num_nodes}: the ids of {where} are names, so "
+                             "vertices without edges cannot be added")

@@ -11,7 +11,7 @@ from hpgcn.datasets.source import Source, truncate
 from hpgcn.errors import DataError
 
 NUMERIC = re.compile("[-+.]?[0-9]")
-ADJACENCY = "--format adjlist reads lines of a vertex and its neighbours"
+ADJACENCY = "use --format adjlist for lines of a vertex and its neighbors"
 COMMA = re.compile(rb",[^ \d]|(?<!\d),\d")  # one that separates: in no decimal, before no blank
 PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer pads a weight
 
@@ -70,7 +70,8 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
     if header:
         weak = layout.header is None and not _has_numbers(rows, len(fields)) and any(
             len(field) == 1 or "#" in _shape(field) for field in fields)
-        notes = ("the first line is read as a header: --no-header reads an edge",) if weak else ()
+        notes = ("the first line is read as a header: use --no-header to read an "
+                 "edge",) if weak else ()
         return FirstLine(delimiter, fields, True, rows, fields, where, notes)
 
     # an edge, and maybe a file beside this one names the columns
@@ -78,13 +79,13 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
     if beside is not None:
         names, path = beside
         if len(names) != len(fields):
-            raise DataError(f"{where}: {len(fields)} field(s), but {path.name} beside it names "
-                            f"{len(names)}: --no-header leaves that file out")
-        note = f"the header is that of {path.name}"
+            raise DataError(f"{where}: {len(fields)} field(s), but {path.name} in the same folder "
+                            f"names {len(names)}: use --no-header to ignore that file")
+        note = f"the header is read from {path.name}"
         return FirstLine(delimiter, fields, False, rows, names, str(path), (note,))
     notes = ()
     if layout.header is False and columns.is_header(fields):
-        notes = (f"{truncate(', '.join(fields))}: an edge, as --no-header says",)
+        notes = (f"{truncate(', '.join(fields))} is read as an edge because of --no-header",)
     return FirstLine(delimiter, fields, False, rows, None, where, notes)
 
 
@@ -107,8 +108,8 @@ def refuse_text(first, where):
 def refuse_ragged(first, where):
     """Refuse lines of many lengths, as those of an adjacency list."""
     if len({len(fields) for fields in first.rows}) > 2:
-        raise DataError(f"{where}: the lines below have {len(first.fields)} and other numbers of "
-                        f"fields: {ADJACENCY}")
+        raise DataError(f"{where}: lines of {len(first.fields)} and of other numbers of fields: "
+                        f"{ADJACENCY}")
 
 
 def count_like_edges(comments, first):
@@ -222,5 +223,6 @@ def _is_header(fields, rows, layout, where):
     words = ["source", "target"] if len(fields) == 2 else ["source", "-", "target"]
     words = "" if layout.columns else " " + spelled([*words, *"-" * (len(fields) - 3)])
     edge = words if len(fields) > 2 else ""
-    raise DataError(f"{where}: {truncate(', '.join(fields))}: names of columns, or an edge of "
-                    f"names? --no-header{edge} reads an edge, --header{words} names of columns")
+    raise DataError(f"{where}: {truncate(', '.join(fields))}: is this line a header, or an edge "
+                    f"between names? Give --header{words} for a header, or --no-header{edge} for "
+                    "an edge")

@@ -58,8 +58,8 @@ class Stream:
                 u = u - self.base
                 v = v - self.base
             if self.undirected and w is not None and w.min(initial=0) < 0:
-                raise DataError(f"{self.where}: says it is undirected, and has a negative weight: "
-                                "max(A, A^T), which is taken then, would lose it")
+                raise DataError(f"{self.where}: is declared undirected, but has a negative weight, "
+                                "which max(A, A^T) would lose")
 
             if self.sides:
                 v = v + SIDE
@@ -137,8 +137,8 @@ class Stream:
             notes.append(f"{self.table.marked} lines below the first edge begin with # or %: they "
                          f"are {read}")
         if self.names is not None and (blanks := self.names.blanks()):
-            notes.append(f"{' and '.join(blanks)} read as a name, like others: if it stands for an "
-                         "empty cell, leave its lines out")
+            notes.append(f"{' and '.join(blanks)} read as a vertex name: if it stands for an empty "
+                         "cell, remove its lines")
         if self.sides:
             one, two = (f"{side}:ID" for side in self.sides)
             notes.append(f"two kinds of ids, {one} and {two}: edges are read in both directions")
@@ -148,18 +148,18 @@ class Stream:
             return notes
         if self.counted is not None and self.counted != n:
             named = self.names is not None or self.sides is not None
-            kept = "" if named else ": --num-nodes N is another count"
+            kept = "" if named else ": use --num-nodes N for another count"
             if not named and ids is not None and distinct < self.counted:
-                kept = (f": --num-nodes {ids[-1] - self.base + 1} keeps all ids up to the largest, "
-                        "with or without edges")
-            notes.append(f"the header counts {self.counted} vertices, {distinct} are in an edge"
+                kept = (f": use --num-nodes {ids[-1] - self.base + 1} to keep all ids up to the "
+                        "largest, with or without edges")
+            notes.append(f"the header counts {self.counted} vertices, but {distinct} are in an edge"
                          + kept)
         elif self.counted is not None and n > distinct:
             notes.append(f"the header counts {n} vertices: {n - distinct} of them are in no edge")
         elif (self.counted is not None and ids is not None and ids.dtype.kind == "i"
               and ids_are_kept(int(ids[-1]) - self.base, distinct)):
-            notes.append(f"the header counts {n} vertices, as many as are in an edge: those "
-                         "alone are numbered")
+            notes.append(f"the header counts {n} vertices, which is the number of ids in edges: "
+                         "only these ids are numbered")
         return notes
 
     def _notes_on_gaps(self, numbering, from_one):
@@ -169,11 +169,11 @@ class Stream:
         if self.num_nodes is not None:
             return notes
         if from_one:
-            notes.append("ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out")
+            notes.append("ids begin at 1, and vertex 0 is in no edge: use --base 1 to drop it")
         isolated = n - distinct - from_one
         if ids is None and self.counted != n and isolated:
             notes.append(f"{isolated} ids below the largest are in no edge, and are isolated "
-                         "vertices: --compact leaves them out")
+                         "vertices: use --compact to drop them")
         return notes
 
 

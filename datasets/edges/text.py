@@ -210,7 +210,7 @@ class Table:
         width = int((end - start).max())
         if width > LONGEST_NUMBER:
             longest = line[np.argmax(end - start)]
-            raise DataError(f"{self.where}: line {longest}: a number of {width} characters")
+            raise DataError(f"{self.where}: line {longest} has a number of {width} characters")
 
         # cut all numbers out of the text at once
         at = start[:, None] + np.arange(width)
@@ -263,6 +263,7 @@ def _complaint(status, block, at, field, grammar):
                            else f"a finite number{point_hint(token)}"),
     }[status]
     if status == parse.NOT_INTEGER and token[:1].isalpha() and grammar.hint:
-        wanted += "; ids are names where most edges have one, or in Parquet as text"
+        wanted += ("; ids are read as names if most edges have names, or if a column of Parquet "
+                   "has text")
     name = grammar.names[grammar.roles[field]]
     return f"{name} is {token.decode('utf-8', 'replace')!r}, expected {wanted}"

@@ -79,8 +79,8 @@ def named_parts(table, roles, delimiter, names, header=None):
             table.line += 1
             text = stripped(line, delimiter)
             if text and text == header:
-                raise DataError(f"{table.where}: line {table.line}: the names of the columns "
-                                "again: leave this line out")
+                raise DataError(f"{table.where}: line {table.line}: repeats the header: remove "
+                                "this line")
             if text.strip(BLANKS):
                 table.marked += text[:1] in MARKS
                 _take(split_line(text, delimiter), roles, names, columns,
@@ -97,7 +97,7 @@ def _take(fields, roles, names, columns, where):
     if len(fields) != len(roles):
         marked = fields and fields[0][:1] in MARKS
         raise DataError(f"{where}: {len(fields)} field(s), expected {len(roles)}"
-                        + "; comments stand above the first edge only" * marked)
+                        + "; comments are allowed only above the first edge" * marked)
     for field, role in zip(fields, roles):
         if role in (U, V):
             columns[role].append(names.number(_text(field, where), f"{where}: id", role))

@@ -67,7 +67,7 @@ class Degrees:
         top = int(np.flatnonzero(counts)[-1])
         if top >= counts.sum():
             raise UsageError(f"generate: scale-vertices {factor:g} leaves {counts.sum()} vertices, "
-                             f"of which one has degree {top}")
+                             f"but one of them has degree {top}")
         return dataclasses.replace(self, counts=counts)
 
     def with_edges(self, factor):
@@ -89,8 +89,8 @@ class Degrees:
         most = max(self.num_nodes // 2, int(degree[-1]))
         wanted = factor * (count @ degree)
         if wanted > count[degree > 0].sum() * most:
-            raise UsageError(f"generate: scale-edges {factor:g} asks for {wanted / 2:.0f} edges, "
-                             f"more than {self.num_nodes} vertices of up to {most} have")
+            raise UsageError(f"generate: scale-edges {factor:g} needs {wanted / 2:.0f} edges, more "
+                             f"than {self.num_nodes} vertices of degree up to {most} can have")
         middle = _capped(degree, count, wanted, most)
 
         # spread each degree, and its clustering, over the degrees around it
@@ -109,8 +109,8 @@ class Degrees:
         notes = list(self.notes)
         held = int(count[factor * degree > most].sum())
         if held:
-            notes.append(f"{held} vertices would have more than {most} neighbours: the degrees of "
-                         "others grow by more")
+            notes.append(f"{held} vertices would exceed {most} neighbors: the degrees of the other "
+                         "vertices grow by more")
         return dataclasses.replace(self, name=f"{self.name}-{factor:g}x", notes=notes,
                                    counts=counts[:size].astype(np.int64), clustering=clustering)
 
@@ -132,18 +132,18 @@ def read_degrees(path, memory):
                 continue
             where = f"{file}: line {number}"
             if len(words) not in (2, 3):
-                raise DataError(f"{where}: {len(words)} field(s), expected degree, count and maybe "
-                                "clustering")
+                raise DataError(f"{where}: {len(words)} field(s), expected degree, count and "
+                                "optionally clustering")
             degree, count = (_integer(word, name, where) for word, name in zip(words[:2], FIELDS))
             if degree in entries:
-                raise DataError(f"{where}: degree {degree} is on line {entries[degree][0]} already")
+                raise DataError(f"{where}: degree {degree} is already on line {entries[degree][0]}")
             share = _share(words[2], where) if len(words) == 3 else np.nan
             entries[degree] = number, count, share
 
     # a simple graph must be able to have these degrees
     total = sum(count for _, count, _ in entries.values())
     if not total:
-        raise DataError(f"{file}: no vertices, expected lines of degree, count and maybe "
+        raise DataError(f"{file}: no vertices, expected lines of degree, count and optionally "
                         "clustering")
     if total > MOST:
         raise DataError(f"{file}: {total} vertices, expected at most {MOST}")
@@ -179,9 +179,9 @@ def degrees_of(graph, memory):
         indices = A.col[apart]
         indptr = np.concatenate([[0], np.cumsum(np.bincount(A.row[apart], minlength=A.shape[0]))])
         if graph.header.directed:
-            notes.append(f"{name} is directed: its edges are taken in both directions")
+            notes.append(f"{name} is directed: its edges are used in both directions")
         if loops:
-            notes.append(f"{loops} self loops of {name} left out")
+            notes.append(f"{loops} self loops of {name} dropped")
     counts, clustering = by_degree(np.diff(indptr), Triangles(indptr, indices).count())
     return Degrees(name, counts, clustering, notes)
 
@@ -222,7 +222,7 @@ def _spread(middle, number, width):
 
 def _check_factor(name, factor):
     if not 0 < factor <= MOST_SCALED:
-        raise UsageError(f"generate: {name} is {factor}, expected more than 0, up to "
+        raise UsageError(f"generate: {name} is {factor}, expected more than 0 and at most "
                          f"{MOST_SCALED:g}")
 
 

@@ -58,7 +58,7 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
     draws = _draws(kind, classes, seed, room, **options)
     n = draws.num_nodes
     if classes > n:
-        raise UsageError(f"generate: {classes} classes for {n} vertices")
+        raise UsageError(f"generate: {classes} classes, but only {n} vertices")
     on_disk = scratch is not None and draws.num_edges and _size(draws, features) > room
     if not on_disk:
         _refuse_large(draws, features, room)
@@ -166,7 +166,7 @@ def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, d
         return Bter(degrees, seed)
 
     if degrees is not None:
-        raise UsageError(f"generate: {kind} takes no degrees, bter does")
+        raise UsageError(f"generate: degrees are only for bter, not for {kind}")
     _check_range("scale", scale, 1, 40)
     _check_range("edge-factor", edge_factor, 1, 1 << 16)
     if kind == "sbm" and not classes:
@@ -201,7 +201,7 @@ def _refuse_large(draws, features, room):
     size = _size(draws, features)
     if size > room:
         raise UsageError(f"generate: {draws.num_nodes} vertices and {draws.num_edges} edges need "
-                         f"{size} bytes of memory, the limit leaves {room}")
+                         f"{size} bytes of memory, but the limit leaves {room}")
 
 
 def _assemble(draws, order):

@@ -19,7 +19,7 @@ def read(source, memory):
     rows, notes = _lines(whole_text(source, memory, TEXT_FACTOR).decode(), source)
     if (counted := _without_counts(rows)) is not None:
         rows = counted
-        notes.append("the second number of each line counts its neighbours")
+        notes.append("the second number of each line is its number of neighbors")
     nodes = Nodes(list(dict.fromkeys(word for row in rows for word in row)), source)
     u = np.repeat([nodes.number[row[0]] for row in rows], [len(row) - 1 for row in rows])
     v = np.array([nodes.number[word] for row in rows for word in row[1:]], np.int64)
@@ -41,7 +41,7 @@ def _lines(text, source):
     above, rows = rows[:first], rows[first:]
 
     if not rows:
-        raise DataError(f"{source}: no vertices, expected lines of a vertex and its neighbours")
+        raise DataError(f"{source}: no vertices, expected lines of a vertex and its neighbors")
 
     plain = [row for row in rows if row[0][0] not in MARKS]
     count = len(rows) - len(plain)

@@ -153,4 +153,4 @@ def _take_facts(raw, facts, where):
                            shape=(n, values.size)) for values, place in columns]
     raw.features = sp.hstack(blocks, format="csr")
     raw.notes.append(f"labels: gender; features: {raw.features.shape[1]} columns, one for each "
-                     "value of the others in local_info")
+                     "value of the other columns of local_info")

@@ -45,11 +45,11 @@ class Elements:
             kind, size = kind & 0xFFFF, kind >> 16
             start = self.at + 4
             if size > 4:
-                raise BrokenError(f"a small element of {size} bytes")
+                raise BrokenError(f"a small element has {size} bytes")
 
         stop = start + size
         if stop > len(self.data):
-            raise BrokenError(f"an element of {size} bytes in {len(self.data) - start}")
+            raise BrokenError(f"an element has {size} bytes, but {len(self.data) - start} remain")
         self.at = stop if kind == COMPRESSED else -(-max(stop, self.at + 8) // 8) * 8
         return kind, self.data[start:stop]
 
@@ -59,7 +59,7 @@ class Elements:
             raise BrokenError(f"elements of type {kind}, expected numbers")
         dtype = np.dtype(self.order + TYPES[kind])
         if len(data) % dtype.itemsize:
-            raise BrokenError(f"{len(data)} bytes of {dtype.name}")
+            raise BrokenError(f"{len(data)} bytes are not a whole number of {dtype.name}")
         array = np.frombuffer(data, dtype)
         return array.astype(dtype.newbyteorder("="))
 
@@ -71,7 +71,7 @@ class Matrix:
         self.elements = Elements(data, order)
         flags = self.elements.numbers()
         if flags.size != 2:
-            raise BrokenError("no flags of an array")
+            raise BrokenError("array flags are missing")
         self.kind = int(flags[0]) & 0xFF
         self.complex = bool(int(flags[0]) & COMPLEX)
         self.shape = tuple(self.elements.numbers().tolist())
@@ -82,17 +82,17 @@ class Matrix:
     def field(self, name, where):
         """Return a field of a struct of one element, as a Matrix; DataError without it."""
         if self.kind != STRUCT or self.shape != (1, 1):
-            raise DataError(f"{where}: no struct")
+            raise DataError(f"{where}: expected a struct")
         length = self.elements.numbers()
         names = bytes(self.elements.next()[1])
         width = int(length[0]) if length.size == 1 else 0
         if width < 1 or len(names) % width or len(names) > width * MOST_FIELDS:
-            raise BrokenError("names of fields")
+            raise BrokenError("invalid field names")
         for start in range(0, len(names), width):
             kind, data = self.elements.next()
             if names[start:start + width].rstrip(b"\0") == name.encode() and kind == MATRIX:
                 return Matrix(data, self.elements.order)
-        raise DataError(f"{where}: no field {name}")
+        raise DataError(f"{where}: field {name} is missing")
 
     def read(self, where):
         """Return numbers (r, c), an ndarray or a csr_array; DataError where it holds none."""
@@ -105,16 +105,17 @@ class Matrix:
         if self.kind == SPARSE:
             indices, indptr, data = (self.elements.numbers() for _ in range(3))
             if indptr.size != columns + 1:
-                raise BrokenError(f"{indptr.size} pointers of {columns} columns")
+                raise BrokenError(f"{indptr.size} column pointers, expected {columns + 1}")
             nnz = int(indptr[-1])
             if not 0 <= nnz <= min(indices.size, data.size):
-                raise BrokenError(f"{nnz} entries, {min(indices.size, data.size)} there")
+                raise BrokenError(f"{nnz} entries are declared, but {min(indices.size, data.size)} "
+                                  "are stored")
             return sparse_matrix(data[:nnz], indices[:nnz], indptr, self.shape, where,
                                  transposed=True)
 
         data = self.elements.numbers()
         if data.size != rows * columns:
-            raise BrokenError(f"{data.size} numbers in shape {self.shape}")
+            raise BrokenError(f"{data.size} numbers do not fit shape {self.shape}")
         return data.reshape(self.shape, order="F")
 
 
@@ -126,8 +127,8 @@ def variables(source, memory):
 
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if order is None:
-        raise DataError(f"{source}: no header of MATLAB 5 to 7: of a file of MATLAB 4 "
-                        "scipy.io.savemat('graph.mat', scipy.io.loadmat(FILE)) writes one")
+        raise DataError(f"{source}: no header of MATLAB 5 to 7: convert a MATLAB 4 file with "
+                        "scipy.io.savemat('graph.mat', scipy.io.loadmat(FILE))")
 
     # matrices by name; some are compressed, within the memory that is left
     matrices = {}
@@ -155,5 +156,5 @@ def _unpacked(body, left, memory, where):
     if len(data) > left:
         need(memory + 1, memory, where)
     if not unpacker.eof:
-        raise BrokenError("compressed data that ends early")
+        raise BrokenError("compressed data ends early")
     return data, left - len(data)

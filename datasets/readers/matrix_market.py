@@ -35,8 +35,8 @@ def read(source, memory):
                             "bytes can hold")
         if bare:
             integral = _fields(table)
-            notes.append("no banner: entries read as those of a general matrix; --symmetrize takes "
-                         "both directions")
+            notes.append("no banner: read as a general matrix; use --symmetrize to read both "
+                         "directions")
 
         # read the entries
         roles = (U, V) if integral is None else (U, V, W)
@@ -48,11 +48,11 @@ def read(source, memory):
 
     # their number must be that of the header
     if rows.size < nnz:
-        raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, the "
-                        f"header says {nnz}")
+        raise DataError(f"{source}: ends after line {table.line} with {rows.size} entries, but the "
+                        f"header declares {nnz}")
     if rows.size > nnz:
         line = _line_of_entry(source, nnz + 1, header)
-        raise DataError(f"{source}: line {line}: more entries than the header says")
+        raise DataError(f"{source}: line {line}: more entries than the header declares")
 
     # count from 0; a symmetric file lists one triangle
     rows -= 1

@@ -26,9 +26,9 @@ def read(source, memory):
         rows, columns, values = _lists(table, n, m, skipped, weighted, hint)
 
     _check(rows, columns, values, n, m, source)
-    notes = ["read as METIS: a line a vertex; --format snap reads lines of edges `u v`"]
+    notes = ["read as METIS, one line per vertex; use --format snap for lines of edges `u v`"]
     if skipped:
-        notes.append("sizes and weights of vertices are not read")
+        notes.append("vertex sizes and weights are not read")
     return Raw(n, rows, columns, values, base=1, notes=notes)
 
 
@@ -40,16 +40,16 @@ def _header(table, hint):
     numbers = all(word.isdigit() and len(word) <= DIGITS for word in words)
 
     if not 2 <= len(words) <= 4 or not numbers:
-        raise DataError(f"{where}: expected the numbers of vertices and edges, maybe a format and "
-                        f"a number of weights{hint}")
+        raise DataError(f"{where}: expected the numbers of vertices and edges, optionally a format "
+                        f"and a number of weights{hint}")
 
     n, m = int(words[0]), int(words[1])
     fmt = words[2].decode().zfill(3) if len(words) > 2 else "000"
     count = int(words[3]) if len(words) > 3 else int(fmt[1] == "1")
     if len(fmt) > 3 or set(fmt) - {"0", "1"} or (count > 0) != (fmt[1] == "1") or count > 1000:
-        raise DataError(f"{where}: format {fmt} with {count} weights of a vertex, expected up to "
-                        "three digits 0 or 1: whether there are sizes, weights of vertices, and of "
-                        f"edges{hint}")
+        raise DataError(f"{where}: format {fmt} with {count} weights per vertex, expected up to "
+                        "three digits 0 or 1 for vertex sizes, vertex weights and edge "
+                        f"weights{hint}")
 
     return n, m, int(fmt[0] == "1") + count, fmt[2] == "1"
 
@@ -85,8 +85,8 @@ def _lists(table, n, m, skipped, weighted, hint):
                     shown = word[:40].decode("utf-8", "replace")
                     raise DataError(f"{where}: {shown!r}, expected a whole number{hint}")
             if len(words) < skipped or (len(words) - skipped) % step:
-                raise DataError(f"{where}: {len(words)} numbers, expected {skipped} of the vertex "
-                                f"and {'pairs' if weighted else 'its neighbours'}")
+                raise DataError(f"{where}: {len(words)} numbers, expected {skipped} of the vertex, "
+                                f"then {'pairs' if weighted else 'its neighbors'}")
             numbers = np.array(words[skipped:], dtype=f"S{DIGITS}").astype(np.int64)
 
             # neighbours in range, and not too many in all
@@ -94,8 +94,8 @@ def _lists(table, n, m, skipped, weighted, hint):
             wrong = (neighbours < 1) | (neighbours > n) | (neighbours == row + 1)
             if wrong.any():
                 found = neighbours[np.argmax(wrong)]
-                raise DataError(f"{where}: neighbour {found} of vertex {row + 1}, expected another "
-                                f"in 1..{n}{hint}")
+                raise DataError(f"{where}: neighbor {found} of vertex {row + 1}, expected another "
+                                f"vertex in 1..{n}{hint}")
             entries += neighbours.size
             if entries > 2 * m:
                 raise DataError(f"{where}: more than twice the {m} edges of the header{hint}")
@@ -104,10 +104,10 @@ def _lists(table, n, m, skipped, weighted, hint):
 
     # the totals must be those of the header
     if row < n:
-        raise DataError(f"{table.where}: ends after line {table.line} with {row} vertices, the "
-                        f"header says {n}{hint}")
+        raise DataError(f"{table.where}: ends after line {table.line} with {row} vertices, but the "
+                        f"header declares {n}{hint}")
     if entries != 2 * m:
-        raise DataError(f"{table.where}: {entries} neighbours, expected twice the {m} edges of the "
+        raise DataError(f"{table.where}: {entries} neighbors, expected twice the {m} edges of the "
                         f"header{hint}")
 
     # join the lines
@@ -127,7 +127,7 @@ def _check(rows, columns, values, n, m, where):
         order = np.lexsort((columns, rows))
         same = (np.diff(rows[order]) == 0) & (np.diff(columns[order]) == 0)
         k = order[1:][same].min()
-        raise DataError(f"{where}: vertex {rows[k] + 1} lists its neighbour {columns[k] + 1} twice")
+        raise DataError(f"{where}: vertex {rows[k] + 1} lists its neighbor {columns[k] + 1} twice")
     image = np.zeros(rows.size, np.int64)
 
     # each edge at both ends
@@ -139,7 +139,7 @@ def _check(rows, columns, values, n, m, where):
         lonely = (abs(matrix.sign()) - abs(transposed.sign())).maximum(0).tocoo()
         lonely.eliminate_zeros()
         u, v = lonely.coords[0][0] + 1, lonely.coords[1][0] + 1
-        raise DataError(f"{where}: vertex {u} lists {v} as a neighbour, but {v} does not list {u}")
+        raise DataError(f"{where}: vertex {u} lists {v} as a neighbor, but {v} does not list {u}")
     if values is None:
         return
 
@@ -148,5 +148,5 @@ def _check(rows, columns, values, n, m, where):
     wrong = values != values[image]
     if wrong.any():
         k = np.argmax(wrong)
-        raise DataError(f"{where}: edge {rows[k] + 1} - {columns[k] + 1} has weight {values[k]}, "
-                        f"at its other end {values[image[k]]}")
+        raise DataError(f"{where}: edge {rows[k] + 1} - {columns[k] + 1} has weight {values[k]} at "
+                        f"one end and {values[image[k]]} at the other")

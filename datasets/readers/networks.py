@@ -59,8 +59,8 @@ def _xml(source, memory):
     for word in (b"<!DOCTYPE", b"<!ENTITY"):
         if (at := text.find(word)) >= 0:
             line = text.count(b"\n", 0, at) + 1
-            raise DataError(f"{source}: line {line}: {word.decode()}, which is refused: entities "
-                            "may expand without end")
+            raise DataError(f"{source}: line {line}: {word.decode()}, which is not allowed: "
+                            "entities may expand without end")
     return text
 
 
@@ -148,13 +148,13 @@ def read_pajek(source, memory):
         if section == "v":
             k = _vertex(words[0], n, where)
             if k in labels:
-                raise DataError(f"{where}: vertex {k + 1} is there twice")
+                raise DataError(f"{where}: vertex {k + 1} occurs twice")
             labels[k] = words[1] if len(words) > 1 else words[0]
             continue
 
         # an arc or an edge
         if len(words) < 2:
-            raise DataError(f"{where}: 1 field(s), expected two vertices and maybe a weight")
+            raise DataError(f"{where}: 1 field(s), expected two vertices and optionally a weight")
         weight = _weight(words[2], where) if len(words) > 2 else 1.0
         (arcs if section == "a" else edges).append(
             (_vertex(words[0], n, where), _vertex(words[1], n, where), weight))
@@ -174,7 +174,7 @@ def read_pajek(source, memory):
     names = [labels.get(k, str(k + 1)) for k in range(n)]
     if len(set(names)) < n:
         names = [str(k + 1) for k in range(n)]
-        notes.append("labels of vertices are not read: some are the same")
+        notes.append("vertex labels are not read, because some are equal")
     return _raw(source, names, v.astype(np.int64), u.astype(np.int64), w, notes,
                 directed=bool(arcs), base=1)
 

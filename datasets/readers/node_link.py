@@ -109,7 +109,7 @@ def _adjacency(lists, nodes, where):
     absent = next((k for k, node in enumerate(nodes) if "id" not in node), None)
     if len(lists) != len(nodes) or absent is not None:
         reason = f"node {absent} has no id" if absent is not None else (
-            f"{len(lists)} lists of neighbours for {len(nodes)} nodes")
+            f"{len(lists)} lists of neighbors for {len(nodes)} nodes")
         raise DataError(f"{where}: {reason}, expected a list for each node with an id")
 
     links = []
@@ -137,7 +137,7 @@ def _numbering(nodes, links, where, notes):
             if key == "id" and len(set(values)) < n:
                 seen = set()
                 again = next(name for name in values if name in seen or seen.add(name))
-                raise DataError(f"{where}: node {truncate(repr(again), 40)} is there twice")
+                raise DataError(f"{where}: node {truncate(repr(again), 40)} occurs twice")
             if len(set(values)) == n:
                 names[key] = values
 
@@ -162,5 +162,5 @@ def _numbering(nodes, links, where, notes):
                         f"{called} of a node")
 
     # places are the numbers
-    notes.append("links name nodes by their places, from 0")
+    notes.append("links give the positions of nodes in their list, from 0")
     return None if first is None else [str(value) for value in first], {k: k for k in range(n)}

@@ -46,8 +46,8 @@ def read(source, memory, weights=None):
     prefix = archive.csr_prefix("adj_", "adj_matrix.", "adj_matrix_", "adj.")
     is_list = prefix is None and ("edge_index" in archive or "edges" in archive)
     if weights and not is_list:
-        raise UsageError(f"--weights {weights}: for edges, but {source} has a matrix, whose "
-                         "entries are the weights")
+        raise UsageError(f"--weights {weights}: only for lists of edges; {source} has a matrix, "
+                         "whose entries are the weights")
     if prefix is not None:
         raw = from_matrix(archive, archive.read_csr(prefix), f"{source} {prefix}shape")
         if f"{prefix}data" not in archive:
@@ -60,7 +60,7 @@ def read(source, memory, weights=None):
             # names
             raw.symmetrize = not re.search("(?<!un)directed", source.path.stem)
             raw.notes.append("edges read in both directions" if raw.symmetrize else
-                             "edges read as directed, which the name of the file says")
+                             "edges read as directed, because of the file's name")
     elif archive.is_sparse:
         raw = from_matrix(archive, archive.read_sparse(), f"{source} shape")
     else:
@@ -178,11 +178,11 @@ def as_mask(mask, n, where):
     """Return a mask (n,), or masks (n, s) of s splits that are given either way round, as bool."""
     shape = mask.shape
     if n not in shape[:2] or len(shape) > 2:
-        raise DataError(f"{where}: shape {shape}, expected ({n},), or of s splits ({n}, s) or "
-                        f"(s, {n})")
+        raise DataError(f"{where}: shape {shape}, expected ({n},), or ({n}, s) or (s, {n}) for s "
+                        "splits")
     if shape == (n, n) and n > 1:
-        raise DataError(f"{where}: shape {shape}, as many splits as vertices: expected (n, s) or "
-                        "(s, n) that can be told apart")
+        raise DataError(f"{where}: shape {shape}, the number of splits equals that of vertices, so "
+                        "(n, s) and (s, n) cannot be distinguished")
     wrong = np.argwhere((mask != 0) & (mask != 1))
     if wrong.size:
         place = tuple(wrong[0].tolist())

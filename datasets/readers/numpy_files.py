@@ -31,14 +31,14 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
     shape, fortran, dtype, offset = _read_header(stream, where)
     if dtype.hasobject or dtype.kind not in kinds:
         expected = {"fiub": "numbers", "SU": "text"}.get(kinds, "numbers or text")
-        objects = " (a pickle, nothing in it is executed)" if dtype.hasobject else ""
+        objects = " (a pickle, which is never executed)" if dtype.hasobject else ""
         if dtype.hasobject and "U" in kinds:
-            expected += ": numpy.save of array.astype(str) writes text"
+            expected += ": save array.astype(str)"
         raise DataError(f"{where}: dtype {truncate(dtype)}{objects}, expected {expected}")
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes != size - offset or min(shape, default=0) < 0:
-        raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but "
-                        f"{size - offset} are there")
+        raise DataError(f"{where}: shape {shape} of {dtype} takes {nbytes} bytes, but the file has "
+                        f"{size - offset}")
 
     # read
     need(nbytes, memory, where)
@@ -46,7 +46,7 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
         stream.seek(0)
         array = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=HEADER_LIMIT)
         if stream.read(1):  # also makes zipfile check the CRC
-            raise DataError(f"{where}: more than the declared {nbytes} bytes of data")
+            raise DataError(f"{where}: has more than the declared {nbytes} bytes of data")
 
     # convert to native numbers in C order
     notes = []
@@ -100,7 +100,7 @@ class Archive:
             stream.seek(-END_RECORD - len(archive.comment), os.SEEK_END)
             stated = int.from_bytes(stream.read(END_RECORD)[10:12], "little")
             if stated not in (len(infos), 0xFFFF):  # 0xFFFF: too many for this field
-                raise DataError(f"{source}: broken data ({len(infos)} members, {stated} stated)")
+                raise DataError(f"{source}: broken data ({len(infos)} members, {stated} declared)")
 
             for info in infos:  # a damaged name must not pass for an array that is not there
                 archive.open(info).close()
@@ -147,7 +147,7 @@ class Archive:
         others = [key for key in self.unread if key not in objects]
         notes = [f"arrays not read: {truncate(', '.join(others))}"] if others else []
         if objects:
-            notes.append(f"arrays of Python objects not read, nothing in them is executed: "
+            notes.append("arrays of Python objects are neither read nor executed: "
                          f"{truncate(', '.join(objects))}")
         return notes
 
@@ -181,7 +181,7 @@ class Archive:
         shape = self.read(key)
         if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
                 or int(shape.max()) > np.iinfo(np.int64).max):
-            raise DataError(f"{self.source} {key}: {shape.tolist()}, expected two numbers of rows "
+            raise DataError(f"{self.source} {key}: {shape.tolist()}, expected the numbers of rows "
                             "and columns")
         return int(shape[0]), int(shape[1])
 
@@ -253,12 +253,12 @@ def read_array(source, memory, kinds="fiub"):
     """Read a .npy file of these kinds of dtypes; return the array and a list of notes."""
     with source.open() as stream:
         if source.packing:
-            raise DataError(f"{source}: compressed, expected a plain .npy file: "
-                            f"{source.packing.command} unpacks it")
+            raise DataError(f"{source}: compressed, expected a plain .npy file: unpack it with "
+                            f"{source.packing.command}")
         if source.magic[:6] != b"\x93NUMPY":
             unsupported_formats.refuse_array(source)
-            raise DataError(f"{source}: an .npz, expected an array in .npy format: numpy.save "
-                            "writes one")
+            raise DataError(f"{source}: an .npz, expected an array in .npy format: write it with "
+                            "numpy.save")
         return read_npy(stream, source.size, source, memory, kinds)
 
 

@@ -19,8 +19,8 @@ def read(source, memory, weights=None):
     from hpgcn.interop import pt, pyg
 
     if source.packing:
-        raise DataError(f"{source}: compressed, expected a plain .pt file: "
-                        f"{source.packing.command} unpacks it")
+        raise DataError(f"{source}: compressed, expected a plain .pt file: unpack it with "
+                        f"{source.packing.command}")
 
     # read without executing the pickle
     data = pt.read_data(source.path, memory, str(source))

@@ -57,7 +57,7 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
     # let the edges go
     raw.rows = raw.columns = raw.values = None
     if strict and raw.undirected and raw.symmetrize and counts.asymmetric:
-        raise DataError(f"{where}: {counts.asymmetric} edges are listed in one direction only, "
+        raise DataError(f"{where}: {counts.asymmetric} edges are listed in only one direction, but "
                         "the format lists both")
     return csr, counts
 
@@ -72,8 +72,8 @@ def count_isolated(indptr, indices):
 
 def describe_zeros(count):
     """Return the note on dropped entries of weight 0, and on how an edge list keeps them."""
-    return (f"{count} entries of weight 0 dropped: they are no edges, with --unweighted neither; "
-            "--columns u,v,- keeps them in an edge list")
+    return (f"{count} entries of weight 0 dropped, also with --unweighted; use --columns u,v,- to "
+            "keep them in an edge list")
 
 
 def _grouped(rows, columns):

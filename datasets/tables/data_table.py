@@ -161,8 +161,8 @@ class DataTable:
             names = [cell.strip() for cell in self.first]
             for row, cells in enumerate(zip(*(column.texts() for column in self.columns))):
                 if list(cells) == names:
-                    raise DataError(f"{self.where}: {self.place(row)}: the names of the columns "
-                                    "again: leave this line out")
+                    raise DataError(f"{self.where}: {self.place(row)}: repeats the header: remove "
+                                    "this line")
 
     def column(self, name, flag):
         """Return the index of the column of that name, which a user gave with `flag`."""

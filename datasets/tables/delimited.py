@@ -68,8 +68,9 @@ def read_delimited(source, memory, names=(), *, of_names=False):
         if size:
             table.name_columns(header=False)
             if table.num_rows != size:
-                raise DataError(f"{source}: line 1: {size} rows, but there are {table.num_rows}")
-            table.notes.append(f"{source}: line 1 is the number of rows and of columns of numbers")
+                raise DataError(f"{source}: line 1 declares {size} rows, but the file has "
+                                f"{table.num_rows}")
+            table.notes.append(f"{source}: line 1 is read as the numbers of rows and columns")
 
     # a comment above the rows may have the names of columns
     if reader.comments:

@@ -72,8 +72,8 @@ def join(raw, entries, paths, options, where):
 
     # refuse an order that nothing uses
     if order is not None and all(rows.keys is not None for rows in files):
-        raise UsageError(f"--ids {order.where}: no file of labels, features or splits is without "
-                         "ids, so that an order of rows says nothing")
+        raise UsageError(f"--ids {order.where}: all files of labels, features and splits have ids, "
+                         "so --ids has no use")
 
     # vertices that only tables have
     _add_vertices(vertices, entries, [*files, *([order] if order else [])])
@@ -154,9 +154,9 @@ def _refuse_shifted(rows, vertices):
     first, last = int(inside[0]), int(inside[-1])
     whole = high - low == len(rows.keys) - 1 and last - first == high - low
     if whole and abs(low - first) == 1:
-        raise DataError(f"{rows.where}: ids {low}..{high}, but ids of the edges are {first}.."
-                        f"{last}: number both alike, or give --num-nodes "
-                        f"{max(high, last) - raw.base + 1} if both mean the same vertices")
+        raise DataError(f"{rows.where}: ids {low}..{high}, but ids of the edges are "
+                        f"{first}..{last}: use the same numbers in both files, or give --num-nodes "
+                        f"{max(high, last) - raw.base + 1} if they already mean the same vertices")
 
 
 def _add_trailing(vertices, entries, files, order):
@@ -168,7 +168,7 @@ def _add_trailing(vertices, entries, files, order):
         return
     if raw.first == 1:
         raise DataError(f"{rows.where}: {rows.size}, expected {raw.num_nodes} rows; ids begin at "
-                        "1: --base 0 or --base 1 says whether row 0 is of id 0 or 1")
+                        "1: give --base 0 or --base 1 as the id of row 0")
     raw.notes.append(f"{rows.where}: {rows.num_rows} rows: {rows.num_rows - raw.num_nodes} "
                      "vertices without edges added after the largest id")
     vertices.move(entries, np.arange(raw.num_nodes), rows.num_rows, None)
@@ -214,7 +214,7 @@ def _take(raw, rows, places):
     missing = missing_vertices(places, n)
     count = int(np.count_nonzero(missing))
     if rows.order is not None:
-        note = (f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} joined by "
+        note = (f"{rows.where}: {counted(rows.num_rows, 'row')} of {rows.kind} matched by "
                 f"{rows.order}")
         if rows.kind == "labels":
             blank = rows.values[places >= 0] < 0 if rows.values.ndim == 1 else ()
@@ -242,9 +242,9 @@ def _take(raw, rows, places):
     elif count and (rows.kind == "features" or rows.values.ndim != 1):
         v = int(np.argmax(missing))
         name = v + raw.base if raw.original_ids is None else raw.original_ids[v]
-        hint = "; ids begin at 1: --base 1 leaves out vertex 0" if raw.first == 1 else ""
+        hint = "; ids begin at 1: use --base 1 to drop vertex 0" if raw.first == 1 else ""
         raise DataError(f"{rows.where}: {count} vertices have no row of {rows.kind}, the first is "
-                        f"id {truncate(name, 40)}, expected one for each vertex{hint}")
+                        f"id {truncate(name, 40)}, expected one row per vertex{hint}")
 
     # labels or features
     values = by_vertex(rows, places, n, -1 if rows.kind == "labels" else 0)

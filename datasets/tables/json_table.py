@@ -120,7 +120,7 @@ def _refuse_repeated(names, where):
     if len(set(names)) < len(names):
         seen = set()
         name = next(name for name in names if name in seen or seen.add(name))
-        raise DataError(f"{where}: id {truncate(name, 40)} is there twice")
+        raise DataError(f"{where}: id {truncate(name, 40)} occurs twice")
 
 
 def feature_lists(found, where, memory):
@@ -141,8 +141,8 @@ def feature_lists(found, where, memory):
     for row, numbers in pairs:
         whole = isinstance(numbers, list) and all(type(k) is int for k in numbers)
         if not whole or any(not 0 <= k < MAX_WIDTH for k in numbers):
-            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of the numbers of "
-                            f"its features, 0..{MAX_WIDTH - 1}")
+            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of feature "
+                            f"numbers, 0..{MAX_WIDTH - 1}")
         lists.append(np.unique(np.array(numbers, np.int64)))
     need(16 * len(lists), memory, f"{where}: {len(lists)} rows")
 
@@ -152,8 +152,8 @@ def feature_lists(found, where, memory):
     ones = np.ones(indices.size, np.float32)
     width = int(indices.max(initial=-1)) + 1
     X = sp.csr_array((ones, indices, indptr), shape=(len(lists), width))
-    return ids, X, (f"lists of the numbers of features that a row has, 0..{width - 1}: numbers of "
-                    "features themselves have fractions, as 1.0")
+    return ids, X, (f"each row is a list of feature numbers, 0..{width - 1}: write feature values "
+                    "with fractions, as 1.0")
 
 
 def _dense(pairs, where, memory):
@@ -173,7 +173,7 @@ def multi_hot(pairs, where, memory):
     for row, names in pairs:
         if not isinstance(names, list) or not all(type(name) is str for name in names):
             raise DataError(f"{where}: row {truncate(row, 40)}: {truncate(names, 40)}, expected a "
-                            "list of names of labels")
+                            "list of label names")
     names = tuple(sorted({name for _, row in pairs for name in row}))
     need(8 * len(pairs) * len(names), memory, f"{where}: {len(pairs)} x {len(names)} labels")
     number = {name: k for k, name in enumerate(names)}

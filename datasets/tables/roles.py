@@ -111,9 +111,9 @@ def _guess_header(table, vertices, count):
         return count == table.num_rows
     if table.first == ["0"] or _is_counter(table.first):
         return len(table.first) > 2
-    raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this a row "
-                    "or the names of columns? --no-header or --header says so, or --id-column "
-                    "NAME, which is 1, 2, .. without names")
+    raise DataError(f"{table.where}: line {table.first_line}: {listed(table.first)}: is this line "
+                    "a header? Give --header or --no-header, or --id-column NAME (1, 2, .. without "
+                    "names)")
 
 
 def _is_counter(cells):
@@ -188,7 +188,7 @@ def find_ids(table, vertices, flag, taken=()):
         return 0  # without names the ids come first
     if len(fitting) > 1:
         raise DataError(f"{table.where}: columns {listed([columns[k].name for k in fitting])}: "
-                        "which has the ids of vertices? --id-column NAME says so")
+                        "which column has the ids of vertices? Give --id-column NAME")
     if fitting:
         return fitting[0]
 
@@ -196,14 +196,15 @@ def find_ids(table, vertices, flag, taken=()):
     for k in others:
         if _looks_like_ids(columns[k], k, table) or vertices.fit(columns[k], table.num_rows, HALF):
             raise DataError(
-                f"{table.where}: column {table.title(k)} has another value in each row,"
-                f" but these are not all ids of vertices ({vertices.describe()}): --id-column NAME "
-                f"names the column of ids, --id-column {NONE} reads rows in the order of vertices")
+                f"{table.where}: column {table.title(k)} has a different value in each row, but "
+                f"not all of them are vertex ids ({vertices.describe()}): give the column of ids "
+                f"with --id-column NAME, or --id-column {NONE} if rows are in the order of "
+                "vertices")
         if vertices.repeat(columns[k], table.num_rows):
             raise DataError(
-                f"{table.where}: column {table.title(k)} has ids of vertices, some of them twice, "
-                f"expected one row an id (--id-column {NONE} reads rows in the order of vertices; "
-                'several labels of a vertex go in as JSON {"id": ["a", "b"]})')
+                f"{table.where}: column {table.title(k)} has vertex ids, but some occur twice, "
+                f"expected one row per id (use --id-column {NONE} if rows are in the order of "
+                'vertices; give several labels of a vertex as JSON {"id": ["a", "b"]})')
     return None
 
 
@@ -244,8 +245,8 @@ def find_label(table, ids, flag, taken=()):
         labels = [k for k in rest if not re.fullmatch(f"{ID}|{SPLIT}|{MASK}|{INDEX}", names[k])
                   and (len(rest) == 1 or not is_split(table.columns[k].head()))]
     if len(labels) != 1:
-        raise DataError(f"{table.where}: columns {table.listed()}: which is the label? "
-                        "--label-column NAME says so; NAME,NAME,... of 0 and 1 are multi-label")
+        raise DataError(f"{table.where}: columns {table.listed()}: which column is the label? Give "
+                        "--label-column NAME, or NAME,NAME,... for multi-label columns of 0 and 1")
     return labels[0]
 
 
@@ -262,7 +263,7 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise DataError(f"{table.where}: no column is called {truncate(pattern, 40)} "
-                                f"({flag}), expected some of {table.listed()}")
+                                f"({flag}), expected names among {table.listed()}")
         return list(dict.fromkeys(chosen)), []
     rest = [k for k in range(len(names)) if k != ids]
     known = f"{TARGET}|{SPLIT}|{MASK}|{INDEX}" + "|y" * ("x" not in map(plain, names))

@@ -147,7 +147,7 @@ def _from_arrays(source, vertices, options, counts):
                         "and test_mask, or train_idx, val_idx and test_idx")
     if masks and columns:
         raise DataError(f"{source}: {listed([*masks])} as masks and {listed([*columns])} as ids, "
-                        "expected one of these ways for all three")
+                        "expected masks or ids for all three")
     if columns:
         return _from_ids(columns, source, vertices)
 

@@ -107,7 +107,7 @@ def read_labels(source, vertices, options):
         rows = rows(column.array, place=table.place, notes=notes)
     else:
         rows = _classes(rows, column.texts(), f"{source}: column {table.title(k)}", table.place,
-                        notes, " --label-column NAME names another")
+                        notes, " use --label-column NAME to name another column")
     return with_ids(rows, table, ids, vertices)
 
 
@@ -149,8 +149,9 @@ def _zeros_and_ones(pairs, where):
     for row, numbers in pairs:
         if not width or not isinstance(numbers, list) or len(numbers) != width \
                 or not all(number in (0, 1) for number in numbers):
-            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of names, or of "
-                            f"labels, each 0 or 1{f', {width} as in the first' if width else ''}")
+            raise DataError(f"{where}: row {truncate(row, 40)}: expected a list of names, or a "
+                            "list of 0 and "
+                            f"1{f' of length {width}, as in the first row' if width else ''}")
     return np.array([numbers for _, numbers in pairs], np.float32)
 
 
@@ -166,8 +167,8 @@ def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
         count = counted(len(classes.names), "class", "classes")
         labeled = np.count_nonzero(classes.numbers >= 0)
         if 2 * len(classes.names) > labeled > FEW:
-            made.notes.append(f"{made.where}: {count} of {labeled} labels: are these names of "
-                              "vertices? --label-column NAME names another column")
+            made.notes.append(f"{made.where}: {count} for {labeled} labels: are these vertex "
+                              "names? Use --label-column NAME to name another column")
         made.notes.append(f"{made.where}: {count}: {listed(classes.names)}")
 
     made.class_names = classes.names
@@ -209,8 +210,8 @@ def read_features(source, vertices, options):
         notes.append(f"{source}: {counted(len(chosen), 'column')} of features: "
                      f"{listed([table.title(k) for k in chosen])}")
     if left_out:
-        notes.append(f"{source}: columns not read as features: {listed(left_out)} "
-                     "(--feature-columns reads them)")
+        notes.append(f"{source}: columns not read as features: {listed(left_out)} (use "
+                     "--feature-columns to read them)")
     rows = rows(_matrix(table, chosen, options.memory), place=table.place, notes=notes)
     return with_ids(rows, table, ids, vertices)
 
@@ -218,12 +219,12 @@ def read_features(source, vertices, options):
 def _matrix(table, chosen, memory):
     """Return columns as float32, (rows, f); DataError: a cell without a finite number."""
     if not chosen:
-        raise DataError(f"{table.where}: columns {table.listed()}: no column of features")
+        raise DataError(f"{table.where}: columns {table.listed()}: no column has features")
 
     parts = []
     for k in chosen:
-        numbers = table.number_column(k, "; --feature-columns NAME,NAME,... names the columns to "
-                                      "read, such as 'f*'")
+        numbers = table.number_column(k, "; name the columns to read with --feature-columns "
+                                         "NAME,NAME,..., such as 'f*'")
         need(4 * numbers.size * len(chosen), memory, table.where)
         wrong = ~np.isfinite(numbers)
         if wrong.any():

@@ -93,8 +93,8 @@ class VertexIds:
     def find(self, keys):
         """Return the vertex of each id, (k,) int64, and -1 for an id of no vertex."""
         if self.repeated:
-            raise DataError(f"{self.where}: {self.repeated} original_ids are there twice, expected "
-                            "one vertex of each id")
+            raise DataError(f"{self.where}: {self.repeated} original_ids occur twice, expected one "
+                            "vertex per id")
         if self.named:
             return np.array([self.numbers.get(key, -1) for key in keys], np.int64)
         keys = np.asarray(keys, np.int64)

@@ -77,8 +77,8 @@ def _refuse_repeated(keys, where, place):
     first_of = {}
     for row, key in enumerate(keys):
         if key in first_of:
-            raise DataError(f"{where}: id {truncate(key, 40)} is there twice, in "
-                            f"{place(first_of[key])} and {place(row)}, expected one row an id")
+            raise DataError(f"{where}: id {truncate(key, 40)} occurs twice, in "
+                            f"{place(first_of[key])} and {place(row)}, expected one row per id")
         first_of[key] = row
 
 
@@ -105,8 +105,9 @@ def take_positional(rows, vertices, order):
     if vertices.last is not None:
         stop = vertices.last - raw.base + 1
         if rows.num_rows == stop and stop != n:
-            raw.notes.append(f"{rows.where}: {rows.kind} have a row for each id {raw.base}.."
-                             f"{vertices.last}: those of the {n} vertices are taken")
+            raw.notes.append(f"{rows.where}: {rows.kind} have one row per id "
+                             f"{raw.base}..{vertices.last}: only those of the {n} vertices are "
+                             "used")
             places = np.full(stop, -1, np.int64)
             places[ids - raw.base] = np.arange(n)
             return places
@@ -115,19 +116,19 @@ def take_positional(rows, vertices, order):
     # refuse rows if vertices have no natural order
     if not vertices.rows_are_known:
         kind = "names" if vertices.named else f"numbers with gaps, {vertices.describe()}"
-        raise DataError(f"{rows.where}: {rows.kind} have {rows.num_rows} rows without ids, and the "
-                        f"{n} vertices have ids that are {kind}: --ids FILE says which id each row "
-                        f"is of, a line each{hint}")
+        raise DataError(f"{rows.where}: {rows.kind} have {rows.num_rows} rows without ids, but the "
+                        f"ids of the {n} vertices are {kind}: give the id of each row with --ids "
+                        f"FILE, one per line{hint}")
 
     # one row for each vertex
     if rows.num_rows != n:
         if raw.first == 1 and rows.num_rows == n - 1:
-            hint = "; ids begin at 1: --base 1 leaves out vertex 0"
+            hint = "; ids begin at 1: use --base 1 to drop vertex 0"
         elif vertices.is_open and rows.num_rows == vertices.num_in_edge and ids is None:
-            hint = (f"; --compact numbers the {rows.num_rows} ids in edges alone, --ids FILE says "
-                    "which id each row is of")
+            hint = (f"; use --compact to number only the {rows.num_rows} ids in edges, or --ids "
+                    "FILE to give the id of each row")
         elif vertices.is_open and rows.num_rows > n and rows.kind != "split":
-            hint = f"; --num-nodes {rows.num_rows} adds vertices without edges"
+            hint = f"; use --num-nodes {rows.num_rows} to add vertices without edges"
         raise DataError(f"{rows.where}: {rows.size}, expected {n} rows{hint}")
     return np.arange(n)
 

@@ -105,8 +105,8 @@ class BenchHost:
         """Raise UsageError if `size` bytes exceed the memory of the host."""
         budget = memory_budget()
         if size > budget:
-            raise UsageError(f"bench: {purpose} needs {size} bytes of memory, the limit is "
-                             f"{budget}; use --scale-down")
+            raise UsageError(f"bench: {purpose} needs {size} bytes of memory, but the limit "
+                             f"is {budget}; use --scale-down")
 
     def seconds(self, call):
         """Return the seconds of a call, of the slowest rank, in a tuple of one."""

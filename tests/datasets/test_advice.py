@@ -131,7 +131,7 @@ SHELL = [  # a file, what makes it, how the command begins, options of `read`, a
      ONES)]
 
 
-def advice(path, start, end=", then convert ", begin="which is not read: ", **options):
+def advice(path, start, end=", then convert ", begin="which is not supported: ", **options):
     """Return the advised call or command, and the file that is to be converted after it."""
     with pytest.raises(DataError, match=begin) as error:
         read(path if not options else "karate", **options)
@@ -191,7 +191,7 @@ def test_pickles(tmp_path, monkeypatch, capsys, make, variable, start, expected)
 def test_matlab_4(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scipy.io.savemat("g.mat", {"A": A}, format="4")
-    execute(advice(tmp_path / "g.mat", "scipy", " writes", "MATLAB 4 ")[0])
+    execute(advice(tmp_path / "g.mat", "scipy", begin="MATLAB 4 file with ")[0])
     assert read("graph.mat")[0].adjacency.toarray().tolist() == A.tolist()
 
 
@@ -212,7 +212,7 @@ def test_compressed_arrays(tmp_path, packer, suffix):
 def test_a_table_of_labels_is_no_list_of_edges(tmp_path):
     path = put(tmp_path / "y.csv", "id,label\n0,1\n1,0\n2,1\n")
     edges = put(tmp_path / "g.txt", "0 1\n1 2\n")
-    with pytest.raises(DataError, match="give this file as --labels beside the edges"):
+    with pytest.raises(DataError, match="give the edges as the source and this file as --labels"):
         read(path)
     assert read(edges, labels=path)[0].labels.tolist() == [1, 0, 1]
 

@@ -38,31 +38,35 @@ def test_names(header, roles, reads):
 
 
 @pytest.mark.parametrize("header, message", [
-    ("id,target", "labels of vertices, not edges: give this file as --labels"),
+    ("id,target", "labels of vertices, not edges: give the edges as the source"),
     ("node,class", "labels of vertices"), ("label,node_id", "labels of vertices"),
-    ("name,size", "which are the ends of an edge\\? Name each column, as in --columns source,targ"),
+    ("name,size",
+     "which two columns are the ends of an edge\\? Name each column, as in --columns source,targ"),
     ("a,b", "--columns source,target$"), ("head,relation,tail", "--columns source,-,target$"),
     ("Subject,Object,Predicate", "--columns source,target,-$"),
     ("r,h,t", "--columns=-,source,target$"), ("id,head,tail,rel", "--columns=-,source,target,-$"),
-    ("from,relation,to", "relation is not known: --columns source,-,target leaves it out"),
+    ("from,relation,to", "relation is not a known name: use --columns source,-,target to skip"),
     ("userId,movieId,rating,timestamp",
-     "--bipartite reads ids of two kinds. Name each .* --columns source,target,-,-$"),
-    ("graph_id,source,target", "graph_id says which of several graphs an edge is in.*keep the rows "
-     "of one; if all rows are of one graph, --columns=-,source,target leaves it out$"),
-    ("u,v,component", "component says which of several graphs"),
-    (":START_ID(Person),:TYPE,:END_ID(Movie)", "ids of two kinds: --bipartite keeps them apart"),
-    ("x", "which are the ends"),
+     "Use --bipartite for ids of two kinds. Name each .* --columns source,target,-,-$"),
+    ("graph_id,source,target", "graph_id numbers several graphs, .*keep only the rows "
+     "of one graph; if .* one graph, use --columns=-,source,target to skip the column$"),
+    ("u,v,component", "component numbers several graphs"),
+    (":START_ID(Person),:TYPE,:END_ID(Movie)",
+     "ids of two kinds: --bipartite numbers them separately"),
+    ("x", "which two columns are the ends"),
     (",".join(f"f{k}" for k in range(2000)), r"--columns source,target(,-){14},\.\.\.$"),
     ("source,src,target",
-     "source and src mean the same: name one, as in --columns source,-,target"),
+     "source and src mean the same: name only one, as in --columns source,-,target"),
     ("source,target,start,end",
-     "source and start mean the same: name one, as in --columns source,target,-,-"),
-    ("u,v,weight,value", "weight and value mean the same: name one, as in --columns u,v,w,-"),
-    ("u,v,source,target", "which are the ends"),
+     "source and start mean the same: name only one, as in --columns source,target,-,-"),
+    ("u,v,weight,value", "weight and value mean the same: name only one, as in --columns u,v,w,-"),
+    ("u,v,source,target", "which two columns are the ends"),
     ("source,target,rating",
-     "rating is not known: --columns source,target,- leaves it out, --columns source,target,w or "),
-    ("source,target,w,rating", "rating is not known: --columns source,target,w,- leaves it out$"),
-    ("source,target,row", "row is not known"),
+     "rating is not a known name: use --columns source,target,- to skip the column, "
+     "--columns source,target,w or "),
+    ("source,target,w,rating",
+     "rating is not a known name: use --columns source,target,w,- to skip the column$"),
+    ("source,target,row", "row is not a known name"),
     ("source\x1b[2J,target,x\ny", "columns source\\?\\[2J, target, x\\?y: ")])
 def test_unclear_names(header, message):
     with pytest.raises(DataError, match=message) as error:
@@ -110,7 +114,7 @@ def test_same_matrix_in_every_format(tmp_path):
         assert ("row v aggregates u" if named_by_flag else "row source aggregates target") in notes
     graph, notes = read(put(tmp_path / "bare.txt", "\n".join(f"{u} {v} {w}" for u, v, w in EDGES)))
     assert graph.adjacency.toarray().T.tolist() == TARGET_ROWS and "row u aggregates v" in notes
-    assert "the third column is read as weights; --columns u,v,- leaves it out" in " ".join(notes)
+    assert "the third column is read as weights; use --columns u,v,- to skip it" in " ".join(notes)
 
 
 def test_same_pattern_from_npz_and_ogb(tmp_path):
@@ -131,7 +135,7 @@ def test_same_pattern_from_npz_and_ogb(tmp_path):
 
 def test_a_column_that_says_undirected_is_heard(tmp_path):
     graph, notes = read(put(tmp_path / "g.csv", "Source,Target,Type,Id\n0,1,Undirected,7\n"))
-    said, = [note for note in notes if "called undirected" in note]
+    said, = [note for note in notes if "declared undirected" in note]
     assert graph.header.directed and "--symmetrize" in said
 
 
@@ -143,17 +147,17 @@ def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
     assert graph.header.all_ones
     assert "columns: FromNodeId is u, ToNodeId is v; not read: Timestamp" in notes
     path = put(tmp_path / "g.txt", "# FromNodeId ToNodeId Sign\n0 1 -1\n")
-    refused(r"line 2: comment above it: columns .*Sign is not known: --columns s", path)
+    refused(r"line 2: comment above it: columns .*Sign is not a known name: use --columns s", path)
     refused("labels of vertices", put(tmp_path / "g.txt", "# node label\n0 1\n"))
 
 
 NO_WEIGHTS = [  # a third column without a name, what the refusal says of it
-    ([1082040961.5, 1082155839.25], r"looks like times \(1082040961\.5\.\..*: --columns u,v,-"),
+    ([1082040961.5, 1082155839.25], r"looks like times \(1082040961\.5\.\..*: use --columns u,v,-"),
     ([20040415, 20040416], r"holds whole numbers \(20040415\.\.20040416\), which may be weights, "),
     ([1, 0, 1], r"holds whole numbers \(0\.\.1\)"), ([-1, 1], "holds whole"),
     ([2, 2], "holds whole"), (["3.0", "1e0"], "holds whole"), ([0, 0], "holds whole"),
     ([1082040961, 5], "holds whole"),
-    (["likes", "hates"], r"holds text \('likes'\): --columns source,-,target reads trip"),
+    (["likes", "hates"], r"holds text \('likes'\): use --columns source,-,target to read"),
     (["True", "False"], "holds text"), (["00260881", "00260622"], r"holds text \('00260881'\)")]
 
 
@@ -164,9 +168,9 @@ def test_third_columns_that_are_no_weights(tmp_path, ends):
         lines = [f"{a} {b} {number}\n" for number in third for a, b in ((u, v), (v, u))]
         path = put(tmp_path / "g.txt", "".join(lines))
         line = refused(rf"no header, and the third column {said}", path)
-        assert "--columns source,-,target reads triples" in line
-        assert "--columns u,v,- leaves it out" in line
-        assert ("--columns u,v,w reads it as weights" in line) == ("text" not in said)
+        assert "--columns source,-,target to read triples" in line
+        assert "--columns u,v,- to skip it" in line
+        assert ("--columns u,v,w to read it as weights" in line) == ("text" not in said)
         assert read(path, columns="u,v,-")[0].header.num_edges == 2
         if third[0] == "likes":
             names = read(path, columns="source,-,target")[0].original_ids
@@ -180,7 +184,7 @@ def test_third_columns_that_are_weights(tmp_path, third):
     lines = [f"{k % 7} {k % 5} {number}\n" for k, number in enumerate(third)]
     graph, notes = read(put(tmp_path / "g.txt", "".join(lines)))
     assert graph.header.all_ones == (len(third) == 9)
-    assert "the third column is read as weights; --columns u,v,- leaves it" in " ".join(notes)
+    assert "the third column is read as weights; use --columns u,v,- to skip it" in " ".join(notes)
 
 
 def test_weights_by_name(tmp_path):
@@ -189,10 +193,10 @@ def test_weights_by_name(tmp_path):
         path = put(tmp_path / name, text)
         graph, notes = read(path, weights="trust_score")
         assert rows(graph) == [[0, 2], [3, 0]] and "is weight; not read: w" in " ".join(notes)
-        refused("expected one called rating", path, weights="rating")
-    with pytest.raises(UsageError, match="--columns and --weights: expected one of them"):
+        refused("expected one column called rating", path, weights="rating")
+    with pytest.raises(UsageError, match="--columns and --weights: expected only one of them"):
         read(path, weights="TrustScore", columns="u,v,w,-")
-    with pytest.raises(UsageError, match="line 1 has no header that names columns: --columns u,"):
+    with pytest.raises(UsageError, match="line 1 has no header with column names: use"):
         read(put(tmp_path / "g.txt", "0 1 3\n"), weights="w")
 
 
@@ -210,10 +214,10 @@ def test_flag_against_the_file(tmp_path):
     assert "columns: x is u, y is v; not read: z" in read(path, columns="u,v,-")[1]
     for options, flag in (({"columns": "u,v"}, "--columns"), ({"base": 1}, "--base"),
                           ({"bipartite": True}, "--bipartite"), ({"compact": True}, "--compact")):
-        with pytest.raises(UsageError, match=rf"^{flag}: expected an edge list .*, not karate"):
+        with pytest.raises(UsageError, match=rf"^{flag}: only for edge lists .*, not for karate"):
             read("karate", **options)
     np.savez(tmp_path / "g.npz", edge_index=[[0], [1]])
-    with pytest.raises(UsageError, match=r"--base: expected an edge list .*, not npz"):
+    with pytest.raises(UsageError, match=r"--base: only for edge lists .*, not for npz"):
         read(tmp_path / "g.npz", base=1)
 
 

@@ -33,7 +33,7 @@ def test_all_splits_go_along(tmp_path):
 def test_what_belongs_to_the_vertices_goes_along(tmp_path):
     graph, notes = read(several(tmp_path), largest_component=True)
     assert graph.original_ids.tolist() == [0, 4, 6]  # the first of two of 3 vertices
-    assert "6 vertices outside the largest component left out" in notes
+    assert "6 vertices dropped: not in the largest component" in notes
     A = np.zeros((3, 3))
     A[0, 1] = A[2, 1] = 1  # row target aggregates source
     np.testing.assert_array_equal(graph.adjacency.toarray(), A)
@@ -51,7 +51,7 @@ def test_what_belongs_to_the_vertices_goes_along(tmp_path):
 def test_a_connected_graph_stays_as_it_is(name):
     graph, notes = read(name, largest_component=True)
     whole, _ = read(name)
-    connected = "0 vertices outside the largest component left out" in notes
+    connected = "0 vertices dropped: not in the largest component" in notes
     assert connected == (graph.num_rows == whole.num_rows) == (graph.original_ids is None)
     if connected:
         np.testing.assert_array_equal(graph.indices, whole.indices)

@@ -112,7 +112,7 @@ def test_a_file_called_degree(tmp_path, monkeypatch):
     assert read("karate", features="./degree")[0].header.num_features == 3
     graph, notes = read("karate", features="degree")
     assert graph.header.num_features == 2
-    assert "features: degree, 2 columns made of the adjacency" in notes
+    assert "features: degree, 2 columns computed from the adjacency" in notes
 
 
 def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
@@ -122,7 +122,7 @@ def test_made_features_that_do_not_fit(tmp_path, monkeypatch):
         refused(r"g\.txt: features identity of 2 vertices: needs 2000 bytes", tmp_path / "g.txt",
                 features="identity", memory=1000)
     monkeypatch.setattr("hpgcn.datasets.derived_features.MAX_WIDTH", 1)
-    refused(r"identity of 2 vertices are as many columns, at most 1 .*degree", tmp_path / "g.txt",
+    refused(r"identity makes 2 columns, one per vertex, but at most 1 .*degree", tmp_path / "g.txt",
             features="identity")
 
 

@@ -20,20 +20,23 @@ def edges_of(graph):
 
 HEADERS = [  # content, options, its edges as (row, column), or what the refusal says
     ("alice,bob\nbob,carol\n", {}, [("alice", "bob"), ("bob", "carol")]),
-    ("alice,bob\ncarol,dave\n", {}, r"line 1: alice, bob: names of columns, or an edge of names\?"),
+    ("alice,bob\ncarol,dave\n", {},
+     r"line 1: alice, bob: is this line a header, or an edge between names\?"),
     ("alice,bob\ncarol,dave\n", {"header": False}, [("alice", "bob"), ("carol", "dave")]),
     ("alice,bob\ncarol,dave\n", {"columns": "u,v"},
-     "--no-header reads an edge, --header names of columns$"),
+     "Give --header for a header, or --no-header for an edge$"),
     ("alice,bob\ncarol,dave\n", {"columns": "u,v", "header": True}, [("carol", "dave")]),
-    ("alice,bob\ncarol,dave\n", {"header": True}, "which are the ends of an edge"),
+    ("alice,bob\ncarol,dave\n", {"header": True}, "which two columns are the ends of an edge"),
     ("alice,bob\nbob,carol\n", {"columns": "source,target"}, [("bob", "alice"), ("carol", "bob")]),
-    ("alice\tbob\ncarol\tdave\n", {}, "line 1: alice, bob: names of columns, or an edge"),
-    ("alice bob\n", {}, "line 1: alice, bob: names"),
+    ("alice\tbob\ncarol\tdave\n", {}, "line 1: alice, bob: is this line a header, or an edge"),
+    ("alice bob\n", {}, "line 1: alice, bob: is this line a header"),
     ("alice bob\n", {"header": False}, [("alice", "bob")]),
-    ("name,friend\na,b\n", {"columns": "u,v"}, "names of columns, or an edge of names"),
+    ("name,friend\na,b\n", {"columns": "u,v"}, "is this line a header, or an edge between names"),
     ("who,whom,when\na,b,3\n", {"columns": "u,v,-"}, [("a", "b")]),
-    ("who,whom,when\na,b,3\nb,c,y\n", {"columns": "u,v,-"}, "line 1: who, whom, when: names of c"),
-    ("alice,bob,\ncarol,dave,\n", {"columns": "u,v,-"}, "line 1: alice, bob, : names of columns"),
+    ("who,whom,when\na,b,3\nb,c,y\n", {"columns": "u,v,-"},
+     "line 1: who, whom, when: is this line"),
+    ("alice,bob,\ncarol,dave,\n", {"columns": "u,v,-"},
+     "line 1: alice, bob, : is this line a header"),
     ("Lee, A;Bo\nBo;Lee, A\n", {}, [("Bo", "Lee, A"), ("Lee, A", "Bo")]),
     ("An\tBo\t\nBo\tCy\t\n", {}, [("An", "Bo"), ("Bo", "Cy")]),
     ("12\tBo\t\nBo\tCy\t\n", {}, [("12", "Bo"), ("Bo", "Cy")]),
@@ -45,20 +48,22 @@ HEADERS = [  # content, options, its edges as (row, column), or what the refusal
     ('"source","target"\n"1",7,8\n"2",8,"9"\n', {}, [(8, 7), (9, 8)]),
     ('"7" 8\n8 "9"\n', {}, [(7, 8), (8, 9)]),
     ("alice,bob,\nbob,carol,\n", {}, [("alice", "bob"), ("bob", "carol")]),
-    ("u,v\na,b\nu,v\nb,c\n", {"header": True}, "line 3: the names of the columns again"),
+    ("u,v\na,b\nu,v\nb,c\n", {"header": True}, "line 3: repeats the header"),
     ("who,whom\n1,2\n2,3\n", {"columns": "u,v"}, [(1, 2), (2, 3)]),
-    ("u v\nv w\nw u\n", {}, "line 1: u, v: names of columns, or an edge"),
+    ("u v\nv w\nw u\n", {}, "line 1: u, v: is this line a header, or an edge"),
     ("u v\nv w\nw u\n", {"header": False}, [("u", "v"), ("v", "w"), ("w", "u")]),
     ("u v\na b\n", {}, [("a", "b")]),
-    ("user1,user2\nuser3,user4\n", {}, "line 1: user1, user2: names of columns, or an edge of na"),
-    ("node_a,node_b\nnode_c,node_d\n", {}, "line 1: node_a, node_b: names of columns, or an edge"),
+    ("user1,user2\nuser3,user4\n", {}, "line 1: user1, user2: is this line a header"),
+    ("node_a,node_b\nnode_c,node_d\n", {},
+     "line 1: node_a, node_b: is this line a header, or an edge"),
     ("node1,node2\nx,y\n", {}, [("x", "y")]),
     ("head\trelation\ttail\na\tknows\tb\n", {}, "in --columns source,-,target$"),
     ("head\trelation\ttail\na\tr\tb\n", {"columns": "source,-,target"}, [("b", "a")]),
-    ("s,p,o\ns,knows,b\n", {"columns": "source,-,target"}, "names of columns, or an edge of names"),
+    ("s,p,o\ns,knows,b\n", {"columns": "source,-,target"},
+     "is this line a header, or an edge between names"),
     ("1 2\n2 3\n", {"header": True, "columns": "u,v"}, [(2, 3)]),
-    ("a,knows,b\n", {}, "--no-header --columns source,-,target reads an edge"),
-    ("a,knows,b\nc,likes,d\n", {}, "--header --columns source,-,target names of columns"),
+    ("a,knows,b\n", {}, "--no-header --columns source,-,target for an edge"),
+    ("a,knows,b\nc,likes,d\n", {}, "--header --columns source,-,target for a header"),
     ("a,knows,b\nb,likes,d\n", {}, r"third column holds text \('b'\)"),
     ("a,knows,b\nb,likes,d\n", {"columns": "source,-,target"}, [("b", "a"), ("d", "b")]),
     ("a\tknows\tb\nb\tlikes\td\n", {"columns": "source,-,target"}, [("b", "a"), ("d", "b")]),
@@ -73,7 +78,7 @@ def test_headers(tmp_path, content, options, expected):
         return
     graph, notes = read(path, **options)
     weak = content.startswith(("u v\na", "node1"))
-    assert ("the first line is read as a header: --no-header reads an edge" in notes) == weak
+    assert ("the first line is read as a header: use --no-header to read an edge" in notes) == weak
     if graph.original_ids is None:
         assert edges_of(graph) == expected
     else:
@@ -86,10 +91,10 @@ def test_headers(tmp_path, content, options, expected):
     ("source,target\n#x,#y\n#y,#z\n", [("#y", "#x"), ("#z", "#y")], "2 lines below"),
     ('"#x" "#y"\n"#y" "#z"\n', [("#x", "#y"), ("#y", "#z")], "names"),
     ("#x #y\n# made by hand\na #x\n#x a\n", [("#x", "a"), ("a", "#x")],
-     "1 lines above the first edge begin with # or % and are read as comments: in quotes"),
+     "1 lines above the first edge begin with # or % and are read as comments: quote them"),
     ("a b\nnan b\nb None\n", [("a", "b"), ("b", "None"), ("nan", "b")],
-     "nan and None read as a name, like others: if it stands for an empty cell, leave its"),
-    ("007 7\n7 08\n", [(7, 7), (7, 8)], "zeros in front are read as numbers: 007 is 7"),
+     "nan and None read as a vertex name: if it stands for an empty cell, remove its"),
+    ("007 7\n7 08\n", [(7, 7), (7, 8)], "leading zeros are read as numbers: 007 becomes 7"),
     ("0 1\n# 1 2\n%\n1 0\n", [(0, 1), (1, 0)], "2 lines below the first edge begin with # or %: "
                                                "they are skipped as comments")])
 def test_lines_that_look_like_comments(tmp_path, content, expected, said):
@@ -98,9 +103,9 @@ def test_lines_that_look_like_comments(tmp_path, content, expected, said):
 
 
 def test_only_lines_that_look_like_comments(tmp_path):
-    refused("no edges in 2 lines.*above the first edge lines that begin with # or % are comments, "
-            "unless in quotes", put(tmp_path / "g.txt", "#x #y\n#y #z\n"))
-    refused(r"line 3: 3 field\(s\), expected 2; comments stand above", put(
+    refused("no edges in 2 lines.*lines above the first edge that begin with # or % are comments, "
+            "unless quoted", put(tmp_path / "g.txt", "#x #y\n#y #z\n"))
+    refused(r"line 3: 3 field\(s\), expected 2; comments are allowed only above", put(
         tmp_path / "g.txt", "a b\nb c\n# the end\n"))
 
 
@@ -108,24 +113,24 @@ COUNTS = [  # content, options, number of vertices, original ids, a note
     ("# Nodes: 5 Edges: 2\n0 1\n1 2\n", {}, 5, None, "counts 5 vertices: 2 of them are in no"),
     ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {}, 5, [1, 2, 3, 4, 5], "counts 5 vertices: 2 of them"),
     ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 1}, 5, None, "counts 5 vertices: 2 of them"),
-    ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 0}, 6, None, "5 vertices, 3 are in an edge"),
+    ("# Nodes: 5 Edges: 2\n1 2\n2 5\n", {"base": 0}, 6, None, "5 vertices, but 3 are in an edge"),
     ("# vertices=5, edges=2\n0 1\n1 2\n", {}, 5, None, "counts 5 vertices: 2 of them are in no"),
     ("# 1,234 nodes: 1,234\n0 1\n", {}, 2, None, ""),
-    ("# Nodes: 5 Edges: 2\n0 1\n1 5\n", {}, 6, None, "header counts 5 vertices, 3 are in an edge"),
+    ("# Nodes: 5 Edges: 2\n0 1\n1 5\n", {}, 6, None, "counts 5 vertices, but 3 are in an"),
     ("# Nodes: 90000 Edges: 1\n3 70000\n", {}, 90000, None, "89998 of them are in no edge"),
     ("# Nodes: 7000 Edges: 1\n3 7000\n", {}, 7000, list(range(1, 7001)), "6998 of them"),
     ("% asym unweighted\n% 1 9 9\n1 2\n", {}, 9, None, "header counts 9 vertices: 7 of them are"),
     ("0 1\n", {"num_nodes": 4}, 4, None, ""), ("1 4\n", {"num_nodes": 4, "base": 1}, 4, None, ""),
     ("# Nodes: 3\n0 1\n", {"num_nodes": 9}, 9, None, ""),
     ("0 5\n", {}, 6, None, "4 ids below the largest are in no edge, and are isolated vertices: "
-                           "--compact leaves them out"),
-    ("0 5\n", {"compact": True}, 2, [0, 5], "relabelled"),
-    ("# hpgcn rmat: vertices 9, edges 1\n0 5\n", {"compact": True}, 2, [0, 5], "relabelled"),
-    ("1 5\n", {"compact": True}, 2, [1, 5], "ids 1..5 relabelled"),
-    ("1 5\n", {"compact": True, "base": 1}, 2, [1, 5], "ids 1..5 relabelled"),
+                           "use --compact to drop them"),
+    ("0 5\n", {"compact": True}, 2, [0, 5], "relabeled"),
+    ("# hpgcn rmat: vertices 9, edges 1\n0 5\n", {"compact": True}, 2, [0, 5], "relabeled"),
+    ("1 5\n", {"compact": True}, 2, [1, 5], "ids 1..5 relabeled"),
+    ("1 5\n", {"compact": True, "base": 1}, 2, [1, 5], "ids 1..5 relabeled"),
     ("0 1\n1 2\n", {"compact": True}, 3, None, ""), ("a b\n", {"compact": True, "header": False},
                                                    2, ["a", "b"], "names"),
-    ("# Nodes: 9\n0 5\n", {"compact": True}, 2, [0, 5], "header counts 9 vertices, 2 are in an ed")]
+    ("# Nodes: 9\n0 5\n", {"compact": True}, 2, [0, 5], "header counts 9 vertices, but 2 are in")]
 
 
 @pytest.mark.parametrize("content, options, n, ids, said", COUNTS)
@@ -236,11 +241,11 @@ ADJACENCY_LISTS = [  # content, edges of original ids, a note
     ("x #a b#c\n#a y\n", [("x", "#a"), ("x", "b#c"), ("#a", "y")], "1 lines below .* as vertices"),
     ("#a b\nx #a\n", [("x", "#a")], "1 lines above the first edge"),
     ("0 1\n# 1 2\n1 0\n", [(0, 1)], "1 lines below the first edge .* skipped as comments"),
-    ("0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "the second number of each line counts"),
-    ("3\n0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "counts its neighbours"),
-    ("7 0\n9 1 7\n8 2 7 9\n", [(7, 9), (7, 8), (8, 9)], "counts its neighbours"),
+    ("0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "the second number of each line is its number"),
+    ("3\n0 2 1 2\n1 1 0\n2 1 0\n", [(0, 1), (0, 2)], "is its number of neighbors"),
+    ("7 0\n9 1 7\n8 2 7 9\n", [(7, 9), (7, 8), (8, 9)], "is its number of neighbors"),
     ("0 1 5\n", [(0, 1), (0, 5)], "both directions"), ("1 1\n", [(1, 1)], "both directions"),
-    ("a 1 b\nb 1 a\n", [("a", "b")], "counts its neighbours")]
+    ("a 1 b\nb 1 a\n", [("a", "b")], "is its number of neighbors")]
 
 
 @pytest.mark.parametrize("content, edges, said", ADJACENCY_LISTS)
@@ -252,10 +257,10 @@ def test_adjacency_lists(tmp_path, content, edges, said):
 
 def test_adjacency_lists_of_other_names(tmp_path):
     path = put(tmp_path / "g.txt", "0 2 1 2\n1 1 0\n2 0\n3 3 0 1 2\n")
-    refused("line 1: the lines below have 4 and other numbers of fields: --format adjlist", path)
+    refused("line 1: lines of 4 and of other numbers of fields: use --format adjlist", path)
     assert read(path, "adjlist")[0].header.num_edges == 10
     path = put(tmp_path / "g.txt", "0 2 1 2\n1 2 0 2\n2 2 0 1\n")
-    refused(r"line 1: 4 columns without a header: .* \(w .*\); --format adjlist reads lines", path)
+    refused(r"line 1: 4 columns without a header: .* \(w.*\); use --format adjlist for", path)
     assert read(path, "adjlist")[0].header.num_edges == 6
 
 
@@ -264,7 +269,7 @@ def test_edges_of_weight_0_are_counted(tmp_path):
     for options in ({}, {"unweighted": True}):
         for memory in (None, 1 << 20):
             notes = convert(path, tmp_path / "g.h5", overwrite=True, memory=memory, **options)
-            assert "2 entries of weight 0 dropped: they are no edges" in "\n".join(notes)
+            assert "2 entries of weight 0 dropped, also with --unweighted" in "\n".join(notes)
     assert read(path, columns="u,v,-")[0].header.num_edges == 3
 
 
@@ -275,17 +280,17 @@ def test_header_in_a_file_of_its_own(tmp_path):
     graph, notes = read(path)
     assert rows(graph) == [[0, 0, 7], [0, 0, 0], [0, 5, 0]] and "row target aggregates sou" in str(
         notes)
-    assert "the header is that of acted-header.csv" in notes
+    assert "the header is read from acted-header.csv" in notes
     assert read(path, columns="u,-,v,-")[0].adjacency[1, 2] == 1
     names = put(tmp_path / "acted.csv", "a,KNOWS,b,5\nc,KNOWS,d,7\n")
     assert read(names)[0].original_ids.tolist() == ["a", "b", "c", "d"]
     put(tmp_path / "acted_header.csv", "0,1\n")
     put(tmp_path / "acted-header.csv", "source,target\n")
-    refused(r"4 field\(s\), but acted-header.csv beside it names 2: --no-header leaves", path)
+    refused(r"4 field\(s\), but acted-header.csv in the same folder names 2: use --no-header", path)
 
 
 def test_no_header_that_tables_need_leaves_a_header_above_integers(tmp_path):
     path = put(tmp_path / "g.csv", "source,target\n0,1\n1,2\n")
     assert read(path, header=False)[0].header.num_edges == 2
     _, notes = read(put(path, "source,target\na,b\n"), header=False)
-    assert "source, target: an edge, as --no-header says" in notes
+    assert "source, target is read as an edge because of --no-header" in notes

@@ -78,7 +78,7 @@ def test_ids(tmp_path, ids, kept):
     else:
         assert graph.header.num_nodes == len(ids)
         assert graph.original_ids.tolist() == ids
-        assert "relabelled" in "\n".join(notes)
+        assert "relabeled" in "\n".join(notes)
         row, column = graph.adjacency.nonzero()
         assert graph.original_ids[row].tolist() == ids[:-1]
         assert graph.original_ids[column].tolist() == ids[1:]

@@ -227,7 +227,7 @@ def test_larger_than_its_memory(tmp_path, monkeypatch):
     convert.convert(path, tmp_path / "b.h5", memory=8 << 20)
     assert calls
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
-    too_much = "50000 vertices: needs 1600000 bytes of memory, the limit is"
+    too_much = "50000 vertices: needs 1600000 bytes of memory, but the limit is"
     with pytest.raises(DataError, match=too_much):
         convert.convert(path, tmp_path / "c.h5", memory=1 << 20)
     assert sorted(os.listdir(tmp_path)) == ["a.h5", "b.h5", "g.txt"]

@@ -26,11 +26,11 @@ def test_a_folder_is_read_as_its_files(tmp_path, within, fmt):
 
 def test_a_folder_of_no_set_or_of_several(tmp_path):
     put(tmp_path / "g.txt", "0 1\n")
-    refused("is a directory that holds no graph of several files .planetoid, ogb", tmp_path)
-    refused("is a directory that holds no graph", tmp_path, "csv")
+    refused("is a directory without a known graph of several files .planetoid, ogb", tmp_path)
+    refused("is a directory without a known graph", tmp_path, "csv")
     write_set(tmp_path)
     put(tmp_path / "ind.other.graph", "")
-    refused(r"several graphs: other \(planetoid\), tiny \(planetoid\); give a file", tmp_path)
+    refused(r"several graphs: other \(planetoid\), tiny \(planetoid\); give the file", tmp_path)
 
 
 def test_missing_files_are_named_at_once(tmp_path):

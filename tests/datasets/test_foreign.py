@@ -50,13 +50,13 @@ FILES = [  # name, content, what it is said to be
     ("g.adj", b"AdjacencyGraph\n3\n2\n", "Ligra"), ("g.g6", b">>graph6<<A_\n", "graph6"),
     ("g.edgelist", b"0 1 {}\n1 2 {'weight': 3}\n", r"networkx's dictionaries.*read_edgelist"),
     ("g.npz", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
-    ("g.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle.*nothing in it is executed"),
+    ("g.pkl", pickle.dumps({"a": 1}, protocol=0), "pickle.*never executes it"),
     ("g.hgr", b"2 3\n1 2\n2 3\n", "a hypergraph"), ("g.rua", b"1SYMMETRIC", "Harwell-Boeing"),
     ("g.mat", b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512) + HDF5, r"MATLAB 7\.3.*-v7"),
-    ("g.h5", HDF5, "an HDF5 file.*hpgcn train as it is"), ("g.h5ad", HDF5, "AnnData"),
+    ("g.h5", HDF5, "an HDF5 file.*to hpgcn partition or hpgcn train"), ("g.h5ad", HDF5, "AnnData"),
     ("g.nc", bytes(512) + HDF5, "an HDF5 file"),
     ("old.pth", pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2), "a file of PyTorch before 1.6"),
-    ("g.pickle", pickle.dumps([1], protocol=4), "a pickle.*nothing in it is executed"),
+    ("g.pickle", pickle.dumps([1], protocol=4), "a pickle.*never executes it"),
     ("g.txt", pickle.dumps([1], protocol=2), "a pickle"),
     ("g.gpickle", b"]q\x00(K\x00K\x01e.", "a pickle"),
     ("g.bin", b"\x3f\xa1\xb4\x46\xf0\x4f\x2e\xdd" + bytes(50), "DGL.*load_graphs"),
@@ -149,17 +149,17 @@ def test_a_format_that_is_given_decides_over_the_name(tmp_path):
 
 
 @pytest.mark.parametrize("content, fmt, known", [
-    (b"<graphml>", "snap", "GraphML, not snap: --format graphml"),
-    (b"*Vertices 3\n", "csv", "Pajek, not csv: --format pajek"),
-    (zipped("g/data.pkl"), "npz", "a PyTorch file, not npz: --format pt")])
+    (b"<graphml>", "snap", "GraphML, not snap: use --format graphml"),
+    (b"*Vertices 3\n", "csv", "Pajek, not csv: use --format pajek"),
+    (zipped("g/data.pkl"), "npz", "a PyTorch file, not npz: use --format pt")])
 def test_another_format_than_was_asked_for(tmp_path, content, fmt, known):
     refused(f"is {known}", put(tmp_path / "g.txt", content), fmt)
 
 
 @pytest.mark.parametrize("content, kind", [
-    (b"0.5,1\n", "text: under a name"), (b"", "empty: numpy"),
-    (pickle.dumps([1]), "a pickle: numpy"), (zipped("a/data.pkl"), "a PyTorch file: numpy"),
-    (HDF5, "an HDF5 file: numpy"), (METIS, "text: under a name"), (b"[1, 2]", "text: under")])
+    (b"0.5,1\n", "text: rename it"), (b"", "empty: write"),
+    (pickle.dumps([1]), "a pickle: write"), (zipped("a/data.pkl"), "a PyTorch file: write"),
+    (HDF5, "an HDF5 file: write"), (METIS, "text: rename it"), (b"[1, 2]", "text: rename")])
 @pytest.mark.parametrize("field", ["features", "labels"])
 def test_features_and_labels(tmp_path, field, content, kind):
     path = put(tmp_path / "y.npy", content)

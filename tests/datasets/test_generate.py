@@ -141,7 +141,8 @@ def test_no_features_no_classes():
     ("rmat", {"scale": 64}, "scale is 64"), ("rmat", {"edge_factor": 0}, "edge-factor"),
     *(("sbm", {"separation": x}, "separation is") for x in (-1.0, math.nan, math.inf)),
     ("rmat", {"features": -1}, "features"), ("rmat", {"seed": -1}, "seed"),
-    ("sbm", {"scale": 2}, "8 classes for 4 vertices"), ("sbm", {"classes": 0}, "sbm needs classes"),
+    ("sbm", {"scale": 2}, "8 classes, but only 4 vertices"), ("sbm", {"classes": 0},
+                                                              "sbm needs classes"),
     ("rmat", {"scale": 40}, "bytes of memory")])
 def test_refused(kind, options, message):
     with pytest.raises(UsageError, match=message):

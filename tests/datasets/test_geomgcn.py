@@ -81,11 +81,11 @@ def test_without_splits_and_with_other_ids(tmp_path, edges, ids):
 @pytest.mark.parametrize("table, edges, message", [
     (DENSE, "node_id\tnode_id\n0\t9\n", "edges.txt: line 2: node '9' is not in out1_node"),
     (DENSE, "node_id\tnode_id\n0\n", r"edges.txt: line 2: 1 field\(s\), expected two nodes"),
-    (DENSE + "0\t1,1,1,1\t2\n", EDGES, "label.txt: id '0' is there twice"),
+    (DENSE + "0\t1,1,1,1\t2\n", EDGES, "label.txt: id '0' occurs twice"),
     (DENSE + "3\t1,1\n", EDGES, r"label.txt: line 5: 2 field\(s\), expected node_id, feature"),
     (DENSE + "3\t1,x\t0\n", EDGES, "label.txt: line 5: could not convert"),
     (DENSE + "3\t1,nan\t0\n", EDGES, "label.txt: line 5: feature at 1 is nan"),
-    (DENSE + "3\t1,1\t0\n", EDGES, "label.txt: line 2: features are neither rows of one length"),
+    (DENSE + "3\t1,1\t0\n", EDGES, "label.txt: line 2: features are neither rows of 0 and 1"),
     (DENSE + "3\t0.5,1\t0\n", EDGES, "label.txt: .*features are neither"),
     (DENSE + "3\t1,1,0,1\tx\n", EDGES, "label.txt: label: line 5: label 'x'"),
     ("node_id\tfeature\tlabel\n", EDGES, "label.txt: no vertices")])
@@ -102,7 +102,7 @@ def test_splits_that_are_refused(tmp_path):
         np.savez(split, **arrays)
         refused(rf"texas_split_0\.6_0\.2_1\.npz.*{message}", path)
     np.savez(tmp_path / "film_split_0.6_0.2_0.npz", train_mask=[1, 0, 0])
-    refused("splits of film, texas, expected one set's", path)
+    refused("splits of film, texas, expected those of one data set", path)
 
 
 def test_missing_tables_are_named(tmp_path):

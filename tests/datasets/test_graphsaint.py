@@ -49,7 +49,7 @@ def test_weights_of_graphsaint_are_1_and_a_class_may_be_missing(tmp_path):
     graph, notes = read(path, split="random:50/25/25")
     assert graph.adjacency.toarray().tolist() == A.tolist()
     assert graph.labels.tolist() == [1, 0, -1, 1]
-    assert {"weights set to 1, as the set's own loader takes them",
+    assert {"weights set to 1, like in GraphSAINT's own loader",
             "1 vertex without a class in class_map.json: unlabeled"} <= {*notes}
 
 
@@ -64,7 +64,7 @@ def test_an_adjacency_alone_is_a_matrix_and_missing_files_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("changes, message", [
-    ({"class_map": '{"0": 1, "0": 2}'}, "class_map.json: '0' is there twice in one object"),
+    ({"class_map": '{"0": 1, "0": 2}'}, "class_map.json: '0' occurs twice in one object"),
     ({"class_map": {"4": 1}}, r"class_map.json: vertex '4', expected 0\.\.3"),
     ({"class_map": {"x": 1}}, "class_map.json: vertex 'x'"),
     ({"class_map": {"0": 0.5}}, "class_map.json: vertex 0: 0.5, expected a class number"),
@@ -74,7 +74,7 @@ def test_an_adjacency_alone_is_a_matrix_and_missing_files_are_named(tmp_path):
     ({"class_map": {key: LISTS[key] for key in "013"}}, "vertex 2 is missing, expected classes"),
     ({"class_map": '{"0": Infinity}'}, "class_map.json: vertex 0: inf"),
     ({"class_map": "[1"}, "class_map.json: broken JSON"),
-    ({"class_map": "[1]"}, "class_map.json: JSON of a list, expected"),
+    ({"class_map": "[1]"}, "class_map.json: holds JSON of type list, expected"),
     ({"role": {"tr": [0]}}, 'role.json: no list "va", expected tr, va and te'),
     ({"role": {**ROLES, "va": [1.5]}}, r"role.json: va: vertex 1\.5, expected 0\.\.3"),
     ({"role": {**ROLES, "va": [0]}}, "vertex 0 is in both the train and the val mask"),

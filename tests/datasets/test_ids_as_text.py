@@ -34,7 +34,7 @@ def test_what_is_read(tmp_path, name, content, names, entries):
     graph, notes = read(put(tmp_path / name, content))
     assert graph.original_ids.tolist() == names
     assert {(u, v): w for (u, v), w in graph.adjacency.todok().items()} == entries
-    assert "ids are names, numbered in the order in which they appear" in notes
+    assert "ids are names, numbered in order of appearance" in notes
 
 
 def big(folder, count=3000):
@@ -88,9 +88,10 @@ def test_with_features_and_the_largest_component(tmp_path):
     (b"a b\nb \xff\n", "line 2: not UTF-8"),
     ("a b\nb " + "x" * 1001 + "\n", r"line 2: id is 'x+\.*', expected a number, or a name"),
     ("1 2\n2 3\n3 x\n", "line 3: second id is 'x', expected an integer"),
-    ("foo bar\n1 2\n", "which are the ends of an edge"),
+    ("foo bar\n1 2\n", "which two columns are the ends of an edge"),
     ("u,v\na,b\nc,\n", "line 3: id is ''"),
-    ("a b\nb a\n# a b\n", r"line 3: 3 field\(s\), expected 2; comments stand above the first edge"),
+    ("a b\nb a\n# a b\n",
+     r"line 3: 3 field\(s\), expected 2; comments are allowed only above the first edge"),
 ])
 def test_refusals(tmp_path, content, message):
     refused(rf"g\.txt: .*{message}", put(tmp_path / "g.txt", content))

@@ -27,8 +27,8 @@ def test_lists_of_names(tmp_path, edges, order):
 
 
 @pytest.mark.parametrize("tags, message", [
-    ({**TAGS, "c": ["y", 3]}, r"row c: \['y', 3\], expected a list of names of labels"),
-    ({**TAGS, "c": "y"}, "row c: y, expected a list of names"),
+    ({**TAGS, "c": ["y", 3]}, r"row c: \['y', 3\], expected a list of label names"),
+    ({**TAGS, "c": "y"}, "row c: y, expected a list of label names"),
     ({key: TAGS[key] for key in "abc"}, "1 vertices have no row of labels, the first is id d"),
     ({name: [] for name in TAGS}, "row a: expected a list of names"),
     ([["x"]], "labels have 1 rows without ids")])
@@ -41,7 +41,7 @@ def test_refused(tmp_path, tags, message):
 def test_the_advice_for_text_called_npy(tmp_path):
     edges = put(tmp_path / "g.txt", "0 1\n1 2\n")
     path = put(tmp_path / "y.npy", "0.5 2.5\n2.5 1\n0 0\n")
-    assert "under a name that ends in .csv" in refused("y.npy: not an array", edges, features=path)
+    assert "rename it to end in .csv" in refused("y.npy: not an array", edges, features=path)
     path = path.rename(tmp_path / "y.csv")
     assert read(edges, features=path)[0].features.tolist() == [[0.5, 2.5], [2.5, 1], [0, 0]]
     np.save(tmp_path / "y.npy", np.eye(3))
@@ -57,7 +57,7 @@ def test_columns_of_a_table(tmp_path, text, columns):
     graph, _ = read(edges, labels=path, label_column=columns)
     assert graph.labels.tolist() == [[1, 0], [0, 0], [1, 1]]
     assert read(edges, labels=f"{path}:{columns}")[0].class_names == graph.class_names
-    refused("which is the label.*NAME,NAME,... of 0 and 1 are multi-label", edges, labels=path)
+    refused("which column is the label.*for multi-label columns of 0 and 1", edges, labels=path)
     put(path, text.replace("2,1,1", "2,1,7").replace("2,True,1", "2,True,7"))
     refused("line [12]: column .* is '7(.0)?', expected 0 or 1", edges, labels=path,
             label_column=columns)

@@ -60,7 +60,7 @@ def test_a_content_needs_its_cites_and_a_list_may_be_called_cites(tmp_path):
 @pytest.mark.parametrize("content, cites, message", [
     ("1\t0\ta\n2\t0\t1\ta\n", "", r"content: line 2: 4 field\(s\), expected 3"),
     ("1\n", "", r"content: line 1: 1 field\(s\), expected an id"),
-    ("1\t0\ta\n1\t0\ta\n", "", "content: id '1' is there twice"),
+    ("1\t0\ta\n1\t0\ta\n", "", "content: id '1' occurs twice"),
     ("1\tx\ta\n", "", "content: line 1: could not convert"),
     ("1\t1e99\ta\n", "", "content: line 1 at 0 is inf"),
     ("1\tnan\ta\n", "", "content: line 1 at 0 is nan"),

@@ -115,7 +115,7 @@ def test_pajek_by_hand(tmp_path):
     assert graph.original_ids is None and rows(graph) == [[0, 1], [1, 0]]
     graph, notes = read(put(tmp_path / "g.net", '*vertices 2\n1 "x"\n2 "x"\n*arcs\n1 2'))
     assert graph.original_ids is None and rows(graph) == [[0, 0], [1, 0]]
-    assert "labels of vertices are not read: some are the same" in notes
+    assert "vertex labels are not read, because some are equal" in notes
 
 
 GRAPHML = ('<?xml version="1.0" encoding="UTF-8"?>{}<graphml '
@@ -125,7 +125,7 @@ GRAPHML = ('<?xml version="1.0" encoding="UTF-8"?>{}<graphml '
            '<edge source="a" target="b"><data key="w">{}</data></edge></graph></graphml>')
 BOMB = '<!DOCTYPE z [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n'
 REFUSED = [
-    ("g.graphml", GRAPHML.format(BOMB, "double", "1"), "line 1: <!DOCTYPE, which is refused"),
+    ("g.graphml", GRAPHML.format(BOMB, "double", "1"), "line 1: <!DOCTYPE, which is not allowed"),
     ("g.graphml", GRAPHML.format("\n<!ENTITY a 'b'>", "double", "1"), "line 2: <!ENTITY"),
     ("g.graphml", GRAPHML.format("", "double", "nan"), "weight at 0 is nan"),
     ("g.graphml", GRAPHML.format("", "string", "x"), "edge 'a' - 'b': weight is 'x'"),
@@ -149,7 +149,7 @@ REFUSED = [
     ("g.net", "*Vertices 2\n*Arcs\n1\n", r"line 3: 1 field\(s\)"),
     ("g.net", "*Vertices 2\n*Arcs\n1 2 x\n", "line 3: weight is 'x'"),
     ("g.net", "*Vertices 2\n*Arcs\n1 2 nan\n", "line 3: weight is 'nan'"),
-    ("g.net", "*Vertices 2\n1 a\n1 b\n", "line 3: vertex 1 is there twice"),
+    ("g.net", "*Vertices 2\n1 a\n1 b\n", "line 3: vertex 1 occurs twice"),
     ("g.net", "*Vertices 2\n1 \"a\n", "line 2: No closing quotation"),
     ("g.net", "*Vertices 2\n*Matrix\n0 1\n1 0\n", r"line 2: '\*Matrix', expected one"),
     ("g.net", "*Vertices 2\n*Vertices 2\n", r"line 2: '\*Vertices 2', expected one"),
@@ -157,18 +157,20 @@ REFUSED = [
     ("g.net", "*Vertices 3 2\n", "line 1: .*and their number"),
     ("g.net", "*Vertices 999999999999\n", "line 1: 999999999999 vertices: needs"),
     ("g.net", "*Network x\n", r"no \*Vertices"), ("g.net", "*Vertices 0\n", "no vertices"),
-    ("g.graph", "3 2\n2\n1\n", r"ends after line 3 with 2 vertices, the header says 3 \(if it"),
+    ("g.graph", "3 2\n2\n1\n",
+     r"ends after line 3 with 2 vertices, but the header declares 3 \(if it"),
     ("g.graph", "2 1\n2\n1\n1\n", "line 4: more lines than the 2 vertices"),
-    ("g.graph", "2 2\n2\n1\n", "2 neighbours, expected twice the 2 edges"),
+    ("g.graph", "2 2\n2\n1\n", "2 neighbors, expected twice the 2 edges"),
     ("g.graph", "2 1\n2 2\n1\n", "line 3: more than twice the 1 edges"),
-    ("g.graph", "3 2\n2 3\n1\n2\n", "vertex 1 lists 3 as a neighbour, but 3 does not list 1"),
-    ("g.graph", "3 2\n2 2\n1 1\n\n", "vertex 1 lists its neighbour 2 twice"),
-    ("g.graph", "2 1\n3\n1\n", r"line 2: neighbour 3 of vertex 1, expected another in 1\.\.2"),
-    ("g.graph", "2 1\n1\n2\n", "line 2: neighbour 1 of vertex 1"),
-    ("g.graph", "2 1\n0\n1\n", "line 2: neighbour 0"), ("g.graph", "2 1\n-2\n1\n", "line 2: '-2'"),
+    ("g.graph", "3 2\n2 3\n1\n2\n", "vertex 1 lists 3 as a neighbor, but 3 does not list 1"),
+    ("g.graph", "3 2\n2 2\n1 1\n\n", "vertex 1 lists its neighbor 2 twice"),
+    ("g.graph", "2 1\n3\n1\n",
+     r"line 2: neighbor 3 of vertex 1, expected another vertex in 1\.\.2"),
+    ("g.graph", "2 1\n1\n2\n", "line 2: neighbor 1 of vertex 1"),
+    ("g.graph", "2 1\n0\n1\n", "line 2: neighbor 0"), ("g.graph", "2 1\n-2\n1\n", "line 2: '-2'"),
     ("g.graph", "2 1\n2.0\n1\n", r"line 2: '2\.0', expected a whole number"),
-    ("g.graph", "2 1 1\n2 5\n1 6\n", "edge 1 - 2 has weight 5, at its other end 6"),
-    ("g.graph", "2 1 1\n2\n1 6\n", "line 2: 1 numbers, expected 0 of the vertex and pairs"),
+    ("g.graph", "2 1 1\n2 5\n1 6\n", "edge 1 - 2 has weight 5 at one end and 6 at the other"),
+    ("g.graph", "2 1 1\n2\n1 6\n", "line 2: 1 numbers, expected 0 of the vertex, then pairs"),
     ("g.graph", "2 1 10 2\n5\n1 6\n", "line 2: 1 numbers, expected 2 of the vertex"),
     ("g.graph", "2 1 7\n2\n1\n", "line 1: format 007"),
     ("g.graph", "2 1 0 2\n2\n1\n", "line 1: format 000 with 2 weights"),
@@ -191,7 +193,7 @@ def test_refusals(tmp_path, name, content, message):
 @pytest.mark.parametrize("packed", [False, True])
 def test_memory(tmp_path, name, content, packed):
     path = put(tmp_path / name, gzip.compress(content.encode()) if packed else content)
-    refused("needs .* bytes of memory, the limit is 100000", path, memory=100_000)
+    refused("needs .* bytes of memory, but the limit is 100000", path, memory=100_000)
 
 
 METIS = [  # content, upper triangle with weights
@@ -268,8 +270,8 @@ def test_attributes_by_name(tmp_path, suffix, text):
         unread = next(note for note in notes if note.startswith("attributes of edges are not"))
         assert "color" in unread and ("length" in unread) == (name == "length" and weight == 1)
     refused("edges have no attribute x, expected one of: value, color", path, weights="x")
-    with pytest.raises(UsageError, match="--weights w: --unweighted sets all weights to 1"):
+    with pytest.raises(UsageError, match="--weights w: excludes --unweighted, which"):
         read(path, weights="w", unweighted=True)
     put(tmp_path / "g.mtx", "%%MatrixMarket matrix coordinate pattern general\n2 2 1\n1 2\n")
-    with pytest.raises(UsageError, match=r"--weights w: for formats whose .*, not for mtx"):
+    with pytest.raises(UsageError, match=r"--weights w: only for formats whose .*, not for mtx"):
         read(tmp_path / "g.mtx", weights="w")

@@ -59,15 +59,16 @@ def changed(nodes=None, **changes):
 
 
 @pytest.mark.parametrize("content, ids, note", [
-    (D3, ["Myriel", "Napoleon", "Valjean"], "links name nodes by their places, from 0"),
-    (changed([{}, {}, {}]), None, "links name nodes by their places, from 0"),
+    (D3, ["Myriel", "Napoleon", "Valjean"],
+     "links give the positions of nodes in their list, from 0"),
+    (changed([{}, {}, {}]), None, "links give the positions of nodes in their list, from 0"),
     (changed([{"id": name["name"], "group": 1} for name in D3["nodes"]], links=[
         {"source": "Napoleon", "target": "Myriel", "value": 1},
         {"source": "Valjean", "target": "Myriel", "value": 8}]),
      ["Myriel", "Napoleon", "Valjean"], "attributes of nodes are not read: group"),
     (changed(["a", "b", "c"], links=[{"from": "b", "to": "a", "value": 1},
                                      {"from": "a", "to": "c", "value": 8}]), ["a", "b", "c"],
-     "edges read in both directions, for the file names no direction")])
+     "edges read in both directions, because the file gives no direction")])
 def test_d3(tmp_path, content, ids, note):
     graph, notes = read(put(tmp_path / "g.json", json.dumps(content)))
     assert rows(graph) == BY_PLACE
@@ -85,8 +86,8 @@ def test_weights_are_chosen_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    ('{"nodes": [1, 1], "links": []}', "node 1 is there twice"),
-    ('{"nodes": [1, "1"], "links": []}', "id '1' is there twice"),
+    ('{"nodes": [1, 1], "links": []}', "node 1 occurs twice"),
+    ('{"nodes": [1, "1"], "links": []}', "id '1' occurs twice"),
     ('{"nodes": [{"id": true}], "links": []}', "node 0: id is True, expected a number or text"),
     ('{"nodes": [1, 2], "links": [{"source": 1, "target": 3}]}',
      "a link ends at 3, expected the id of a node"),
@@ -100,14 +101,14 @@ def test_weights_are_chosen_by_name(tmp_path):
     ('{"nodes": ["a"], "links": [], "edges": []}', "2 lists called links or edges"),
     ('{"nodes": [], "links": []}', "JSON with nodes, links, expected an object with nodes"),
     ('{"directed": 1, "nodes": ["a"], "links": []}', "directed is 1, expected true or false"),
-    ('{"nodes": ["a"], "nodes": ["b"], "links": []}', "'nodes' is there twice in one object"),
+    ('{"nodes": ["a"], "nodes": ["b"], "links": []}', "'nodes' occurs twice in one object"),
     ('{"nodes": [0, 1], "links": [{"source": 0, "target": 1, "weight": NaN}]}', "weight at 0 is"),
     ('{"nodes": [0, 1], "links": [{"source": 0, "target": 1, "weight": "x"}]}',
      "edge '0' - '1': weight is 'x', expected a number"),
-    ('{"nodes": [0], "adjacency": []}', "0 lists of neighbours for 1 nodes"),
+    ('{"nodes": [0], "adjacency": []}', "0 lists of neighbors for 1 nodes"),
     ('{"nodes": [0], "adjacency": [[3]]}', r"adjacency\[0\]: 3, expected objects with id"),
     ('{"nodes": [{"name": 0}], "adjacency": [[]]}', "node 0 has no id"),
-    ("[[0, 1], [1, 2]]", "JSON of a list, expected an object with nodes and links"),
+    ("[[0, 1], [1, 2]]", "holds JSON of type list, expected an object with nodes and links"),
     ('{"nodes": [0', "broken JSON"), ("[" * 9999, "broken JSON"),
     ('{"source": 0, "target": 1}\n{"source": 1, "target": 2}\n', "is lines of JSON")])
 def test_refused(tmp_path, content, message):

@@ -57,7 +57,7 @@ def test_graph2gauss_and_ppnp(tmp_path, adjacency, attributes):
     assert rows(graph) == A.tolist() and graph.labels.tolist() == [1, 0, 1]
     assert graph.features.toarray().tolist() == X.toarray().tolist()
     said, = (note for note in notes if "Python objects" in note)
-    assert said.endswith("nothing in them is executed: node_names, attr_names, idx_to_class")
+    assert said.endswith("neither read nor executed: node_names, attr_names, idx_to_class")
 
 
 @pytest.mark.parametrize("x, y", [("features", "label"), ("feat", "labels"), ("X", "y")])
@@ -72,7 +72,7 @@ def test_labels_that_are_a_csr_matrix_or_objects(tmp_path):
     graph, _ = convert(tmp_path, {**CSR, **parts("labels.", sp.csr_array(Y))})
     assert graph.labels.tolist() == Y.tolist()
     np.savez(tmp_path / "g.npz", **CSR, labels=np.array(["a", "b", Bomb()], object))
-    refused("labels: dtype object .a pickle, nothing in it is executed", tmp_path / "g.npz")
+    refused("labels: dtype object .a pickle, which is never executed", tmp_path / "g.npz")
 
 
 def test_csr_unsorted_with_duplicates(tmp_path):

@@ -16,7 +16,7 @@ def graph_of(tmp_path, text, name="g.txt", **options):
 def test_ids_from_one(tmp_path):
     graph, notes = graph_of(tmp_path, "1 2\n2 3\n")
     assert graph.header.num_nodes == 4
-    assert "ids begin at 1: vertex 0 is in no edge, --base 1 leaves it out" in notes
+    assert "ids begin at 1, and vertex 0 is in no edge: use --base 1 to drop it" in notes
     graph, notes = graph_of(tmp_path, "1 2\n2 3\n", base=1)
     assert rows(graph) == [[0, 1, 0], [0, 0, 1], [0, 0, 0]] and graph.original_ids is None
     for text, options in (("1 2\n2 3\n", {"base": 0}), ("1 2\n2 3\n", {"base": 1}), ("0 1\n", {}),
@@ -38,30 +38,31 @@ def test_ids_below_and_above_a_base_of_one(tmp_path, text, message):
 def test_rows_of_features_and_labels_that_fit_base_one(tmp_path):
     np.save(tmp_path / "y.npy", np.arange(3))
     for name in ("labels", "features"):
-        refused(rf"{name} have shape \(3,\), expected 4 rows; ids begin at 1: -",
+        refused(rf"{name} have shape \(3,\), expected 4 rows; ids begin at 1: use --base 1",
                 put(tmp_path / "g.txt", "1 2\n2 3\n"), **{name: tmp_path / "y.npy"})
     graph, _ = graph_of(tmp_path, "1 2\n2 3\n", base=1, labels=tmp_path / "y.npy")
     assert graph.labels.tolist() == [0, 1, 2]
-    refused("expected 2 rows; --num-nodes 3 adds", put(tmp_path / "g.txt", "0 1\n"),
+    refused("expected 2 rows; use --num-nodes 3 to add", put(tmp_path / "g.txt", "0 1\n"),
             labels=tmp_path / "y.npy")
 
 
 def test_header_that_counts_the_distinct_ids(tmp_path):
     graph, notes = graph_of(tmp_path, "# Nodes: 4 Edges: 3\n" + GAPS)
     assert graph.original_ids.tolist() == [0, 1, 5, 7] and graph.header.num_edges == 3
-    assert "ids 0..7 relabelled 0..3 in increasing order" in notes
-    said = "the header counts 4 vertices, as many as are in an edge: those alone are numbered"
+    assert "ids 0..7 relabeled 0..3 in increasing order" in notes
+    said = ("the header counts 4 vertices, which is the number of ids in edges: only these ids are "
+            "numbered")
     assert said in notes
     for count, said in ((8, False), (3, True), (5, True)):
         graph, notes = graph_of(tmp_path, f"# Nodes: {count} Edges: 3\n" + GAPS)
         assert graph.original_ids is None and graph.header.num_nodes == 8
-        line = f"the header counts {count} vertices, 4 are in an edge: --num-nodes N is another c"
+        line = f"the header counts {count} vertices, but 4 are in an edge: use --num-nodes N for a"
         assert (line in " ".join(notes)) == said
     graph, notes = graph_of(tmp_path, "# Nodes: 2 Edges: 1\n0 1\n")
     assert graph.original_ids is None and not any("header" in note for note in notes)
     graph, notes = graph_of(tmp_path, "# Nodes: 9 Edges: 1\n0 100000\n")
     assert graph.original_ids.tolist() == [0, 100000]
-    said = "the header counts 9 vertices, 2 are in an edge: --num-nodes 100001 keeps all ids"
+    said = "the header counts 9 vertices, but 2 are in an edge: use --num-nodes 100001 to keep all"
     assert said in " ".join(notes)
 
 
@@ -74,8 +75,8 @@ def test_labels_by_id_where_ids_are_relabelled(tmp_path, base):
     graph, notes = graph_of(tmp_path, text, base=base, labels=tmp_path / "y.npy")
     assert graph.labels.tolist() == [0, 1, 5, 7]
     assert (graph.original_ids - base).tolist() == [0, 1, 5, 7]
-    assert f"labels have a row for each id {base}..{7 + base}" in " ".join(notes)
-    refused(r"4 rows without ids.*--ids FILE .* \(or give 8 rows, one for each id",
+    assert f"labels have one row per id {base}..{7 + base}" in " ".join(notes)
+    refused(r"4 rows without ids.*--ids FILE, .* \(or give 8 rows, one for each id",
             tmp_path / "g.txt", base=base, labels=tmp_path / "x.npy")
 
 
@@ -85,14 +86,14 @@ def test_labels_by_id_where_ids_are_relabelled(tmp_path, base):
 def test_undirected_lists(tmp_path, header, lines, edges, added):
     graph, notes = graph_of(tmp_path, f"{header}\n{lines}")
     assert not graph.header.directed and graph.header.num_edges == edges
-    assert ("edges added to make it symmetric" in " ".join(notes)) == added
+    assert ("edges added to make the adjacency symmetric" in " ".join(notes)) == added
     assert graph_of(tmp_path, "# Directed graph\n0 1\n1 2\n")[0].header.directed
 
 
 def test_undirected_list_with_weights(tmp_path):
     text = "# Undirected graph\n0 1 2.5\n"
     assert rows(graph_of(tmp_path, text)[0]) == [[0, 2.5], [2.5, 0]]
-    refused("says it is undirected, and has a negative weight",
+    refused("is declared undirected, but has a negative weight",
             put(tmp_path / "g.txt", "# Undirected graph\n0 1 -2.5\n"))
 
 
@@ -102,8 +103,8 @@ def test_undirected_list_with_weights(tmp_path):
     ("% asym unweighted\n% 2 3 3\n1 2 \n2 3 \n", [[0, 1, 0], [0, 0, 1], [0, 0, 0]],
      "directed; ids begin at 1"),
     ("% asym positive\n1\t2\t3\t1082040961\n1 2 1 1082040962\n", [[0, 4], [0, 0]],
-     "their weights summed unless all"),
-    ("% sym positive\n1 2 2\n2 1 1\n1 1 5\n", [[5, 3], [3, 0]], "parallel edges are one"),
+     "and their weights are summed unless all"),
+    ("% sym positive\n1 2 2\n2 1 1\n1 1 5\n", [[5, 3], [3, 0]], "parallel edges are merged"),
     ("% sym signed\n1 2 -1\n2 3 1\n", [[0, -1, 0], [-1, 0, 1], [0, 1, 0]], "undirected"),
     ("% asym dynamic\n1 2 1 5\n1 2 -1 6\n2 1 1 7\n", [[0, 0], [1, 0]], "directed")])
 def test_konect(tmp_path, text, expected, said):

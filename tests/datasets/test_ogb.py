@@ -129,7 +129,7 @@ def test_names_alone_do_not_make_a_set(tmp_path):
     ({"edge": "0,1,5\n"}, r"edge\.csv\.gz: line 1: more than 2 fields"),
     ({"edge": "0 1\n"}, r"edge\.csv\.gz: line 1: 1 field\(s\), expected 2"),
     ({"num_node_list": "2\n" * 2000},
-     r"num-node-list\.csv\.gz: a set of 2000 graphs .*one graph is trained on here"),
+     r"num-node-list\.csv\.gz: a set of 2000 graphs .*a node property set with one graph"),
     ({"num_node_list": ""}, r"num-node-list\.csv\.gz: 0 numbers"),
     ({"num_node_list": "four\n"}, r"num-node-list\.csv\.gz: line 1: number is 'four'"),
     ({"num_node_list": "1000000000000\n"}, r"1000000000000 vertices: needs"),

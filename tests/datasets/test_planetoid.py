@@ -140,7 +140,7 @@ def test_broken_pickles(tmp_path, part, data):
     ({"index": b"5\n2\n6\n"}, r"test\.index: line 2: vertex is '2', expected 3 or more"),
     ({"index": b"5\n3\n"}, r"test\.index: 2 lines, but ty has 3 rows"),
     ({"index": b"5\n3\n999999999999999\n"}, r"test\.index: 1000000000000000 vertices: needs"),
-    ({"graph": {0: [1], 1: [77]}}, r"graph: vertex 1 has the neighbour 77, expected 0\.\.6"),
+    ({"graph": {0: [1], 1: [77]}}, r"graph: vertex 1 has the neighbor 77, expected 0\.\.6"),
     ({"graph": {0: [1], 70: [7]}}, r"graph: vertex 70, expected 0\.\.6"),
     ({"ally": np.array([[1, 1], [1, 0], [1, 0]])}, r"ally: row 0 has 2 classes"),
     ({"tx": sp.csr_matrix(np.ones((3, 5)))}, r"tx: 5 features, but 2")])

@@ -51,8 +51,8 @@ def test_planetoid():
 
 @pytest.mark.parametrize("labels, message", [
     (np.repeat([0, 1], [3000, 19]), "class 1 has 19"),
-    (np.repeat([0, 1], [700, 839]), "1499 labelled vertices besides 20"),
-    (np.full(5000, -1), "0 labelled"), (np.ones((5000, 2)), "one class per vertex"),
+    (np.repeat([0, 1], [700, 839]), "1499 labeled vertices remain after 20"),
+    (np.full(5000, -1), "0 labeled"), (np.ones((5000, 2)), "one class per vertex"),
     (None, "--labels")])
 def test_planetoid_too_small(labels, message):
     with pytest.raises(DataError, match=message):
@@ -68,7 +68,7 @@ def test_per_class():
         np.testing.assert_array_equal(masks[key], again[key])
         assert (masks[key] != other[key]).any()
     assert not any(mask[labels < 0].any() for mask in masks.values())
-    with pytest.raises(DataError, match="class 1 has 51 labelled vertices, split per-class needs"):
+    with pytest.raises(DataError, match="class 1 has 51 labeled vertices, but split per-class"):
         per_class_split(labels, (21, 30), 0, "g")
 
 

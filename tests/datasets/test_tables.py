@@ -70,7 +70,7 @@ def test_labels_of_a_table(tmp_path, graph, content, labels):
 
 
 @pytest.mark.parametrize("name, content, said", [
-    ("f.emb", "4 2\n3 6 7\n0 0 1\n2 4 5\n1 2 3.0\n", "line 1 is the number of rows"),
+    ("f.emb", "4 2\n3 6 7\n0 0 1\n2 4 5\n1 2 3.0\n", "line 1 is read as the numbers of rows"),
     ("f.json", '{"3": [6, 7], "0": [0, 1.0], "2": [4, 5], "1": [2, 3]}', "lists of 2 features"),
     ("f.json", "[[0, 1.0], [2, 3], [4, 5], [6, 7]]", "lists of 2 features")])
 def test_embeddings(tmp_path, graph, name, content, said):
@@ -85,22 +85,23 @@ def test_names_of_vertices_taken_for_classes(tmp_path):
         content = "".join(f"n{k},a{k % names},{k % 2}\n" for k in range(20))
         path = put(tmp_path / "y.csv", "Id,Label,modularity_class\n" + content)
         if names == 20:
-            refused("names or measurements. --label-column NAME names another", graph, labels=path)
+            refused("names or measurements. use --label-column NAME to name", graph, labels=path)
             continue
         notes = read(graph, labels=path)[1]
-        assert any("are these names of vertices? --label-column" in note for note in notes) == said
+        assert any("are these vertex names? Use --label-column" in note for note in notes) == said
 
 
 @pytest.mark.parametrize("field, name, content, message", [
     ("features", "f.json", '{"0": [1]', "broken JSON"), ("features", "f.json", "[" * 9999, "JSON"),
-    ("features", "f.json", '{"0": [1], "0": [2]}', "id 0 is there twice"),
+    ("features", "f.json", '{"0": [1], "0": [2]}', "id 0 occurs twice"),
     ("features", "f.json", '{"a": [1]}', "id 'a', expected a whole number"),
-    ("features", "f.json", '{"-1": [1]}', "id -1 is in no edge, nor is any other"),
-    ("features", "f.json", '{"9999999": [1]}', "id 9999999 is in no edge, nor is any other"),
-    ("features", "f.json", '{"0": [-1]}', "row 0: expected a list of the numbers"),
+    ("features", "f.json", '{"-1": [1]}', "id -1 is in no edge, like all ids"),
+    ("features", "f.json", '{"9999999": [1]}', "id 9999999 is in no edge, like all ids"),
+    ("features", "f.json", '{"0": [-1]}', "row 0: expected a list of feature numbers"),
     ("features", "f.json", '{"0": [0.5], "1": [1, 2]}', "row 1: expected a list of 1 finite"),
     ("features", "f.json", '{"0": [0.5], "1": [NaN]}', "row 1: expected a list of 1 finite"),
-    ("features", "f.emb", "5 2\n0 1 .5\n1 2 .5\n2 3 .5\n3 4 .5\n", "line 1: 5 rows, but there are"),
+    ("features", "f.emb", "5 2\n0 1 .5\n1 2 .5\n2 3 .5\n3 4 .5\n",
+     "line 1 declares 5 rows, but the file has"),
     ("features", "f.json", '{"0": {"a": 1}}', "3 vertices have no row of features, .* id 1"),
     ("features", "f.json", '{"0": [true]}', "row 0: expected"),
     ("features", "f.json", '{"0": [99999999999]}', "row 0: expected"),
@@ -116,11 +117,11 @@ def test_names_of_vertices_taken_for_classes(tmp_path):
     ("features", "f.svm", "1 1:2\n", r"shape \(1, 1\), expected 4 rows"),
     ("features", "f.json", "% one line", "no rows"),
     ("labels", "y.csv", "id,label\n0," + "x" * 200000, "line 2: broken CSV"),
-    ("labels", "y.csv", "id,label\n0,1\n0,2\n", "id 0 is there twice"),
+    ("labels", "y.csv", "id,label\n0,1\n0,2\n", "id 0 occurs twice"),
     ("labels", "y.csv", "id,label\n0,1\nx,2\n", "id 'x'"),
     ("labels", "y.csv", "id,label\n0\n", r"line 2: 1 field\(s\), expected 2"),
-    ("labels", "y.csv", "id,b,c\n1,2,3\n", "which is the label.*--label-column"),
-    ("labels", "y.csv", "a,b,c\n1,2,3\n", "which has the ids.*--id-column"),
+    ("labels", "y.csv", "id,b,c\n1,2,3\n", "which column is the label.*--label-column"),
+    ("labels", "y.csv", "a,b,c\n1,2,3\n", "which column has the ids.*--id-column"),
     ("labels", "y.csv", "", "no rows"),
     ("labels", "y.csv", "label\n1\n2\n", r"shape \(2,\), expected 4 rows"),
     ("labels", "y.csv", b"label\n\xff\n", "line 2: not UTF-8"),
@@ -136,7 +137,7 @@ def test_refusals(tmp_path, graph, field, name, content, message):
     ("features", "f.svm", "1 1:2 2:2 3:3\n" * 1000), ("labels", "y.csv", "label\n" + "1\n" * 5000)])
 def test_memory(tmp_path, graph, field, name, content):
     path = put(tmp_path / name, gzip.compress(content.encode()))
-    refused("needs .* bytes of memory, the limit is 100000", graph, memory=100_000, **{field: path})
+    refused("needs .* bytes of memory, but the limit", graph, memory=100_000, **{field: path})
 
 
 @pytest.mark.parametrize("field", ["pattern", "real"])

@@ -1,4 +1,4 @@
-"""Tables of labels, features and splits joined by the ids of vertices: expectations by hand."""
+"""Tables of labels, features and splits matched by the ids of vertices: expectations by hand."""
 import gzip
 
 import numpy as np
@@ -68,22 +68,25 @@ def test_labels(tmp_path, edges, name, text, labels):
 
 
 @pytest.mark.parametrize("edges, text, message", [
-    (PATH, "author,field\n10,b\n11,a\n12,b\n13,a\n", "author has another value.*--id-column"),
-    (PATH, "author,place\n2,3\n0,0\n3,2\n1,1\n", "author, place: which has the ids.*--id-column"),
-    (PATH, "id,a,b\n2,3,1\n0,0,1\n", "which is the label.*--label-column"),
-    (PATH, "id,label\n2,3\n0,0\n2,1\n", "id 2 is there twice, in line 2 and line 4"),
+    (PATH, "author,field\n10,b\n11,a\n12,b\n13,a\n", "author has a different value.*--id-column"),
+    (PATH, "author,place\n2,3\n0,0\n3,2\n1,1\n",
+     "author, place: which column has the ids.*--id-column"),
+    (PATH, "id,a,b\n2,3,1\n0,0,1\n", "which column is the label.*--label-column"),
+    (PATH, "id,label\n2,3\n0,0\n2,1\n", "id 2 occurs twice, in line 2 and line 4"),
     (PATH, "id,label\n2,3\n,0\n", "line 3: id '', expected a whole number"),
     (PATH, "id,label\n2,3\nx,0\n", "line 3: id 'x', expected a whole number"),
     (PATH, "id,label\n1,0\n2,0\n3,1\n4,1\n", r"ids 1\.\.4, but .* 0\.\.3.*--num-nodes 5"),
     ("1 2\n2 3\n", "id,label\n0,0\n1,0\n2,1\n", r"ids 0\.\.2, but .* 1\.\.3"),
     (KONECT, "id,label\n0,0\n1,0\n2,1\n", r"ids 0\.\.2, but .* 1\.\.3"),
-    (PATH, "id,author_id,label\n0,2,1\n1,0,0\n2,1,1\n3,3,0\n", "id, author_id: which has the ids"),
+    (PATH, "id,author_id,label\n0,2,1\n1,0,0\n2,1,1\n3,3,0\n",
+     "id, author_id: which column has the ids"),
     (PATH, "id,label\n0,\n1,NA\n", "column label: no row of 2 has a label"),
-    (PATH, "id,label\n0,1\nid,label\n2,1\n", "line 3: the names of the columns again"),
-    (PATH, ",who,y\n0,3,1\n1,9,1\n2,2,0\n3,1,0\n", "one without a name, who: which has the ids"),
-    (PATH, "1,a,3\n1,b,9\n0,a,2\n0,b,1\n", "column 3 has another value.*--id-column NAME"),
-    (NAMES, "id,club\nann,a\nbob,b\nid,club\n", "line 4: the names of the columns again"),
-    (PATH, "1,1\n0,1\n2,0\n2,1\n3,0\n", "column 1 has ids of vertices, some of them twice"),
+    (PATH, "id,label\n0,1\nid,label\n2,1\n", "line 3: repeats the header"),
+    (PATH, ",who,y\n0,3,1\n1,9,1\n2,2,0\n3,1,0\n",
+     "one without a name, who: which column has the ids"),
+    (PATH, "1,a,3\n1,b,9\n0,a,2\n0,b,1\n", "column 3 has a different value.*--id-column NAME"),
+    (NAMES, "id,club\nann,a\nbob,b\nid,club\n", "line 4: repeats the header"),
+    (PATH, "1,1\n0,1\n2,0\n2,1\n3,0\n", "column 1 has vertex ids, but some occur twice"),
     (FAR, "label\n1\n0\n0\n1\n", "4 rows without ids.*--ids FILE"),
     (NAMES, "label\n1\n0\n0\n", "3 rows without ids.*--ids FILE"),
 ])
@@ -135,7 +138,7 @@ def test_features(tmp_path, monkeypatch, edges, name, text, options, ids, edge_b
     ("id,a\n3,6\n0,x\n1,1\n2,2\n", "line 3: column a is 'x'.*--feature-columns"),
     ("id,a\n3,6\n0,0\n1,1\n", "1 vertices have no row of features, the first is id 2"),
     ("id,a\n3,6\n0\n1,1\n2,2\n", r"line 3: 1 field\(s\), expected 2"),
-    ("author,a\n30,6\n0,0\n10,1\n20,2\n", "author has another value in each row.*--id-column"),
+    ("author,a\n30,6\n0,0\n10,1\n20,2\n", "author has a different value in each row.*--id-column"),
 ])
 def test_features_refused(tmp_path, text, message):
     refused(rf"x\.csv: .*{message}", put(tmp_path / "g.txt", PATH),
@@ -153,7 +156,7 @@ def test_one_table_of_labels_features_and_split(tmp_path):
     assert [np.flatnonzero(graph.masks[key]).tolist() for key in ("train", "val", "test")] == [
         [3], [0], [1]]
     said = " ".join(notes)
-    for part in ("4 rows of labels joined by column id, 1 vertex without a label",
+    for part in ("4 rows of labels matched by column id, 1 vertex without a label",
                  "columns not read as features: venue, use",
                  "1 vertex without a label left out of the split", "split read from column use"):
         assert part in said
@@ -209,11 +212,12 @@ def test_several_splits_and_splits_by_the_ids_of_the_edges(tmp_path):
 
 
 @pytest.mark.parametrize("name, content, message", [
-    ("s.csv", "id,split\n3,train\n2,left\n", "which has the words train, val and test.*:COLUMN"),
+    ("s.csv", "id,split\n3,train\n2,left\n",
+     "which column has the words train, val and test.*:COLUMN"),
     ("s.json", '{"train": [3], "val": [2.5]}', "val: entry 0 is 2.5, expected an id"),
     ("s.json", '{"train": [3], "val": ["x"]}', "val: entry 0: id 'x', expected a whole number"),
-    ("s.json", '{"train": [3, 3]}', "id 3 is there twice"),
-    ("s.npz", {"train_idx": [9], "val_idx": [1]}, "id 9 is no vertex"),
+    ("s.json", '{"train": [3, 3]}', "id 3 occurs twice"),
+    ("s.npz", {"train_idx": [9], "val_idx": [1]}, "id 9 is not a vertex"),
     ("s.npz", {"a": [1]}, "arrays a, expected train_mask"),
     ("s.npz", {"train_mask": [0, 1]}, "split has 2 rows, expected 4 rows"),
 ])
@@ -227,7 +231,7 @@ def test_missing_files_and_flags_that_say_nothing(tmp_path):
     for options in ({"split": "none.csv"}, {"ids": tmp_path / "none"}):
         with pytest.raises(InputNotFoundError, match="none"):
             read(edges, **options)
-    with pytest.raises(UsageError, match=r"--ids .*: no file"):
+    with pytest.raises(UsageError, match=r"--ids .*: all files"):
         read(edges, labels=table, ids=put(tmp_path / "o.txt", "0\n1\n2\n3\n"))
     refused("no column is called 'field'", edges, labels=table, label_column="field")
     refused("no column is called 'key'", edges, labels=table, id_column="key")
@@ -248,7 +252,7 @@ def test_order_of_rows_without_ids(tmp_path, name):
     graph, notes = read(edges, ids=save(tmp_path / name, ORDERS[name]), header=False, **files)
     assert graph.features.tolist() == [[0], [1], [2]] and graph.labels.tolist() == [0, 0, 1]
     assert graph.masks["train"].tolist() == [True, False, False]
-    assert sum(f"joined by the ids in {tmp_path / name}" in note for note in notes) == 3
+    assert sum(f"matched by the ids in {tmp_path / name}" in note for note in notes) == 3
     for kind, path in files.items():
         if kind != "split":
             refused("3 rows without ids.*--ids FILE", edges, header=False, **{kind: path})
@@ -301,7 +305,7 @@ def test_ids_that_are_in_no_edge(tmp_path, monkeypatch, edges, table, ids, label
 
 
 @pytest.mark.parametrize("rows, message", [
-    ("id,label\n9,1\n8,0\n", "id 9 is in no edge, nor is any other"),
+    ("id,label\n9,1\n8,0\n", "id 9 is in no edge, like all ids"),
     ("id,label\n0,1\n-8,0\n", r"id -8, but ids begin at 0 \(--base\)"),
 ])
 def test_ids_of_another_kind(tmp_path, rows, message):
@@ -320,7 +324,7 @@ def test_ids_of_formats_that_list_their_vertices(tmp_path, name, edges, ids):
     graph, _ = read(path, labels=put(tmp_path / "y.csv", "id,label\n" + ids))
     assert graph.labels.tolist() == [0, -1, 1]
     other = "id,label\n7,1\n1,0\n" if "c" not in ids else "id,label\nd,1\na,0\n"
-    refused("is no vertex, expected", path, labels=put(tmp_path / "y.csv", other))
+    refused("is not a vertex, expected", path, labels=put(tmp_path / "y.csv", other))
 
 
 def test_features_with_more_rows_than_ids(tmp_path):
@@ -328,7 +332,7 @@ def test_features_with_more_rows_than_ids(tmp_path):
     graph, notes = read(put(tmp_path / "g.txt", PATH), features=X, labels=y)
     assert graph.header.num_nodes == 6 and graph.labels.tolist() == [0, 1] * 3
     assert any("2 vertices without edges added after the largest id" in note for note in notes)
-    refused("--num-nodes 6 adds", tmp_path / "g.txt", labels=y)
+    refused("use --num-nodes 6 to add", tmp_path / "g.txt", labels=y)
     assert read(tmp_path / "g.txt", labels=y, num_nodes=6)[0].labels.tolist() == [0, 1] * 3
     refused("--base 0 or --base 1", put(tmp_path / "one.txt", "1 2\n2 3\n"), features=X)
 

@@ -23,8 +23,9 @@ MATRICES = [  # row, content, what the line says
     ("01-mtx-column-0", MTX + b"3 3 1\n1 0\n", r"line 3: column is '0', expected 1\.\.3"),
     ("01-mtx-column-past", REAL + b"% c\n3 3 1\n1 99999999999 1.5\n",
      r"line 4: column is '99999999999'"),
-    ("02-mtx-fewer", MTX + b"3 3 3\n1 2\n2 1\n", r"ends after line 4 with 2 entries, the header"),
-    ("02-mtx-more", MTX + b"3 3 1\n1 2\n2 1\n", r"line 4: more entries than the header says"),
+    ("02-mtx-fewer", MTX + b"3 3 3\n1 2\n2 1\n",
+     r"ends after line 4 with 2 entries, but the header"),
+    ("02-mtx-more", MTX + b"3 3 1\n1 2\n2 1\n", r"line 4: more entries than the header declares"),
     ("03-mtx-nnz", MTX + b"3 3 4000000000000\n1 2\n", r"line 2: 4000000000000 entries declared,"),
     ("03-mtx-rows", MTX + b"4000000000000 4000000000000 1\n1 2\n", r"line 2: 4000000000000 rows"),
     ("04-mtx-not-square", MTX + b"9223372036854775807 2 1\n1 2\n", r"line 2: .* expected a square"),
@@ -55,7 +56,7 @@ EDGES = [
     ("06-comments-alone", b"# one\n% two\n\n", r"no edges in 3 lines"),
     ("07-strict-duplicate", b"0 1\n2 3\n0 1\n", r"1 duplicate edges, the first at entry 2: 0 -> 1"),
     ("07-strict-loop", b"0 1\n2 2\n", r"1 self loops, the first at entry 1: 2 -> 2 \(--strict\)"),
-    ("07-strict-asymmetric", b"# Undirected graph: x\n0 1\n1 0\n2 3\n", r"says it is undirected,"),
+    ("07-strict-asymmetric", b"# Undirected graph: x\n0 1\n1 0\n2 3\n", r"is declared undirected,"),
     ("08-negative", b"0 1\n2 -7\n", r"line 2: second id is '-7', expected 0 or more"),
     ("09-float", b"0 1\n\n1.5 2\n", r"line 3: first id is '1\.5', expected an integer"),
     ("09-text", b"0 1\nzero one\n", r"line 2: first id is 'zero', expected an integer"),
@@ -104,7 +105,7 @@ def test_irregular_edges_are_counted(options):
     assert edges == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 2], [5, 5]]
     for words in ("6 vertices, 6 edges, undirected",
                   "2 duplicates merged, 2 self loops, 3 isolated vertices",
-                  "2 edges added to make it symmetric"):
+                  "2 edges added to make the adjacency symmetric"):
         assert words in said
     again = succeed("convert", "g.txt", "out.h5", "--symmetrize", "--overwrite", *options)
     assert again == said

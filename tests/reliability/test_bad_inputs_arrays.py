@@ -90,7 +90,7 @@ def test_19_archive_with_foreign_members():
 def test_19_archive_member_past_half_of_the_memory():
     np.savez_compressed("g.npz", **CSR, x=np.zeros((3, 1 << 20)))
     assert Path("g.npz").stat().st_size < 100_000
-    refused(65, r"g\.npz x: needs 25165952 bytes of memory, the limit is 20000000", "convert",
+    refused(65, r"g\.npz x: needs 25165952 bytes of memory, but the limit is 20000000", "convert",
             "g.npz", "out.h5", "--memory", 40_000_000)
     assert "3 vertices" in succeed("convert", "g.npz", "out.h5", "--memory", 100_000_000)
 
@@ -138,7 +138,7 @@ def test_15_features_are_cast_swapped_or_copied():
     ("--features", npy(np.ones((33, 2))), r"features have shape \(33, 2\), expected 34 rows"),
     ("--features", npy(np.ones((34, 2), complex)), r"dtype complex128, expected numbers"),
     ("--features", b"", r"not an array in \.npy format"),
-    ("--features", npy(np.ones((34, 2)))[:-1], r"takes 544 bytes, but 543 are there"),
+    ("--features", npy(np.ones((34, 2)))[:-1], r"takes 544 bytes, but the file has 543"),
     ("--features", npy(np.ones((34, 2))).replace(b"(34, 2)", b"(34,2**45)"), r"not an array"),
     ("--features", gzip.compress(npy(np.ones((34, 2)))), r"compressed, expected a plain \.npy"),
     ("--labels", npy(np.full(34, -3)), r"x\.npy: label of vertex 0 is -3"),
@@ -173,13 +173,13 @@ def test_18_no_pickle_is_executed():
     refused(65, "p.npy: not an .npy file of numbers",
             "partition", "g.h5", "-k", 2, "--parts", "p.npy")
     for name in ("p.npy", "x.npz"):
-        refused(65, r"dtype object \(a pickle, nothing in it is executed\), expected numbers",
+        refused(65, r"dtype object \(a pickle, which is never executed\), expected numbers",
                 "convert", "ind.t.graph", "o.h5", "--features", name)
     assert not Path("executed").exists()
 
 
 @pytest.mark.parametrize(("part", "content", "message"), [
-    ("graph", pickle.dumps({0: [1, -1]}, 2), r"graph: vertex 0 has the neighbour -1"),
+    ("graph", pickle.dumps({0: [1, -1]}, 2), r"graph: vertex 0 has the neighbor -1"),
     ("graph", gzip.compress(bytes(1 << 27)), r"graph: compressed, expected a plain file"),
     ("graph", b"\x80\x02" + b"]" * 1_000_000 + b".", r"graph: needs \d+ bytes of memory"),
     ("graph", pickle.dumps(dict.fromkeys(range(1000), list(range(6)) * 1000), 2),

@@ -134,7 +134,7 @@ def test_20_truncated_empty_or_another_file(folder):
     refused(65, "neither a run directory", "inspect", ".")
     refused(66, "No such file", "train", "none.h5")
     path.write_bytes(raw)
-    refused(65, "is an HDF5 file, .* goes to hpgcn partition", "convert", "g.h5", "out.h5")
+    refused(65, "is an HDF5 file, .* directly to hpgcn partition", "convert", "g.h5", "out.h5")
 
 
 @pytest.fixture(scope="module")
