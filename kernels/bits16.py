@@ -7,8 +7,8 @@ store. A number of float64 is rounded to float32 first.
 import numpy as np
 
 BF16 = np.dtype(np.uint16)
-ROUNDED_ONCE = ("spmm: accumulate with out of 16 bits: a sum is rounded once, expected out of "
-                "float32")
+ROUNDED_ONCE = ("spmm: accumulate needs an out of float32, because 16-bit sums would be rounded "
+                "twice")
 
 
 def number_dtype(dtype):

@@ -134,7 +134,7 @@ def _check_arrays(spec, given, lengths, xp, later=None):
         if kind == "pointers":
             do(functools.partial(_check_pointers, name, array, lengths["k"], argument.covers))
         elif kind == "once" and int(xp.bincount(array, minlength=1).max()) > 1:
-            raise ValueError(f"{name} has a row twice")
+            raise ValueError(f"{name} lists a row twice, expected each row at most once")
         elif kind == "bits":
             check_width(name, array, lengths[argument.shape[1][0]])
         elif kind == "classes":
@@ -226,7 +226,7 @@ def _check_written(name, array, kind, dtype, halves):
         raise ValueError(f"{name} has strides {array.strides}, expected C order: it is written in "
                          "place")
     if not getattr(array.flags, "writeable", True):
-        raise ValueError(f"{name} is read-only, and would be written")
+        raise ValueError(f"{name} is read-only, expected an array that can be written")
     return array
 
 
@@ -258,7 +258,7 @@ def _check_pointers(name, array, entries, covers):
     whole = not covers or (int(array[0]), int(array[-1])) == (0, entries)
     if not rising or largest > entries or not whole:
         bounds = "0 to" if covers else "0 or more to at most"
-        raise ValueError(f"{name} does not rise from {bounds} the {entries} entries of indices")
+        raise ValueError(f"{name} does not rise from {bounds} {entries}, the length of indices")
 
 
 def _fact(find, array):
@@ -354,7 +354,8 @@ def _check_pairs(given, lengths):
     if given.get("target") is not None and "first" in given:  # all classes, not only a block's
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:
-            raise ValueError(f"target is of {classes} classes, the block ends at class {last}")
+            raise ValueError(f"target has {classes} classes, but the block of logits ends at class "
+                             f"{last}")
         _check_range("labels at rows", given["labels"][given["rows"]], classes)
 
     keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbour"))
@@ -367,7 +368,7 @@ def _check_pairs(given, lengths):
 
     width, heads = lengths.get("f", 0), lengths.get("h", 1)
     if heads == 0 or width % heads:
-        raise ValueError(f"{width} columns are not those of {heads} heads")
+        raise ValueError(f"{width} columns cannot be divided into {heads} heads of equal width")
 
     pulled = given.get("pulled")
     if pulled is not None and pulled.shape[1] != width + 3 * heads:
@@ -375,7 +376,8 @@ def _check_pairs(given, lengths):
 
     _check_attention(given)
     if given.get("decayed", 0) > getattr(given.get("w"), "size", 0):
-        raise ValueError(f"decayed is {given['decayed']}, of {given['w'].size} numbers")
+        raise ValueError(f"decayed is {given['decayed']}, expected at most {given['w'].size}, the "
+                         "size of w")
 
 
 def _check_attention(given):
@@ -386,9 +388,9 @@ def _check_attention(given):
     if "row_score" in given or "part_lse" in given:
         held = [name for name in names if given.get(name) is not None]
         if held and len(held) < len(names):
-            raise ValueError(f"{held[0]} without {', '.join(sorted({*names} - {*held}))}")
+            raise ValueError(f"{held[0]} is given without {', '.join(sorted({*names} - {*held}))}")
     if "col_score" in given and given.get("accumulate"):
         results = ("dx", "dcol_score") if "pulled" in given else ("out", "lse")
         absent = next((name for name in results if given.get(name) is None), None)
         if absent:
-            raise ValueError(f"{absent} is None: with accumulate it is added to")
+            raise ValueError(f"{absent} is None, expected an array: accumulate adds to it")

@@ -166,8 +166,8 @@ def _locked(lock):
             return True
     if not _Stuck.said:
         _Stuck.said = True
-        log.warning("%s: %s holds this lock for more than %g s; kernels compiled now are not "
-                    "kept: end that process, or set NUMBA_CACHE_DIR to another folder", lock.name,
+        log.warning("%s: %s has held this lock for more than %g s, so compiled kernels are not "
+                    "stored: end that process, or set NUMBA_CACHE_DIR to another folder", lock.name,
                     lock_holder(lock), DEADLINE)
     return False
 

@@ -60,5 +60,5 @@ def start_pool(threads, name="", initializer=None):
 def _warn(threads, count, error):
     if not _Said.yet:
         _Said.yet = True
-        log.warning("%d of %d threads can be started (%s): going on with these; `ulimit -u` and "
-                    "pids.max of the control group limit them", count, threads, error)
+        log.warning("only %d of %d threads could be started (%s): continuing with these; see "
+                    "`ulimit -u` and pids.max of the control group", count, threads, error)

@@ -75,7 +75,7 @@ def build(source, out, *, execute=True):
     environment = os.environ | {"PATH": path, "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
     status = subprocess.run([*command, source, out], env=environment, check=False).returncode
     if not status:
-        print(f"the site lies in {out}/index.html")
+        print(f"open {out}/index.html")
     return status
 
 

@@ -6,7 +6,7 @@ setup mpi,mpich,partition,demo
 mkdir -p demo
 hpgcn() { .venv/bin/hpgcn "$@"; }
 
-echo "== handwritten digits as a graph: 10 nearest neighbours of each, 20 labels per class"
+echo "== handwritten digits as a graph: 10 nearest neighbors of each digit, 20 labels per class"
 hpgcn convert digits demo/digits.h5 --overwrite
 echo "== 4 parts: who owns which vertex"
 hpgcn partition demo/digits.h5 -k 4 -o demo/digits.p4.h5 --overwrite

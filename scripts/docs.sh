@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build the documentation site into build/site (or a folder that is given); a warning is an error.
+# Build the documentation site into build/site (or the given folder); a warning is an error.
 # No network is needed once the environment exists. Open build/site/index.html in a browser.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

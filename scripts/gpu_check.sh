@@ -4,9 +4,9 @@
 #
 #     scripts/gpu_check.sh [FILE (default: gpu_check.json) [flags of `run.py cuda`]]
 #
-# Of the flags --scale-down, --repeats, --threads and --seed, with their numbers, are those of the epochs, too.
-# Needs CuPy, Numba and h5py in PYTHON (default: .venv's, else python3); hpgcn itself need not be installed, this tree is
-# what is measured. Exit status: 0, 69 where there is no GPU, else that of what failed.
+# The flags --scale-down, --repeats, --threads and --seed also apply to the epochs.
+# Needs CuPy, Numba and h5py in PYTHON (default: .venv's, else python3); hpgcn need not be installed: this source tree
+# is measured. Exit status: 0; 69 without a GPU; else the status of the part that failed.
 set -uo pipefail
 out=$(realpath -m -- "${1:-gpu_check.json}")
 python=${PYTHON:-}
@@ -49,7 +49,7 @@ if "$python" -c "import pytest" 2> "$folder/why"; then
     tests=${PIPESTATUS[0]}
     [ "$tests" -eq 0 ] || status=$tests
 else
-    echo "gpu_check: the tests are left out: $(tail -n 1 "$folder/why")" >&2
+    echo "gpu_check: the tests are skipped: $(tail -n 1 "$folder/why")" >&2
 fi
 
 echo "== times"

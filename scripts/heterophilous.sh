@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The baselines of Platonov et al. (2023, arXiv 2302.11640) on one of their graphs, by flags alone:
+# The baselines of Platonov et al. (2023, arXiv 2302.11640) on one of their graphs, only with flags:
 #     scripts/heterophilous.sh tolokers.npz [gcn|sage|gat] [flags of hpgcn train that go before these]
 # Ten splits, a run each, in the folder tolokers-gcn; the table at the end has mean and standard
 # deviation. LAYERS (5) is the number of blocks, which the paper chooses among 1 to 5 by the
-# validation result; RANKS (1) starts so many. It needs hpgcn on PATH.
+# validation result; RANKS (1) is the number of ranks. It needs hpgcn on PATH.
 set -euo pipefail
 graph=$1 model=${2:-gcn}
 name=$(basename "$graph" .npz)

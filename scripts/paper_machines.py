@@ -123,7 +123,7 @@ def figure_12():
                  for name in ("mixgcn-sparse-unit", "mixgcn-cpu"))
     others = {"CPU": cpu, "HyGCN": replace(unit, clock_hz=1e9, masked_share=1.0),
               "AWB-GCN": replace(unit, clock_hz=3.3e8, masked_share=1.0)}
-    print("Figure 12: sparse unit over", *others, "(4 columns, as a worker has of 128)")
+    print("Figure 12: sparse unit over", *others, "(4 columns, the share of a worker of 128)")
     for name, (n, edges, *_) in MIXGCN.items():
         width = 128 // WORKERS
         speedups = [aggregation(other, n, edges, width) / aggregation(unit, n, edges, width)
@@ -163,8 +163,8 @@ def table_4():
     machines aggregation is the slower device in every product (by a factor of 2.6 at least). So a
     step without filling takes as long as aggregation.
     """
-    print("Table 4: ordering rows saves at most 1 + 1/s; on the CPU, on the sparse unit; the same "
-          "with the all-to-alls in the pipeline")
+    print("Table 4: upper bound 1 + 1/s of the gain by ordering rows; on the CPU and the sparse "
+          "unit, without and with pipelined all-to-alls")
     for name, (*_, stages) in MIXGCN.items():
         gains = []
         pipelined = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the suite does briefly, at length: a training run on 3 ranks is killed (-9) at KILLS random moments, goes on each time, and
+# A long version of two tests: a training run on 3 ranks is killed (-9) at KILLS random moments and resumed each time; it
 # must end with the bits of an undisturbed run; then FILES damaged files of each group are read. SEED repeats all choices.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What an MPI library can change, on Open MPI: faults, doctor, the MPI tests at 2 and 3 ranks. Makes .venv-openmpi;
-# tests/reliability then find it there and try both libraries. Arguments go to pytest: --product leaves no case out.
+# Run the tests that depend on the MPI library on Open MPI: faults, doctor, the MPI tests on 2 and 3 ranks. Makes .venv-openmpi;
+# tests/reliability then find it there and try both libraries. Arguments go to pytest; --product runs every case.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 VENV=.venv-openmpi setup mpi,openmpi,partition,demo,test

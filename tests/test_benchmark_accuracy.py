@@ -93,7 +93,7 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
     assert row["reached"] == "0 of 1" and row["to_target_s"] is None is row["faster_ratio"]
     text = run.format_report(report)
     words = " ".join(text.split())
-    assert "target 100.00%, as asked for" in words
+    assert "target 100.00%, given by --target" in words
     best = f"{100 * row['val_acc']:.2f}%"
     assert words.endswith(f"target never reached hpgcn vertices:200 (best {best})")
 
@@ -146,7 +146,7 @@ def test_batches_of_pyg(graph, monkeypatch):
     assert [run["steps"] for run in runs] == [accuracy.steps_of(batch, source, whole)
                                               for batch in batches[:2]]
     assert all(max(line["val_acc"] for line in run["history"]) > 0.6 for run in runs)
-    assert "no such loader" in absent["pyg vertices:99"]
+    assert "no equivalent loader" in absent["pyg vertices:99"]
     assert "the graph is not partitioned" in absent["pyg parts:2"]
 
 
@@ -256,12 +256,12 @@ def test_what_the_peer_does_not_know(graph):
     ({"batches": ["vertices:5", "vertices:5"]}, "'vertices:5' is given twice"),
     ({"batches": ["vertices"]}, "batch = 'vertices': expected full"),
     ({"batches": ["full"], "target": 1.5}, "target is 1.5"), ({"margin": -1.0}, "margin is -1"),
-    ({"seconds": float("nan")}, "seconds is nan"), ({"target": 0.5}, "expected a --batch, and")])
+    ({"seconds": float("nan")}, "seconds is nan"), ({"target": 0.5}, "expected at least one")])
 def test_usage(graph, options, message):
     with pytest.raises(UsageError, match=message):
         accuracy.measure(str(graph), Config(), **options)
 
 
 def test_flags_that_need_each_other(graph):
-    assert "give --peers, too" in refused(2, "accuracy", graph, "--peer-python", "x",
+    assert "needs --peers" in refused(2, "accuracy", graph, "--peer-python", "x",
                                           program=run.main)

@@ -213,7 +213,7 @@ def test_the_gpu_is_busy_while_a_call_is_queued(cupy):
     assert {key: value for key, value in device.describe().items() if "gpu" in key} == {
         "gpu": "A GPU", "gpu_l2_bytes": 1 << 20, "gpu_memory_bytes": 1 << 30}
     device.need(0, "x", 8192)
-    message = "bench: x needs 8193 bytes of GPU memory, 8192 are free; use --scale-down"
+    message = "bench: x needs 8193 bytes of GPU memory, but 8192 are free; use --scale-down"
     with pytest.raises(UsageError, match=message):
         device.need(0, "x", 8193)
 

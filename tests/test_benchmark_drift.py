@@ -44,7 +44,7 @@ def test_in_words(graph):
 
 
 def test_what_there_is_nothing_to_hold_against_is_refused(graph):
-    with pytest.raises(UsageError, match="dtype = float32: is what others are held against"):
+    with pytest.raises(UsageError, match="dtype = float32: is the reference"):
         drift.measure(graph, Config())
     refused(2, "drift", graph, "--dtype", "float32", program=run.main)
 

@@ -189,7 +189,7 @@ def test_the_copying_process_copies_when_asked_and_ends(twice):
 
 def test_it_needs_two_processors(twice, monkeypatch):
     monkeypatch.setattr(host, "cores", lambda cpus: len(set(cpus)))
-    with pytest.raises(UsageError, match="needs two processors, one of them to copy memory on"):
+    with pytest.raises(UsageError, match="needs two processors, because another process copies"):
         lonely = twice()
         lonely.cpus = lonely.cpus[:1]
         with contended.stream(lonely):

@@ -178,7 +178,7 @@ def test_a_graph_of_the_user(tmp_path):
     assert {(row["graph"], row["vertices"], row["nonzeros"]) for row in rows} == {("graph", 4, 8)}
     assert {row["rows"] for row in measured("gather", *few)["rows"]} == {1}
     hpgcn.save(Graph.from_scipy(np.eye(4)), tmp_path / "i.h5")
-    with pytest.raises(DataError, match="no row of the first 2 vertices is read by the others"):
+    with pytest.raises(DataError, match="the other vertices read no row of the first 2"):
         run.measure(run.settings_of("gather", graph=tmp_path / "i.h5", widths="5", repeats=1))
 
 
@@ -280,13 +280,13 @@ def test_output_for_people():
     ("spmm", {"widths": "16,x"}, "'x' is not a whole number"),
     ("spmm", {"widths": "0"}, "'0' is not"), ("spmm", {"widths": "-1"}, "'-1' is not"),
     ("spmm", {"repeats": 0}, "repeats is 0"), ("spmm", {"scale_down": 0}, "scale-down is 0"),
-    ("spmm", {"graph": "g.h5", "graphs": "road"}, "bench spmm GRAPH takes no --graphs"),
-    ("gather", {"graph": "g.h5", "scale_down": 2}, "GRAPH takes no --graphs and no --scale-down"),
+    ("spmm", {"graph": "g.h5", "graphs": "road"}, "bench spmm GRAPH excludes --graphs"),
+    ("gather", {"graph": "g.h5", "scale_down": 2}, "GRAPH excludes --graphs and --scale-down"),
     ("batches", {"graph": "g.h5", "epochs": 0}, "epochs is 0"),
     ("batches", {"graph": "g.h5", "ranks": "3,x"}, "'x' is not a whole number"),
     ("epoch", {"widths": "16"}, "--widths 16: expected features, hidden widths"),
     ("epoch", {"widths": "8,4,5,3"}, "--widths 8,4,5,3"),
-    ("spmm", {"starved": True, "threads": 2}, "--starved is for --threads 1, 2 are given")])
+    ("spmm", {"starved": True, "threads": 2}, "--starved needs --threads 1, not 2")])
 def test_usage(command, options, message):
     with pytest.raises(UsageError, match=message):
         run.settings_of(command, **options)

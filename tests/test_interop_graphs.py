@@ -357,7 +357,7 @@ def test_ids_go_into_files(tmp_path, ids, compress):
         assert stored.slab(1, 3).original_ids.tolist() == ids[1:3]
         assert stored.slab(2, 2).original_ids.dtype == stored.read().original_ids.dtype
     text = store.describe(tmp_path / "g.h5", verify=True)
-    assert ("names" if isinstance(ids[0], str) else "relabelled") in text and "all match" in text
+    assert ("names" if isinstance(ids[0], str) else "relabeled") in text and "all match" in text
 
 
 @pytest.mark.parametrize("ids, message", [

@@ -43,7 +43,7 @@ def test_a_finished_run(run):
     assert found["model"] == "gcn, layers 2, hidden 6, dropout 0.5"
     assert "adam, learning rate 0.02, weight decay 0.0005 on the first layer" in found["training"]
     assert found["settings"] == ("strategy = 'p2p', patience = 50, checkpoint_every = 2; "
-                                 "all else as by default")
+                                 "all other settings have their defaults")
     assert (found["graph"], found["data"]) == ("/data/my graph.h5", "made")
     assert found["ranks"].endswith("threads on cpu, strategy p2p, grid 1")
     assert re.match(r"started 20\d\d-.* on .+, last epoch 20\d\d-", found["when"])

@@ -95,7 +95,7 @@ def test_refused_before_any_work(folder, monkeypatch):
     (folder / "there.csv").write_text("mine")
     for name, code, message in (
             ("p.txt", 2, "predictions must end in .csv, .tsv, .parquet, .npz, .h5 or .hdf5"),
-            ("p", 2, "must end in"), ("there.csv", 73, "exists already; --overwrite replaces it"),
+            ("p", 2, "must end in"), ("there.csv", 73, "exists already; use --overwrite"),
             ("none/p.csv", 73, "there is no folder")):
         ended = run("predict", folder / "run", "-o", folder / name)
         assert ended.returncode == code and message in ended.stderr

@@ -123,8 +123,8 @@ def judge(alone, pair):
     if pair is None:
         pair = ("warn", "not tried: no mpiexec, or no MPI")
     elif isinstance(pair, dict) and pair["size"] != 2:
-        pair = ("fail", "mpiexec -n 2 started two jobs of one rank: it belongs to another MPI than "
-                        "mpi4py")
+        pair = ("fail", "mpiexec -n 2 started two jobs of one rank: it belongs to a different MPI "
+                        "library than mpi4py")
     if isinstance(pair, tuple):
         return [*findings, Finding("2 ranks", *pair)]
     status, text = "ok", "same losses as on one rank"
@@ -134,7 +134,7 @@ def judge(alone, pair):
 
     # messages cut into pieces
     pieces = f"in pieces of {pair['piece']} bytes"
-    status, text = "ok", f"travel in pieces of {pair['limit'] / GIB:g} GiB; {pieces}: the same bits"
+    status, text = "ok", f"sent in pieces of {pair['limit'] / GIB:g} GiB; {pieces}: the same bits"
     if pair["losses"] != pair["pieces"]:
         status, text = "fail", f"{pieces} the losses are {pair['pieces']}, not {pair['losses']}"
     return [*findings, Finding("long messages", status, text)]
@@ -149,11 +149,11 @@ def find_launcher():
 def describe_launcher(launcher):
     """Return a finding on the mpiexec in use, and whether the shell would find another."""
     if launcher is None:
-        return Finding("mpiexec", "warn", "not found: one rank only, unless the site has a "
-                                          "launcher of its own (srun)")
+        return Finding("mpiexec", "warn", "not found: only one rank, unless this cluster has its "
+                                          "own launcher (srun)")
     first = shutil.which("mpiexec")
     if first and os.path.realpath(first) != os.path.realpath(launcher):
-        return Finding("mpiexec", "warn", f"{launcher}, but the PATH finds {first} first")
+        return Finding("mpiexec", "warn", f"{launcher}, but {first} is first on the PATH")
     return Finding("mpiexec", "ok", launcher if first else f"{launcher} (not on the PATH)")
 
 
@@ -166,11 +166,11 @@ def python():
 def cores():
     """Count the cores that this process may use, and the time that control groups leave of them."""
     allowed = usable_cores()
-    text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node take "
-            f"max(1, {allowed} / P) threads each")
+    text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node use max(1, {allowed} "
+            "/ P) threads each")
     quota = cpu_quota()
     if quota is not None and quota < len(os.sched_getaffinity(0)):
-        text += f"; control groups give this process the time of {quota:g}"
+        text += f"; control groups limit this process to the time of {quota:g}"
     return Finding("cores", "ok", text)
 
 
@@ -226,8 +226,8 @@ def no_answer(code, err, seconds):
     """Return how a process without an answer ended: a status, and words."""
     if code is None:
         return "slow", (f"no answer within {seconds} s: the machine is busy (load "
-                        f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), or it hangs; look "
-                        "again when less else runs")
+                        f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), or it hangs; try "
+                        "again when the machine is less busy")
     lines = [line.strip() for line in err.splitlines() if any(map(str.isalpha, line))]
     ours = [line for line in lines if line.startswith("hpgcn: ")]
     if ours:

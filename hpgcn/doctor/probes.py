@@ -43,7 +43,7 @@ def mpi():
             f"{'.'.join(map(str, MPI.Get_version()))}, thread level {levels[MPI.Query_thread()]}, "
             f"{takes_gpu_memory(MPI)}")
     if "none" not in (version("mpich"), version("openmpi")):
-        return "warn", f"{text}; the packages mpich and openmpi are both installed: keep one"
+        return "warn", f"{text}; the packages mpich and openmpi are both installed: remove one"
     return "ok", text
 
 
@@ -53,8 +53,8 @@ def takes_gpu_memory(MPI):
     failure = route.probe(0) if claimed and cupy_packages() else None
     if failure:
         reason += f", but {failure}"
-    way = "as it is" if claimed and not failure else "by way of the host"
-    return f"GPU memory {way} ({reason})"
+    way = "directly" if claimed and not failure else "through the host"
+    return f"GPU memory is sent {way} ({reason})"
 
 
 def cupy_packages():

@@ -162,7 +162,7 @@ def seconds(run):
     if heights.max() > 2 * usual > 0:
         axis.set_ylim(0, 1.5 * usual * scale)
         factor, larger = unit_of(heights.max())
-        title += f"; cut off above, the highest is {heights.max() * factor:.3g} {larger}"
+        title += f"; cut off at the top, the highest is {heights.max() * factor:.3g} {larger}"
     axis.set(title=title, xlabel="epoch", ylabel=f"{unit}, maximum over ranks",
              xlim=(edges[0], edges[-1]))
     axis.xaxis.get_major_locator().set_params(integer=True)
@@ -285,7 +285,7 @@ def timeline(trace):
     axis.set(title=f"Timeline of epoch {middle}", xlim=(0, max(duration * scale, 1e-6)),
              xlabel=f"{unit} since the first rank began the step")
     if len(ranks) > 32:
-        axis.set(yticks=[], ylabel=f"{len(ranks)} ranks, 0 on top")
+        axis.set(yticks=[], ylabel=f"{len(ranks)} ranks, rank 0 on top")
     for handle in drawing.legend(loc="outside right center").legend_handles:
         handle.set_linewidth(8)
     return drawing

@@ -89,7 +89,7 @@ def _overview(runs):
         "A ring marks the best epoch: highest validation accuracy, then lowest validation loss.")
     yield _picture(
         figures.comparison(runs), "median time of a training step of each run",
-        "Each kind of work is the maximum over ranks, so that bars may reach past the step itself.")
+        "Each kind of work is the maximum over ranks, so bars may be longer than the step.")
 
 
 def _section(run):
@@ -103,17 +103,18 @@ def _section(run):
     # times and traffic of a step
     yield _picture(
         figures.seconds(run), f"time of each training step of {run.name}",
-        "Each kind of work is the maximum over ranks, so that the stack may reach past the step's "
-        "own time.")
+        "Each kind of work is the maximum over ranks, so the stack may be higher than the time of "
+        "the step.")
     yield _picture(
         figures.matrix(run), f"communication matrix of {run.name}",
-        "Payload from rank to rank: rows of others that a product reads, and partial sums of rows "
-        "that another one owns. Sums of gradients (allreduce) are not in it. Empty: none.")
+        "Bytes that each rank sends to each other rank: rows that the receiver's products read, "
+        "and partial sums of rows that the receiver owns. Allreduces of gradients are not "
+        "included. Empty cells: no bytes.")
 
     # the timeline, if one was recorded
     if (run.path / "trace.json").exists():
         trace, notes = read_trace(run.path / "trace.json")
-        caption = "The whole trace opens in ui.perfetto.dev."
+        caption = "Open the whole trace in ui.perfetto.dev."
         accuracy = notes.get("clock_accuracy_us")
         if isinstance(accuracy, list) and accuracy and {*map(type, accuracy)} <= {int, float}:
             caption = f"Ranks are aligned to within {max(accuracy):.3g} µs. {caption}"

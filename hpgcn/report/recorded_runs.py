@@ -153,7 +153,7 @@ def _read_run(path):
     if not exists:
         raise InputNotFoundError(f"{path}: no such run directory")
     if not is_folder:
-        raise DataError(f"{path}: a file, expected a run directory (written by `hpgcn train "
+        raise DataError(f"{path}: is a file, expected a run directory (written by `hpgcn train "
                         "--out`)")
     if not (path / "metrics.jsonl").exists():
         raise DataError(f"{path}: not a run directory: it has no metrics.jsonl")
@@ -250,8 +250,7 @@ def read_trace(path):
         numbers = np.array([row[:4] for row in rows], np.float64).reshape(-1, 4)
         names = [row[4] for row in rows]
         if not (np.abs(numbers) <= MOST_EVENT).all() or {*map(type, names)} - {str}:
-            raise ValueError("an event lacks a name, or has a rank, epoch or time that is no "
-                             "sensible number")
+            raise ValueError("an event lacks a name, or has an invalid rank, epoch or time")
         notes = dict(trace.get("otherData", {}))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path}: not a trace of `hpgcn train --trace`: {type(error).__name__}: "

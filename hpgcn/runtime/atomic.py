@@ -47,7 +47,7 @@ def refuse_existing(path, overwrite=False, follow=True):
         other = "folder" if stat.S_ISDIR(kind) else "special file"
         raise OutputError(f"{path}: is a {other}, expected a file name")
     if kind is not None and not overwrite:
-        raise OutputError(f"{path}: exists already; {setting('overwrite', True)} replaces it")
+        raise OutputError(f"{path}: exists already; use {setting('overwrite', True)} to replace it")
     if folder is None or not stat.S_ISDIR(folder):
         raise OutputError(f"{path}: cannot be created: there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK | os.X_OK):

@@ -127,10 +127,10 @@ def find(number=0):
                            f"({error})") from error
     except Exception as error:  # CuPy has an exception of its own for each of its libraries
         raise MissingError(f"{cuda}: no GPU can be used: {error}; "
-                           f"{cpu} runs without one") from error
+                           f"use {cpu} to run without one") from error
     if number >= count:
-        raise MissingError(f"{cuda}: GPU {number} is missing, there are {count}; "
-                           f"{cpu} runs without one")
+        raise MissingError(f"{cuda}: GPU {number} is missing, this machine has {count}; use {cpu} "
+                           "to run without one")
     return cupy
 
 

@@ -52,7 +52,7 @@ def describe(path, *, verify=False):
             rows.append(("made from", f"SHA-256 {source}"))
         rows += [("on disk", line) for line in _sizes(reader)]
         rows.append(("checksums", _verify(reader) if verify else
-                     "not all compared; --verify does"))
+                     "not all compared; use --verify"))
     finally:
         reader.close()
 
@@ -111,10 +111,10 @@ def _graph(stored, reader):
     # what some graphs have
     if "original_ids" in reader.entries:
         named = reader.entries["original_ids"].dtype.kind == "S"
-        rows.append(("ids", "names; they are kept" if named else
-                     "relabelled; the input's own are kept"))
+        rows.append(("ids", "names, which are stored" if named else
+                     "relabeled; the ids of the input are stored"))
     if stored.ordered:
-        rows.append(("order", "rows are ordered for caches; the original numbers are kept"))
+        rows.append(("order", "rows are reordered for caches; the original numbers are stored"))
     if stored.offsets is not None:
         rows += [("partition", text) for text in _partition(stored, reader)]
 

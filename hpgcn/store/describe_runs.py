@@ -15,9 +15,9 @@ from hpgcn.runtime.advice import resume_command
 # settings that have words of their own
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
         "decay_layers", "dtype", "seed", "epochs")
-PREDICTED = {"logits": "a score of each class", "label": "the label that is predicted",
-             "embedding": "input of the last layer", "original_ids": "the input's own ids",
-             "id": "what the input calls the vertex"}
+PREDICTED = {"logits": "one score per class", "label": "the predicted label",
+             "embedding": "input of the last layer", "original_ids": "ids of the input",
+             "id": "the vertex's id in the input"}
 NAMED = 50  # classes that are listed
 
 
@@ -58,9 +58,9 @@ def settings(config):
                   f"dropout {config.dropout:g}"),
         ("training", f"{config.optimizer}, learning rate {config.lr:g}, weight decay "
                      f"{config.weight_decay:g} on {decayed}, {config.dtype}, seed {config.seed}, "
-                     f"{config.epochs:,} epochs at most"),
+                     f"at most {config.epochs:,} epochs"),
         ("settings", "; ".join([*([", ".join(others)] if others else []),
-                                "all else as by default"])),
+                                "all other settings have their defaults"])),
         ("graph", config.graph or "in memory")]
 
 
@@ -76,10 +76,11 @@ def _settings(attributes):
 
 def model(arrays, attributes, of_classes=()):
     rows, _ = _settings(attributes)
-    return [("best epoch", f"{attributes.pop('epoch', 'unknown')}, whose weights these are"), *rows,
+    return [("best epoch", f"{attributes.pop('epoch', 'unknown')}, which has the stored "
+                           "weights"), *rows,
             ("trained by", f"strategy {attributes.pop('strategy', 'unknown')}"),
             *_weights(arrays, "weights", "weights"), *of_classes,
-            ("next", "hpgcn predict applies it to a graph")]
+            ("next", "use hpgcn predict to apply it to a graph")]
 
 
 def predictions(arrays, attributes, of_classes=()):
@@ -132,8 +133,8 @@ def _weights(arrays, group, label):
 
 
 def _lasting(arrays):
-    return [("earlier steps", f"{_size(arrays['lasting'][0])} numbers that later ones read, of all "
-             "ranks")] if "lasting" in arrays else []
+    return [("earlier steps", f"{_size(arrays['lasting'][0])} numbers on all ranks that later "
+                              "steps read")] if "lasting" in arrays else []
 
 
 def _size(shape):

@@ -49,6 +49,6 @@ def _order(index):
 def _row(device, array):
     """Return the address and the distance of rows, in bytes; numbers of a row are contiguous."""
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
-        raise ValueError(f"rows of an array of strides {array.strides} are not contiguous: "
+        raise ValueError(f"rows of an array with strides {array.strides} are not contiguous, "
                          f"expected {array.itemsize} bytes between columns")
     return device.address(array), array.strides[0]

@@ -158,8 +158,8 @@ def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
               "arg": arg is None}
     missing = next((name for name, absent in needed.items() if absent), None)
     if missing:
-        raise ValueError(f"op {op!r} with reduce {reduce!r} needs {missing}: only copyrhs goes "
-                         "without x, only copylhs without e, only sum and mean without arg")
+        raise ValueError(f"op {op!r} with reduce {reduce!r} needs {missing}: only copyrhs needs no "
+                         "x, only copylhs no e, only sum and mean no arg")
     leading = e if x is None else x
     width = leading.shape[-1]
     dtype = leading.dtype

@@ -87,7 +87,8 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
     todo = [(batch, seed) for batch in batches for seed in seeds]
     for batch, seed in bar(todo, desc="accuracy", unit="run", leave=False):
         config = config.replace(batch=batch, seed=seed)
-        run = alone(f"bench accuracy: the process that trained by {batch}", "take smaller batches",
+        run = alone("bench accuracy: the process that trained with --batch "
+                    f"{batch}", "use smaller batches",
                     train_on, path, config, seconds)
         runs.append({"library": OURS, "batch": batch, "seed": seed,
                      "steps": steps_of(batch, source, graph), **run})
@@ -129,7 +130,7 @@ def check(config, batches, seeds, target, margin, seconds):
         if batches.count(batch) > 1:
             raise UsageError(f"bench accuracy: batch {batch!r:.80} is given twice")
     if not batches or not seeds:
-        raise UsageError("bench accuracy: expected a --batch, and a seed")
+        raise UsageError("bench accuracy: expected at least one --batch and one seed")
     for name, value, low, high in (("target", target, 0, 1), ("margin", margin, 0, 1),
                                    ("seconds", seconds, 0, 1e9)):
         if value is not None and not low <= value <= high:
@@ -198,11 +199,12 @@ def check_peer(graph, config):
     for entry in dataclasses.fields(Config):
         value = getattr(config, entry.name)
         if entry.name not in PEER_FIELDS and value != getattr(default, entry.name):
-            raise UsageError(f"{entry.name} = {value!r}: not in the peer's script")
+            raise UsageError(f"{entry.name} = {value!r}: the script for PyG does not support this "
+                             "setting")
     header = graph.header
     if header.directed or not header.all_ones or header.multilabel:
-        raise DataError(f"{header.name}: directed, weighted or with several labels a vertex, which "
-                        "the peer's script does not know")
+        raise DataError(f"{header.name}: the script for PyG does not support directed, weighted or "
+                        "multi-label graphs")
 
 
 def hand_over(graph, folder):
@@ -233,7 +235,7 @@ def peer_settings(source, graph, config, folder):
         part, _ = parts_of(request, source, SerialComm(), CLUSTERS)
         np.save(folder / "part.npy", part[graph.vertex].astype(np.int64))
     elif request is not None:
-        raise UsageError(f"batch = {config.batch}: PyG has no such loader of vertices")
+        raise UsageError(f"batch = {config.batch}: PyG has no equivalent loader")
     return {"batch": {"name": request.name if request else FULL, "options": options},
             "hidden": [config.hidden] * (config.layers - 1),
             "dropouts": [config.first_dropout, *[config.dropout] * (config.layers - 1)],
@@ -309,9 +311,9 @@ def curve_of(run):
 
 def summarise(name, rows, target, asked, margin):
     """Return the target in words, and the runs that never reached it."""
-    what = "as asked for" if asked is not None else \
-        f"the best validation accuracy of full batch less {100 * margin:g}%"
+    what = "given by --target" if asked is not None else \
+        f"the best validation accuracy of full batches minus {100 * margin:g}%"
     missed = [f"{row['library']} {row['batch']} (best {100 * row['val_acc']:.2f}%)"
               for row in rows if row["reached"].startswith("0 ")]
     return {"graph": name, "target": f"{100 * target:.2f}%, {what}",
-            "target never reached": ", ".join(missed) or "by none"}
+            "target never reached": ", ".join(missed) or "none"}

@@ -44,8 +44,8 @@ def draw(report):
     room = 0.04 * (high - low) or 1
 
     # texts
-    axis.set(title=f"{figures.truncate(report['graph']['name'])}: rings are at the target of "
-                   f"{100 * target:.2f}%", xlabel="seconds of training, without evaluations",
+    axis.set(title=f"{figures.truncate(report['graph']['name'])}: rings mark the target of "
+                   f"{100 * target:.2f}%", xlabel="seconds of training, without evaluation",
              ylabel="validation accuracy, %", ylim=(low - room, high + room))
     drawing.legend(handles=list(handles.values()), loc="outside lower center",
                    ncols=min(3, len(handles)))

@@ -56,8 +56,8 @@ def stream(host):
     UsageError if this process has one processor.
     """
     if len(host.cpus) < 2:
-        raise UsageError("bench --starved needs two processors, one of them to copy memory on; "
-                         f"this process may use {len(host.cpus)}")
+        raise UsageError("bench --starved needs two processors, because another process copies "
+                         f"memory; this process may use {len(host.cpus)}")
     mine, other = places(host.cpus)
     context = get_context("spawn")
     state = context.RawArray("d", 2)

@@ -42,7 +42,7 @@ def measure(path, config, seeds=(0,)):
         Whatever training raises.
     """
     if config.dtype == EXACT:
-        raise UsageError(f"dtype = {EXACT}: is what others are held against; expected another")
+        raise UsageError(f"dtype = {EXACT}: is the reference; expected another dtype")
     from hpgcn import store
 
     config = config.replace(out="")

@@ -21,7 +21,7 @@ class Gpu(Processors):
     def __init__(self):
         super().__init__()
         self.xp = require("cupy", "cuda12",
-                          "bench cuda (extra cuda12, or cuda13 where the driver knows CUDA 13)")
+                          "bench cuda (extra cuda12, or cuda13 if the driver supports CUDA 13)")
         runtime = self.xp.cuda.runtime
         try:
             count = runtime.getDeviceCount()
@@ -62,8 +62,8 @@ class Gpu(Processors):
         super().need(size, purpose)
         free = self.free_bytes()
         if gpu_size > free:
-            raise UsageError(f"bench: {purpose} needs {gpu_size} bytes of GPU memory, {free} are "
-                             "free; use --scale-down")
+            raise UsageError(f"bench: {purpose} needs {gpu_size} bytes of GPU memory, but {free} "
+                             "are free; use --scale-down")
 
     def free_bytes(self):
         pool = self.xp.get_default_memory_pool()

@@ -16,7 +16,7 @@ def alone(label, hint, function, *arguments):
         try:
             return pool.submit(function, *arguments).result()
         except BrokenProcessPool as error:
-            raise InternalError(f"{label} died, perhaps for lack of memory; {hint}") from error
+            raise InternalError(f"{label} died, possibly out of memory; {hint}") from error
         except BaseException:  # a signal: the pool would wait for the end of the call
             for process in active_children():
                 process.terminate()

@@ -51,7 +51,7 @@ def sent_rows(path):
     read = np.unique(graph.indices[graph.indptr[end]:])  # by the vertices of others
     sent = read[read < end].astype(np.int64)
     if not sent.size:
-        raise DataError(f"{path}: no row of the first {end} vertices is read by the others")
+        raise DataError(f"{path}: the other vertices read no row of the first {end}")
     return n, sent
 
 

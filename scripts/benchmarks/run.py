@@ -35,18 +35,19 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "spmm": Benchmark("products", "Time SpMM on the CPU beside SciPy, MKL and torch.",
+    "spmm": Benchmark("products", "Time SpMM on the CPU, and that of SciPy, MKL and torch.",
                       (16, 64, 128, 256), ("graph", "graphs", "starved")),
-    "sspmm": Benchmark("products", "Time masked SpMM on the CPU beside SciPy.",
+    "sspmm": Benchmark("products", "Time masked SpMM on the CPU, and that of SciPy.",
                        (16, 64, 128, 256), ("graph", "graphs")),
-    "gather": Benchmark("row_gathers", "Time gathers and scatters of rows beside NumPy.",
+    "gather": Benchmark("row_gathers", "Time gathers and scatters of rows, and those of NumPy.",
                         (16, 128), ("graph",)),
     "aggregate": Benchmark("aggregate_steps", "Time DistGNN's aggregation by blocks of x, and by "
                            "the steps of its Figure 4.", (128,), ("graph", "graphs"), limits=False),
     "growth": Benchmark("growth", "Time SpMM on graphs of growing size beside a model of caches.",
                         (64, 128)),
     # kernels have the bandwidth in their own turns; limits would spoil the peak memory of an epoch
-    "kernels": Benchmark("kernels", "Time every kernel on the CPU beside the bytes it must move.",
+    "kernels": Benchmark("kernels", "Time every kernel on the CPU; count the bytes that it must "
+                                    "move.",
                          (64,), ("starved",), limits=False),
     "epoch": Benchmark("epoch", "Time training epochs on generated graphs.",
                        (128, 128, 128, 40), ("graphs",), limits=False),
@@ -54,7 +55,7 @@ BENCHMARKS = {
                        (16, 64, 256), ("graphs",)),
     "batches": Benchmark("sampled_volumes", "Count the rows that mini-batches send.",
                          flags=("stored", "ranks", "epochs"), limits=False),
-    "cuda": Benchmark("cuda", "Time the CUDA kernels beside cuSPARSE and torch.",
+    "cuda": Benchmark("cuda", "Time the CUDA kernels, and those of cuSPARSE and torch.",
                       (16, 41, 64, 128, 256), ("graphs",)),
     "cuda-epoch": Benchmark("cuda_epoch", "Time training epochs on a GPU; compare their losses.",
                             (16, 512), limits=False)}
@@ -88,8 +89,7 @@ def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **
     settings = Settings(command, widths=known.widths, graph=str(graph or ""), **options)
     bench.check(command, settings, bench.BOUNDS | {"epochs": (1, 10**6)})
     if settings.starved and settings.threads != 1:
-        raise UsageError(f"bench {command}: --starved is for --threads 1, "
-                         f"{settings.threads} are given")
+        raise UsageError(f"bench {command}: --starved needs --threads 1, not {settings.threads}")
     if widths:
         settings = settings._replace(widths=numbers("--widths", widths, MAX_WIDTH))
     if ranks:
@@ -102,12 +102,13 @@ def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **
     # a stored graph replaces the generated ones
     if graph:
         if graphs is not None or settings.scale_down != 1:
-            raise UsageError(f"bench {command} GRAPH takes no --graphs and no --scale-down")
+            raise UsageError(f"bench {command} GRAPH excludes --graphs and --scale-down")
         return settings
     names = GRAPHS if graphs is None else tuple(graphs.split(","))
     for name in names:
         if name not in GRAPHS:
-            raise UsageError(f"--graphs: {name!r} is unknown, expected some of {', '.join(GRAPHS)}")
+            raise UsageError(f"--graphs: {name!r} is unknown, expected names among "
+                             f"{', '.join(GRAPHS)}")
     return settings._replace(graphs=names if "graphs" in known.flags else ())
 
 
@@ -196,7 +197,7 @@ def run_accuracy(args):
         for file in files:
             refuse_existing(file, args.overwrite)
     if args.peer_python and not args.peers:
-        raise UsageError("--peer-python: give --peers, too")
+        raise UsageError("--peer-python: needs --peers")
 
     report = accuracy.measure(
         args.graph, config, args.batch or (), target=args.target,
@@ -243,24 +244,24 @@ def parser():
 def add_flags(command, known):
     add = command.add_argument
     integers(command, ("threads", 0, "0: all cores that this process may use"),
-             ("seed", 0, "key of all random draws"))
+             ("seed", 0, "seed of all random numbers"))
     if known.widths:
         add("--widths", metavar="N,N",
-            help="widths of dense matrices; of an epoch features, hidden widths and classes; of "
-                 f"cuda-epoch hidden widths (default: {','.join(map(str, known.widths))})")
-        integers(command, ("scale-down", 1, "divides the sizes of generated graphs"),
-                 ("repeats", 5, "number of times that each call is timed"))
+            help="widths of the dense matrices; for epoch: features, hidden widths and classes; "
+                 f"for cuda-epoch: hidden widths (default: {','.join(map(str, known.widths))})")
+        integers(command, ("scale-down", 1, "divide the sizes of generated graphs by this"),
+                 ("repeats", 5, "time each call this number of times"))
     texts = {
         "graph": ("graph", {"nargs": "?", "help": "graph (.h5) instead of generated ones"}),
         "stored": ("graph", {"help": "graph (.h5)"}),
-        "graphs": ("--graphs", {"metavar": "NAMES", "help": "some of dense,prod,road (default: "
+        "graphs": ("--graphs", {"metavar": "NAMES", "help": "any of dense,prod,road (default: "
                                                             "all)"}),
         "ranks": ("--ranks", {"metavar": "K,K", "default": "3,9,27,81",
                               "help": "numbers of parts (default: 3,9,27,81)"}),
         "epochs": ("--epochs", {"type": int, "metavar": "N", "default": 10,
-                                "help": "number of epochs that are counted (default: 10)"}),
+                                "help": "number of epochs to count (default: 10)"}),
         "starved": ("--starved", {"action": "store_true",
-                                  "help": "use one thread, and time again while another process "
+                                  "help": "use one thread; measure again while another process "
                                           "copies memory on another core"})}
     for flag in known.flags:
         name, options = texts[flag]
@@ -271,21 +272,21 @@ def add_accuracy_flags(command):
     add = command.add_argument
     add("graph", help="graph, partitioned or not (.h5)")
     add("--batch", action="append", metavar="BATCH",
-        help="setting of train's --batch, once for each to be measured; full is measured first "
-             "unless --target is given (default: full)")
+        help="a value of hpgcn train --batch; repeat the flag for each. Without --target, full is "
+             "measured first (default: full)")
     add("--target", type=float, metavar="SHARE",
         help="validation accuracy to reach (default: the best of full batch, less --margin)")
     add("--margin", type=float, default=0.005, metavar="SHARE",
-        help="difference of the target to the best of full batch (default: 0.005)")
+        help="difference between the best of full batch and the target (default: 0.005)")
     add("--seconds", type=float, default=0.0, metavar="X",
-        help="end a run after this time of training; 0: never (default: 0.0)")
+        help="end a run after this training time in seconds; 0: never (default: 0.0)")
     add("--seeds", default="0", metavar="SEEDS",
-        help="such as 0..2 or 1,5: a run of each, and their medians (default: 0)")
+        help="such as 0..2 or 1,5: one run per seed; medians are reported (default: 0)")
     add("--peers", action="store_true", help="also train with PyG")
     add("--peer-python", metavar="PYTHON",
         help="a Python with torch and torch_geometric (default: this one)")
     add("--out", dest="folder", metavar="FOLDER",
-        help="write accuracy.json and, as a picture, accuracy.png")
+        help="write accuracy.json, and accuracy.png with the curves")
     add("--overwrite", action="store_true", help="replace these files")
     add_other_settings(command, "batch")
 
@@ -294,10 +295,10 @@ def add_drift_flags(command):
     add = command.add_argument
     add("graph", help="graph, partitioned or not (.h5)")
     add("--seeds", default="0", metavar="SEEDS",
-        help="such as 0..2 or 1,5: two runs of each (default: 0)")
+        help="such as 0..2 or 1,5: two runs per seed (default: 0)")
     add_other_settings(command, "dtype")
     add("--dtype", default="bf16", choices=("float64", "bf16"),
-        help="compared with float32 (default: bf16)")
+        help="dtype to compare with float32 (default: bf16)")
 
 
 def add_other_settings(command, own):

@@ -37,8 +37,7 @@ def measure(settings, host, limits):
     """
     with store.load(settings.graph) as stored:
         if stored.offsets is not None:
-            raise DataError(f"{settings.graph}: partitioned already; give the graph it was made "
-                            "from")
+            raise DataError(f"{settings.graph}: is partitioned already; give the original graph")
         graph = stored.read()
     n = graph.num_rows
     if max(settings.ranks) > n:

@@ -63,7 +63,7 @@ def test_against_a_reading_by_hand(tmp_path, memory, options):
         graph = stored.read()
     assert graph.original_ids.tolist() == names
     np.testing.assert_array_equal(graph.adjacency.toarray(), A)
-    assert "names; they are kept" in store.describe(tmp_path / "g.h5", verify=True)
+    assert "names, which are stored" in store.describe(tmp_path / "g.h5", verify=True)
 
 
 def test_with_features_and_the_largest_component(tmp_path):

@@ -187,7 +187,7 @@ def test_what_is_written_is_not_read(name):
     ("spmm", {"x": np.ones(N)}, r"spmm: x has shape \(10,\), expected \(n, f\)"),
     ("spmm", {"x": np.ones((3, F)), "col_scale": None},
      r"spmm: indices\[\d+\] is \d, expected 0..2"),
-    ("spmm", {"rows": np.array([1, 1])}, "spmm: rows has a row twice"),
+    ("spmm", {"rows": np.array([1, 1])}, "spmm: rows lists a row twice"),
     ("spmm", {"indptr": case("spmm")["indptr"][::-1].copy()},
      "spmm: indptr does not rise from 0 or more to at most the 40 entries"),
     ("softmax_cross_entropy", {"labels": np.full(M, F)},
@@ -200,7 +200,7 @@ def test_what_is_written_is_not_read(name):
     ("dropout_bits", {"p": 1.5}, "p is 1.5, expected 0 <= p < 1"),
     ("dropout_bits", {"seed": -1}, "seed is -1, expected 0..18446744073709551615"),
     ("dropout_bits", {"width": 2.5}, "width is 2.5, expected an integer"),
-    ("adam", {"decayed": 21}, "decayed is 21, of 20 numbers"),
+    ("adam", {"decayed": 21}, "decayed is 21, expected at most 20"),
     ("adam", {"step": 0}, "step is 0, expected 1"),
     ("aggregate_backward", {"transposed": (np.arange(3), np.arange(2), np.arange(2))},
      "indptr has shape")])

@@ -71,8 +71,8 @@ def test_a_wrong_pointer_anywhere(name, dtype):
     indptr[place] = value(indptr)
     x = number_of(3)
     message = refused(cpu.spmm, indptr, indices, None, x)
-    assert message == ("spmm: indptr does not rise from 0 or more to at most the "
-                       f"{indices.size} entries of indices")
+    assert message == ("spmm: indptr does not rise from 0 or more to at most "
+                       f"{indices.size}, the length of indices")
     assert message == refused(cpu.spmm, *frozen(indptr, indices), None, x)
 
 

@@ -46,7 +46,7 @@ def test_a_pool_goes_on_with_the_threads_that_start(limit, caplog, count):
             pool.submit(divmod, 1, 0).result()
     assert len(caplog.messages) == (count < 3)
     assert not caplog.messages or caplog.messages[0].startswith(
-        f"{count} of 3 threads can be started (can't start new thread)")
+        f"only {count} of 3 threads could be started (can't start new thread)")
 
 
 @pytest.mark.parametrize("count", [0, 1])

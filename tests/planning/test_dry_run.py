@@ -148,7 +148,7 @@ def test_products_are_formed_again_where_they_do_not_fit():
     saved = whole - report["memory"][0]["peak"]
     # T is not kept; a work array takes A^T G of 20 columns, not 16
     assert saved == 2000 * (16 - (20 - 16)) * 4
-    assert "takes the wider product" in table(report)
+    assert "multiplies by A at the larger width" in table(report)
     least = f"rank 0 of 1 needs {whole - saved:,} bytes, but memory= is"
     with pytest.raises(ConfigError, match=least):
         drops_AX(placed, config.replace(memory=str(whole - saved - 1)), comm)

@@ -189,7 +189,7 @@ def test_settings_of_a_run(made):
     assert grids("1.5d", replication=2)[0] == {2: [1, 2], 4: [2, 2], 6: [3, 2]}
     assert grids("1.5d", replication=4)[0] == {4: [1, 4]}
     for settings, words in (
-            ({"grid": "2x4"}, "grid='2x4' holds 8 ranks, expected one of 2, 4, 6"),
+            ({"grid": "2x4"}, "grid='2x4' has 8 ranks, expected one of 2, 4, 6"),
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
             ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
             ({"aggregator": "gcn"}, "does not apply to model gcn"),
@@ -305,17 +305,17 @@ def test_picture_of_an_unknown_kind():
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, settings, parts, said", [
-    ((4, 8), {}, 2, "p2p, cover, vertex-cut and 1d keep to the 2 parts of this file and are left "
-                    "out for 4 and 8 ranks: `hpgcn partition -k 4`"),
-    ((1, 2, 8), {}, 2, "left out for 8 ranks: `hpgcn partition -k 8`"), ((2,), {}, 2, None),
+    ((4, 8), {}, 2, "p2p, cover, vertex-cut and 1d need the 2 parts of this file and are left "
+                    "out for 4 and 8 ranks: run `hpgcn partition -k 4`"),
+    ((1, 2, 8), {}, 2, "left out for 8 ranks: run `hpgcn partition -k 8`"), ((2,), {}, 2, None),
     ((1, 2), {}, None, None),
-    ((2, 4), {"grid": "2x2"}, None, "2d is shown on the grid 2x2 alone: leave out grid= for"),
+    ((2, 4), {"grid": "2x2"}, None, "2d is shown only on the grid 2x2: omit grid= for"),
     ((2, 3, 5), {"replication": 2}, None,
      "1.5d is left out for 3 and 5 ranks, which replication=2 does not divide")])
 def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):
     path = write(tmp_path / "g.h5", make(n=40, f=4), parts, method="random")
     report = forecast(path, Options(ranks, config=Config(**settings)))
-    lines = [line for line in report["notes"] if "left out" in line or "leave out" in line]
+    lines = [line for line in report["notes"] if "left out" in line or "omit" in line]
     assert len(lines) == (said is not None)
     assert not said or said in lines[0]
     assert not said or lines[0] in table(report)
@@ -330,15 +330,15 @@ def test_what_a_run_takes_by_itself_is_said(tmp_path, ranks, differs):
     choice = report["choice"]["strategy"]
     notes = [note for note in report["notes"] if note.startswith("`hpgcn train` on ")]
     assert (taken != choice) == differs == bool(notes) == (f"--strategy {choice}" in "".join(notes))
-    assert not differs or f"on 4 ranks takes {taken}, the fastest single" in notes[0]
-    assert (f"; {choice} would take " in why and "moves more rows" in why) == differs
+    assert not differs or f"on 4 ranks uses {taken}, the fastest single" in notes[0]
+    assert (f"; {choice} would take " in why and "sends more rows" in why) == differs
 
 
 def test_a_run_knows_no_other_machine(tmp_path):
     path = write(tmp_path / "g.h5", make(n=400, degree=3), 3, method="block")
     report = forecast(path, Options((3,), machine=Machine(latency_s=1.0)))
     choice = report["choice"]["strategy"]
-    assert (f"assumed without --machine and --from; --strategy {choice} takes the choice"
+    assert (f"by the seconds of the default machine; use --strategy {choice} for the choice"
             in report["notes"][-1])
 
 
@@ -347,7 +347,7 @@ def test_a_plan_says_that_a_run_partitions_first(made):
         report = forecast(made, Options(ranks, methods=methods or None))
         return [note for note in report["notes"] if note.startswith("`hpgcn train` on several")]
 
-    assert "by cover first" in notes((1, 2))[0] and "--method cover counts them" in notes((2,))[0]
+    assert "by cover first" in notes((1, 2))[0] and "plan with --method cover" in notes((2,))[0]
     assert not notes((1,)) and not notes((2,), "cover")
 
 

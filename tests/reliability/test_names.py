@@ -98,12 +98,12 @@ def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_argumen
     succeed("train", "g.h5", "--epochs", 1, "--out", "run")
     refused(73, "--resume continues it, --overwrite replaces it; or choose another --out$",
             "train", "g.h5", "--out", "run")
-    refused(73, "exists already; --overwrite replaces it$", "convert", "karate", "g.h5")
+    refused(73, "exists already; use --overwrite to replace it$", "convert", "karate", "g.h5")
     refused(78, "a new run with another --out, or --overwrite$", "train", "g.h5", "--epochs", 2,
             "--out", "run", "--resume")
     with pytest.raises(OutputError, match="resume= continues it, overwrite=True replaces it; or"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=1, out="run"))
-    with pytest.raises(OutputError, match=r"exists already; overwrite=True replaces it$"):
+    with pytest.raises(OutputError, match=r"exists already; use overwrite=True to replace it$"):
         store.write_graph("g.h5", store.load("g.h5").read())
     with pytest.raises(hpgcn.HpgcnError, match=r"a new run with another out=, or overwrite=True$"):
         hpgcn.train("g.h5", hpgcn.Config(epochs=2), resume="run")

@@ -149,11 +149,11 @@ def test_describe_model_and_predictions(tmp_path):
     store.write_predictions(tmp_path / "p.h5", arrays)
     for name, expected in {
             "m.h5": {"kind": "model", "weights": "6 numbers (float32): W 3 x 2",
-                     "best epoch": "41, whose weights these are",
+                     "best epoch": "41, which has the stored weights",
                      "model": "gcn, layers 2, hidden 16, dropout 0.5",
-                     "settings": "all else as by default"},
+                     "settings": "all other settings have their defaults"},
             "p.h5": {"kind": "predictions", "vertices": "9, in their original order",
-                     "logits": "a score of each class, 9 x 2 float64",
-                     "label": "the label that is predicted, 9 int64"}}.items():
+                     "logits": "one score per class, 9 x 2 float64",
+                     "label": "the predicted label, 9 int64"}}.items():
         assert expected.items() <= words(tmp_path / name, verify=True).items()
     assert "cannot be read: config_toml: key 'hiden'" in words(tmp_path / "n.h5")["settings"]

@@ -45,8 +45,9 @@ def passed_over(rows, taken):
                   key=lambda entry: entry["seconds"]["epoch"])
     if fastest["seconds"]["epoch"] >= taken["seconds"]["epoch"]:
         return ""
-    return (f"; {fastest['strategy']} would take {fastest['seconds']['epoch']:.3g} s, but moves "
-            f"more rows than these parts need: {setting('strategy', fastest['strategy'])} takes it")
+    return (f"; {fastest['strategy']} would take {fastest['seconds']['epoch']:.3g} s, but sends "
+            f"more rows than these parts need: use {setting('strategy', fastest['strategy'])} to "
+            "choose it")
 
 
 def partitions_first(inputs, rows, methods):
@@ -54,8 +55,8 @@ def partitions_first(inputs, rows, methods):
     counted = inputs.part_counts or METHOD in (methods or ())
     if counted or all(entry["ranks"] == 1 for entry in rows):
         return []
-    return [f"`hpgcn train` on several ranks partitions by {METHOD} first, and takes {RULE}: "
-            f"--method {METHOD} counts them"]
+    return [f"`hpgcn train` on several ranks partitions by {METHOD} first, and then uses {RULE}: "
+            f"plan with --method {METHOD}"]
 
 
 def difference(inputs, rows, choice, choose, options):
@@ -77,12 +78,11 @@ def difference(inputs, rows, choice, choose, options):
         return []
 
     if options.machine != Machine():
-        return [f"`hpgcn train` on {ranks} ranks takes {RULE}, by seconds of the machine that is "
-                f"assumed without --machine and --from; --strategy {choice['strategy']} takes the "
-                "choice"]
+        return [f"`hpgcn train` on {ranks} ranks uses {RULE}, by the seconds of the default "
+                f"machine; use --strategy {choice['strategy']} for the choice above"]
 
     taken = choose(fitting(sparing(same), same))["strategy"]
     if taken == choice["strategy"]:
         return []
-    return [f"`hpgcn train` on {ranks} ranks takes {taken}, {RULE}; --strategy "
-            f"{choice['strategy']} takes the choice"]
+    return [f"`hpgcn train` on {ranks} ranks uses {taken}, {RULE}; use --strategy "
+            f"{choice['strategy']} for the choice above"]

@@ -68,7 +68,8 @@ def notes(others, rows):
              "all batches of epoch 1 are counted", "seconds and memory are not forecast for "
              "mini-batches"]
     if others:
-        found.append(f"{', '.join(others)}: left out, batches go with {', '.join(takers())}")
+        found.append(f"{', '.join(others)}: left out, because only {', '.join(takers())} support "
+                     "mini-batches")
     return found
 
 

@@ -99,8 +99,8 @@ def grid_shapes(options, ranks):
         shapes.update(((name, k), None) for k in ranks)
         STRATEGIES[name].check_shape(product, axes)
         if product not in ranks:
-            raise UsageError(f"{setting('grid', options.grid)} holds {product} ranks, "
-                             f"expected one of {', '.join(map(str, ranks))}")
+            raise UsageError(f"{setting('grid', options.grid)} has {product} ranks, expected one "
+                             f"of {', '.join(map(str, ranks))}")
         shapes[name, product] = axes
 
     # a replication fits its multiples

@@ -102,8 +102,8 @@ def table(report):
          f"{', '.join(map(str, report['widths']))}"),
         ("ranks", f"{report['ranks']}, strategy {report['strategy']} ({report['grid']})"),
         ("rows per level", ", ".join(f"{rows:,}" for rows in report["rows_per_level"])),
-        ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, by one rank at most "
-         f"{report['max_rank_bytes_per_epoch']:,}"),
+        ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, at most by one rank: "
+                            f"{report['max_rank_bytes_per_epoch']:,}"),
         ("messages per epoch", f"{report['predicted_messages_per_epoch']:,}"),
         ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, "
          f"communication {seconds['communication']:.3g}) on the machine that "

@@ -84,7 +84,7 @@ class Goal:
 
 def _price(row):
     seconds = epoch_seconds(row)
-    return f"{seconds:.3g} s an epoch, {row['ranks'] * seconds:.3g} rank-seconds"
+    return f"{seconds:.3g} s per epoch, {row['ranks'] * seconds:.3g} rank-seconds"
 
 
 def epoch_seconds(row):

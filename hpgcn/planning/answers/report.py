@@ -169,8 +169,8 @@ def left_out(inputs, rows, options):
                          f"{others[0]}` of the graph it was made from makes a file for them")
     if config.grid:
         name = grid_owner(config.grid.split("x"))
-        found.append(f"{name} is shown on the grid {config.grid} alone: leave out "
-                     f"{setting('grid')} for others")
+        found.append(f"{name} is shown only on the grid {config.grid}: omit {setting('grid')} for "
+                     "other grids")
     if config.replication:
         others = [k for k in asked if k % config.replication]
         if others:
@@ -190,7 +190,7 @@ def notes(options, rows):
     found = [options.calibrated] if options.calibrated else []
     if not options.network:
         found.append(f"network assumed: {options.machine.latency_s * 1e6:g} us, "
-                     f"{options.machine.network_bytes_per_s / 1e9:g} GB/s a rank")
+                     f"{options.machine.network_bytes_per_s / 1e9:g} GB/s per rank")
     if options.machine == Machine():
         found.append("machine assumed: one rank per node of two sockets; measure yours: "
                      "`hpgcn bench machine --json` and --machine FILE")
@@ -198,7 +198,7 @@ def notes(options, rows):
     large = sum(entry["memory"]["max_bytes"] > free for entry in rows)
     if options.memory is None and large:
         found.append(f"{large} of {len(rows)} cases need more memory per rank than the "
-                     f"{free / 1e9:.3g} GB free here; --memory BYTES keeps such out of the choice")
+                     f"{free / 1e9:.3g} GB free here; use --memory BYTES to exclude them")
     return found
 
 
