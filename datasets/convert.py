@@ -1,4 +1,4 @@
-"""Any input to a Graph or a file: finds the reader, applies the options, says what it met."""
+"""Convert any input to a Graph or a file: find the reader, apply the options, report changes."""
 import dataclasses
 import hashlib
 import os
@@ -73,7 +73,7 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
 
 
 def order_within(graph, name, memory):
-    """Return an order of the vertices, new -> old, or None, and what to say of it.
+    """Return an order of the vertices, new -> old, or None; and a note.
 
     `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps
     its order, and so does one that would take too much memory.
@@ -212,7 +212,7 @@ def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_com
 
 @contextmanager
 def warnings_as(notes, where):
-    """Add what is warned of within to notes, without the name `where`, and warn of nothing."""
+    """Context manager: turn warnings into notes, without the name `where`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         yield
@@ -227,7 +227,7 @@ def warnings_as(notes, where):
 
 
 def _refuse_missing(source, fmt, *beside):
-    """Refuse in one line what is missing of the input and the files beside it."""
+    """Refuse missing input files, all in one line."""
     known = fmt == "auto" and str(source) in builtin.BUILTIN
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 

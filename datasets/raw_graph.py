@@ -1,4 +1,4 @@
-"""A graph as its file has it, before duplicates are merged and anything is checked twice."""
+"""A graph as in its file, before duplicates are merged."""
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,8 @@ TARGET_FIRST = ("target", "source")  # as PyG aggregates
 
 @dataclass
 class Raw:
-    """Entries of the adjacency in any order, and what came with them: every reader returns one.
+    """Entries of the adjacency in any order, with features, labels and notes; every
+    reader returns one.
 
     Row u aggregates column v. Where `undirected` (the input says so of its edges)
     or `symmetrize` (the format lists each edge at both ends), max(A, A^T) is taken.

@@ -23,7 +23,7 @@ class BudgetError(DataError):
 
 
 def need(size, memory, where):
-    """Refuse what needs more than `memory` bytes, before it is allocated."""
+    """Raise BudgetError if an allocation of `size` bytes exceeds `memory`."""
     if size > memory:
         raise BudgetError(f"{where}: needs {size} bytes of memory, but the limit is {memory}")
 
@@ -42,7 +42,7 @@ def truncate(text, limit=200):
 
 
 def decoded(field, where):
-    """Return bytes as text; DataError where they are not UTF-8."""
+    """Return bytes as text; DataError if they are not UTF-8."""
     try:
         return field.decode()
     except UnicodeDecodeError as error:
@@ -51,7 +51,7 @@ def decoded(field, where):
 
 @contextmanager
 def refused(where, what="broken data"):
-    """Turn what a library raises on broken data into one line."""
+    """Context manager: turn a library's errors on broken data into a DataError of one line."""
     try:
         yield
     except DataError:
@@ -115,7 +115,7 @@ class Source:
 
     @contextmanager
     def open(self, digest=None):
-        """Open for reading bytes, decompressed; what then goes wrong is one line.
+        """Open for reading decompressed bytes; errors are DataErrors of one line.
 
         Lines of text that end in single carriage returns end in line feeds. The file's
         bytes go through `digest`, a hash object; all of them, if the block ends well.
@@ -164,7 +164,7 @@ def open_all(paths):
 
 
 def refuse_missing(paths):
-    """Refuse several missing files in one line; a single one is left to what opens it."""
+    """Refuse several missing files in one line; a single one raises when it is opened."""
     missing = [truncate(path) for path in paths if not os.path.exists(path)]
     if len(missing) > 1:
         raise InputNotFoundError(f"{', '.join(missing)}: {os.strerror(errno.ENOENT)}")
@@ -188,7 +188,7 @@ def _ends_lines_by_returns(head):
 
 
 def _as_lines(stream):
-    """Return a buffered stream with line feeds for the carriage returns of another."""
+    """Return a buffered stream of another one, with carriage returns replaced by line feeds."""
     lines = io.BufferedReader(_LineFeeds(stream), 1 << 20)
     lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
     return lines

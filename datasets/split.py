@@ -66,7 +66,9 @@ def _seed(text, digits):
 
 
 def describe_split(kind, sizes=(), seed=0, count=1):
-    """Return what is recorded of splits in a file, e.g. "random:60/20/20:0" or "...:0..9"."""
+    """Return the description of splits that is stored in a file, e.g.
+    "random:60/20/20:0" or "...:0..9".
+    """
     seeds = f"{seed}..{seed + count - 1}" if count > 1 else seed
     return f"{kind}:{'/'.join(f'{size:.10g}' for size in sizes)}:{seeds}" if sizes else kind
 

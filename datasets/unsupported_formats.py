@@ -1,4 +1,4 @@
-"""Formats by first bytes, file name and neighbours: their reader, or the way in where none is."""
+"""Recognize formats by first bytes and file names; name the reader, or the way to convert them."""
 import re
 import zipfile
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from hpgcn.errors import DataError
 
 
 class Format(NamedTuple):
-    """A format, and its reader or, where it is not read, the way in.
+    """A format with its reader, or with advice to convert it.
 
     `start` is a regular expression of how it begins, after blank lines and comments
     where it is text; empty: nothing sure. It does not backtrack (++, *+), so that any
@@ -173,7 +173,7 @@ def refuse(source, by_name=True, fmt=None):
 
 
 def refuse_array(source):
-    """Refuse a file of features or labels that holds no array: DataError, naming what it is."""
+    """Raise DataError, with the kind of the file, if features or labels are not an array."""
     known = identify(source, by_name=False)
     if known is None and source.magic[:2] == b"PK":
         return
@@ -185,7 +185,7 @@ def refuse_array(source):
 
 
 def identify(source, by_name=True):
-    """Return the Format of a file, or None where the readers of edges, .npz and .mtx may try."""
+    """Return the Format of a file, or None if the readers of edges, .npz and .mtx may try."""
     head = source.head()
     body = head[COMMENTS.match(head).end():]
     suffix = source.suffix
@@ -240,7 +240,7 @@ def _in_zip(source, suffix):
 
 
 def _is_binary(head, body):
-    """Return whether what comes before the first edge is no text."""
+    """Return whether the bytes before the first edge are not text."""
     line = body.partition(b"\n")[0]
     if CONTROL.search(head[:len(head) - len(body)] + line):
         return True

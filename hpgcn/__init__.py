@@ -56,7 +56,7 @@ __path__ = [_FOLDER]
 
 
 class _Clone:
-    """Finds hpgcn.kernels and hpgcn.datasets beside this folder, where a clone has them."""
+    """Finds hpgcn.kernels and hpgcn.datasets next to this folder, their place in a clone."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

@@ -59,7 +59,7 @@ def _main(argv, make_parser):
 
 
 def command(argv, make_parser):
-    """Run a command; what it prints may still be in the buffers. Return its exit code."""
+    """Run a command and return its exit code. Its output may still be in the buffers."""
     # parse, before anything is logged
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
     launcher.ALONE.set("--alone" in argv)
@@ -163,7 +163,7 @@ def interrupted(number):
 
 
 def end_all(code):
-    """End all ranks with this code, as far as there are others; return it."""
+    """End all ranks with this exit code, if there are several; return it."""
     if connected():
         streams.wait_for_reader()
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
@@ -177,7 +177,7 @@ def connected():
 
 
 class OneLine(logging.Formatter):
-    """A line for each record, whatever names are in it."""
+    """Write each record on one line; line feeds in names are escaped."""
 
     def format(self, record):
         return printable(super().format(record))

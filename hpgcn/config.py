@@ -334,7 +334,7 @@ def size(text):
 
 
 def check_keys(values, where):
-    """Refuse a key that is no field of Config, suggesting the nearest."""
+    """Refuse a key that is not a field of Config, and suggest the nearest."""
     names = [entry.name for entry in dataclasses.fields(Config)]
     for key in values:
         if key not in names:

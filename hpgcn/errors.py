@@ -19,7 +19,9 @@ def setting(name, value=None):
 
 
 def printable(value):
-    """Return text on one line, with escapes for what a terminal would act on or cannot show."""
+    """Return text on one line, with escapes for characters that a terminal would
+    interpret or cannot show.
+    """
     return "".join(map(_escape, str(value)))
 
 
@@ -63,7 +65,9 @@ class DataError(HpgcnError, ValueError):
 
 
 class DataWarning(UserWarning):
-    """An input was read in a way that may not be meant; the message names what decides it."""
+    """An input was read in a way that may be unintended; the message names the flag
+    that decides.
+    """
 
 
 class InputNotFoundError(HpgcnError, FileNotFoundError):
@@ -85,7 +89,9 @@ class InternalError(HpgcnError, RuntimeError):
 
 
 class DeadlockError(InternalError):
-    """All ranks of one process wait for each other; the message names what each waits for."""
+    """All ranks of one process wait for each other; the message names the call that
+    each waits in.
+    """
 
 
 class DeviceMemoryError(HpgcnError, MemoryError):
@@ -113,7 +119,7 @@ class StoppedError(HpgcnError, TimeoutError):
 
 
 class CancelledError(HpgcnError, KeyboardInterrupt):
-    """Ctrl-C ended a training run after an epoch; what there was is kept."""
+    """Ctrl-C ended a training run after an epoch; its results so far are saved."""
 
     code = 130
 

@@ -35,7 +35,7 @@ EVERY = 10.0  # seconds between two lines of a log
 
 def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, masked=False,
                  accumulate=False, summed=False):
-    """Compile or load what A x takes for a matrix (rows, rows) and x (rows, width), untouched.
+    """Compile or load the kernels of A x for a matrix (rows, rows) and x (rows, width).
 
     Nothing of that size is read or written: memory is reserved, and one empty row is
     multiplied. If rows of x are read in blocks, a second row has all its nonzeros in
@@ -155,7 +155,7 @@ def tiles(dtype):
 
 
 def whole(dtype):
-    """Call what is called once in a run: on the entries of a matrix, on its rows."""
+    """Call the kernels that run once in a training: those on entries and on rows of a matrix."""
     n = 400
     indptr = np.arange(n + 1)
     indices = np.arange(n, dtype=np.int32)
@@ -176,7 +176,7 @@ def whole(dtype):
 
 
 def cases():
-    """Return what to call, the longest first: (function, arguments) each."""
+    """Return the calls to compile, the longest first: (function, arguments) each."""
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
     calls = tiles, dense, normalise, whole
     return made + [(call, (dtype,)) for call in calls for dtype in DTYPES]
@@ -238,7 +238,7 @@ class CompileReport:
 
 
 def main(jobs, stream):
-    """Compile what is not in the cache yet, and say so."""
+    """Compile the kernels that are missing in the cache, and print their number."""
     begin = time.monotonic()
     jobs = jobs or usable_cores()
     print(f"compiling kernels into {cache_root()}, {jobs} at a time", file=stream, flush=True)

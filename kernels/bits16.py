@@ -17,7 +17,9 @@ def number_dtype(dtype):
 
 
 def to_bf16(x):
-    """Round numbers to BF16, to nearest, ties to even; NaN stays NaN, what is too large is Inf."""
+    """Round numbers to BF16, to nearest, ties to even; NaN stays NaN, numbers out of
+    range become Inf.
+    """
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = bits + np.uint32(0x7FFF) + (bits >> 16 & 1)
     nan = bits & 0x7FFFFFFF > 0x7F800000
@@ -35,6 +37,6 @@ def numbers(array):
 
 
 def store(values, out):
-    """Write numbers to `out`, rounded as its dtype needs; return it."""
+    """Write numbers to `out`, rounded to its dtype; return it."""
     out[...] = to_bf16(values) if out.dtype == BF16 else values
     return out

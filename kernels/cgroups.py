@@ -79,7 +79,7 @@ def _groups(controller, root):
 
 
 def _mounts(controller, root):
-    """Yield (version, group, folder): each mount shows a group, and those within, in a folder."""
+    """Yield (version, group, folder): each mount shows a group and its subgroups in a folder."""
     for line in _read(root / "proc/self/mountinfo").splitlines():
         place, _, kind = line.partition(" - ")
         fields, words = place.split(), kind.split()

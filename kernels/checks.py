@@ -1,4 +1,4 @@
-"""Checks of what the public kernels are given: it is made right, or refused.
+"""Checks of the arguments of public kernels: converted if possible, else refused.
 
 An array that is only read is copied if its order or byte order is not the kernel's. An
 array that is written is refused in that case. A check costs microseconds plus one pass
@@ -94,7 +94,7 @@ def prefix_errors(name):
 
 
 def _check_arrays(spec, given, lengths, xp, later=None):
-    """Check the arrays of a spec; replace in `given` what is copied, add to `lengths`.
+    """Check the arrays of a spec; replace converted arrays in `given`, add to `lengths`.
 
     Checks of a matrix that can change are left to do: added to `later`, if that is a
     list.
@@ -172,7 +172,7 @@ def _check_shape(name, shape, expected, lengths):
 
 
 def _fits(length, word, known):
-    """Return whether a length is what a word says, its letter being known."""
+    """Return whether a length matches a word of a spec; `known`: value of its letter."""
     if not word[0].isalpha():
         return word == "*" or length == int(word)
     wanted = {"": known, "|1": known, "+1": known + 1, "/8": -(-known // 8)}[word[1:]]
@@ -180,7 +180,7 @@ def _fits(length, word, known):
 
 
 def _fit(name, array, kind, dtype):
-    """Return an array as a kernel takes it, `dtype` being that of the first: itself, or a copy."""
+    """Return an array, or a copy, as kernels need it; `dtype`: that of the first array."""
     # arrays that are never copied
     native = array.dtype.newbyteorder("=")
     base = kind.removesuffix(HALVES)
@@ -218,7 +218,7 @@ def _refuse_dtype(name, array, taken):
 
 
 def _check_written(name, array, kind, dtype, halves):
-    """Return an array that is written: as it is, or not at all; `halves`: dtypes taken besides."""
+    """Return an array that will be written, if it needs no copy; `halves`: further valid dtypes."""
     taken = (BITS if kind == "into_bits" else (dtype,) if dtype else FLOATS) + halves
     if array.dtype not in taken:
         _refuse_dtype(name, array, taken)
@@ -262,7 +262,7 @@ def _check_pointers(name, array, entries, covers):
 
 
 def _fact(find, array):
-    """Return what a function says of an array, once of one that cannot change."""
+    """Return a function of an array; the result is cached if the array is read-only."""
     if not _frozen(array):
         return find(array)
     key = id(array), find

@@ -134,7 +134,7 @@ def keep_in(folder, cache):
 
 
 def save_one_by_one(cache_file):
-    """Let one process at a time add to a cache: Numba numbers what was compiled.
+    """Let only one process at a time write to a cache, because Numba numbers its files.
 
     Two processes could take the same number for different argument types; each would
     later load and call the other's code. A file system without locks is left as it is.

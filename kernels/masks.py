@@ -10,7 +10,7 @@ ORDER = 'numpy.packbits(keep, axis=1, bitorder="little"), as hpgcn.kernels.pack_
 
 
 def pack_mask(keep):
-    """Pack a mask of one bool a number into one of bits, as kernels take it.
+    """Pack a mask of one bool per number into the bits that kernels use.
 
     Parameters
     ----------

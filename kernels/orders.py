@@ -13,7 +13,7 @@ NEVER = np.int64(-1) << np.int64(60)
 
 @jit()
 def breadth_first(indptr, indices, starts, group):
-    """Order vertices as they are met from each of `starts` (n,) on, a group to its end at a time.
+    """Order vertices breadth-first from each of `starts` (n,), one group after the other.
 
     When a group ends, the vertices of another group that were met first come next. With
     a single group this is breadth-first search. `group` is (n,) integers.

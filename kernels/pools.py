@@ -7,13 +7,13 @@ log = logging.getLogger("hpgcn")
 
 
 class _Said:
-    """State of the process: whether its one warning has been logged."""
+    """A flag of the process: its one warning has been logged."""
 
     yet = False
 
 
 class CallerPool(Executor):
-    """Runs what is submitted at once, on the thread that submits it."""
+    """Runs each function immediately on the thread that submits it."""
 
     def submit(self, function, /, *args, **options):
         future = Future()

@@ -78,7 +78,7 @@ NUMBERS = {  # arguments that are integers: the least, and the first too large
 
 
 class Argument(NamedTuple):
-    """An array of a spec; `limit`, `covers` and `aliases` are what follows < = and ~."""
+    """An array of a spec; `limit`, `covers` and `aliases` are the letters after <, = and ~."""
 
     name: str
     optional: bool

@@ -37,7 +37,7 @@ _least_work = ContextVar("least_work", default=None)
 
 
 class _ThreadPool:
-    """The number of threads, and what waking them has cost lately."""
+    """The number of threads, and the recent costs of waking them."""
 
     size = numba.config.NUMBA_NUM_THREADS
     if "NUMBA_NUM_THREADS" not in os.environ:
@@ -49,7 +49,7 @@ class _ThreadPool:
 
 @intrinsic
 def _fetch(typingctx, next_chunk):
-    """Add 1 to the first element of an array, atomically; return what it was."""
+    """Add 1 atomically to the first element of an array; return the old value."""
     signature = types.int64(next_chunk)
 
     def codegen(context, builder, signature, args):
@@ -136,14 +136,16 @@ def _timed(function, *args):
 
 
 def _interruptions():
-    """Return how often this thread has lost its core; its seconds where the system counts none."""
+    """Return the number of involuntary context switches of this thread, or its CPU
+    seconds if not counted.
+    """
     if not hasattr(resource, "RUSAGE_THREAD"):
         return time.perf_counter()
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 def _part():
-    """Keep the other threads off the core of this one: a thread may be woken where its waker runs.
+    """Keep the other threads off this core, because a thread may be woken on the core of its waker.
 
     The system moves one of the two only after some milliseconds, longer than many
     kernels take.
@@ -166,7 +168,7 @@ def _libc():
 
 
 def _core():
-    """Return the core that this thread runs on; None where the system does not say."""
+    """Return the core that this thread runs on; None if unknown."""
     if not hasattr(os, "sched_setaffinity") or not hasattr(_libc(), "sched_getcpu"):
         return None
     return _libc().sched_getcpu()

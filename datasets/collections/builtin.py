@@ -40,7 +40,9 @@ def digits():
 
 
 def karate():
-    """Return the karate club: 34 members, 78 ties, two factions of 2 to train each, features I."""
+    """Return the karate club: 34 vertices, 78 edges, 2 classes with 2 training vertices
+    each, features I.
+    """
     edges = np.array([(u, int(v)) for u, neighbors in enumerate(KARATE.split(";"))
                       for v in neighbors.split()])
     n = len(FACTION)

@@ -86,7 +86,7 @@ def _tables(file):
 
 
 def _parse(file):
-    """Return what meta.yaml says, a dict of text and of lists of dict; DataError at other YAML."""
+    """Return meta.yaml as a dict of texts and lists of dicts; DataError for other YAML."""
     with file.open() as stream:
         text = stream.read(LONGEST + 1)
     if len(text) > LONGEST:

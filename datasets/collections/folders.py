@@ -1,4 +1,4 @@
-"""Graphs of several files: which set a file belongs to, and where in a folder one begins.
+"""Graphs of several files: find the data set of a file, and the first file of a folder.
 
 The module of such a format has two functions. `belongs(path)` returns whether a file is
 part of a set, by its name and its neighbours; `graph_name(path)` returns the name of

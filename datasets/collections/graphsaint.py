@@ -34,7 +34,7 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read the four files; u aggregates v where row u of the adjacency has an entry in column v."""
+    """Read the four files; u aggregates v if row u of the adjacency has an entry in column v."""
     folder = source.path.parent
     source.files = open_all(folder / name for name in (ADJACENCY, *BESIDE))
     adjacency, features, classes, roles = source.files
@@ -51,7 +51,7 @@ def read(source, memory):
 
 
 def unweighted(raw):
-    """Return a Raw whose entries other than 0 weigh 1, with a note where they did not."""
+    """Return a Raw with weight 1 for each entry other than 0; add a note if that changes it."""
     there = raw.values != 0
     if not np.all(raw.values == 1):
         raw.notes.append("weights set to 1, like in GraphSAINT's own loader")

@@ -102,7 +102,7 @@ def _stack(allx, tx, test, n):
 
 
 def _matrix(file, memory):
-    """Return what a file holds as an array or a csr_array; None where it is neither."""
+    """Return the content of a file as an array or a csr_array; None for other objects."""
     pickled = _load(file, memory)
     return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
 
@@ -115,7 +115,7 @@ def _features(file, memory):
 
 
 def _classes(file, rows, memory):
-    """Return the class of each row of a one-hot matrix; -1 where a row is empty."""
+    """Return the class of each row of a one-hot matrix; -1 for an empty row."""
     # refuse other shapes and types
     matrix = _matrix(file, memory)
     shape = (0,) if matrix is None else matrix.shape
@@ -193,7 +193,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for what numpy's _reconstruct returns: an array that is given its content later."""
+    """Replaces the array of numpy's _reconstruct, whose content is set later."""
 
     def __init__(self, *_):
         self.state = None

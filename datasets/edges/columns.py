@@ -48,7 +48,7 @@ SNAP = {"fromnodeid", "tonodeid"}
 
 
 class UnclearError(Exception):
-    """The names do not say what the columns are."""
+    """The meaning of the columns is not clear from their names."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def from_position(count):
 
 
 def third_column_error(where, kind, *, text=False):
-    """Return the error for a third column without a name, numbers or `text` that are no weights."""
+    """Return the error for a third column without a name, with numbers or `text` that
+    are not weights.
+    """
     ways = ["--columns u,v,- to skip it"]
     ways.insert(0 if text else 1, "--columns source,-,target to read triples")
     if not text:
@@ -85,7 +87,7 @@ def third_column_error(where, kind, *, text=False):
 
 
 def from_header(names, where, *, comment=False, textual=(), layout=None):
-    """Return columns by the names of a header at `where`; DataError where these do not say.
+    """Return columns by the names of a header at `where`; DataError if these are not clear.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without
     header. `textual` are the columns without numbers: not read where their names are
@@ -121,7 +123,7 @@ def _columns(roles, names, directed, notes):
 
 
 def check_flag(text):
-    """Return the words of --columns; UsageError where they do not say what the columns are."""
+    """Return the words of --columns; UsageError if they do not define the columns."""
     words = [word.strip() for word in text.split(",")]
     try:
         _assign(words)
@@ -198,7 +200,7 @@ def _are_labels(names):
 
 
 def _assign(names, textual=(), weights=None, *, bipartite=False):
-    """Return the roles, and which of ENDS they are; UnclearError where the names do not say."""
+    """Return the roles and the pair of ENDS; UnclearError if the names are not clear."""
     if _are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give the edges as the source "
                            "and this file as --labels; if these are edges, use --columns "
@@ -261,7 +263,7 @@ def _two_kinds(names, kinds):
 
 
 def _find_two_kinds(names, kinds):
-    """Take two columns of unknown names for the ends of an edge, where there are no others."""
+    """Use two columns of unknown names as the ends of an edge, if there are no other columns."""
     places = _two_kinds(names, kinds)
     if not _pairs(kinds) and len(places) == 2:
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
@@ -278,9 +280,7 @@ def _ends_of(names):
 
 
 def _triple(names):
-    """Return the positions of head, relation and tail in a header of triples; None for another
-    header.
-    """
+    """Return the positions of head, relation and tail in a header of triples, else None."""
     plain = list(map(_plain, names))
     places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
               for pattern in TRIPLE]
@@ -288,7 +288,7 @@ def _triple(names):
 
 
 def _notes(names, roles, directed):
-    """Return notes on how a header was read, unless its own words say so."""
+    """Return notes on how a header was read, unless it has exactly the standard names."""
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"
               for name, role in zip(names, roles) if role == PASSED]

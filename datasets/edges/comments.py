@@ -1,4 +1,4 @@
-"""The comments above an edge list, and what SNAP, KONECT and hpgcn say in them of the graph."""
+"""The comments above an edge list, with the facts that SNAP, KONECT and hpgcn write there."""
 import re
 from collections import deque
 from dataclasses import dataclass, field

@@ -9,7 +9,7 @@ MOST_VERTICES = 2**62
 
 @dataclass(frozen=True)
 class Layout:
-    """The flags of `hpgcn convert` that say how edges are listed; by default the file decides."""
+    """The flags of `hpgcn convert` for the layout of edges; by default the file decides."""
 
     columns: str | None = None  # a word for each column: see hpgcn.datasets.edges.columns
     weights: str | None = None  # the name of the column of weights
@@ -21,7 +21,7 @@ class Layout:
 
     @property
     def flags(self):
-        """The flags that are given, as they are typed."""
+        """The given flags, spelled as in a command."""
         return [f"--no-{each.name}" if getattr(self, each.name) is False else
                 "--" + each.name.replace("_", "-")
                 for each in fields(self) if getattr(self, each.name) != each.default]

@@ -90,7 +90,7 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
 
 
 def has_names(first, roles):
-    """Return whether most of the first edges have an end that is no number."""
+    """Return whether most of the first edges have an end that is not a number."""
     named = [any(is_name(field) for field, role in zip(fields, roles) if role in (U, V))
              for fields in first.rows if len(fields) == len(roles)]
     return 2 * sum(named) > len(first.rows)
@@ -156,7 +156,7 @@ def _rows(lines, delimiter, count):
 
 
 def header_beside(source, layout):
-    """Return the names in a header of its own beside a file, `edges-header.csv`, and its path.
+    """Return the names in a separate header file, `edges-header.csv`, and its path.
 
     None if there is no such file, or the Layout says what it does: Neo4j has headers
     apart.
@@ -174,7 +174,7 @@ def header_beside(source, layout):
 
 
 def _is_above_integers(fields, rows):
-    """Return whether words stand above rows of only integers, so that they are no edge."""
+    """Return whether words stand above rows of only integers, so they are a header."""
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
@@ -192,12 +192,12 @@ def _is_numbered(line):
 
 
 def _shape(name):
-    """Return a name without what numbers it: node# for node1, node_# for node_a."""
+    """Return a name with # for its number: node# for node1, node_# for node_a."""
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 
 def _is_header(fields, rows, layout, where):
-    """Return whether words are names of columns: DataError where they may be an edge of names."""
+    """Return whether words are names of columns; DataError if they may be an edge between names."""
     if len(fields) < 2:
         return True
     if _has_numbers(rows, len(fields)):

@@ -70,7 +70,7 @@ class Ids:
             self.refuse(self.others.size)
 
     def result(self, counted=None, *, compact=False, from_one=False):
-        """Return the Numbering; `counted` vertices are what the input says it has.
+        """Return the Numbering; `counted`: number of vertices that the input declares.
 
         These are 0..counted - 1 where all ids are, or else, with `from_one`,
         1..counted. With `compact` they are those of the ids only.

@@ -18,7 +18,7 @@ DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7
 
 @jit()
 def _skip(text, at, delimiter):
-    """Return the position of the first byte from text[at] on that is no blank."""
+    """Return the position of the first byte from text[at] on that is not a blank."""
     while text[at] == SPACE or text[at] == RETURN or (text[at] == TAB and delimiter != TAB):
         at += 1
     return at

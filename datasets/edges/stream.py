@@ -93,7 +93,7 @@ class Stream:
                 "from_one": not self.base_known}
 
     def restored(self, numbering):
-        """Return a Numbering with the file's own ids, where `edges` gave them from 0."""
+        """Return a Numbering with the ids of the file, if `edges` counted them from 0."""
         ids = numbering.original_ids
         if self.sides:
             second = ids >= SIDE
@@ -189,7 +189,7 @@ def _both_directions(u, v, w):
 
 
 class _ThirdColumn:
-    """A third column that has no name, looked at block by block for what is no weight."""
+    """A third column without a name, checked block by block for numbers that are not weights."""
 
     def __init__(self):
         self.low = np.inf

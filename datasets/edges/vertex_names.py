@@ -59,7 +59,7 @@ class VertexNames:
 
 
 def is_name(field):
-    """Return whether a field, str, is no number."""
+    """Return whether a field (str) is not a number."""
     try:
         float(field)
     except ValueError:

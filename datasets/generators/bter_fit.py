@@ -19,7 +19,9 @@ MOST_SHARE = 1 - 1e-6  # share of the stubs that one vertex may have
 
 @dataclass
 class _Classes:
-    """Vertices of about the same number d >= 1: of_value (k,) says of each number its class."""
+    """Classes of vertices with about the same number d >= 1; of_value (k,): class of
+    each number.
+    """
 
     of_value: np.ndarray
     size: np.ndarray  # (c,) float64: vertices
@@ -49,7 +51,7 @@ class _Classes:
 
 
 class _Segments:
-    """Vertices that share block and class: means over the one of what is known of the other."""
+    """Groups of vertices with the same block and class, for means of one over the other."""
 
     def __init__(self, degrees, classes, starts):
         counts = degrees.counts

@@ -103,7 +103,8 @@ def round_stubs(key, excess, ratio, first_stub):
 
 @jit()
 def guide(first_stub, shift):
-    """Return the vertex of every 2^shift-th stub, and after these the last: where to look for it.
+    """Return the vertex of every 2^shift-th stub, and the last vertex: an index for the
+    search of a stub.
 
     `first_stub` is (n + 1,) int64, from 0 to the number of stubs.
     """

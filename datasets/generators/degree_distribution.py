@@ -49,7 +49,9 @@ class Degrees:
         return int(self.counts @ np.arange(self.counts.size)) // 2
 
     def scaled(self, vertices, edges, memory):
-        """Return `with_vertices` and then `with_edges`; BudgetError where that takes too much."""
+        """Return `with_vertices` and then `with_edges`; BudgetError if that needs too
+        much memory.
+        """
         more = self.with_vertices(vertices)
         need(DEGREE_BYTES * more.num_nodes, memory, f"{self.name}: {more.num_nodes} vertices")
         return more.with_edges(edges)
@@ -197,7 +199,7 @@ def by_degree(degree, triangles):
 
 
 def _capped(degree, count, wanted, most):
-    """Return t x degree, or `most` where that is more; t such that the degrees sum to `wanted`."""
+    """Return min(t x degree, most), with t such that the degrees sum to `wanted`."""
     low = 0.0
     high = float(max(1, most))  # degree 1 is then as large as can be
     for _ in range(100):

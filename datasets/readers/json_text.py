@@ -1,4 +1,4 @@
-"""JSON as it is parsed, within memory; names that repeat in an object are refused."""
+"""Parse JSON within the memory limit; names that repeat in an object are refused."""
 import json
 
 from hpgcn.datasets.edges.text import whole_text

@@ -22,7 +22,7 @@ MOST_FIELDS = 1000
 
 
 class BrokenError(Exception):
-    """Bytes that do not say what they should."""
+    """The bytes do not follow the format."""
 
 
 class Elements:
@@ -65,7 +65,7 @@ class Elements:
 
 
 class Matrix:
-    """A variable: `name`, `shape`, `kind` (its class), and the bytes of what it holds."""
+    """A variable: `name`, `shape`, `kind` (its class), and the bytes of its content."""
 
     def __init__(self, data, order):
         self.elements = Elements(data, order)
@@ -95,7 +95,7 @@ class Matrix:
         raise DataError(f"{where}: field {name} is missing")
 
     def read(self, where):
-        """Return numbers (r, c), an ndarray or a csr_array; DataError where it holds none."""
+        """Return numbers (r, c), an ndarray or a csr_array; DataError for other content."""
         if self.complex or len(self.shape) != 2 or not (
                 self.kind == SPARSE or self.kind in NUMERIC):
             kind = "complex numbers" if self.complex else f"class {self.kind}"

@@ -67,7 +67,7 @@ def _is_sizes(fields):
 
 
 def _fields(table):
-    """Return, by the first entry, None where there are no values, else False: any numbers."""
+    """Return, by the first entry, None without values, else False (any numbers)."""
     ahead = []
     while (line := table.readline()) is not None:
         ahead.append(line)
@@ -99,7 +99,9 @@ def _banner(line, source):
 
 
 def _sizes(table, line):
-    """Return the numbers of rows and of entries, from `line` or the first that is no comment."""
+    """Return the numbers of rows and of entries, from `line` or the first line that is
+    not a comment.
+    """
     while line is not None and (not words(line) or line.startswith(b"%")):
         line = table.readline()
     where = f"{table.where}: line {table.line}"

@@ -55,7 +55,7 @@ def _header(table, hint):
 
 
 def _next(table):
-    """Return the next line that is no comment; None after the last. Empty lines count."""
+    """Return the next line that is not a comment, which may be empty; None after the last."""
     while (line := table.readline()) is not None and line.lstrip(BLANKS)[:1] == b"%":
         pass
     return line

@@ -65,7 +65,7 @@ def _xml(source, memory):
 
 
 def _read(source, parse, kind, weights=None, *, labels=False):
-    """Return the Raw of what NetworkX parses."""
+    """Return the Raw of a file that NetworkX parses."""
     # parse
     networkx = require("networkx", "io", f"reading {kind}")
     with refused(source, f"broken {kind}"), warnings.catch_warnings(action="ignore"):

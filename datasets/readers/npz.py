@@ -17,7 +17,7 @@ LABELS = ("labels", "label", "y", "node_label", "node_labels")
 
 
 def read(source, memory, weights=None):
-    """Read a graph from an .npz file; DataError where an array is not what its key says.
+    """Read a graph from an .npz file; DataError if an array does not fit its key.
 
     Keys of the edges are one of these:
 

@@ -77,7 +77,7 @@ def describe_zeros(count):
 
 
 def _grouped(rows, columns):
-    """Return the stable order that sorts the entries, and where in it a new entry begins."""
+    """Return the stable order that sorts the entries, and the positions of new entries in it."""
     order = np.lexsort((columns, rows))
     rows = rows[order]
     columns = columns[order]
@@ -93,7 +93,7 @@ def stored_as_zero(values):
 
 
 def _drop_zeros(raw, unweighted, where, notes):
-    """Leave out entries of weight 0, which are no edges, and values that are then all 1."""
+    """Drop entries of weight 0, which are not edges, and the values if all are then 1."""
     if raw.values is None:
         return
 

@@ -125,7 +125,9 @@ class DiskAdjacency:
 
 
 def room(memory):
-    """Return the bytes of the budget left for arrays, without what this process holds already."""
+    """Return the bytes of the budget left for arrays, less the memory that this process
+    already uses.
+    """
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -310,7 +312,7 @@ class _SortedKeys:
 
 
 class _FinishedRows:
-    """Rows of the CSR as they are finished, one after the other."""
+    """Collects the finished rows of the CSR in order."""
 
     def __init__(self, entries, scratch):
         n = entries.numbering.num_nodes

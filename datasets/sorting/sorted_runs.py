@@ -73,7 +73,8 @@ class Runs:
                     for (begin, dtype), take in zip(run.columns, wanted))
 
     def renumbered(self, image, stored, size, *, weighted, numbered):
-        """Return the runs, at most `size` entries each, with ids replaced by what `image` returns.
+        """Return the runs, at most `size` entries each, with ids replaced by those that
+        `image` returns.
 
         `image` takes and returns (k,) integers.
         """

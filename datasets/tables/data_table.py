@@ -52,7 +52,7 @@ class TextColumn:
         return [cell.decode("utf-8", "replace").strip() for cell in cells]
 
     def numbers(self):
-        """Return the cells as float64, NaN where one is empty; CellError: the first other text."""
+        """Return the cells as float64, NaN for an empty one; CellError at the first other text."""
         parts = []
         row = 0
         for block in self.blocks:
@@ -139,7 +139,7 @@ class DataTable:
     first_line: int = 1
 
     def place(self, row):
-        """Return what errors call a row."""
+        """Return the name of a row in errors."""
         return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
 
     def name_columns(self, header):
@@ -181,7 +181,7 @@ class DataTable:
         return listed([self.title(k) for k in range(len(self.columns))])
 
     def title(self, k):
-        """Return what messages call column k."""
+        """Return the name of column k in messages."""
         return truncate(self.columns[k].name, 40) or "(no name)"
 
     def number_column(self, k, hint=""):

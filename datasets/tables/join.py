@@ -106,7 +106,9 @@ def close_gaps(raw, where):
 
 
 def _add_vertices(vertices, entries, files):
-    """Add vertices for ids of tables that are in no edge; refuse them where the input has all."""
+    """Add vertices for ids of tables that are in no edge; refuse them if the input has
+    all vertices.
+    """
     new = {}
     for rows in files:
         if rows.keys is None:
@@ -160,7 +162,7 @@ def _refuse_shifted(rows, vertices):
 
 
 def _add_trailing(vertices, entries, files, order):
-    """Add vertices without edges at the end where arrays without ids have more rows."""
+    """Add vertices without edges at the end if arrays without ids have more rows."""
     raw = vertices.raw
     rows = next((rows for rows in files if rows.keys is None and rows.kind == "features"), None)
     if rows is None or order is not None or not vertices.is_open or raw.original_ids is not None \

@@ -20,7 +20,7 @@ class JsonObject(list):
 
 
 def read_json(source, memory):
-    """Return what a JSON file holds; objects are JsonObject, so that a repeated name is not lost.
+    """Return the content of a JSON file; objects are JsonObjects, which keep repeated names.
 
     Lines of one value each, as in .jsonl, are a list.
     """
@@ -39,7 +39,7 @@ def read_json(source, memory):
 
 
 def json_table(found, where, is_known):
-    """Return the DataTable of what `read_json` returns, or None for lists of numbers.
+    """Return the DataTable of a result of `read_json`, or None for lists of numbers.
 
     `is_known` says whether a name is that of a column rather than an id.
     """
@@ -124,7 +124,7 @@ def _refuse_repeated(names, where):
 
 
 def feature_lists(found, where, memory):
-    """Return ids (list of str, or None), (rows, f) features, and what they are read as.
+    """Return ids (list of str, or None), (rows, f) features, and a note on how they are read.
 
     Lists of whole numbers are the column numbers of ones, in CSR. Lists of one length
     with fractions in them are the features.

@@ -13,7 +13,7 @@ START = re.compile(rb"(?>(?:#[^\n]*+\n|\s)*+)[-+.0-9eE]++(?:[ \t]++\d++:[-+.0-9e
 
 
 def is_libsvm(head):
-    """Return whether a text begins as LibSVM's does."""
+    """Return whether a text begins like a LibSVM file."""
     return START.match(head) is not None
 
 

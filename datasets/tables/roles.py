@@ -101,7 +101,7 @@ def _is_header(table, vertices):
 
 
 def _guess_header(table, vertices, count):
-    """Return what is likely of a first row in doubt; DataError if nothing is."""
+    """Return whether an unclear first row is likely a header; DataError if neither is likely."""
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
     if len(table.first) > 1 and vertices.named and any(

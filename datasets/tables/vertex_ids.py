@@ -64,7 +64,7 @@ class VertexIds:
         return None if ids is None or self.named else int(ids.max())
 
     def describe(self):
-        """Return what the ids are, for errors."""
+        """Return a description of the ids, for errors."""
         if self.named:
             return "names, such as " + ", ".join(
                 repr(truncate(name, 30)) for name in self.raw.original_ids[:3].tolist())
@@ -73,7 +73,9 @@ class VertexIds:
         return f"{self.raw.original_ids.min()}..{self.last}"
 
     def keys(self, column):
-        """Return a column as ids, list of str or (k,) int64; None if one is no id of this kind."""
+        """Return a column as ids, list of str or (k,) int64; None if one is not an id
+        of this kind.
+        """
         if not self.named:
             return column.whole_numbers()
         texts = column.texts()

@@ -61,7 +61,7 @@ def measure_of(key):
 
 
 def plain(key):
-    """Return a key in words, without what its unit says."""
+    """Return a key in words, without its unit."""
     for end in ("_per_s", "_ms", "_ns", "_s"):
         key = key.removesuffix(end)
     return key.replace("_", " ")

@@ -34,7 +34,7 @@ NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (64, 1), (16, 2), (16, ALL))
 
 
 def measure(settings, host, comm):
-    """Time products with each candidate PrefetchDistance, x in each of LEVELS; keep the best.
+    """Time products with each candidate PrefetchDistance, with x in each of LEVELS; keep the best.
 
     rows : a dict for each level and row length, with level, row (its cache lines: one, few or
         more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and
@@ -117,7 +117,9 @@ def choose(level, place, product, settings, host):
 
 
 def choose_other(found, field, values, product, settings, host):
-    """Return the best of some values of a field of Tuning, beside what was found, and ms of all."""
+    """Return the best value of a field of Tuning, given the fields tuned before, and
+    the ms of all.
+    """
     calls = {value: partial(run, found._replace(**{field: value}), product) for value in values}
     timings = in_turns(host, calls, settings.repeats, f"tune, {field}")
     took = {value: timing["time_ms"] for value, timing in timings.items()}
@@ -129,7 +131,7 @@ def choose_other(found, field, values, product, settings, host):
 
 
 def of_stores(settings):
-    """Return a product whose results are much of what moves, and lie in memory."""
+    """Return a product whose results are in memory, and are a large share of the bytes moved."""
     width = ROWS["more"]
     rows = max(1, size_of("memory") // settings.scale_down // (4 * width))
     return make_product(rows, rows, width, FEW, settings.seed)
@@ -179,7 +181,7 @@ OTHERS = {
 
 @contextmanager
 def writable():
-    """Turn what keeps the file from being written or removed into an OutputError."""
+    """Turn an error in writing or removing the file into an OutputError."""
     try:
         yield
     except OutputError:

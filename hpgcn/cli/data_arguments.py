@@ -40,7 +40,7 @@ def memory_flag(add):
 
 
 def edge_flags(add):
-    """Add the flags that say how an edge list is read."""
+    """Add the flags for reading an edge list."""
     add("--columns", metavar="NAMES",
         help="meaning of each column of an edge list, such as u,v,-,w. source,target: row target "
              "aggregates row source. u,v: row u aggregates row v. w: weight. -: skip the column")

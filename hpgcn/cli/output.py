@@ -1,10 +1,12 @@
-"""Functions of all commands: printing, given settings, and settings that ranks must share."""
+"""Functions that all commands share: printing, settings from flags, and settings equal
+on all ranks.
+"""
 from hpgcn import __version__
 from hpgcn.errors import printable
 
 
 def print_unless_quiet(args, *lines):
-    """Print what a command did, unless --quiet is given."""
+    """Print lines about the result of a command, unless --quiet is given."""
     if not args.quiet:
         print_text(*lines)
 

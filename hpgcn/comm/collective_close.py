@@ -17,7 +17,7 @@ class CollectiveClose:
     comm: Any
 
     def close(self) -> None:
-        """Free what MPI holds; all ranks call this together, with no message under way."""
+        """Free the MPI objects; all ranks call this together, with no message under way."""
         raise NotImplementedError
 
     def closes(self, error: BaseException | None) -> bool:

@@ -92,7 +92,8 @@ class Collectives:
         return self._exchange([own] * self.size, blocks, kind)
 
     def start_alltoall(self, send, send_counts, recv, recv_counts, kind):
-        """Copy block q of `send` to rank q, and into block q of `recv` what rank q sends here.
+        """Copy block q of `send` to rank q, and into block q of `recv` the block that
+        rank q sends here.
 
         The arrays do not overlap. The counts, (P,) ints each, are those of this rank:
         send_counts[q] equals recv_counts[this rank] of rank q.
@@ -201,7 +202,7 @@ class Collectives:
         return self.stager is not None and not isinstance(array, np.ndarray)
 
     def _pieces(self, view, operation):
-        """Cut a view, if it travels, evenly into what the operation takes at a time."""
+        """Cut a view that is sent evenly into pieces that the operation sends at a time."""
         if self.size == 1 or not view.size:
             return []
         limit = MAX_MESSAGE_BYTES
@@ -298,7 +299,7 @@ class Collectives:
 
 
 def flat(array, name):
-    """Return a contiguous array as one-dimensional view; a copy would keep what arrives."""
+    """Return a contiguous array as one-dimensional view; a copy would not get the received data."""
     if not array.flags.c_contiguous:
         raise InternalError(f"{name} of a collective is not contiguous: shape {array.shape}, "
                             f"strides {array.strides}")

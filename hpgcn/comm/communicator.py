@@ -340,7 +340,7 @@ def describe_farm():
 
 
 def as_comm(comm, timeout=600.0):
-    """Wrap None (one rank), an mpi4py communicator, or what is wrapped; else raise UsageError.
+    """Wrap None (one rank) or an mpi4py communicator; return a wrapped one; else raise UsageError.
 
     None gets a warning in a process that its launcher started together with others.
     """

@@ -1,9 +1,9 @@
-"""Counters of what a rank sends to others: payload and messages, by phase and by purpose."""
+"""Counters of the bytes and messages that a rank sends to other ranks, by phase and purpose."""
 from collections import Counter
 
 
 class Counters:
-    """Payload this rank contributed to others; hpgcn.parallel.counts defines what counts."""
+    """Bytes that this rank sent to other ranks; hpgcn.parallel.counts defines them."""
 
     def __init__(self):
         self.phase = "setup"
@@ -25,7 +25,7 @@ class Counters:
             _add_sizes(counted, self.phase, pairs)
 
     def include(self, other):
-        """Add what other Counters have counted so far."""
+        """Add the counts of other Counters."""
         self.bytes.update(other.bytes)
         self.messages.update(other.messages)
         for ours, theirs in ((self.sent, other.sent), (self.sums, other.sums)):
@@ -39,7 +39,7 @@ class Counters:
 
 
 def _add_sizes(counted, phase, pairs):
-    """Add pairs (rank, bytes) to what was sent in a phase."""
+    """Add pairs (rank, bytes) to the messages sent in a phase."""
     sent = counted.setdefault(phase, {})
     for rank, size in pairs:
         sent[rank] = sent.get(rank, 0) + size

@@ -192,7 +192,7 @@ class Intracomm:
     barrier = Barrier
 
     def bcast(self, value, root=0):
-        """Return what `value` is on the root."""
+        """Return the root's `value`."""
         return self.allgather(value)[root]
 
     def gather(self, value, root=0):

@@ -21,7 +21,7 @@ class Queue:
         self.running = []
 
     def extend(self, starts, null):
-        """Start calls as soon as there is room; return their requests, `null` until then."""
+        """Start calls when a slot is free; return their requests, `null` until then."""
         requests = [null] * len(starts)
         idle = not self.waiting
         self.waiting.extend((requests, place, start) for place, start in enumerate(starts))

@@ -1,4 +1,4 @@
-"""Messages from and to GPU memory: MPI takes it as it is, or pinned host memory takes its place.
+"""Messages from and to GPU memory: MPI reads it directly, or they pass through pinned host memory.
 
 MPI has no notion of CUDA streams: it may read what the GPU has yet to write. So a call
 is made only after an event of the stream that wrote its memory. Calls that wait for an
@@ -29,7 +29,9 @@ class MpiCall(NamedTuple):
 
 
 class StagedCopy(NamedTuple):
-    """A call of `Messages`: `start()` makes it, the rest says what is copied; host 0: nothing."""
+    """A call of `Messages`: `start()` makes it, the other fields give its arrays; host
+    0: no copy.
+    """
 
     start: object
     gpu: int
@@ -69,7 +71,7 @@ class Messages(list):
         self[number] = start(piece)
 
     def complete_receives(self, numbers):
-        """Copy to the GPU what these requests, by number and now complete, received."""
+        """Copy the data that these completed requests, given by number, received to the GPU."""
         copies = sorted(self.copies[number][1:4] for number in numbers
                         if self.copies[number].host and self.copies[number].way & RECEIVE)
         if copies:
@@ -112,7 +114,9 @@ class GpuStager:
         self.pool = {}  # unused PinnedMemory, by size
 
     def most(self, operation, limit):
-        """Return the bytes of the longest piece; sums are not cut: their bits depend on where."""
+        """Return the bytes of the longest piece; sums are not cut, because the cut
+        would change their bits.
+        """
         if operation == "reduce" or operation in self.direct:
             return limit
         return min(limit, CHUNK_BYTES)

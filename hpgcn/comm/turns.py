@@ -10,7 +10,9 @@ from hpgcn.errors import DeadlockError, HpgcnError, InternalError
 
 
 class RankEnded(BaseException):
-    """Another rank failed: this one unwinds. It is no Exception, so no handler takes it."""
+    """Another rank failed, so this one unwinds. A BaseException, so that handlers do
+    not catch it.
+    """
 
 
 class Turns:

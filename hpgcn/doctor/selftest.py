@@ -26,7 +26,7 @@ def losses(graph, ranks):
 
 
 def run():
-    """Train; return the ranks and what the table of the doctor needs, a dict."""
+    """Train; return a dict with the number of ranks and the figures for the doctor's table."""
     from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 
     ranks = world(SECONDS)

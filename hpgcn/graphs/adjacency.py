@@ -102,7 +102,7 @@ def without(places, *arrays):
 
 
 def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
-    """Make a valid CSR adjacency of a matrix, as `Graph.from_scipy`, and warn of what it changes.
+    """Make a valid CSR adjacency of a matrix, as `Graph.from_scipy`, and warn of changes.
 
     Return indptr, indices, data as `build_adjacency`, and whether weights count
     parallel edges.

@@ -39,12 +39,12 @@ def add_up(slab, where):
 
 
 def check_whole(source, slabs):
-    """Refuse degrees, loops and a symmetry that are not what the entries of all slabs say."""
+    """Refuse a graph whose stored degrees, loops or symmetry differ from its entries."""
     refuse(sum(add_up(slab, source.where) for slab in slabs), source)
 
 
 def refuse(total, source):
-    """Refuse a graph whose entries, by `add_up` over all rows, are not what its header says.
+    """Refuse a graph whose entries, by `add_up` over all rows, differ from its header.
 
     `source`, a GraphSource of all rows, is read, if memory allows, to name the first
     offender.

@@ -14,7 +14,7 @@ from hpgcn.graphs.validation import (
 
 
 def check_contents(X, y, masks, class_names, n, name, split):
-    """Return those arrays of a Graph, and the fields of its Header that say what they are.
+    """Return those arrays of a Graph, and the fields of its Header that describe them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Weights of edges: which attribute of an edge is its weight, and what float32 keeps of it."""
+"""Edge weights: the attribute with the weight, and its conversion to float32."""
 import numbers
 import re
 import string
@@ -14,7 +14,7 @@ MOST_NAMED = 16  # attributes in a message
 
 
 def plain(name):
-    """Return a name without case, blanks and punctuation, as names are compared."""
+    """Return a name without case, blanks and punctuation, to compare names."""
     return str(name).lower().translate(PUNCTUATION)
 
 

@@ -240,7 +240,7 @@ class Graph(GraphSource):
         return crc
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of what a model is trained on, three times, by DIGESTS."""
+        """Return the SHA-256 of the training data under each name of DIGESTS."""
         digest = hashlib.sha256()
         for kind, data in self.in_original_order().blocks():  # a partition makes no other graph
             digest.update(kind.encode())

@@ -157,7 +157,7 @@ class GraphSource(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the file; what was read stays. A graph in memory has none."""
+        """Close the file, if there is one; arrays that were read stay valid."""
 
     # Checks of an untrusted file
 
@@ -178,7 +178,7 @@ class GraphSource(ABC):
 
 
 def check_source(graph, expected="hpgcn.Graph or hpgcn.load(path)"):
-    """Return a GraphSource as it is; raise UsageError for any other object."""
+    """Return a GraphSource unchanged; raise UsageError for any other object."""
     if not isinstance(graph, GraphSource):
         raise UsageError(f"graph is of type {type(graph).__name__}, expected {expected}")
     return graph

@@ -1,4 +1,4 @@
-"""Checks that a file is still the one that was opened: a digest is of what was read.
+"""Checks that a file is still the one that was opened, so that its digest describes the data read.
 
 One that was replaced or written to is a DataError. `opened`: its os.stat before it was
 read.
@@ -12,7 +12,9 @@ PIECE = 1 << 20  # bytes hashed at a time
 
 
 def signature(status):
-    """Return what another file or content changes: device, inode, size and two times."""
+    """Return the attributes that differ between files or contents: device, inode, size
+    and two times.
+    """
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 

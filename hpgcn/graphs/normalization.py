@@ -125,7 +125,8 @@ def scales(row, column, norm):
 
 
 def with_self_loops(slab):
-    """Return (indptr, indices, data, added) of a slab with a loop of weight 1 where a row has none.
+    """Return (indptr, indices, data, added) of a slab, with a loop of weight 1 added to
+    rows without a loop.
 
     A loop of the input is kept. `added`, bool (m,): rows that got one; `data`: None if
     all are 1.

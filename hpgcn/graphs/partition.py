@@ -95,7 +95,8 @@ def halves(k):
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
-    """Return a part vector as int32 (n,): a part for each of n vertices, or what `what` names.
+    """Return a part vector as int32 (n,): the part of each of n vertices; `what` names
+    them in errors.
 
     DataError, naming `where`, for other than integers (n,), or the first part outside
     0..k-1.
@@ -110,5 +111,5 @@ def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
 
 
 def run_offsets(sizes):
-    """Return where each of some runs begins, and the last one ends: (runs + 1,) int64."""
+    """Return the first position of each run and the end of the last: (runs + 1,) int64."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

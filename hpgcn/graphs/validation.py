@@ -1,4 +1,4 @@
-"""Refusals of malformed graphs: what passes here, kernels trust. Errors name the first offender."""
+"""Checks of graphs, so that kernels can trust them. Errors name the first invalid entry."""
 
 from itertools import combinations
 
@@ -17,7 +17,7 @@ INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bit
 
 
 def index_dtype(n):
-    """Return int32 for column numbers below n and pointers up to n, int64 where n needs it."""
+    """Return int32 for column numbers below n and pointers up to n, else int64."""
     return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
@@ -28,7 +28,8 @@ def first(wrong):
 
 
 def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
-    """Refuse a CSR that is not valid, naming `where` and the first offender: kernels trust it.
+    """Refuse an invalid CSR, because kernels trust it; errors name `where` and the
+    first invalid entry.
 
     `indptr`, (m + 1,) row pointers that must end at `nnz`, are relative to the first
     row checked or absolute; `indices` are the entries from indptr[0] on.
@@ -382,7 +383,7 @@ def numbers(flag, text, most):
 
 
 def layer_widths(text):
-    """Return what --widths says: features, hidden widths and classes; two numbers or more."""
+    """Return the numbers of --widths: features, hidden widths and classes; two or more."""
     widths = numbers("--widths", text, MAX_WIDTH)
     if len(widths) < 2:
         raise UsageError(f"--widths {widths[0]}: expected features, hidden widths and classes, "

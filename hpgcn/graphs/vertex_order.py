@@ -88,7 +88,7 @@ def is_worth_ordering(graph, name):
 
 
 def check_order(name):
-    """Refuse, with a UsageError, what is no name of an order."""
+    """Raise UsageError unless this is the name of an order."""
     if name not in CHOICES:
         raise UsageError(f"order = {name!r}: expected one of {', '.join(CHOICES)}")
 

@@ -105,7 +105,7 @@ def _from_adj_t(adj_t, arrays, options):
 
 
 def _names(data):
-    """Return the names of what a Data holds."""
+    """Return the names of the attributes of a Data."""
     names = getattr(data, "keys", None)  # a property before PyG 2.4
     names = names() if callable(names) else names
     return list(vars(data) if names is None else names)

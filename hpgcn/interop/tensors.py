@@ -1,4 +1,6 @@
-"""Tensors as the arrays that they are, wherever they lie; and what is read out of a graph."""
+"""Tensors as arrays without a copy, on CPU or GPU; and arrays from the graphs of other
+libraries.
+"""
 import warnings
 
 import numpy as np
@@ -10,7 +12,7 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def to_array(value):
-    """Return a tensor as ndarray, a sparse one as scipy.sparse array; all else as it is.
+    """Return a tensor as ndarray, a sparse one as scipy.sparse array; other objects unchanged.
 
     It may lie on a GPU, or require a gradient; bfloat16, which NumPy lacks, becomes
     float32.
@@ -66,7 +68,7 @@ def csr_tensor(torch, X, values):
 
 
 def masks_of(get):
-    """Return the masks that `get` finds under train_mask and so on, or None where it has none."""
+    """Return the masks that `get` finds under train_mask and so on, or None if missing."""
     masks = {key: to_array(get(f"{key}_mask")) for key in SPLIT}
     return None if all(mask is None for mask in masks.values()) else masks
 

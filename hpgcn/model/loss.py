@@ -142,7 +142,8 @@ class Loss(BatchLoss):
         return -where
 
     def tally(self, logits):
-        """Count by mask and class what is right, predicted and true, (masks, 3, c), over all ranks.
+        """Count correct, predicted and true vertices by mask and class over all ranks:
+        (masks, 3, c).
 
         A class that is predicted is the first with the largest logit.
         """

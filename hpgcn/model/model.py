@@ -17,7 +17,7 @@ from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual,
 
 
 class Model:
-    """Layers of one of MODELS, and what is around them, on distributed matrices.
+    """Layers of one of MODELS, with dropout, norms and activations, on distributed matrices.
 
     Besides one activation a layer, and the arrays that its gradient reads, it takes
     work arrays of the widest layer. Products with W go to one, products with A (which
@@ -147,14 +147,14 @@ class Model:
         return stages
 
     def _map(self, layer, kept, before=None, **which):
-        """Return the stage of a layer; its output does not lie where its input does."""
+        """Return the stage of a layer; its output and input are different arrays."""
         self._maps.append(layer)
         taken = self._place
         self._place = "ping" if layer.hop.maps or taken == "pong" else "pong"
         return LayerStage(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
-        """Let linear layers write gradients where those that they read do not lie."""
+        """Choose output arrays for gradients of linear layers that differ from their inputs."""
         place = "ping"  # place of the gradient of the logits
         for layer in reversed(self._maps):
             place = "ping" if layer.hop.maps or place == "pong" else "pong"
@@ -190,7 +190,7 @@ class Model:
         return logits, partial(self._backward, backward)
 
     def prepare(self, features, width):
-        """Exchange what never changes of the Features of level 0; see `Layer`."""
+        """Exchange the rows of the input features once, because they never change."""
         self.layers[0].prepare(features, width)
 
     def outputs(self):

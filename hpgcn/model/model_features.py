@@ -1,4 +1,4 @@
-"""Features of some rows: dense or sparse, with A X beside them where that was formed once."""
+"""Features of some rows, dense or sparse, with A X if it is computed once."""
 import numpy as np
 
 from hpgcn import kernels

@@ -12,7 +12,7 @@ INNER_KEY = 1024  # what keys the dropout within the block of layer 0: more than
 
 @dataclass(frozen=True)
 class LayerBlock:
-    """One layer, and what is put around it."""
+    """One layer, with its dropout, norm, activation and skip connection."""
 
     number: int
     kind: type  # a Layer

@@ -57,7 +57,7 @@ class Parameters:
 
     @staticmethod
     def stored(arrays, options, name):
-        """Take parameters from arrays by name, as a file holds them; return them and ModelSpec.
+        """Build Parameters from the arrays of a file by name; return them and the ModelSpec.
 
         `options` are ModelOptions of the run that trained them, `name` is that of the
         file. A UsageError as `find_model`; a DataError if an array is missing, is one

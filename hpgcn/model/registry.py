@@ -39,7 +39,7 @@ def find_model(options):
 
 
 def _check_halves(options, name):
-    """Refuse what computes with rows outside of kernels that take them in 16 bits."""
+    """Refuse layers that compute with rows outside of the kernels that support 16 bits."""
     serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
     if not MODELS[name].supports_bf16:
         raise UsageError(f"dtype = {options.dtype}: model {name} does not support bf16; expected "

@@ -40,7 +40,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A model of some widths, as one of MODELS; hpgcn.model.model_parts says what it is made of.
+    """One of MODELS with its widths; hpgcn.model.model_parts lists its layers.
 
     A UsageError for fewer than two widths, one that is not positive, or sparse
     features that are precomputed.
@@ -91,7 +91,7 @@ class ModelSpec:
 
     @property
     def itemsize(self):
-        """Bytes of a number, as weights and sums have them."""
+        """Bytes of a number of weights and sums."""
         return np.dtype(self.dtype).itemsize
 
     @property

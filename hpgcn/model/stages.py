@@ -174,7 +174,7 @@ class Activation:
 
 
 class Residual:
-    """H + F(H), or H W_res + F(H), where F are stages around a layer: He et al. 2016, equation 1.
+    """H + F(H), or H W_res + F(H); F: the stages around a layer. He et al. 2016, equation 1.
 
     The rows of H that the layer computes are added.
     """

@@ -1,4 +1,4 @@
-"""Bytes and messages of collective calls, by rank (pure): what counters and plans share.
+"""Bytes and messages of collective calls by rank, for counters and plans (pure).
 
 Bytes are the payload that a rank contributes to OTHER ranks, whatever MPI's algorithm;
 a message is one non-empty (source, destination) pair of a call. Bytes of each call:

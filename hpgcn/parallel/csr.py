@@ -42,7 +42,7 @@ class Csr:
         return cls(*map(device.put, arrays), matrix.shape[1], device)
 
     def to_scipy(self):
-        """Return a csr_array on the host that shares its memory where it can."""
+        """Return a csr_array on the host that shares its memory if possible."""
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return sp.csr_array((data, indices, indptr), shape=self.shape)
 

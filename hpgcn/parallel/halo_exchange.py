@@ -260,7 +260,9 @@ class HaloExchange(Exchange):
         return [*self.send_buffers(out.shape[1]), (LOCAL, out)]
 
     def send_buffers(self, width):
-        """Return (source, buffer (rows, width) for what goes back to it) of each source."""
+        """Return (source, buffer (rows, width) of the partial sums to return to it) for
+        each source.
+        """
         self.filling = self._channel(width, adjoint=True)
         buffers = self.by_source(self.filling.outgoing)
         self.unsent = {source for source, _ in buffers}
@@ -281,14 +283,14 @@ class HaloExchange(Exchange):
         self.channel = self.filling
 
     def finish(self, out, what):
-        """Add to `out` what returns, in the order of ranks."""
+        """Add the returned partial sums to `out`, in the order of ranks."""
         scatter_add = kernels.backend(out).scatter_add
         for numbers, rows in self.received_sums(what):
             with self.comm.clock("comm"):
                 scatter_add(rows, numbers, out)
 
     def received_sums(self, what):
-        """Yield (numbers of own rows, what has come back of them) in the order of ranks."""
+        """Yield (numbers of own rows, partial sums received for them) in the order of ranks."""
         for destination, rows in self._received(self.channel, what):
             yield self.returned[destination], rows
 

@@ -126,7 +126,7 @@ class BroadcastStages:
 
 
 def stages(offsets, rows, pieces, columns):
-    """Cut the columns of A where its C column blocks meet the R row blocks of H.
+    """Cut the columns of A at the bounds of its C column blocks and of the R row blocks of H.
 
     Return BroadcastStages, in order.
 

@@ -76,7 +76,7 @@ class MergedExchange(Exchange):
         return self.filling
 
     def launch(self):
-        """Send what was filled."""
+        """Send the filled buffers."""
         with self.comm.clock("comm"):
             self._start(self.filling)
         self.channel = self.filling
@@ -165,7 +165,7 @@ class OneWayTransfer(Transfer):
                 self.exchange.launch()
 
     def finish(self, out, what):
-        """Add to `out` what others send, in the order of ranks."""
+        """Add the received partial sums to `out`, in the order of ranks."""
         scatter_add = kernels.backend(out).scatter_add
         incoming = self.exchange.channel.incoming
         for source in self.exchange.received_from(what):

@@ -124,11 +124,11 @@ class ReceptiveField:
 
     @property
     def maps(self):
-        """The map of each product with A, in order; None where none is taken."""
+        """The map of each product with A, in order; None for a product that is skipped."""
         return [each for hop in self.hops for each in hop.maps]
 
     def close(self):
-        """Free what its own maps hold; the strategy of all rows is closed after them."""
+        """Free the restricted maps. The caller closes the strategy of all rows afterwards."""
         of_all_rows = [self.strategy.map_for_product(hop) for hop in range(len(self.maps))]
         for each in dict.fromkeys(self.maps):
             if each not in (None, *of_all_rows):

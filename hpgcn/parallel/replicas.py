@@ -41,7 +41,7 @@ class ReplicaExchange(HaloExchange):
             return kernels.backend(Z).gather(Z, rows, self.channel.outgoing)
 
     def launch(self):
-        """Start what was filled."""
+        """Start the messages of the filled buffers."""
         with self.comm.clock("comm"):
             self._start(self.channel)
 
@@ -50,7 +50,7 @@ class ReplicaExchange(HaloExchange):
         return self._received(self.channel, what)
 
     def wait_all(self, what):
-        """Wait for all messages; return what came, (rows, f), by rank."""
+        """Wait for all messages; return the received rows (rows, f) by rank."""
         for _ in self.received(what):
             pass
         return self.channel.incoming
@@ -144,7 +144,7 @@ class DelayedSum:
             self.legs.append(legs)
 
     def add(self, Z, what):
-        """Add to the partial sums Z (m, f) of this step what has arrived of other copies'."""
+        """Add the received partial sums of other replicas to Z (m, f), those of this step."""
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add
@@ -175,7 +175,7 @@ class DelayedSum:
         self.step += 1
 
     def persistent_arrays(self):
-        """Wait for all that is under way; return what later steps read, a list of arrays."""
+        """Wait for all messages; return a list of the arrays that later steps read."""
         return [leg.wait_all("the end of a step") for legs in self.legs for leg in legs]
 
     @property

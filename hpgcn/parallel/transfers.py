@@ -38,7 +38,7 @@ LOCAL = -1
 
 
 class Transfer:
-    """Base class of transfers: buffers in a workspace, and communicators of others."""
+    """Base class of transfers, with buffers in a workspace."""
 
     adds = True
     workspace = None
@@ -238,7 +238,7 @@ class GatheredRows(Transfer):
         return self.inner.pending
 
     def start(self, H, what):
-        """Gather the big block, then start what follows."""
+        """Gather the big block, then start the next transfer."""
         width = H.shape[1]
         whole = self.workspace.buffer("whole", self.rows, width)
         handle = self.comm.start_allgather(H, whole, self.heights * width, "aggregation")
@@ -277,7 +277,7 @@ class GatheredRows(Transfer):
 
 
 def tiles_of(block, pull, push, accumulate=False):
-    """Yield the tiles of a Csr as its own method does; what is under way moves between them."""
+    """Yield the tiles of a Csr, and let pending messages progress between them."""
     under_way = pull.pending or push.pending
     for tile in block.tiles(under_way, accumulate):
         yield tile
@@ -364,7 +364,9 @@ class GatheredPlan:
 
     @property
     def buffer_rows(self):
-        """Rows of the big block, of its partial sums, and what `inner` holds; (R, L)."""
+        """Number of rows of the big block and of its partial sums, plus those of
+        `inner`; (R, L).
+        """
         return self.held_bytes(1, 1, reduces=False)
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):

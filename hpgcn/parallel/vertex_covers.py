@@ -146,7 +146,7 @@ def _trimmed(left, right, shape, pushed):
 
 @jit()
 def _reach(indptr, indices, free, sum_of, reached, pulled):
-    """Mark what alternating paths from unmatched sums reach: not summed, their columns pass."""
+    """Mark rows and columns on alternating paths from unmatched sums."""
     # begin at the free columns
     stack = np.empty(reached.size, np.int64)
     top = 0

@@ -21,7 +21,7 @@ class Workspace:
         self.arrays = {}
 
     def buffer(self, name, rows, width, dtype=None):
-        """Return the (rows, width) array called `name`, which holds what was last left there.
+        """Return the (rows, width) array called `name`, with its last content.
 
         Arrays of another dtype than the workspace's have names of their own.
         """
@@ -60,7 +60,7 @@ class Workspace:
 
 
 def touch(array):
-    """Write to every page of an array, on all threads; what is in it is lost."""
+    """Write to every page of an array on all threads; its content is lost."""
     memory = array.reshape(-1).view(np.uint8)
     starts = iter(range(0, memory.size, PIECE))
 

@@ -41,7 +41,7 @@ COMPARED = ("volume", "volume_max", "volume_avg", "ghosts_max", "messages", "mes
 
 
 def statistics(graph, part, k, edge_part=None):
-    """Count what one product of width 1 sends under a partition (demirci-2022, section 4.3).
+    """Count the numbers that one product of width 1 sends (demirci-2022, section 4.3).
 
     The owner of column j sends row j of H to every other part that holds an entry of
     column j. Every part that holds an entry of row i sends a partial sum to the owner
@@ -157,7 +157,7 @@ def touched(rows, part, k, holder):
 
 
 def imbalance(loads):
-    """Return maximum over mean, less 1; 0 where there is nothing."""
+    """Return maximum / mean - 1; 0 for empty input."""
     total = loads.sum()
     return float(loads.max() * loads.size / total - 1) if total else 0.0
 

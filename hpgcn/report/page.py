@@ -45,7 +45,7 @@ PAGE = """<!DOCTYPE html>
 
 
 def check_output(path):
-    """Refuse an output of another suffix or in no folder, and a missing matplotlib."""
+    """Refuse an output with an invalid suffix or folder, and a missing matplotlib."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise UsageError(f"--html {path}: expected a name that ends in .html (a page) or .png "
                          "(only the curves)")

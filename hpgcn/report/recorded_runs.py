@@ -36,7 +36,7 @@ MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when a
 
 @dataclass(eq=False)
 class Run:
-    """A run as its directory records it; docs/files.md says what is in each file."""
+    """A recorded run, read from its directory; docs/files.md describes each file."""
 
     path: Path
     name: str  # unique among the runs that were read together; printable
@@ -235,7 +235,7 @@ def _traffic(path):
 
 
 def read_trace(path):
-    """Read the complete events of a trace, and what the file says of itself, two dicts.
+    """Read the complete events and the metadata of a trace as two dicts.
 
     The events are rank, epoch (events,) int64; name (events,) str; begin, end (events,)
     float64, seconds; those without an epoch are left out. DataError for anything else.

@@ -21,7 +21,7 @@ SPEEDUP = "speed-up: s/epoch of {}, over that of the run."
 
 
 def cells(run):
-    """Return a row of texts, one for each of HEADINGS; "-" where nothing is known."""
+    """Return a row of texts, one for each of HEADINGS; "-" for an unknown value."""
     epoch = val_acc = test_acc = None
     if run.best is not None:
         epoch, val_acc, test_acc = (

@@ -1,4 +1,4 @@
-"""The commands that messages advise a user to type."""
+"""Commands that messages recommend to a user."""
 
 import os
 import re

@@ -94,7 +94,9 @@ def scratch_folder(path):
 
 
 def atomic_write(path, content, overwrite=False, follow=True):
-    """Write a whole file as `replacing`: bytes, text (UTF-8), or what a function writes there."""
+    """Write a whole file like `replacing`; content: bytes, text (UTF-8), or a function
+    that writes it.
+    """
     if isinstance(content, str):
         content = content.encode()
     write = content if callable(content) else lambda file: file.write(content)
@@ -151,7 +153,7 @@ def discard(path):
 
 @contextmanager
 def writing(path):
-    """Turn the failure of a write into a StorageError that names the file as the user does."""
+    """Turn the failure of a write into a StorageError with the path that the user gave."""
     try:
         yield
     except (OutputError, StorageError):

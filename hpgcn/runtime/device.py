@@ -88,7 +88,7 @@ class Cuda(Host):
         self.xp.cuda.get_current_stream().synchronize()
 
     def stream(self):
-        """Return a stream of its own, for copies beside what is computed."""
+        """Return a new stream, for copies that overlap with computing."""
         return self.xp.cuda.Stream(non_blocking=True)
 
     def event(self, stream=None):
@@ -98,7 +98,7 @@ class Cuda(Host):
         return event
 
     def wait(self, event):
-        """Let what is queued on the current stream from now on wait for an event."""
+        """Make all later work on the current stream wait for an event."""
         self.xp.cuda.get_current_stream().wait_event(event)
 
     def pinned(self, size):
@@ -115,7 +115,7 @@ HOST = Host()
 
 
 def find(number=0):
-    """Return CuPy, where it can use GPU `number`; else raise a MissingError."""
+    """Return CuPy if it can use GPU `number`; else raise a MissingError."""
     cuda = setting("device", "cuda")
     cpu = setting("device", "cpu")
     try:

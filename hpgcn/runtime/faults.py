@@ -1,4 +1,4 @@
-"""Faults on purpose, to see what happens then: HPGCN_FAULT=kind:rank:epoch:phase, off unless set.
+"""Fault injection for tests: HPGCN_FAULT=kind:rank:epoch:phase.
 
 A point in the program is named by its phase. `point(phase)` raises the fault once, if
 it has this phase, rank and epoch; otherwise it does nothing. Ranks are those of the

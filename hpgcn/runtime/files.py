@@ -58,7 +58,7 @@ def file_sha256(path):
 
 
 def unreadable(path, error):
-    """Return what to raise when an input failed: StorageError if the device is at fault."""
+    """Return the error for an input that cannot be read: StorageError if the device failed."""
     reason = getattr(error, "strerror", None) or error
     if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
         return StorageError(f"{path}: cannot be read: {reason}")

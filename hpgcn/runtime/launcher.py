@@ -96,7 +96,7 @@ def launched():
 
 
 def launched_rank():
-    """Return the rank of this process by the environment; 0 if it does not say, or works alone."""
+    """Return the rank of this process from the environment; 0 if unknown, or without a launcher."""
     return 0 if alone() else _task()
 
 
@@ -123,7 +123,7 @@ def set_ranks_on_node(count, *, all_ranks):
 
 
 def without_launcher(environment):
-    """Return a dict of the variables of no launcher, for a child that is no rank."""
+    """Return the environment without variables of launchers, for a child that is not a rank."""
     named = {name for each in LAUNCHERS.values() for names in each[:4] for name in names}
     named |= {name for names in LAUNCHERS["torchrun"].needs for name in names}
     return {key: value for key, value in environment.items()

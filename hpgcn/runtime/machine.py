@@ -77,14 +77,14 @@ def map_large_arrays():
 
 
 def return_freed_memory():
-    """Give memory that was freed back to the system, where the C library can."""
+    """Give freed memory back to the system, if the C library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)
 
 
 def memory_budget():
-    """Return the bytes that one rank may read at once: its share of 80% of what is available."""
+    """Return the bytes that one rank may read at once: its share of 80% of the available memory."""
     return available_memory() * 4 // 5 // ranks_on_node()
 
 

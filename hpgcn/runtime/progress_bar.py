@@ -89,7 +89,7 @@ class ProgressLines:
         self.postfix = postfix
 
     def set_description(self, desc, refresh=True):
-        """Set what lines begin with."""
+        """Set the beginning of the lines."""
         self.desc = desc
 
     def update(self, n=1):

@@ -1,4 +1,4 @@
-"""Log what a long set-up is doing, every few seconds.
+"""Log the current activity of a long set-up every few seconds.
 
 The activity belongs to the rank that opened the log, also if its process has several
 ranks.
@@ -21,7 +21,7 @@ class Activity:
 
 
 def set_activity(text=""):
-    """Set what is done from now on, a phrase such as "reading g.h5"; "" for nothing to log."""
+    """Set the current activity, such as "reading g.h5"; "" logs nothing."""
     activity = _activity.get()
     if activity is not None:
         activity.text = text

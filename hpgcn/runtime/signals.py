@@ -22,7 +22,7 @@ _state = {"early": False, "program": (), "noted": set(), "asked": set(), "last":
 
 
 class Ended(SystemExit):
-    """A signal ends this process; the exit code is 128 + its number, as the shell has it."""
+    """A signal ends this process; the exit code is 128 + its number, like in a shell."""
 
     def __init__(self, number):
         super().__init__(128 + number)

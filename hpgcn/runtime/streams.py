@@ -1,4 +1,4 @@
-"""Standard output and error, where they are closed or take no more."""
+"""Standard output and error, also if they are closed or full."""
 
 import fcntl
 import logging
@@ -66,7 +66,7 @@ def wait_for_reader(seconds=1.0):
 
 
 def failure(stream, probe=b""):
-    """Write out what a stream still holds, and then `probe`; return the error, or None."""
+    """Flush a stream, then write `probe`; return the error, or None."""
     try:
         stream.flush()
         if probe:
@@ -77,7 +77,7 @@ def failure(stream, probe=b""):
 
 
 def silence(stream):
-    """Let what a stream still holds go nowhere: Python would fail again when it ends."""
+    """Discard the buffer of a stream, because Python would fail again when it exits."""
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, stream.fileno())

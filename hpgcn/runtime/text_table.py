@@ -1,4 +1,4 @@
-"""Aligned tables, and lists of labels with values; what a terminal would act on is escaped."""
+"""Aligned tables, and lists of labels with values; control characters are escaped."""
 
 import shutil
 from html import escape

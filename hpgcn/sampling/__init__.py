@@ -1,4 +1,4 @@
-"""Mini-batches: samplers, one a file, and what a rank makes of a batch of theirs.
+"""Mini-batches: one sampler per file, and the builders of a rank's share of a batch.
 
 SAMPLERS holds the samplers by the name that --batch begins with. The rest of the
 package uses nothing else.

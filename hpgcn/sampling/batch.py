@@ -1,4 +1,4 @@
-"""A batch as a rank holds it: its rows, and the maps between them."""
+"""A rank's share of a batch: its rows, and the maps between them."""
 from dataclasses import dataclass
 from itertools import pairwise
 

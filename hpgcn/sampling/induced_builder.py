@@ -28,7 +28,7 @@ class BatchAssignment(NamedTuple):
 
 
 class InducedBatchBuilder:
-    """Cuts the batches of a sampler whose `induced` is set out of what a rank holds.
+    """Builds the induced subgraphs of batches from the local matrix of a rank.
 
     Parameters
     ----------

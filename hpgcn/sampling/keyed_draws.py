@@ -19,7 +19,7 @@ MASK = (1 << 64) - 1
 
 
 def key_of(seed, *words):
-    """Return the key, uint64, of a draw: what depends on a seed and further words, all from 0."""
+    """Return the key (uint64) of a draw: a hash of the seed and further words, all 0 or more."""
     key = seed * int(GOLDEN) & MASK
     for word in words:
         key = int(fold(np.uint64(key), np.uint64(word)))
@@ -33,7 +33,7 @@ def fold(key, word):
 
 @jit()
 def _permute(numbers, n, key, out):
-    """Fill `out` with where the network of a key takes numbers below n."""
+    """Fill `out` with the images of numbers below n under the permutation network of a key."""
     # the least power of two that holds n, in two halves
     bits = 2
     while (np.int64(1) << bits) < n:
@@ -65,7 +65,7 @@ def _draws(n, key, out):
 
 
 def permuted(numbers, n, key):
-    """Return where the bijection of [0, n) of a key takes numbers below n, (m,) int64."""
+    """Return the images of numbers below n under the bijection of [0, n) of a key, (m,) int64."""
     numbers = np.ascontiguousarray(numbers, np.int64)
     if n <= SORTED:
         draws = np.empty(n, np.uint64)

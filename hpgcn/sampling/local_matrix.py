@@ -45,7 +45,9 @@ class LocalMatrix:
 
     @staticmethod
     def of(strategy, vertex, comm):
-        """Gather what is held; vertex: (m,) own ORIGINAL numbers. All ranks call this together."""
+        """Gather the local matrix; vertex: ORIGINAL numbers of own rows (m,). All ranks
+        call this together.
+        """
         matrix = strategy.local_matrix()
         pull, push = strategy.plans
         ghosts, targets = (to_holders(plan, vertex, comm) for plan in (pull, push))

@@ -22,7 +22,7 @@ from hpgcn.sampling.local_matrix import lists_to_owners, plan_of, to_holders
 
 
 class SampledHop(NamedTuple):
-    """Entries drawn for a product with A, as a rank holds them; places as of HaloPlans."""
+    """Entries of this rank drawn for a product with A; positions as in HaloPlans."""
 
     rows: np.ndarray  # (r,) own, of the result
     needed: np.ndarray  # (r',) own, that are multiplied: those and what is read of them, increasing
@@ -90,7 +90,9 @@ class NeighbourBatchBuilder:
         self.assigned = None, None
 
     def _positions(self):
-        """Return where entries stand in whole rows, and how many these hold; all ranks call it."""
+        """Return the positions of entries in whole rows, and the lengths of these; all
+        ranks call this.
+        """
         local, m, comm = self.local, self.m, self.comm
         counts = np.diff(local.indptr)
         positions = np.arange(local.columns.size) - np.repeat(local.indptr[:-1], counts)
@@ -168,8 +170,8 @@ class NeighbourBatchBuilder:
                           returned)
 
     def _targets(self, rows):
-        """Send own rows to the ranks that hold nonzeros of them; return the rows of others to sum
-        here.
+        """Send row numbers to the ranks that hold their nonzeros; return the received
+        rows to sum here.
         """
         if not self.pushes:
             return np.empty(0, np.int64)

@@ -1,4 +1,5 @@
-"""Compiled loops that cut the matrix of a batch out of what a rank holds; one thread, no lock.
+"""Compiled loops that extract the matrix of a batch from the local matrix; one thread,
+without the GIL.
 
 Rows and columns of what is held are numbered on the rank: own ones first, then those of
 others.
@@ -250,7 +251,7 @@ def sort_rows(pointers, columns, values):
 
 @jit()
 def take_block(pointers, columns, values, cursor, first, low, high):
-    """Cut out the entries of some rows from where they were cut before to column `high`.
+    """Extract the entries of some rows from the end of the last block to column `high`.
 
     cursor: (r,) of rows from `first` on, moved on; columns are numbered from `low`.
     Return row pointers, columns and values.

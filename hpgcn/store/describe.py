@@ -1,4 +1,4 @@
-"""Says what is in a file, in words: the text of `hpgcn inspect`."""
+"""Describes a file in words: the text of `hpgcn inspect`."""
 
 import os
 from itertools import pairwise
@@ -232,7 +232,7 @@ def _result(reader):
 
 
 def _sizes(reader):
-    """Return a line for each array: its name, what it takes, how it is packed."""
+    """Return a line for each array: its name, size and compression."""
     rows = [(name, size(entry.stored), f"({', '.join(entry.filters)})" if entry.filters else "")
             for name, entry in sorted(reader.distinct().items())]
     return table(rows, left=(0, 2), widths=(0, 12)).split("\n") if rows else []

@@ -1,4 +1,4 @@
-"""Describes what runs leave behind: models, predictions and checkpoints, and their settings.
+"""Describes the files of runs: models, predictions and checkpoints, and their settings.
 
 `model`, `predictions` and `checkpoint` take two arguments: the arrays of a file as name
 -> (shape, dtype), and its attributes. They remove the attributes that they use. They

@@ -1,4 +1,4 @@
-"""Writing graphs and partitioned graphs, and opening them."""
+"""Write and open graphs and partitioned graphs."""
 import dataclasses
 import os
 

@@ -97,7 +97,7 @@ def read_lines(path):
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Refuse a dict whose fields are not as `fields` say; with `whole` none may be missing."""
+    """Refuse a dict with invalid fields, by `fields`; with `whole` none may be missing."""
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):
             shown = printable(SHORT.repr(values[name]))

@@ -35,7 +35,7 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, class_nam
 
 
 def read_model(path):
-    """Read what `write_model` wrote: weights by name, and all attributes but those of every file.
+    """Read a model file: the weights by name, and its attributes except those of every file.
 
     Among the attributes is `class_names`, a tuple of str, where classes have names.
     """
@@ -61,13 +61,13 @@ def read_model_classes(path):
 
 
 def write_state(path, arrays, *, config_toml, epoch, attributes):
-    """Write what a run needs to go on, as `write_model`; arrays under their own names."""
+    """Write the state that a run needs to continue, like `write_model`; arrays by their names."""
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
     _write(path, CHECKPOINT, arrays, _free(attributes) | of_run, point="checkpoint.write")
 
 
 def read_state(path):
-    """Read what `write_state` wrote: (arrays, attributes); errors as `read_model`."""
+    """Read the file of `write_state` as (arrays, attributes); errors as in `read_model`."""
     return _read(path, CHECKPOINT, OF_A_RUN)
 
 
@@ -85,7 +85,7 @@ def write_predictions(path, arrays, *, attributes=None, **options):
 
 
 def read_predictions(path):
-    """Read what `write_predictions` wrote: (arrays, attributes); errors as `read_model`."""
+    """Read the file of `write_predictions` as (arrays, attributes); errors as in `read_model`."""
     arrays, attributes = _read(path, PREDICTIONS)
     class_names = attributes.pop(CLASS_NAMES, None)
     _check_predictions(path, arrays, class_names)

@@ -1,4 +1,4 @@
-"""Checks what an HDF5 file, a dataset and an attribute claim to be before data is read."""
+"""Checks the headers of an HDF5 file, its datasets and attributes before data is read."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Predictions as the files that people read on with: the suffix of the name says which."""
+"""Write predictions as .csv, .npz or .h5 files, by the suffix of the name."""
 import csv
 import io
 

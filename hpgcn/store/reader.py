@@ -211,7 +211,9 @@ class Reader:
             return array
 
     def _block_checksums(self, name):
-        """Return (blocks,) uint32 of a dataset of the dtype and shape that the manifest says."""
+        """Return (blocks,) uint32 of a dataset, after a check of its dtype and shape in
+        the manifest.
+        """
         if name in self._checked:
             return self._checked[name]
         entry = self.entries[name]

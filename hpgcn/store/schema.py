@@ -1,4 +1,4 @@
-"""Checks names, dtypes and shapes of what a graph file must hold before any array is read.
+"""Checks the names, dtypes and shapes of the arrays of a graph file before any is read.
 
 Names of classes are stored alike in graphs, models and predictions: a dataset of text,
 (c,).
@@ -116,7 +116,9 @@ def _expect_masks(reader, n):
 
 
 def read_offsets(reader, header):
-    """Return where the parts begin, (k + 1,) int64, once all of the partition is of right shape."""
+    """Return the first row of each part, (k + 1,) int64, after a check of the
+    partition's shapes.
+    """
     n = header.num_nodes
     k = reader.field("k", int, "/partition")
     reader.expect("partition/offsets", (k + 1,), np.int64)

@@ -91,7 +91,7 @@ class StoredGraph(GraphSource):
         return functools.partial(StoredGraph, **self._options, merge=self._merge), (self.path,)
 
     def close(self) -> None:
-        """Close the file; what was read stays."""
+        """Close the file; arrays that were read stay valid."""
         self.reader.close()
 
     def reopen(self, path: str | os.PathLike[str]) -> StoredGraph:
@@ -107,7 +107,7 @@ class StoredGraph(GraphSource):
         return self._sha256
 
     def checksum(self) -> str:
-        """Return the SHA-256 of the content when opened, by its checksums: of what is read."""
+        """Return the SHA-256 of the stored checksums, which identifies the content."""
         return self._content
 
     def digests(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ class StoredGraph(GraphSource):
         return dict(zip(DIGESTS, (own, before or own, self.checksum())))
 
     def refuse_replaced(self) -> None:
-        """Refuse (DataError) to go on with what was read if the file was replaced or written to."""
+        """Raise DataError if the file was replaced or written to after it was opened."""
         refuse_replaced(self.path, self.reader.opened)
 
     # Rows

@@ -112,7 +112,7 @@ class Writer:
         self.checksums = {}
 
     def check(self):
-        """Raise what the file system reported since the last check."""
+        """Raise the error that the file system reported since the last check."""
         failure = self.sink.failure
         if isinstance(failure, OSError):
             raise StorageError(f"{self.path}: writing failed: {failure.strerror}") from failure

@@ -115,7 +115,7 @@ class Attention:
         return dx, da, db
 
     def _add(self, scores, spread, dx, rows=None):
-        """Add what scores (m', K) have in the gradient of x to its rows, all of them if None.
+        """Add the gradient through the scores (m', K) to the rows of x's gradient; None: all rows.
 
         A tile of rows at a time: no second array of the size of x is held.
         """
@@ -132,7 +132,7 @@ class Attention:
                 ops.scatter_add(added, rows[lo:lo + tile], dx)
 
     def keep_rows(self, X, width):
-        """Keep what is read of others' rows of X, which never change: by default nothing."""
+        """Store the received rows of X, which never change. By default does nothing."""
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         """Fill `state`: out, lse, above and share, as kernels.attend; the last two may be None.

@@ -166,7 +166,9 @@ class Cover(NonzeroStrategy):
 
 
 def limit_of(loads, heaviest, balance):
-    """Return the number of nonzeros up to which a rank may hold those of others."""
+    """Return the number of nonzeros that a rank may store at most after taking some
+    from other ranks.
+    """
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
 

@@ -25,7 +25,7 @@ CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
 class NonzeroTraffic(RowTraffic):
-    """Pulls of rows and pushes of sums by the holders of nonzeros; subclasses say `merge`."""
+    """Traffic of pulled rows and pushed sums, by the owners of nonzeros; subclasses set `merge`."""
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
@@ -75,7 +75,7 @@ class NonzeroPlan(RowPlan):
         raise NotImplementedError
 
     def block_operand(self, transposed):
-        """Return the Operand of what ranks hold, or of its transpose."""
+        """Return the Operand of the local matrices, or of their transposes."""
         raise NotImplementedError
 
     def entries(self):

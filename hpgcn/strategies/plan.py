@@ -242,7 +242,9 @@ class Plan:
 
     @cached_property
     def operands(self):
-        """(forward, backward) Operand: of A and of A^T, the same object where one serves both."""
+        """(forward, backward) Operand of A and of A^T; the same object if A is
+        symmetric and square.
+        """
         forward = self.operand(self.pattern, self.layout)
         if not self.pattern.symmetric:
             return forward, self.adjoint(forward)
@@ -258,7 +260,7 @@ class Plan:
         return Operand.of(entries.shape, entries, rows + 1, results=rows)
 
     def adjoint(self, forward):
-        """Return the Operand of A^T where A, whose own is `forward`, is not symmetric."""
+        """Return the Operand of A^T for an A that is not symmetric, with the Operand `forward`."""
         return self.operand(self.pattern.transposed, self.layout_in)
 
     @property

@@ -114,7 +114,7 @@ class RowStrategy(Strategy):
                           reverse=reverse)
 
     def local_matrix(self):
-        """Return what this rank holds of A, a csr_array (m + t, m_in + g) on the host.
+        """Return the local matrix of A, a csr_array (m + t, m_in + g) on the host.
 
         Own rows, then those of others that are summed here; own columns, then ghosts.
         """

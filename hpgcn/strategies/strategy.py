@@ -171,7 +171,7 @@ class Strategy:
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        """Read and arrange what this rank multiplies by; all ranks call this together.
+        """Read and arrange the local matrix; all ranks call this together.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class Strategy:
         return self
 
     def persistent_arrays(self):
-        """Wait for all that is under way between steps; return what later steps read of earlier.
+        """Wait for pending messages; return the arrays of earlier steps that later steps read.
 
         A list of arrays on the device, into which a run that goes on puts what they
         held.
@@ -280,7 +280,7 @@ class Strategy:
         """Make the buffers for products of this width."""
 
     def close(self):
-        """Free what MPI holds."""
+        """Free the MPI objects."""
 
 
 def grid_axes(grid, named):
@@ -310,7 +310,7 @@ def check_options(strategy, options):
 
 
 def most_square(ranks):
-    """Return (R, C) with R C = P, R >= C, as near to each other as they can be."""
+    """Return (R, C) with R C = P and R >= C, as close to each other as possible."""
     small = max(d for d in divisors(ranks) if d * d <= ranks)
     return ranks // small, small
 

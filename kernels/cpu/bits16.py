@@ -1,4 +1,4 @@
-"""Numbers of 16 bits on CPU threads: unpacked in registers, rounded as they are stored.
+"""Numbers of 16 bits on CPU threads: widened in registers, rounded when stored.
 
 `widen` and `narrow` do nothing to floats, so that one kernel serves rows of any type.
 """
@@ -50,7 +50,7 @@ def narrowed(builder, value):
 
 
 def load_numbers(builder, at, kind, element, count, size):
-    """Emit a load of `count` numbers of a Numba type (its LLVM type beside) from an address."""
+    """Emit a load of `count` numbers of a Numba type and LLVM type from an address."""
     vector = vector_of(element, count)
     value = builder.load(builder.inttoptr(at, vector.as_pointer()), align=size)
     return widened(builder, value) if is_bf16(kind) else value

@@ -65,7 +65,7 @@ def reading_in_blocks(count):
 
 
 def cuts_of(indptr, indices, n, size, bounds):
-    """Return where each row's nonzeros of a block of `size` rows of x begin, (blocks + 1, m).
+    """Return the first nonzero of each row in each block of `size` rows of x, (blocks + 1, m).
 
     None where columns do not rise within every row. `bounds` are those of chunks of
     rows.
@@ -78,7 +78,7 @@ def cuts_of(indptr, indices, n, size, bounds):
 
 @Threaded
 def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
-    """Search for each cut, unless it is where `cuts` has it: as they were for this matrix before.
+    """Find each cut by search, or keep it if `cuts` still has the right one from an earlier call.
 
     Row pointers and columns are compared, because the owner of the arrays may have
     written to them.
@@ -113,7 +113,8 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
 
 
 def _room(indptr, indices, count):
-    """Return a (count, m) array of indptr's dtype: what a call for such arrays left, or anything.
+    """Return a (count, m) work array of indptr's dtype, with the content of the last
+    such call if kept.
 
     Its rows are not a power of two apart, else all would share a few lines of the first
     cache.

@@ -109,7 +109,7 @@ def cut(size, work, least, most):
 
 
 def _multiply(blocks, errors):
-    """Multiply blocks, with NumPy's errors as the caller has them, until none is left."""
+    """Multiply blocks until none is left, with the NumPy error state of the caller."""
     with np.errstate(**errors):
         while True:
             try:

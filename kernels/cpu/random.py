@@ -71,7 +71,7 @@ def draw(vertex, first, key, bits, row):
 
 @jit(forceinline=True)
 def mask_row(x, i, bits, row, scale):
-    """Set row i of x to scale * x where the bit of bits[row] is set, to 0 elsewhere."""
+    """Multiply row i of x by scale where the bit of bits[row] is set; set the rest to 0."""
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
     zero = x.dtype.type(0)
@@ -123,7 +123,7 @@ def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, o
 
 
 def draw_key(seed, epoch, layer, p):
-    """Return what keys a draw: epoch, layer, the two words of the seed, the threshold of p."""
+    """Return the key of a draw: epoch, layer, the two words of the seed, the threshold of p."""
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return tuple(map(np.uint64, words))
 

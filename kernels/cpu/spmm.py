@@ -98,7 +98,7 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
 @Threaded
 def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, data_bytes, invalid,
           last_row, code, arguments):
-    """Multiply rows; set `invalid`, if it has a place, where indptr or a column does not fit.
+    """Multiply rows; set `invalid`, if not empty, if indptr or a column is out of range.
 
     `columns` are the indices as unsigned numbers, `data` the address of what values
     there are.
@@ -171,7 +171,7 @@ spmm.validate_inline = sspmm.validate_inline = _validate_inline  # hpgcn.kernels
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
             mask=None, accumulate=False, validate=None):
-    """Return the result of `spmm`, and what fills it: functions without arguments, in order.
+    """Return the result of `spmm`, and functions without arguments that fill it in order.
 
     Wide x is multiplied in passes over its columns (`pass_width`). A pass has at most
     `max_width` columns, fewer if a narrower slab of x then stays in the cache. Rows

@@ -77,7 +77,7 @@ def level_of(size):
 
 
 def current():
-    """Return the Tuning in use: what was measured for this CPU model, or the default."""
+    """Return the Tuning in use: the measured one of this CPU model, or the default."""
     return _given.get() or measured() or default()
 
 
@@ -99,7 +99,7 @@ def using(tuning):
 
 @functools.cache
 def measured():
-    """Return what was measured for this CPU model, None where nothing was, or not by this code."""
+    """Return the measured Tuning of this CPU model; None without one, or from another version."""
     try:
         return from_json(json.loads(path().read_text()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -107,7 +107,9 @@ def measured():
 
 
 def save(tuning):
-    """Keep a Tuning for this CPU model; return where. OSError where that cannot be written."""
+    """Store a Tuning for this CPU model and return its path. Raise OSError if it cannot
+    be written.
+    """
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}")
@@ -121,7 +123,7 @@ def save(tuning):
 
 
 def forget():
-    """Remove what is kept for this CPU model; return where it was, None where nothing was."""
+    """Remove the stored Tuning of this CPU model; return its path, or None without one."""
     file = path()
     try:
         file.unlink()
@@ -140,14 +142,16 @@ def path():
 
 
 def to_json(tuning):
-    """Return a Tuning as what JSON holds."""
+    """Return a Tuning as a dict for JSON."""
     reach = {level: [each._asdict() for each in pair] for level, pair in tuning.reach.items()}
     return {"version": VERSION, "cpu": cpu_model(), "reach": reach, "streamed": tuning.streamed,
             "blocks": tuning.blocks, "entries": tuning.entries}
 
 
 def from_json(held):
-    """Return the Tuning that `to_json` wrote; ValueError, LookupError or TypeError of another."""
+    """Return the Tuning of a dict from `to_json`; raise ValueError, LookupError or
+    TypeError for others.
+    """
     if held["version"] != VERSION or held["cpu"] != cpu_model():
         raise ValueError(f"version {held['version']} for {held['cpu']}")
     reach = {}
@@ -192,7 +196,7 @@ def _caches():
 
 @functools.cache
 def cpu_model():
-    """Return the name of the processor, and its family and model, as the system says them."""
+    """Return the name, family and model of the processor, from the system."""
     return " ".join(_processor("model name", "cpu family", "model")) or "unknown"
 
 
@@ -202,7 +206,7 @@ def maker():
 
 
 def _processor(*fields):
-    """Return what the system says of the first processor in some fields, as far as it has them."""
+    """Return the values of some fields of the first processor in /proc/cpuinfo."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

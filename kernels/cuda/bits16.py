@@ -1,4 +1,4 @@
-"""Rows of another type on a GPU: copied, and added."""
+"""Copies and sums of rows of another dtype on a GPU."""
 from hpgcn.kernels.cuda.gpu_device import current
 
 

@@ -1,4 +1,4 @@
-"""The GPU interface of kernels.cuda: where CUDA kernels run and how one is launched.
+"""The GPU interface of kernels.cuda: device and launch of CUDA kernels.
 
 Kernels are written against `current()`: an array module `xp`, which is CuPy's, and
 `launch`. Another device can take its place (`using`), with NumPy arrays and kernels
@@ -29,12 +29,12 @@ OPTIONS = ("-std=c++17", "--fmad=false")
 
 
 def source_text(source):
-    """Return the text of a .cu file, as it is compiled."""
+    """Return the source text of a .cu file, with its includes."""
     return HEADER.read_text() + Path(__file__).with_name(f"{source}.cu").read_text()
 
 
 def rows_of(dtype):
-    """Return the macros of a kernel on rows of a dtype: REAL, and ROW where that is another."""
+    """Return the macros of a kernel on rows of a dtype: REAL, and ROW if it differs."""
     number = number_dtype(dtype)
     return {"REAL": number} if dtype == number else {"REAL": number, "ROW": dtype}
 
@@ -72,7 +72,9 @@ class Device:
                        [self._argument(name, argument) for argument in arguments])
 
     def ordered(self, array, dtype=None):
-        """Return the array in C order and of this dtype: itself where it is; None for None."""
+        """Return the array in C order and this dtype, without a copy if it is so
+        already; None for None.
+        """
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
     def aligned(self, *arrays):

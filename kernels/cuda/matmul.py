@@ -47,7 +47,7 @@ def _float32(array):
 
 
 def _as(array, dtype):
-    """Return the numbers of an array as another dtype: itself where it is of this one."""
+    """Return an array converted to a dtype, without a copy if it has it already."""
     if array.dtype == dtype:
         return array
     array = current().ordered(array)

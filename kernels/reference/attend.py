@@ -108,7 +108,7 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
                  part_share=None):
-    """Take into `out` and `lse` what other entries of the same rows gave: online softmax.
+    """Merge results of other entries of the same rows into `out` and `lse` (online softmax).
 
     All sums of `attend` are means weighted by exp(lse), and so are merged ones, in any
     order.
@@ -147,7 +147,7 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
                 slope=0.2):
-    """Return what the backward of `attend` needs of each row.
+    """Return the numbers of each row that the backward of `attend` needs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rows of another type: copied, and added."""
+"""Copies and sums of rows of another dtype."""
 from hpgcn.kernels.bits16 import numbers, store
 
 

@@ -7,7 +7,8 @@ ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes i
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
-    """Return the softmax cross-entropy of some rows and the count of right argmaxes; write `grad`.
+    """Return the softmax cross-entropy of the given rows and the number of correct
+    ones; write `grad`.
 
     Parameters
     ----------

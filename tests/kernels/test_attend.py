@@ -317,7 +317,7 @@ def test_rows_longer_than_a_tile():
     ({"x": np.ones((33, 16))}, "16 columns cannot be divided into 3 heads"),
     ({"p": 0.5}, "vertex is None, expected vertex numbers"),
     ({"p": 0.5, "vertex": np.arange(40)}, "neighbour is None"),
-    ({"above": np.zeros((40, 9))}, "above without share"),
+    ({"above": np.zeros((40, 9))}, "above is given without share"),
     ({"slope": -0.1}, "slope is -0.1, expected 0 or more"),
     ({"accumulate": True}, "out is None, expected an array: accumulate")])
 def test_what_does_not_fit_is_refused(kernels, changed, message):

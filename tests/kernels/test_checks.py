@@ -189,7 +189,7 @@ def test_what_is_written_is_not_read(name):
      r"spmm: indices\[\d+\] is \d, expected 0..2"),
     ("spmm", {"rows": np.array([1, 1])}, "spmm: rows lists a row twice"),
     ("spmm", {"indptr": case("spmm")["indptr"][::-1].copy()},
-     "spmm: indptr does not rise from 0 or more to at most the 40 entries"),
+     "spmm: indptr does not rise from 0 or more to at most 40, the length"),
     ("softmax_cross_entropy", {"labels": np.full(M, F)},
      r"labels at rows\[0\] is 9, expected 0..8"),
     ("spread_gradient", {"labels": np.full(M, F + 3)},

@@ -175,11 +175,11 @@ class Propagation(torch.nn.Module):
 
     @property
     def traffic(self) -> Sent:
-        """What this rank has sent in products so far: bytes and messages."""
+        """Bytes and messages that this rank has sent in products so far."""
         return self.product.traffic
 
     def close(self) -> None:
-        """Free what MPI holds; all ranks call this together."""
+        """Free the MPI objects; all ranks call this together."""
         self._shares.close()
         self.product.close()
 

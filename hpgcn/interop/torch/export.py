@@ -34,7 +34,7 @@ ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
 
 def export_pyg(run: Result | str | os.PathLike[str], *,
                file: str = "model.pt") -> tuple[dict[str, torch.Tensor], str]:
-    """Return a model of a run as PyG takes it.
+    """Return a model of a run as a PyG module.
 
     Parameters
     ----------
@@ -96,7 +96,9 @@ def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor]
 
 
 class Export:
-    """A model as a class of PyG's layers: attributes, what its forward says, and their tensors."""
+    """A model as a class with PyG layers: its attributes, the lines of `forward`, and
+    the tensors.
+    """
 
     def __init__(self, spec, arrays):
         self.spec = spec

@@ -100,7 +100,9 @@ class Adjacency:
         return self.means[dtype]
 
     def arrays(self, transposes: bool) -> tuple[torch.Tensor | None, ...]:
-        """Return what operators take: pattern, values and scale, then those of the transpose."""
+        """Return the arguments of operators: pattern, values and scale of A, then of
+        its transpose.
+        """
         indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None
         if transposes and self.learns:
@@ -135,7 +137,7 @@ class TensorPattern:
 
 
 def check(indptr, indices, values, shape):
-    """Refuse what kernels would trust."""
+    """Refuse invalid arrays, which kernels would trust."""
     for name, tensor in (("indptr", indptr), ("indices", indices)):
         if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
             raise UsageError(f"{name} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}, "
@@ -203,7 +205,7 @@ def adjacency_of(A):
 
 
 def traced_without_sparse(function):
-    """Keep a function of (A, ...) out of what `torch.compile` traces where A is a sparse tensor."""
+    """Skip `torch.compile` for a function of (A, ...) if A is a sparse tensor."""
     aside = torch.compiler.disable(function)
 
     @functools.wraps(function)

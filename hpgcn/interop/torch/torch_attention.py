@@ -86,7 +86,7 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
 def _attend(indptr: Tensor, indices: Tensor, indptr_t: Tensor | None, indices_t: Tensor | None,
             x: Tensor, row_score: Tensor, col_score: Tensor, slope: float, p: float, seed: int,
             keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the result, and with `keep` what the backward needs of rows: lse, above, share."""
+    """Return the result, and with `keep` also lse, above and share for the backward pass."""
     wide = WIDE[x.dtype]
     m, heads = row_score.shape
     with queued(x) as kernels:

@@ -8,7 +8,7 @@ from hpgcn.model.layers.layer import Layer
 
 
 class GraphIsomorphism(Layer):
-    """Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency as it is; see Layer.
+    """Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency without normalization.
 
     As W_a is linear, A multiplies H or H W_a: the narrower one is exchanged.
     """
@@ -27,7 +27,8 @@ class GraphIsomorphism(Layer):
 
     @classmethod
     def inner_width(cls, spec, number):
-        """Return the width between the two linear maps: that of the hidden layer next to it.
+        """Return the width between the two linear maps, which is the width of the
+        adjacent hidden layer.
 
         In the last layer that is its input, because classes may be few, and a ReLU of
         few units dies easily. A single layer has no hidden neighbour and takes the

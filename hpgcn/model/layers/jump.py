@@ -12,10 +12,10 @@ from hpgcn.model.stages import chain
 
 
 class Jump:
-    """A stage of `groups`, the stages of each layer with A, and of what comes behind them all.
+    """A stage of `groups` (the stages of each layer with A) and the stages after all of them.
 
-    A subclass takes in what each puts out, and says its gradient: `start`, `add` and
-    `scatter_gradient`.
+    A subclass combines the outputs of the groups and splits their gradient: `start`,
+    `add`, `scatter_gradient`.
     """
 
     def __init__(self, groups, behind, layers):

@@ -149,7 +149,9 @@ class Layer:
         return self.parameter_arrays[self.name_of(name)]
 
     def kept(self, name, rows, width, keep):
-        """Return an array for what the backward reads: the layer's own, or a work array."""
+        """Return an array for values that the backward reads: the layer's own array, or
+        a work array.
+        """
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
     def self_rows(self, H, name):

@@ -69,7 +69,9 @@ class Norm:
             return self.back(ops, found, G, normal, inv_std, gain)
 
     def update_running_moments(self, gradient):
-        """Take from a gradient, summed over all ranks, what a step's backward wrote for this."""
+        """Update the running moments from the slots of a summed gradient that the
+        backward filled.
+        """
 
 
 class LayerNorm(Norm):
@@ -127,7 +129,9 @@ class BatchNorm(Norm):
         return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
 
     def keep(self, moments, gradient):
-        """Write a step's moments to `gradient`, where `absorb` reads them on all ranks."""
+        """Write a step's moments to `gradient`, from which all ranks later update the
+        running moments.
+        """
         if self.columns.column.rank == 0:
             mean, variance = moments
             variance = variance * (self.count / max(self.count - 1, 1))  # as PyTorch keeps it
@@ -135,7 +139,7 @@ class BatchNorm(Norm):
                 gradient.arrays[self.name_of(name)][self.mine] = found
 
     def update_running_moments(self, gradient):
-        """Move the running moments, and leave 0 where the step's own were."""
+        """Update the running moments, and set the slots of the step's moments to 0."""
         for name in map(self.name_of, MOMENTS):
             running = self.arrays[name]
             found = gradient.arrays[name]

@@ -1,4 +1,4 @@
-"""The partitioners behind the methods: what each is called, needs and gets.
+"""The partitioners behind the methods: name, package and input of each.
 
 An engine is a function (arrays, settings) -> (part, volume), which runs in a child
 process. It returns (n,) integers and the connectivity-1 that it counts itself (None if

@@ -69,7 +69,7 @@ def _expand(indptr, indices, edge, rest, start, k):
 
 @jit()
 def _reach(indptr, indices, edge, y, p, part, rest, reached, left, heap):
-    """Give part p all edges between vertex y and those that it has reached; return what is left."""
+    """Give part p all edges between vertex y and the vertices it has reached; return the rest."""
     reached[y] = p
     for i in range(indptr[y], indptr[y + 1]):
         z = np.int64(indices[i])

@@ -25,7 +25,7 @@ HALF = np.uint64(32)
 
 @jit()
 def empty_small_parts(s, seed, turn, temperature, most):
-    """Offer each net to leave each part where it has few units; return how many left.
+    """Try to move each net out of the parts in which it has few units; return how many left.
 
     A unit may move to a part that both of its nets touch, or to its other net's last
     unit. It may also move to a part of one net, which the other net then enters. All of

@@ -91,7 +91,7 @@ def touches(s, net, p):
 
 @jit()
 def find_record(s, net, p):
-    """Return where a net that touches part p keeps its units there."""
+    """Return the index of the record of a net's units in part p."""
     at, _, direct = record_range(s, net)
     if direct:
         return at + p

@@ -1,4 +1,4 @@
-"""Vertices to train on, dealt evenly: where the loss is on few rows, they are the last layer.
+"""Distribute training vertices evenly, because the last layer only computes rows with a loss.
 
 Engines balance one weight. So vertices of parts that own too many of them move to the
 part where this adds least to the volume. Then others move out of parts that have become
@@ -58,7 +58,9 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
 
 
 def _nets(rows, part, holder, k):
-    """Count the pins of every net: columns where rows are whole, else columns and rows."""
+    """Count the pins of every net; nets are columns if rows are not split, else columns
+    and rows.
+    """
     n = part.size
 
     # lines are columns, or rows and columns if nonzeros have holders of their own
@@ -98,7 +100,7 @@ def _pass_on(nets, part, moving, sizes, limit, k, seed):
 
 @jit()
 def _sweep(s, part, order, sizes, load, limit, price, counted):
-    """Move vertices, in this order, to the part where they cost least, if that is below a price."""
+    """Move vertices, in this order, to the part with the least cost, if that is below a price."""
     for v in order:
         p = part[v]
         size = sizes[v]

@@ -107,7 +107,8 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
 
 def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
-    """Lower the largest volume of a refined partition to that of another one, if it is larger.
+    """Lower the largest volume of a refined partition to that of a rival partition, if
+    it is larger.
 
     The price of rows rises (STEEPER) until the goal is reached. The total may grow to
     that of the other one, and so may the messages. If no price reaches it, the other
@@ -147,7 +148,7 @@ def _score(state):
 
 
 def _state(rows, part, k, weights):
-    """Count the pins of every net in every part it touches, and what each part sends."""
+    """Count the pins of every net in every part it touches, and the rows that each part sends."""
     indptr = rows.indptr.astype(np.int64)
     n = part.size
     part = part.astype(np.int32)  # a copy

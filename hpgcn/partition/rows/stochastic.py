@@ -1,4 +1,5 @@
-"""The stochastic hypergraph: random nets whose connectivity is what a mini-batch likely sends.
+"""The stochastic hypergraph: the connectivity of its random nets estimates the rows a
+mini-batch sends.
 
 Source: demirci-2022, section 4.3.3, Algorithm 3 and equations 12 to 14. A mini-batch
 draws s of the n vertices and trains on the adjacency that they induce: its nets are {i

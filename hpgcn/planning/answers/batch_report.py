@@ -1,4 +1,6 @@
-"""`hpgcn plan --batch`: what steps and epochs of a way to train send, as JSON and as a table."""
+"""`hpgcn plan --batch`: bytes and messages of mini-batch steps and epochs, as JSON and
+as a table.
+"""
 import numpy as np
 
 from hpgcn.config import COST_FIELDS
@@ -15,7 +17,7 @@ from hpgcn.strategies import STRATEGIES, Strategy, variant
 
 
 def forecast(path, options, request, *, progress=False):
-    """Predict what batches send in every case of the Options that trains on them.
+    """Predict the bytes that mini-batches send, for every case of the Options that supports them.
 
     Return the JSON object of docs/plan.md, a dict; errors as `report.forecast`, and
     as `sampler_of`; a UsageError if no strategy among the cases takes batches.

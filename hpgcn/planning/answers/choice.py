@@ -1,4 +1,4 @@
-"""Strategies auto: what `hpgcn plan` would choose for the ranks and the parts that a run has."""
+"""Strategy auto: the choice of `hpgcn plan` for the ranks and the parts of a run."""
 import logging
 
 from hpgcn.config import size

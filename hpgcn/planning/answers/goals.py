@@ -34,7 +34,9 @@ class Goal:
                          f"number of ranks up to {MAX_RANKS}, such as 64ranks, or {CHEAPEST}")
 
     def numbers(self, num_nodes):
-        """Return the numbers of ranks to compare by default; None for those of any plan."""
+        """Return the numbers of ranks to compare by default; None for the defaults of
+        `hpgcn plan`.
+        """
         if self.ranks is None:
             return None
         most = min(self.ranks, num_nodes)

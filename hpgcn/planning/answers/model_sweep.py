@@ -1,4 +1,4 @@
-"""`hpgcn plan --sweep`: what models of several widths and depths cost on several ranks."""
+"""`hpgcn plan --sweep`: the costs of models of several widths and depths on several ranks."""
 import dataclasses
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Sweep:
 
 
 def forecast(path, options, sweep, *, progress=False):
-    """Predict what a training step of each model of a Sweep costs in every case of the Options.
+    """Predict the costs of a training step of each model of a Sweep in every case of the Options.
 
     The graph's partitions are made once for all models. The first and last of
     options.widths count. Return the JSON object of docs/plan.md, a dict: `models` hold

@@ -25,7 +25,7 @@ ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than 
 
 
 def forecast(path, options, *, progress=False):
-    """Predict what one training step of a graph (.h5) costs in every case of the Options.
+    """Predict the costs of one training step on a graph (.h5) in every case of the Options.
 
     Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
     `choice` the one to take. A ConfigError if no case fits options.memory: it names the

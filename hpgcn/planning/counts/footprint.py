@@ -1,4 +1,4 @@
-"""Bytes that each rank holds in a training run, on the host and on a GPU, by what they are for.
+"""Bytes of memory of each rank in a training run, on the host and on a GPU, by purpose.
 
 Only arrays are counted. The interpreter, its libraries and MPI come on top: about 0.2
 GB a rank. Pure; all numbers are (P,) int64.
@@ -85,7 +85,7 @@ class DenseFootprint:
 
     @cached_property
     def feature_bytes(self):
-        """X of training and of evaluation, one array where both have all rows."""
+        """Bytes of X for training and evaluation; one array if both have all rows."""
         spec = self.spec
         itemsize = spec.itemsize
         width = self._owned(spec.widths[0])
@@ -248,7 +248,7 @@ class RankFootprint(DenseFootprint):
         return most.astype(np.int64)
 
     def _read_features(self):
-        """Return the bytes of features as they are read, and as they are held."""
+        """Return the bytes of features while they are read, and afterwards."""
         spec = self.spec
         if spec.sparse_features:
             entry = 2 * INDEX + POINTER + spec.itemsize
@@ -289,8 +289,8 @@ class RankFootprint(DenseFootprint):
 
 
 def _cut_bytes(operand):
-    """Return the bytes of the rows of a matrix in pieces, and of row pointers of blocks from
-    others.
+    """Return the bytes of the rows of a matrix in pieces, and of row pointers of
+    received blocks.
     """
     copied = operand.copied_pointers
     entries = np.where(copied > 0, operand.entries_read, operand.entries)

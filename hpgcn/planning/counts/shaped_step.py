@@ -97,7 +97,7 @@ class RankStep:
 
 
 class ShapeMap:
-    """Stands for the Strategy of a product with A, and notes what it multiplies."""
+    """Replaces the Strategy of a product with A, and records the products."""
 
     updates_in_batches = False  # the same work and arrays either way
 
@@ -107,7 +107,7 @@ class ShapeMap:
         self.device = device
 
     def note(self, product):
-        """Note a Product, and what was done before it."""
+        """Record a Product, and the work since the last one."""
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
         self.products.append(product)
@@ -125,7 +125,7 @@ class ShapeMap:
 
 
 class ShapeAttention(Attention):
-    """Attention of own rows, which notes what it multiplies."""
+    """Replaces the attention over own rows, and records the products."""
 
     def __init__(self, owner, heads):
         super().__init__(heads.vertex_in.device, Clock(), heads)
@@ -211,7 +211,7 @@ def shape_field(spec, view, rank, products, device):
 
 
 def features_of(spec, rows, entries, columns, device):
-    """Return the Features of `rows` rows on shapes."""
+    """Return Features with `rows` rows that have shapes but no numbers."""
     width = columns.width(spec.widths[0])
     if spec.sparse_features:
         return Features(ShapeCsr(device, rows, width, entries[0], spec.dtype, entries[1]))

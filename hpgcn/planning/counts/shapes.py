@@ -21,7 +21,7 @@ DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which
 
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of Shapes, without contents, that does what layers do with one of NumPy or CuPy."""
+    """An array with a shape but no numbers; it supports the operations that layers use."""
 
     __slots__ = ("device", "dtype", "shape")
     flags = SimpleNamespace(c_contiguous=True)
@@ -45,7 +45,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def kernels(self):
-        """What hpgcn.kernels.backend returns for it."""
+        """The kernels, in place of those of hpgcn.kernels.backend."""
         return self.device.kernels
 
     @property
@@ -285,7 +285,7 @@ class Counted:
 
 
 def _size(name, first, *others):
-    """Return what the time of a kernel hangs on, as `Work.kernels` says."""
+    """Return the sizes that determine the time of a kernel, as in `Work.kernels`."""
     if name == "matmul":
         return (*first.shape, others[0].shape[1])
     if name == "spmm":
@@ -327,7 +327,7 @@ class Shapes:
 
 
 class ShapeCsr(Csr):
-    """A sparse matrix without contents; `some`: entries in the rows that `take_rows` takes."""
+    """A sparse matrix with a shape but no entries; `some`: number of entries in selected rows."""
 
     def __init__(self, device, rows, columns, entries, dtype, some=0):
         super().__init__(device.empty(rows + 1, np.int64), device.empty(entries, np.int32),
@@ -378,7 +378,7 @@ class ShapeComm(SerialComm):
         return group
 
     def start_allreduce(self, array, kind, op="sum"):
-        """Note the bytes of each by phase: the first ranks send what their division leaves over."""
+        """Record the bytes of each by phase; the first ranks send the remainder of the division."""
         if kind is not None and self.size > 1:
             self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
         return Pending(self)

@@ -91,7 +91,7 @@ class Prediction:
 
 
 def predict_step(spec, traffics, levels, layout, steps):
-    """Count what each rank sends in one training step.
+    """Count the bytes and messages that each rank sends in one training step.
 
     Parameters
     ----------

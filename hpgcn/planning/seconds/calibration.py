@@ -1,4 +1,4 @@
-"""`hpgcn plan --from RUN`: the seconds of a run correct the forecast of others."""
+"""`hpgcn plan --from RUN`: correct forecasts by the measured seconds of a run."""
 import dataclasses
 
 import numpy as np
@@ -15,7 +15,7 @@ FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 
 
 def settings_of(run):
-    """Return what a plan of other ranks takes from an hpgcn.Run: `graph`, a path, and the FIELDS.
+    """Return the settings of an hpgcn.Run that a plan uses: `graph` (a path) and the FIELDS.
 
     A DataError if the run has not finished, or trained in batches, whose seconds are
     not forecast.

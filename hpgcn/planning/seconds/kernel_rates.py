@@ -59,7 +59,7 @@ class Rates:
 
     @staticmethod
     def of(held, where):
-        """Check what hpgcn.bench.rates.measure made; `where` begins errors, DataErrors."""
+        """Check the output of hpgcn.bench.rates.measure; a DataError begins with `where`."""
         if not isinstance(held, dict):
             raise DataError(f"{where} is {type(held).__name__}, expected an object")
         found = {}
@@ -81,7 +81,7 @@ class Rates:
         return logarithmic(ROW_BYTES, [line(ROW_WIDTHS, values, width) for values in known], size)
 
     def product_seconds(self, nonzeros, rows, width, distances):
-        """Return the seconds of A x; `distances`, as of `Locality`, say where x is read."""
+        """Return the seconds of A x; `distances`: as in `Locality`, from which cache x is read."""
         row = [line(PRODUCT_WIDTHS, values, width) for values in self.product_rows]
         return (nonzeros * np.dot(*self._reads(width, distances))
                 + rows * logarithmic(ROW_BYTES, row, rows * 4 * width))

@@ -96,7 +96,7 @@ class MopBuffers:
 
     @property
     def nbytes(self):
-        """Bytes of all of it."""
+        """Bytes of all arrays."""
         return sum(each.nbytes for each in
                    (self.columns, self.packed.far, self.bits, self.packed_bits))
 
@@ -312,7 +312,9 @@ class MixtureOfParallelism(Strategy):
         return out
 
     def _parcels(self, batches, place, cuts):
-        """Return PackedBatches of a part of the buffers: on the device, and where MPI sees them."""
+        """Return PackedBatches of a part of the buffers: on the device, and in memory
+        that MPI reads.
+        """
         packed = self.buffers.packed
         return [PackedBatches(batches, self.comm.rank, flat[place], cuts)
                 for flat in (packed.near, packed.far)]
@@ -338,7 +340,9 @@ class MixtureOfParallelism(Strategy):
         return handles
 
     def _pack(self, near, far, batch, H):
-        """Copy a batch of my rows of H to where it is sent; returns what waits until it is."""
+        """Copy a batch of my rows of H to its send buffer; return a function that waits
+        for the copy.
+        """
         ops = kernels.backend(H)
         packed = near.pairs(batch, H)
         with self.comm.clock("comm"):

@@ -86,7 +86,7 @@ class ColumnAttention(Attention):
 
 
 class AttentionColumns:
-    """The own heads of all rows, in the order of batches: what the forward does with them."""
+    """The forward pass over the own heads of all rows, in the order of batches."""
 
     def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
         self.owner = owner
@@ -104,7 +104,7 @@ class AttentionColumns:
             self.above, self.share = taken("above", m, width), taken("share", m, K)
 
     def receive_rows(self, X, first, last):
-        """Take in rows of x as they have come."""
+        """Receive the next rows of x."""
         self.x[first:last] = X[first:last]
         kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
 
@@ -132,7 +132,7 @@ class Gradients:
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G, first, last):
-        """Take in gradients of the result as they have come."""
+        """Receive the next gradients of the result."""
         part = slice(first, last)
         each = self.columns
         kernels.backend(G).attend_dots(

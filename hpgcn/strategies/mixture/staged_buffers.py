@@ -5,7 +5,7 @@ from hpgcn.runtime.device import address
 
 
 class Shared:
-    """Room for `size` packed numbers where one device does both: nothing is copied.
+    """Buffers of `size` packed numbers if one device does both, so nothing is copied.
 
     Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays.
     `eager`: whether all batches are packed before the first is sent: they are copied
@@ -21,11 +21,13 @@ class Shared:
         """Wait before the first call for a product: rows received for the last one are copied."""
 
     def lower(self, near, far):
-        """Copy a part of `near` to its place in `far`; returns what waits until it is there."""
+        """Copy a part of `near` to its place in `far`; return a function that waits for
+        the copy.
+        """
         return self.begin
 
     def lift(self, near, far):
-        """Copy a part of `far` to its place in `near`; what is computed there later sees it."""
+        """Copy a part of `far` to its place in `near`, before later work on that device."""
 
     def fetch(self, array):
         """Return an array of the updating device as one of the aggregating device; waits for it."""

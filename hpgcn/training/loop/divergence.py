@@ -1,4 +1,4 @@
-"""Find where numbers stopped being finite, afterwards, in arrays that the step left."""
+"""Find the first array of a step with numbers that are not finite, after the step."""
 import math
 
 import numpy as np

@@ -43,7 +43,7 @@ def loss_error(metrics):
 
 
 def progress_postfix(metrics):
-    """Return what a progress bar shows of an epoch, a dict."""
+    """Return the figures of an epoch for the progress bar, a dict."""
     shown = {"loss": f"{metrics['loss']:.4f}", "val_acc": metrics["val_acc"]}
     if loss_error(metrics) is not None:
         shown["off"] = f"{loss_error(metrics):+.4f}"

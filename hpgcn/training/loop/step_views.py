@@ -91,7 +91,7 @@ class MiniBatches(FullBatch):
         return StepView(model, loss, features)
 
     def _take(self, number):
-        """Return what was made for a step; if another step was prefetched, make it now."""
+        """Return the view of a step; build it now if another step was prefetched."""
         prefetched, self.prefetched = self.prefetched, None
         if prefetched is None:
             return self._make(number)
@@ -114,7 +114,7 @@ class MiniBatches(FullBatch):
         return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}
 
     def close(self):
-        """Wait for the prefetched batch, as all ranks do; free what MPI holds."""
+        """Wait for the prefetched batch and free the MPI objects; all ranks call this together."""
         if self.prefetched:
             self.prefetched[1].result()
         if self.thread:

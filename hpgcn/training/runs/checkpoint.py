@@ -78,7 +78,7 @@ class Checkpoints:
                             f"{header.num_classes}")
 
     def write(self, state):
-        """Write a CheckpointState, then remove older ones and what killed runs left.
+        """Write a CheckpointState, then remove older ones and the remains of killed runs.
 
         After a StorageError the checkpoints from before are still there.
         """
@@ -148,7 +148,7 @@ class Checkpoints:
             raise make_stop_error(stop, where, config.graph, config.out, comm)
 
     def _prune(self):
-        """Keep what this run read or wrote last: a newer one can only be damaged."""
+        """Keep the checkpoint that this run last read or wrote; a newer one can only be damaged."""
         for entry in sorted(self.path.iterdir()):
             if LEFT.fullmatch(entry.name):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -192,7 +192,7 @@ class Checkpoints:
 
 
 def read_checkpoint(folder):
-    """Read a checkpoint: what `hpgcn.training.runs.checkpoint_state.parse` makes of it.
+    """Read a checkpoint and return its CheckpointState and widths.
 
     An InputNotFoundError, DataError or StorageError if it is damaged, or something
     else.

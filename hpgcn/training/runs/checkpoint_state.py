@@ -115,7 +115,7 @@ def capture(trainer):
 
 
 def parse(path, arrays, attributes):
-    """Return the CheckpointState of what hpgcn.store.read_state returned, and the model's widths.
+    """Return the CheckpointState of the result of hpgcn.store.read_state, and the model's widths.
 
     Everything is checked: a run can resume from it. A DataError if an attribute is
     missing, of another kind or out of range. The same if an array is missing, one too

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """Traffic of this rank to others in products; see hpgcn.parallel.counts."""
+    """Traffic of this rank to other ranks in products; see hpgcn.parallel.counts."""
 
     bytes: int
     messages: int
@@ -135,7 +135,7 @@ class Propagator(CollectiveClose):
 
     @property
     def traffic(self) -> Sent:
-        """What this rank has sent in all products so far: bytes and messages."""
+        """Bytes and messages that this rank has sent in all products so far."""
         return Sent(*self.comm.counters.total("propagation"))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads back what a run records of itself, and checks it: metrics.jsonl and summary.json."""
+"""Reads and checks the records of a run: metrics.jsonl and summary.json."""
 import math
 import os
 from pathlib import Path
@@ -62,7 +62,7 @@ def read_history(run, before=math.inf):
 
 
 def check_metrics(row, where):
-    """Refuse what is no line of metrics.jsonl, naming its place: a DataError."""
+    """Raise a DataError, with the line number, for an invalid line of metrics.jsonl."""
     check_fields(row, METRICS, where)
     check_fields(row, OPTIONAL, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:

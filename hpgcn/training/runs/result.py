@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Result(dict[str, Any]):
-    """The summary of a training, as in summary.json, and what was trained; equal on all ranks.
+    """The summary of a training, as in summary.json, and the trained model; equal on all ranks.
 
     Attributes
     ----------

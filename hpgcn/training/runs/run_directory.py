@@ -183,7 +183,7 @@ class RunDirectory:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def keep_model(self, weights, epoch, *, multilabel, class_names=None):
-        """Write model.h5: the best weights so far, their epoch, and what the labels are."""
+        """Write model.h5: the best weights so far, their epoch, and the names of the classes."""
         options = self.config.select(StrategyOptions)
         title = find_strategy(options).title(options)
         attributes = {"strategy": title, "multilabel": multilabel}

@@ -125,7 +125,7 @@ def _rows(events):
 
 
 def _lines(rows, rank, texts):
-    """Yield the events as JSON objects, enclosing ones before what they enclose."""
+    """Yield the events as JSON objects, each before the events that it encloses."""
     for p in range(len(texts)):
         for name, args in (("process_name", {"name": f"rank {p}"}),
                            ("process_sort_index", {"sort_index": p})):

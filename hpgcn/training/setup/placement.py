@@ -18,7 +18,7 @@ NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that wa
 
 
 def as_source(source):
-    """Return a graph in memory or in a file as it is; open a path as `hpgcn.load` does.
+    """Return a GraphSource unchanged; open a path like `hpgcn.load`.
 
     A UsageError for an object of another type.
     """

@@ -23,7 +23,7 @@ from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 
 @dataclass(frozen=True, eq=False)
 class RunPlan:
-    """Every decision of a run, and what it will send and store.
+    """Every decision of a run, with the traffic and memory that it predicts.
 
     Nothing of it is replaced afterwards; equal on all ranks except `shard` and
     `work_arrays`.
@@ -116,7 +116,7 @@ def make_run_plan(source, config, spec, comm):
 
 
 def predict_traffic(shard):
-    """Return the Prediction of what each rank sends in a training step of all its rows.
+    """Return the Prediction of each rank's traffic in a full-batch training step.
 
     All ranks call this together.
     """
@@ -131,7 +131,7 @@ def work_arrays(shard):
 
 
 def device_bytes(shard):
-    """Return the bytes that this rank puts on its device once the matrix is there."""
+    """Return the bytes that this rank allocates on its device after the matrix."""
     footprint = DenseFootprint(shard.spec, shard.layout, *shard.sizes(), shard.steps)
     return int(footprint.placed_last[shard.comm.rank])
 

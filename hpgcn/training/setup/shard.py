@@ -159,7 +159,9 @@ class GraphShard(CollectiveClose):
 
 
 def stored(X, dtype):
-    """Return dense features (m, f_j) in C order as rows are stored: in 16 bits they are rounded."""
+    """Return dense features (m, f_j) in C order in the dtype of stored rows; 16 bits
+    are rounded.
+    """
     X = np.ascontiguousarray(X)
     if X.dtype == dtype:
         return X

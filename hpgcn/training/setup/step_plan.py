@@ -94,7 +94,7 @@ def plan_steps(batch, source, shard, full_step, out=""):
 
 
 def _induced_builder(request, source, shard, local, out):
-    """Return what makes batches that vertices or parts induce; all ranks call this together."""
+    """Return the builder of batches that vertices or parts induce; all ranks call this together."""
     kind = SAMPLERS[request.name]
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
     if kind.samples_parts:
@@ -106,7 +106,7 @@ def _induced_builder(request, source, shard, local, out):
 
 
 def _neighbour_builder(request, shard, local):
-    """Return what makes batches of sampled neighbours; all ranks call this together.
+    """Return the builder of batches of sampled neighbors; all ranks call this together.
 
     If a thread makes them, they have a communicator of their own.
     """

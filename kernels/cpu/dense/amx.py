@@ -34,7 +34,7 @@ def _aligned(rows, row_bytes):
 
 @jit(forceinline=True)
 def _copy(x, first, last, some):
-    """Copy some rows to the beginnings of others; return the address of these."""
+    """Copy rows to the beginnings of longer rows; return the address of the copies."""
     for i in range(first, last):
         for q in range(x.shape[1]):
             some[i - first, q] = x[i, q]

@@ -46,7 +46,7 @@ TILES_RATE = 128  # the same for AMX
 
 @jit()
 def _widened(rows, first, last, out):
-    """Write some rows of 16 bits as float32; return where."""
+    """Convert rows of 16 bits to float32 in a work array; return its address."""
     for i in range(first, last):
         for q in range(rows.shape[1]):
             out[i - first, q] = widen(rows[i, q])
@@ -169,7 +169,7 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
 
 
 def kernel_for(x, y, out):
-    """Return what writes x (m, k) times y (k, n) to out: `rows_times`, `columns_times` or None.
+    """Return the kernel that writes x (m, k) times y (k, n): `rows_times`, `columns_times` or None.
 
     What is stored in 16 bits is taken however large the other operand is; of floats
     nothing where vectors are of 16 bytes.

@@ -49,7 +49,7 @@ def _call(builder, name, *args):
 
 @intrinsic
 def configure(typingctx, at):
-    """Make this thread's tiles what CONFIG says, at an address."""
+    """Configure this thread's tiles by the CONFIG at an address."""
     def codegen(context, builder, signature, args):
         _call(builder, "ldtilecfg", builder.inttoptr(args[0], BYTES))
         return context.get_dummy_value()
@@ -114,7 +114,7 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
 @intrinsic
 def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                num_bytes, shape):
-    """Write `count` rows of sums, float32, to out, in 16 bits where the shape says so.
+    """Write `count` rows of float32 sums to out, in 16 bits if the shape has them.
 
     `mask` is the address of the bits of the first row, `mask_bytes` apart, that are
     kept (0: all); no byte from `num_bytes` on is read.

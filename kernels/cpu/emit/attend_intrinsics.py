@@ -101,7 +101,7 @@ class Tile(Emitter):
         return self.builder.select(condition, one, other)
 
     def leaky(self, z, slope):
-        """Return LeakyReLU(z), and where z > 0."""
+        """Return LeakyReLU(z) and the mask z > 0."""
         above = self.builder.fcmp_ordered(">", z, self.zero)
         return self.choose(above, z, self.builder.fmul(z, slope)), above
 

@@ -95,7 +95,9 @@ class Emitter:
         return self.keep_from(mask, v * self.lanes, self.lanes, last, num_bytes)
 
     def keep_from(self, mask, column, lanes, masked, num_bytes):
-        """Return the bits of some columns, as `keep`; where `masked` the last may be missing."""
+        """Return the bits of some columns, like `keep`; with `masked` the last ones may
+        be missing.
+        """
         builder = self.builder
         first = column // 8
         count = max(1, lanes // 8)

@@ -33,7 +33,7 @@ def choose_row_shape(source, columns, width=None, out=None):
 
 
 def in_whole_vectors(shape, source):
-    """Return the RowShape of rows of x that are read from where a vector of memory begins.
+    """Return the RowShape of rows of x that begin at a multiple of the vector size.
 
     If rows begin `skipped` bytes further, all alike, each vector of them would lie in
     two cache lines. Bytes read before and behind a row are dropped. Every vector has
@@ -86,7 +86,7 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
 
 
 def is_packed(x, step, nnz, size):
-    """Return whether rows of x are first copied to where each begins a cache line (or half of one).
+    """Return whether rows of x are first copied so that each begins at a (half) cache line.
 
     A row of 64 bytes that begins anywhere takes two lines. Where rows come from the
     cache, and often, fewer lines pay for the copy; from memory, measured not to. At

@@ -90,7 +90,7 @@ def max_width(itemsize):
 
 
 class ProductEmitter(RowEmitter):
-    """Emits the code of `row_product`: where a row ends, its sums, and its result.
+    """Emits the code of `row_product`: the end of a row, its sums, and its result.
 
     `pointers` are those to indices, data and col_scale; the last two may be None.
     `numbers` are the other arguments except scale and shape, by name.
@@ -120,7 +120,7 @@ class ProductEmitter(RowEmitter):
         self.near, self.far = (builder.select(inside, ahead, I64(0)) for ahead in (near, far))
 
     def skip_masked(self):
-        """Let a row end where it starts if its mask keeps nothing: no sum need be taken."""
+        """Skip the sums of a row if its mask keeps nothing."""
         builder = self.builder
         self.bits = builder.inttoptr(self.mask, BYTES)
         self.masked = builder.icmp_unsigned("!=", self.mask, I64(0))

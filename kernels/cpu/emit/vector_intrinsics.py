@@ -40,7 +40,7 @@ def activate_some(typingctx, z, bias, bits, relu, scale, like):
 
 @intrinsic
 def mask_some(typingctx, x, bits, scale, like):
-    """Set x = scale * x where a bit is set, 0 elsewhere, for the columns of `bits`, at address x.
+    """Multiply numbers at address x by scale if their bit is set, else set them to 0.
 
     `bits` are uint8 or uint16, `like` is a number as x has them.
     """
@@ -124,7 +124,7 @@ def add(typingctx, source, target, size, zero):
 
 @intrinsic
 def place_of(typingctx, pointer, index):
-    """Return the address of an element of what a pointer points to, an int64."""
+    """Return the address, int64, of an element of the array at a pointer."""
     signature = types.int64(pointer, index)
 
     def codegen(context, builder, signature, args):
