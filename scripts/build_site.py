@@ -1,4 +1,4 @@
-"""Build the documentation site: copy docs/, fill in what the code says, and run Sphinx.
+"""Build the documentation site: copy docs/, insert tables generated from the code, and run Sphinx.
 
 Called by scripts/docs.sh. Pages lie in docs/. A line `<!-- table: NAME -->` of a page is
 replaced by the table of that name in `site_tables`, so no table repeats the code by hand.
@@ -49,7 +49,7 @@ def prepare(source):
 
 
 def redirect(text, page, home, source):
-    """Return a page with the links of the site; what lies outside docs/ is on GitHub."""
+    """Return a page with the links of the site; links to files outside docs/ go to GitHub."""
     def new(match):
         target, anchor = match[1], match[2] or ""
         path = Path(os.path.normpath(home.parent / target))

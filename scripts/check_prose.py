@@ -104,7 +104,7 @@ def sentences(text):
 
 
 def findings(text):
-    """Yield (line, kind, sentence) of what is wrong in the text of a Python file."""
+    """Yield (line, kind, sentence) for each fault in the text of a Python file."""
     texts = []
     for line, docstring, begin in docstrings(ast.parse(text)):
         texts.append((line, docstring))
@@ -144,7 +144,7 @@ def page_sentences(text):
 
 
 def page_findings(text, columns=120):
-    """Yield (line, kind, text) of what is wrong in a Markdown page."""
+    """Yield (line, kind, text) for each fault in a Markdown page."""
     for number, line in enumerate(text.splitlines(), start=1):
         if len(line) > columns:
             yield number, "wide", line
@@ -167,7 +167,7 @@ def report(path, found):
 
 
 def main(folders):
-    """Print what is wrong in the .py files of folders, and a count per kind; return it all."""
+    """Print the faults in the .py files of folders; print and return a count per kind."""
     counts = Counter()
     for path in [] if folders else PAGES:
         columns = MOST_COLUMNS.get(path.relative_to(ROOT).as_posix(), 120)

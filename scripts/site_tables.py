@@ -23,7 +23,7 @@ def code(text):
 
 
 def models():
-    """Return what each model of the registry can do."""
+    """Return a table of the abilities of each model of the registry."""
     exported = importlib.import_module("hpgcn.interop.torch.export").CONVOLUTIONS
     rows = []
     for name, layer in MODELS.items():
@@ -43,7 +43,7 @@ def models():
 
 
 def strategies():
-    """Return what each strategy of the registry can do."""
+    """Return a table of the abilities of each strategy of the registry."""
     def answer(value):
         return "yes" if value else "no"
 

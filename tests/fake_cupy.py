@@ -222,7 +222,7 @@ class Stream:
 
     @staticmethod
     def early():
-        """Do what is not late."""
+        """Run the operations that are not delayed."""
         for stream in Stream.known.values() if Stream.late != "all" else ():
             while stream.tasks and not (Stream.late and stream is Stream.null):
                 if stream.tasks[0][1].behind():

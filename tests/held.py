@@ -1,4 +1,4 @@
-"""Hold the arrays of a trainer against what planning says of its rank."""
+"""Compare the arrays of a trainer with the plan for its rank."""
 from contextlib import contextmanager
 from pathlib import Path
 

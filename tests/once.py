@@ -5,7 +5,7 @@ from functools import wraps
 
 
 def once(function):
-    """Call a function once for arguments of equal content; each caller has a copy of its own.
+    """Call a function once for arguments of equal content; each caller gets its own copy.
 
     What a test has patched for a while is no argument: call nothing here that depends on it.
     """

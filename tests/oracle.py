@@ -1,4 +1,4 @@
-"""The models in dense NumPy, float64, all rows in one place: what parallel runs are held against.
+"""The models in dense NumPy with float64 and all rows: the reference for parallel runs.
 
 Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked, gin multiplies by
 A + (1 + eps) I.

@@ -1,4 +1,5 @@
-"""NaN wherever a layer, strategy or kernel may not read: what it reads too early shows in results.
+"""Fill arrays with NaN wherever a layer, strategy or kernel must not read; early reads
+show in results.
 
 `poisoned` is a fixture. Memory of the host begins with NaN. So do the work arrays and the result of
 a layer in each call of its forward and backward.
@@ -42,7 +43,7 @@ def work_arrays(layer, *names):
 
 
 def poisoned_forward(forward):
-    """Wrap the forward of a Layer: what it may not read holds NaN, in its backward as well."""
+    """Wrap the forward of a Layer: arrays that it or its backward must not read contain NaN."""
 
     @wraps(forward)
     def call(self, H, out, **options):
@@ -60,7 +61,7 @@ def poisoned_forward(forward):
 
 @pytest.fixture
 def poisoned(monkeypatch):
-    """Fill what may not be read with NaN."""
+    """Fill the arrays that must not be read with NaN."""
     empty = Host.empty
 
     def poisoned_empty(self, shape, dtype):

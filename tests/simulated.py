@@ -21,7 +21,7 @@ def halo_plans(indptr, indices, offsets):
 
 
 class Ranks:
-    """Collectives over groups of P ranks; what each sends is counted."""
+    """Simulated collectives over groups of P ranks, with counters of the bytes that each sends."""
 
     def __init__(self, size):
         self.size = size

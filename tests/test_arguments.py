@@ -1,4 +1,4 @@
-"""Arguments that are no graph, path or array are refused in one line of the right class."""
+"""Arguments other than a graph, path or array raise the right class of error, in one line."""
 import resource
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Progress bars: where they show, and what is said while kernels are compiled."""
+"""Progress bars: outputs that show them, and the text while kernels are compiled."""
 import io
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Batches of rows: how they are dealt and ordered, what each waits for, room that they share."""
+"""Batches of rows: assignment and order, dependencies, shared buffers."""
 import itertools
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""`hpgcn bench`: what it says of the machine, turns, tables and refusals. No timing is judged."""
+"""`hpgcn bench`: facts of the machine, turns, tables and refusals. No time is checked."""
 import json
 
 import pytest

@@ -22,7 +22,7 @@ QUICK = {"scale_down": 4096, "repeats": 1}
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Give an empty cache folder of the user's: what was read of the real one is forgotten."""
+    """Set an empty cache folder of the user, and forget values read from the real one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tuning.measured.cache_clear()
     yield tmp_path

@@ -1,4 +1,4 @@
-"""Time to accuracy: what is counted, what is said where the target is missed, PyG beside."""
+"""Time to accuracy: counts, the text if the target is missed, and the comparison with PyG."""
 import importlib.util
 import json
 import sys
@@ -100,7 +100,7 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
 
 @pytest.mark.long
 def test_seconds_end_a_run(graph):
-    """In a process of its own, whose peak memory is reported."""
+    """The run has its own process, whose peak memory is reported."""
     row, = measured(graph, "--epochs", 500, "--seconds", 1e-6)["rows"]
     assert row["epochs_run"] == 1 and row["reached"] == "1 of 1"
     assert row["peak_rss_bytes"] > 10 << 20

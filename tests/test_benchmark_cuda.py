@@ -24,7 +24,7 @@ QUICK = {"graphs": "dense,road", "widths": "7,16", "scale_down": 4096, "repeats"
 
 
 class Fake(Processors):
-    """In place of a GPU: every call takes 1 ms, unless it says otherwise in `took`."""
+    """A fake GPU: every call takes 1 ms, or its time in `took`."""
 
     xp = np
     kernels = reference
@@ -272,7 +272,7 @@ esac
     ("0", 0, 0), ("none", 0, 0), ("5", 70, 5),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (("1", 0, 1), ("0", 70, 70)))])
 def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status):
-    """Its Python has no installed hpgcn; tests and times are made up."""
+    """The script runs with a Python without hpgcn, and with fake tests and times."""
     python, times, out = (tmp_path / name for name in ("python", "report.json", "out/check.json"))
     out.parent.mkdir()
     times.write_text(json.dumps(report))

@@ -1,4 +1,4 @@
-"""The benchmark of training epochs on a GPU, with a fake one: what is compared, what adds up."""
+"""The benchmark of training epochs on a fake GPU: compared losses, and sums of times."""
 import json
 import types
 

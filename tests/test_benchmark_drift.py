@@ -1,4 +1,4 @@
-"""Drift: bf16 held against float32, what is counted and what is said."""
+"""Drift: bf16 compared with float32; counts and messages."""
 import json
 
 import numpy as np

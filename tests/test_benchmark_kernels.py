@@ -1,4 +1,4 @@
-"""Kernels held against their bytes, by hand; and what is timed beside a process that copies."""
+"""Bytes of kernels, checked by hand; and timings next to a process that copies memory."""
 import json
 import os
 import signal

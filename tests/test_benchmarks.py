@@ -240,7 +240,7 @@ def test_a_cache_that_holds_all_misses_each_row_once():
 
 
 def test_epoch(monkeypatch):
-    """Here in this process; tests of accuracy have runs in processes of their own."""
+    """Run in this process; tests of accuracy have runs in separate processes."""
     monkeypatch.setattr(epoch, "alone", lambda label, hint, call, *args: call(*args))
     row, = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
     assert row["widths"] == [6, 5, 5, 3]

@@ -80,7 +80,7 @@ def test_a_reader_may_name_classes(tmp_path, monkeypatch):
 
 
 def test_an_archive_may_name_classes(tmp_path):
-    """Text does; what is pickled is not read, as ever."""
+    """Class names that are text are read; pickled ones are not."""
     for names, kept in ((np.array(NAMES), NAMES), (np.array(NAMES, object), None)):
         np.savez(tmp_path / "g.npz", edges=np.array([[0, 1], [1, 2]]), labels=[0, 1, 2],
                  class_names=names)

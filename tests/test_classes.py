@@ -1,4 +1,4 @@
-"""Labels that are text: what is a number, a name, a boolean, or no label at all."""
+"""Labels that are text: numbers, names, booleans, or no label."""
 import doctest
 
 import pytest

@@ -1,4 +1,4 @@
-"""`hpgcn partition`: what it prints, writes and refuses."""
+"""`hpgcn partition`: its output, files and refusals."""
 import json
 
 import numpy as np

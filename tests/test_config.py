@@ -1,4 +1,4 @@
-"""Settings: ranges, TOML round trip, suggestions, what is said of each, words for nothing."""
+"""Settings: ranges, TOML round trip, suggestions, help texts, words for None."""
 import dataclasses
 import math
 import textwrap

@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 
 
 class Ranks(SerialComm):
-    """One of several ranks of a node: what the others say is given."""
+    """One of several ranks of a node; the messages of the others are given."""
 
     def __init__(self, rank=0, size=4, others=()):
         super().__init__()

@@ -17,7 +17,7 @@ CONFIG = hpgcn.Config(epochs=1, hidden=4)
 
 @pytest.fixture(autouse=True)
 def no_collector():
-    """Leave open what only the garbage collector would close."""
+    """Disable the garbage collector, so that files that it would close stay open."""
     gc.collect()
     gc.disable()
     yield

@@ -1,4 +1,4 @@
-"""Every flag and positional of every command says what it does, and names its default."""
+"""Every flag and positional argument of every command has a help text with its default."""
 import argparse
 import dataclasses
 import re

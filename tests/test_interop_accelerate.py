@@ -1,4 +1,4 @@
-"""Unchanged models of PyG within `accelerate()`: what is taken, what is not, and equal results."""
+"""Unchanged PyG models within `accelerate()`: replaced operations, others, and equal results."""
 import contextlib
 import gc
 import weakref
@@ -40,7 +40,7 @@ def step(function, *leaves):
 
 
 def assert_as_torch(function, *leaves, rtol=1e-5):
-    """Compare with torch, to 1e-5 of the largest number; return what became of products."""
+    """Compare with torch, to 1e-5 of the largest number; return the counts of replaced products."""
     expected = step(function, *leaves)
     with accelerate() as mode:
         found = step(function, *leaves)

@@ -1,4 +1,4 @@
-"""Graphs of PyG, DGL and NetworkX: what their edges mean, round trips, and what is refused."""
+"""Graphs of PyG, DGL and NetworkX: directions of edges, round trips, and refusals."""
 import importlib.util
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Operators of PyTorch: values, derivatives, compilation, what is cached and what is refused."""
+"""Operators of PyTorch: values, derivatives, compilation, caching and refusals."""
 import gc
 import re
 import weakref

@@ -1,4 +1,4 @@
-"""Models trained here in PyG, and PyG's here: the same logits, and what is refused."""
+"""hpgcn's models in PyG, and PyG's in hpgcn: the same logits, and refusals."""
 import re
 import resource
 
@@ -114,7 +114,7 @@ PYG = {
 
 
 class Single(pyg.GCN):
-    """It stays in float32, unlike the others."""
+    """A convolution that stays in float32, unlike the others."""
 
     def double(self):
         return self

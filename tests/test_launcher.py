@@ -1,4 +1,4 @@
-"""Ranks, threads and memory by what launchers leave in the environment, and by MPI's count."""
+"""Ranks, threads and memory by the environment variables of launchers, and by MPI's count."""
 import os
 import sys
 import warnings

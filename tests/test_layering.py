@@ -182,7 +182,7 @@ def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
 
 @pytest.mark.long
 def test_import_is_light():
-    """One process takes one step after the other, and prints what each has loaded."""
+    """One process imports step by step, and prints the modules that each step loaded."""
     top = "print(*(name for name in sys.modules if '.' not in name or name == 'scipy.stats'))"
     steps = {
         "import hpgcn, hpgcn.__main__": {"numpy", "scipy", "numba", "h5py", "mpi4py", "mtkahypar",

@@ -1,4 +1,4 @@
-"""Ranks of one process: whose turn it is, what ends them, and the order of their sums."""
+"""Ranks of one process: their turns, their end, and the order of their sums."""
 import signal
 import threading
 

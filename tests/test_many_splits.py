@@ -1,4 +1,6 @@
-"""Graphs with several splits: in memory, in files, in runs; each is what it would be alone."""
+"""Graphs with several splits: in memory, in files, in runs; each equals the graph with
+only this split.
+"""
 import json
 from unittest import mock
 

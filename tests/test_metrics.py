@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, on one rank; ties, empty masks and what they refuse."""
+"""Metrics against scikit-learn, on one rank; ties, empty masks and refusals."""
 import numpy as np
 import pytest
 from graphs import make, several_labels

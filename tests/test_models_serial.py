@@ -1,4 +1,4 @@
-"""Models, serial: finite differences, the dense oracle, limits, initial weights, what is stored."""
+"""Models, serial: finite differences, the dense oracle, limits, initial weights, stored arrays."""
 from dataclasses import replace
 
 import numpy as np
@@ -116,7 +116,7 @@ def test_arrays_are_read_before_they_are_written(model, hidden):
 
 
 class Early(GraphConvolution):
-    """It writes its result before it has read its input."""
+    """A faulty layer: it writes its result before it has read its input."""
 
     def forward(self, H, out, *, keep=False, AX=None):
         out[:] = 0
@@ -124,7 +124,7 @@ class Early(GraphConvolution):
 
 
 class Stale(GraphConvolution):
-    """It reads what another call left in a work array."""
+    """A faulty layer: it reads numbers that another call left in a work array."""
 
     def forward(self, H, out, *, keep=False, AX=None):
         left = self.buffer("scratch2", self.rows_out, self.width_out)[0, 0]
@@ -283,7 +283,7 @@ def test_without_edges_sage_and_gin_are_perceptrons():
 
 
 def test_gin_with_epsilon_minus_one_forgets_the_vertex():
-    """Then it sums neighbours alone: isolated vertices get what an empty row gets."""
+    """Only neighbors are summed then, so an isolated vertex has the result of an empty row."""
     graph = make(weighted=True)
     trainer = shaken(trainer_of(graph, "gin", layers=1), 0.5)
     trainer.parameters.arrays["eps0"][:] = -1

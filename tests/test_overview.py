@@ -1,4 +1,4 @@
-"""`hpgcn inspect` of what a run leaves behind: in words, and what can be done next."""
+"""`hpgcn inspect` of the files of a run: the text, and the next command."""
 import re
 
 import numpy as np

@@ -195,5 +195,7 @@ def test_python_finds_the_package_wherever_it_starts(built, tmp_path, editable):
 
 
 def test_a_clone_is_no_package():
-    """Else what looks for the top of a package, such as mypy, takes tests for a part of hpgcn."""
+    """Otherwise tools that look for the top of a package, such as mypy, see tests as
+    part of hpgcn.
+    """
     assert not (ROOT / "__init__.py").exists()

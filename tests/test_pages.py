@@ -55,7 +55,7 @@ def test_a_page_runs(page, folder):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_does_not_run_needs_a_site(page):
-    """A command of hpgcn alone is in a block that runs, unless it needs what tests lack."""
+    """Every hpgcn command is in a block that runs, unless it needs things that tests lack."""
     for kind, text in BLOCK.findall(page.read_text()):
         assert kind in ("bash", "python", "text", "{toctree}"), kind
         if kind == "text":

@@ -1,4 +1,4 @@
-"""Plans of all ranks in one process: what is sent is what is needed; volumes by brute force.
+"""Plans of all ranks in one process: sent rows equal needed rows; volumes by brute force.
 
 Plans of products are held against a simulation of every strategy, on more ranks than MPI has here.
 """

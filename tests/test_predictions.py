@@ -21,7 +21,7 @@ IDS = [f"v{k}" for k in range(11)] + ["a,b"]
 
 
 def graph(names=NAMES, ids=IDS, multilabel=False):
-    """Return three cliques of 4 vertices, each of a class of its own."""
+    """Return three cliques of 4 vertices; each clique is a class."""
     y = np.arange(12) // 4
     A = sp.csr_array((y[:, None] == y) & ~np.eye(12, dtype=bool))
     masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
@@ -134,7 +134,7 @@ def edges(ids, separator):
     *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("g.txt", [10**12 - 7 * k for k in range(12)], ()), ("g.mtx", range(1, 13), ())))])
 def test_labels_by_name_come_back_by_id(tmp_path, name, ids, flags):
-    """What a CSV says in any order is what predictions say of the same ids."""
+    """Labels of a CSV in any order equal the predictions with the same ids."""
     text = edges(ids, "," if name == "g.csv" else " ")
     if name == "g.csv":
         text = "source,target\n" + text
@@ -162,7 +162,7 @@ def test_labels_by_name_come_back_by_id(tmp_path, name, ids, flags):
 
 
 def test_several_labels_a_vertex(tmp_path):
-    """Their names stand together; what stands between them must not be in a name."""
+    """Several labels are joined by a separator, which no name may contain."""
     found = {"id": np.arange(3), "logits": np.array([[1., 0, 2], [-1, -2, -3], [-1, 800, -800]]),
              "label": np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.uint8),
              "class_names": np.array(["a", "b", "c,"])}

@@ -1,4 +1,4 @@
-"""Every command of the README: what a newcomer types works, in a fresh clone.
+"""Every command of the README works in a fresh clone.
 
 Commands that set up, install or start ranks of MPI are run word for word. Others are given to
 `hpgcn` in this process, ranks included, and trainings end after a few epochs.

@@ -1,4 +1,4 @@
-"""`hpgcn report`: the table over runs, the page and its pictures, what is refused."""
+"""`hpgcn report`: the table over runs, the page and its pictures, refusals."""
 import io
 import json
 import re

@@ -1,4 +1,4 @@
-"""Models that flags put together, serial: PyTorch, rows that are left out, what is stored."""
+"""Models composed by flags, serial: PyTorch's results, skipped rows, stored arrays."""
 from dataclasses import replace
 
 import numpy as np

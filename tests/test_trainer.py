@@ -1,4 +1,4 @@
-"""The loop, serial: what is recorded, which epoch is kept, when it stops; entry points."""
+"""The training loop, serial: records, the best epoch, early stopping, entry points."""
 import json
 
 import numpy as np

@@ -177,7 +177,7 @@ def test_rows_of_16_bits_have_the_curve_of_the_cpu(gpu, model, kind, options):
 @pytest.mark.parametrize("case", [{}, {"sparse": True}, {"train": 9, "degree": 3},
                                   {"directed": True}], ids=str)
 def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
-    """Arrays that live after three epochs, and what was said of them before the first."""
+    """Arrays that live after three epochs use the memory predicted before the first."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     before = held_bytes()

@@ -1,4 +1,4 @@
-"""Type hints of the public names: none is missing, and mypy finds what programs expect."""
+"""Type hints of the public names: none is missing, and mypy infers the expected types."""
 import importlib.util
 import inspect
 import subprocess

@@ -1,4 +1,4 @@
-"""Short runs, a step at a time, for tests of what training computes and sends."""
+"""Short runs, step by step, for tests of the results and the traffic of training."""
 import numpy as np
 import pytest
 from once import once
@@ -42,7 +42,7 @@ def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
 
 
 def on_ranks(*numbers):
-    """Run a test of `comm` on these numbers of ranks alone, where others show no other fault."""
+    """Run a test with `comm` only on these numbers of ranks, if others cannot find more faults."""
     return pytest.mark.parametrize("comm", numbers, ids="{} ranks".format, indirect=True)
 
 
@@ -53,7 +53,7 @@ def start(source, config, comm=None):
 
 
 def skip_refused(source, config, comm):
-    """Skip a test of a model that a strategy does not compute: a test of its own refuses it."""
+    """Skip a test of a model that a strategy does not compute: another test checks the refusal."""
     heads = heads_of(make_spec(source.header, config.select(ModelOptions)))
     strategy = find_strategy(config.select(StrategyOptions))
     reason = strategy.unsupported_reason(heads, comm.size)
@@ -74,7 +74,7 @@ def loss_and_gradient(trainer, step=1):
 
 
 def metrics_of(trainer, epochs):
-    """Train and evaluate for some epochs, and hold what was sent against the prediction."""
+    """Train and evaluate for some epochs, and compare the sent bytes with the prediction."""
     history = []
     for epoch in range(1, epochs + 1):
         history.append(trainer.train_epoch(epoch))

@@ -1,4 +1,4 @@
-"""The public names as a program uses them; mypy holds their types against what is said here."""
+"""The public names in a program; mypy compares their types with those given here."""
 from __future__ import annotations
 
 from collections.abc import Mapping

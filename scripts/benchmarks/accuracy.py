@@ -194,7 +194,7 @@ def run_peers(source, graph, config, todo, seconds, python, absent):
 
 
 def check_peer(graph, config):
-    """Refuse, by an error that says why, what the peer has no counterpart of."""
+    """Refuse settings and graphs that the script for PyG does not support."""
     default = Config()
     for entry in dataclasses.fields(Config):
         value = getattr(config, entry.name)

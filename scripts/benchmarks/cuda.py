@@ -44,7 +44,7 @@ def is_right_peer(row):
 
 
 def summarise(ratios):
-    """Join the ratios of all graphs and widths, of what there is, in a dict.
+    """Join the available ratios of all graphs and widths in a dict.
 
     KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer", "masked", each peer.
     """

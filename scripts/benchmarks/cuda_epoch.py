@@ -113,7 +113,7 @@ def time_kinds(trainer, epoch, cuda):
 
 
 class EventClock(Clock):
-    """A Clock that also times what the GPU does in its outermost blocks, while `cuda` is set."""
+    """A Clock that also times the work of the GPU in its outermost blocks, while `cuda` is set."""
 
     def __init__(self):
         super().__init__()

@@ -78,7 +78,7 @@ class Gpu(Processors):
 
     @cached_property
     def buffers(self):
-        """Two arrays of BUFFER bytes or an eighth of what is free; zeros may be faster."""
+        """Two arrays of BUFFER bytes, or an eighth of the free memory; zeros may be faster."""
         numbers = self.xp.arange(min(BUFFER, self.free_bytes() // 8) // 4, dtype=np.uint32)
         numbers *= np.uint32(2654435761)
         return self.xp.empty_like(numbers), numbers

@@ -71,7 +71,7 @@ def gather_past(a):
 
 
 class Case(NamedTuple):
-    """The arrays that a call moves, and what takes its time."""
+    """The arrays that a call moves, and the part of the call that takes most time."""
 
     reads: str = ""
     updates: str = ""

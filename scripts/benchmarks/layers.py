@@ -18,7 +18,7 @@ CALLS = 200  # calls between two readings of the clock
 
 
 def measure(settings, host, limits):
-    """Time forward and backward of what GCNConv and SAGEConv (mean, max) propagate.
+    """Time the propagation of GCNConv and SAGEConv (mean, max), forward and backward.
 
     A call is PyG's `propagate` with the gradient of x, without the dense product. A is a
     torch.sparse_csr tensor with int64 indices, which is transposed before.

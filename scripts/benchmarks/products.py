@@ -46,7 +46,7 @@ def measure(settings, device, limits):
 
 
 def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
-    """Time all kernels at one width, half of a mask's bits set; yield what each row says."""
+    """Time all kernels at one width, half of a mask's bits set; yield the fields of each row."""
     command = settings.command
     n = A.scale.size
     label = f"{command}, {n} x {width}"

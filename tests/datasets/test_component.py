@@ -1,4 +1,4 @@
-"""The largest component of an input, with what belongs to its vertices."""
+"""The largest component of an input, with its features, labels and masks."""
 import numpy as np
 import pytest
 
@@ -7,7 +7,7 @@ from hpgcn.store import load, write_graph
 
 
 def several(tmp_path):
-    """Write an npz of components 0-4-6 (directed), 1-2 and 3-5-7, 8 alone; return its path."""
+    """Write an npz with the components 0-4-6 (directed), 1-2, 3-5-7 and 8; return its path."""
     edges = np.array([[4, 4, 2, 5, 7], [0, 6, 1, 3, 5]])
     n = 9
     masks = {f"{key}_mask": np.arange(n) % 3 == i

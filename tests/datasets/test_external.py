@@ -29,7 +29,9 @@ def frozen(monkeypatch):
 
 
 def assert_same(folder, content, *rooms, name="g.txt", **options):
-    """Convert in memory, and on disk in `rooms` bytes; return what all wrote, or their refusal."""
+    """Convert in memory, and on disk in `rooms` bytes; return the equal output of all,
+    or their refusal.
+    """
     path = put(folder / name, content)
 
     def attempt(name):

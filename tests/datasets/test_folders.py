@@ -1,4 +1,4 @@
-"""Folders given as they are: the set of files in one is found, or the line says what is there."""
+"""Folders as inputs: the data set in one is found, or the refusal names the data sets there."""
 import os
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Compressed text: gzip, bzip2 and xz are read as they are, and what is broken is one line."""
+"""Compressed text: gzip, bzip2 and xz are read directly; a broken file is refused in one line."""
 import bz2
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Bad inputs: what is refused, as which error, and that the message names the place."""
+"""Invalid inputs: the class of each error, and that its message names the place."""
 import gzip
 import os
 

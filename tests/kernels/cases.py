@@ -1,4 +1,4 @@
-"""Right arguments of every kernel; what the tests of several take and bear."""
+"""Valid arguments of every kernel, and the options that tests of several kernels share."""
 import functools
 
 import numpy as np
@@ -8,7 +8,7 @@ from hpgcn.kernels import pack_mask, reference
 
 
 def long(*values):
-    """Return a case of a test that compiles kernels of its own, with the long tests."""
+    """Return a test case marked long, because it compiles its own kernels."""
     return pytest.param(*values, marks=pytest.mark.long)
 
 
@@ -120,7 +120,7 @@ def case(name, scale=1):
 
 
 def outcome(kernels, name, given):
-    """Return what a kernel returns and what it leaves in each array, as float64."""
+    """Return the result of a kernel and all its arrays after the call, as float64."""
     result = getattr(kernels, name)(**given)
     results = result if isinstance(result, tuple) else (result,)
     numbers = [np.asarray(value) for value in (*results, *given.values())

@@ -80,7 +80,9 @@ def test_a_block_is_summed_once(monkeypatch):
 
 
 def test_cuts_are_those_of_the_matrix_as_it_is():
-    """They are kept by where a matrix lies, and another may lie there: cuts are looked at."""
+    """Cuts are cached by the address of a matrix, where another may lie later, so they
+    are checked.
+    """
     rng = np.random.default_rng(2)
     indptr, columns = matrix(rng, np.int32)
     bounds = np.array([0, M // 3, M])

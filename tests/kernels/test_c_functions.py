@@ -1,4 +1,4 @@
-"""C functions are compiled once for what they enclose."""
+"""C functions are compiled once for equal enclosed values."""
 import numpy as np
 from compilations import Names
 from numba import types

@@ -109,7 +109,9 @@ def handed_on(name, given):
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_any_array_in_any_place(name):
-    """It is refused, or reaches the kernel with its numbers, as compiled code can read them."""
+    """The array is refused, or the kernel gets its numbers in a form that compiled code
+    can read.
+    """
     spec = checks.parse(checks.SPECS[name])
     kinds = {each.name: each.kind.removesuffix("16") for each in spec}
     limited = {each.name for each in spec if each.limit not in ("", "V") or each.kind == "pointers"}
@@ -169,7 +171,9 @@ def test_an_array_that_is_written_may_not_be_another(name):
 
 @pytest.mark.parametrize("name", [name for name in CASES if "? into" in checks.SPECS[name]])
 def test_what_is_written_is_not_read(name):
-    """Results that begin with NaN hold what the reference writes; what it leaves stays NaN."""
+    """Output arrays are filled with NaN first; numbers that the reference does not
+    write stay NaN.
+    """
     results = []
     for kernels in (cpu, reference):
         given = case(name)

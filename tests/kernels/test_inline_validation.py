@@ -1,4 +1,6 @@
-"""Products that look at a matrix on their way: what is wrong anywhere is refused, and not read."""
+"""Products that validate a matrix while they read it: invalid entries are refused and
+not followed.
+"""
 import numpy as np
 import pytest
 from cases import long
@@ -12,7 +14,7 @@ INDICES = pytest.mark.parametrize("dtype", ["int32", long("int64")])
 
 
 def matrix(dtype, seed=0):
-    """Return rows of 0 to 7 entries, in pieces of what is validated together and beyond.
+    """Return a matrix with rows of 0 to 7 entries, longer than the pieces validated at once.
 
     Pointers are of the other integers than columns.
     """

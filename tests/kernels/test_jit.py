@@ -104,7 +104,9 @@ def test_the_process_that_holds_a_lock_is_named(tmp_path):
 
 
 def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path, monkeypatch):
-    """Kernels of a file are compiled again when it, or what it imports by steps, changes."""
+    """Kernels of a file are compiled again when it, or a file that it imports
+    indirectly, changes.
+    """
     texts = {"kernel": "from hpgcn.made import (\n    helper, other)\n",
              "helper": "from hpgcn.made.deep import f  # by a step\n",
              "deep": "f = 1\n", "apart": "g = 1\n"}

@@ -12,7 +12,7 @@ from hpgcn.kernels.specs import SPECS
 
 
 def loaded_again(package):
-    """Execute a package's own file anew, under the same name, into a module of its own."""
+    """Execute the __init__.py of a package again, under the same name, in a new module."""
     spec = importlib.util.spec_from_file_location(package.__name__, package.__file__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -48,7 +48,7 @@ def test_any_number_of_threads_gives_the_same_bits(name, changed):
 
 
 def run_at_once(*functions):
-    """Run functions in threads that begin together; return what they return."""
+    """Run functions in threads that begin together; return their results."""
     barrier = Barrier(len(functions))
 
     def run(function):

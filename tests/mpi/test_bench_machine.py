@@ -1,4 +1,4 @@
-"""`hpgcn bench machine` on several ranks: what it measures is what `hpgcn plan` reads."""
+"""`hpgcn bench machine` on several ranks: `hpgcn plan` reads its output."""
 import json
 import math
 

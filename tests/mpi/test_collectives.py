@@ -17,7 +17,7 @@ SIZES = [5, 0, 3, 1, 0, 7, 2, 4]  # elements of each rank's block; two are empty
 
 
 def block(rank, size, dtype, salt=0):
-    """Return what a rank contributes; the order in which floats are added shows."""
+    """Return the input of a rank, chosen so that the order of additions changes the sum."""
     rng = np.random.default_rng([salt, rank])
     if np.dtype(dtype).kind == "f":
         return (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 3, size)).astype(dtype)
@@ -231,7 +231,7 @@ def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
 
 
 def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
-    """As of MPI's own collectives, the order of calls matters within a group alone."""
+    """As with MPI's own collectives, the order of calls matters only within a group."""
     monkeypatch.setattr(collectives, "PIECE_BYTES", 8)
     for _, columns in GRIDS.get(comm.size, []):
         i, j = divmod(comm.rank, columns)

@@ -153,7 +153,7 @@ def test_pieces_change_no_bit(comm, gpu, case, limit, monkeypatch):
 
 
 def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(comm, gpu):
-    """One rank waits in a second group for an answer to what it started in the first."""
+    """A rank waits in a second group for an answer to its message in the first."""
     if comm.size < 2:
         pytest.skip("needs two ranks")
     second = comm._among(tuple(range(comm.size)))

@@ -1,4 +1,4 @@
-"""Ranks of one process compute what MPI's ranks compute, to the bit, and write the same files."""
+"""Ranks of one process give the same bits as MPI's ranks, and write the same files."""
 import json
 import shutil
 from pathlib import Path
@@ -37,7 +37,7 @@ UNEQUAL = {"epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "th
 
 
 def on_rank_0(comm, function):
-    """Return on all ranks what a function returns on rank 0; none of them waits in vain."""
+    """Return rank 0's result of a function on all ranks; an error there is raised on all."""
     with comm.extended_timeout(600):
         return comm.bcast(function() if comm.rank == 0 else None)
 
@@ -64,7 +64,7 @@ def contents(run):
 
 
 def attributes(node):
-    """Return the attributes of an HDF5 object; texts of JSON as what they say."""
+    """Return the attributes of an HDF5 object; texts of JSON as their values."""
     values = {name: value.tolist() for name, value in node.attrs.items()}
     for name, value in values.items():
         if isinstance(value, bytes) and value.startswith(b"{"):
@@ -73,7 +73,7 @@ def attributes(node):
 
 
 def timeless(values):
-    """Leave out of what JSON holds the fields that no two runs share."""
+    """Remove the fields of JSON values that differ between runs, such as times."""
     if isinstance(values, dict):
         return {name: timeless(value) for name, value in values.items()
                 if name not in UNEQUAL and not name.endswith("_s")}

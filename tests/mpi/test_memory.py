@@ -1,4 +1,6 @@
-"""Later epochs allocate no matrix: work arrays are made once; setting up takes what is said."""
+"""Later epochs allocate no matrix, as work arrays are made once; set-up uses the
+predicted memory.
+"""
 import tracemalloc
 from pathlib import Path
 
@@ -53,7 +55,7 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
 @pytest.mark.parametrize("strategy", [
     name for name, each in STRATEGIES.items() if not each.requires_partition])
 def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
-    """Beside matrices far below what is read at a time, times ranks, chunks are large."""
+    """With matrices far smaller than a read chunk times the number of ranks, chunks dominate."""
     n, entries = 40_000, 1_500_000
     rng = np.random.default_rng(0)
     A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))

@@ -1,4 +1,4 @@
-"""Partition objects, and part vectors from files: what is taken, what is refused with its line."""
+"""Partition objects, and part vectors from files: valid ones, and refusals with their line."""
 import numpy as np
 import pytest
 

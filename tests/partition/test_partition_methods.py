@@ -1,4 +1,4 @@
-"""make_partition: what each method finds, that it finds it twice, and what it refuses."""
+"""make_partition: results of each method, that they are reproducible, and refusals."""
 import dataclasses
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""Methods that give nonzeros holders: what is sent, counted from nothing; balance; never worse."""
+"""Methods that assign nonzeros to ranks: traffic counted by brute force, balance, no increase."""
 import importlib.util
 import logging
 import sys
@@ -116,7 +116,7 @@ def test_methods(method, kind):
 @pytest.mark.parametrize("k", [5, 70])
 @pytest.mark.parametrize("paired", [True, False])
 def test_moves_keep_their_counts(k, paired):
-    """What moves count on the way is what is counted anew of the parts that they leave."""
+    """Counts that moves update equal the counts of the final parts."""
     graph = drawn("undirected")
     nets = Nets(pattern(graph), paired)
     rng = np.random.default_rng(k)

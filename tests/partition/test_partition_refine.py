@@ -1,4 +1,4 @@
-"""Refinement: what it may never raise, counted again from nothing; what it must lower."""
+"""Refinement: volumes that it must not raise, counted by brute force, and those it must lower."""
 import logging
 import sys
 

@@ -1,4 +1,4 @@
-"""Stochastic nets: what is drawn and how much, merging, and the volume expected of mini-batches."""
+"""Stochastic nets: their draws, their merging, and the expected volume of mini-batches."""
 import itertools
 import math
 

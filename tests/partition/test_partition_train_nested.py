@@ -1,4 +1,4 @@
-"""Vertices to train on dealt evenly, and parts that merge: what is kept, what it may cost."""
+"""Balanced training vertices, and parts that merge: conditions that hold, and the allowed cost."""
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,4 +1,4 @@
-"""Vertex cuts: Libra's rule against sets and dicts, and what the cuts cost."""
+"""Vertex cuts: Libra's rule against sets and dicts, and the volume of the cuts."""
 import collections
 import dataclasses
 
@@ -104,7 +104,9 @@ def random_graph(n, density, *, directed, seed):
 
 
 def test_by_hand(monkeypatch):
-    """Edges in the order of the comments, into three parts; loops at 2 and 7; 8 is alone."""
+    """Edges in the order of the comments, in three parts; loops at 2 and 7; vertex 8 is
+    isolated.
+    """
     graph = edges(9, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (5, 6), (2, 2), (7, 7)])
     # 5-6: new, 0; 0-1: new, 1; 2-3: new, 2; 0-2: equal degrees, 2 joins 0 in 1; 1-3: 3 has the
     # higher degree and joins 1 in 1; 3-4: 4 is new, 2 is the less loaded of 3's parts {1, 2}

@@ -1,4 +1,4 @@
-"""`hpgcn plan --from RUN`: the run's own case takes what it took, others as much longer."""
+"""`hpgcn plan --from RUN`: the case of the run gets its measured time; others are scaled alike."""
 import json
 import shutil
 

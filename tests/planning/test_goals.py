@@ -1,4 +1,4 @@
-"""`hpgcn plan --goal`: what answers it, by hand, and what is refused."""
+"""`hpgcn plan --goal`: its answers, checked by hand, and refusals."""
 import itertools
 import json
 

@@ -1,4 +1,4 @@
-"""`hpgcn plan`: volumes by hand, what training reports, the choice, the picture, every refusal."""
+"""`hpgcn plan`: volumes by hand and as in training, the choice, the picture, every refusal."""
 import itertools
 import json
 import re

@@ -1,4 +1,6 @@
-"""Seconds by measured kernels: what is read off their tables, reuse of rows, steps by hand."""
+"""Forecast seconds from measured kernels: table look-ups, reuse of rows, and steps
+checked by hand.
+"""
 import json
 from dataclasses import replace
 
@@ -88,7 +90,7 @@ def test_a_step_by_hand(tmp_path):
 
 
 def test_double_numbers_take_longer(tmp_path):
-    """Twice the bytes of what passes memory, and by the rates of dense products those."""
+    """Memory traffic doubles with float64; dense products follow their measured rates."""
     graph = make(n=60)
     single, _ = counted(graph)
     double, _ = counted(graph, dtype="float64")

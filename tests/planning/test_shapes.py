@@ -1,4 +1,4 @@
-"""A step on shapes takes the arrays that a real one takes, and a rank holds what is said of it."""
+"""A step on shapes allocates the arrays of a real one, and a rank uses the predicted memory."""
 from dataclasses import replace
 
 import pytest

@@ -1,4 +1,4 @@
-"""`hpgcn plan --sweep`: models with the numbers of their own plans, the picture, refusals."""
+"""`hpgcn plan --sweep`: each model has the numbers of its own plan; the picture; refusals."""
 import json
 
 import pytest

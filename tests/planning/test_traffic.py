@@ -87,7 +87,7 @@ def count_dense(sends, spec, layout):
 
 
 def check(footprint):
-    """Hold the prediction of every rank against its products, and what is counted pair by pair."""
+    """Compare the prediction of every rank with its products and with counts of each pair."""
     spec, layout, found = footprint.spec, footprint.layout, footprint.prediction
     sends = {key: Sends(layout.size) for key in found.bytes}
     for one in footprint.steps.products(spec, footprint.levels):

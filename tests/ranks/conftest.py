@@ -28,7 +28,7 @@ def comm(request):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Call a test that takes `comm` on each rank; each has a `tmp_path` of its own."""
+    """Call a test that takes `comm` on each rank; each has its own `tmp_path`."""
     ranks = pyfuncitem.funcargs.get("comm")
     names = pyfuncitem._fixtureinfo.argnames
     if not isinstance(ranks, Ranks) or "comm" not in names:

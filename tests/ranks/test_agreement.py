@@ -11,7 +11,7 @@ from hpgcn.errors import ConfigError
 
 @pytest.mark.parametrize("comm", [2, 5], indirect=True)
 def test_a_file_of_another_content_on_one_rank(comm, tmp_path):
-    """As if nodes had copies of their own: the headers are equal, one feature is not."""
+    """Two copies of a file, as on two nodes, have equal headers but differ in one feature."""
     graph = make(n=30, f=4)
     if comm.rank == comm.size - 1:
         X = graph.features.copy()

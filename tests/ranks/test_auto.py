@@ -1,4 +1,4 @@
-"""Strategy auto: what the plan chooses for these ranks, and never more rows than by hypergraph."""
+"""Strategy auto: the plan's choice for these ranks, with no more rows than by hypergraph."""
 import pytest
 from graphs import make
 

@@ -1,4 +1,4 @@
-"""Delayed sums of a vertex cut: exact without a delay, else what all ranks in NumPy compute."""
+"""Delayed sums of a vertex cut: exact without a delay, else equal to a NumPy model of all ranks."""
 import json
 import logging
 import os

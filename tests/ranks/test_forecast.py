@@ -1,4 +1,4 @@
-"""A forecast of a run on these ranks says what the run sends, and what its arrays hold."""
+"""A forecast of a run on these ranks equals its sent bytes and the sizes of its arrays."""
 import pytest
 from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs

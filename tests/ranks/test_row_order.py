@@ -1,4 +1,4 @@
-"""Files whose rows are in an order of their own train as others do, on any number of ranks."""
+"""Files with reordered rows give the same training as others, on any number of ranks."""
 import numpy as np
 import pytest
 from graphs import make
@@ -24,7 +24,7 @@ def of_one_rank(graph, config):
 
 
 def files(comm, folder, **options):
-    """Return a file in an order of its own, and its graph."""
+    """Return a file with reordered rows, and its graph."""
     folder = comm.bcast(folder)
     graph = make(**options)
     if comm.rank == 0:

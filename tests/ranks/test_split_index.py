@@ -1,4 +1,4 @@
-"""One split of many, on several ranks: to the bit the run on a graph with that split alone."""
+"""One split of many, on several ranks: same bits as on a graph with only that split."""
 import numpy as np
 import pytest
 from graphs import make, scattered

@@ -1,4 +1,4 @@
-"""Models that flags put together, on several ranks: the serial losses, and what is planned."""
+"""Models composed by flags, on several ranks: losses equal the serial ones, traffic the plan."""
 import numpy as np
 import pytest
 from graphs import make, scattered

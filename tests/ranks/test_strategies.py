@@ -1,4 +1,4 @@
-"""Every strategy is A and its transpose, and sends and holds what its plans say.
+"""Every strategy multiplies by A and its transpose; traffic and memory equal its plan.
 
 A new entry of STRATEGIES is tested by being there: on every grid of the ranks at hand, on every
 graph and restriction below. What one strategy alone does is tested in test_strategy_details.py.
@@ -237,7 +237,7 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind, 
 @many_cases
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_path_by_hand(comm, case, directed):
-    """0 - 1 - ... - 11: row i adds up its neighbours; directed, the next one alone."""
+    """The path 0 - 1 - ... - 11: row i sums its neighbors, or only the next vertex if directed."""
     path = sp.diags_array(np.ones(11), offsets=1, shape=(12, 12)).tocsr()
     whole, _ = build(comm, case, Graph.from_scipy(path, symmetrize=not directed), "even", **PLAIN)
     made = whole.restrict(np.isin(np.arange(12), [0, 5, 11]), np.isin(np.arange(12), [1, 4, 6]))

@@ -1,4 +1,4 @@
-"""The MPI that tests run with, Open MPI in an environment of its own; small graphs and runs."""
+"""Fixtures: the MPI of the tests, Open MPI in its own environment, small graphs and runs."""
 import contextlib
 import shutil
 import sys

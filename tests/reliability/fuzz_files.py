@@ -1,4 +1,4 @@
-"""Whole files of every kind that the fuzzer damages, and what is in them."""
+"""Valid files of every kind that the fuzzer damages, with their expected contents."""
 import gzip
 import io
 import pickle

@@ -203,7 +203,7 @@ def loose_case(kind, raw, path, **_):
 
 
 class Kind:
-    """A kind of input in a folder of its own: the whole file, what must come of it, its cases."""
+    """A kind of input in its own folder: the valid file, its expected result, and its cases."""
 
     def __init__(self, name, folder):
         folder.mkdir()

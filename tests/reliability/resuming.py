@@ -1,4 +1,4 @@
-"""Runs that stop and go on: their settings, and what they leave."""
+"""Runs that stop and resume: their settings, and the files they write."""
 import json
 import time
 

@@ -105,7 +105,7 @@ def test_19_archive_member_past_its_declared_size():
 
 
 def test_23_damage_to_the_list_of_members_is_no_absence():
-    """What comes after the arrays says their names, and has no checksum."""
+    """The list of names follows the arrays, and has no checksum."""
     path = Path("g.npz")
     np.savez(path, **CSR, adj_data=np.array([1.0, 2, 3]))
     raw = path.read_bytes()

@@ -55,7 +55,9 @@ def undirected(weighted):
 
 
 def moved(file):
-    """Move an entry to another column: its row sums to what it did, its mirror image is alone."""
+    """Move an entry to another column: its row keeps its sum, but its mirror entry has
+    no partner.
+    """
     end = file["adjacency/indptr"][1] - 1
     assert file["adjacency/indices"][end] < 59
     file["adjacency/indices"][end] = 59

@@ -56,7 +56,7 @@ def bounded(warm, commands):
 
 
 def inputs_that_ask_for_memory():
-    """Write inputs that are small on disk; return what the line says of each, by name."""
+    """Write inputs that are small on disk; return the expected message of each, by name."""
     Path("03.mtx").write_bytes(REAL + b"3 3 4000000000000\n")
     Path("03-rows.mtx").write_bytes(REAL + b"4000000000000 4000000000000 1\n1 2 1\n")
     many = REAL + b"3 3 100000000\n" + b"1 2 1\n" * (1 << 22)

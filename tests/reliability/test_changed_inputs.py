@@ -124,7 +124,7 @@ def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, c
 
 
 def test_a_checkpoint_of_an_older_version_goes_on(folder, monkeypatch):
-    """Its state has the SHA-256 of the file alone."""
+    """Its state has only the SHA-256 of the file."""
     config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
     real = store.write_state
 

@@ -1,4 +1,4 @@
-"""Checkpoints on one rank: a run that stops and goes on leaves what an undisturbed one does."""
+"""Checkpoints on one rank: a stopped and resumed run ends like an undisturbed one."""
 import errno
 import fcntl
 import json

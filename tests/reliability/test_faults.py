@@ -15,7 +15,7 @@ SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 
 
 def settings(tmp_path, epochs=4, timeout=2):
-    """Return options with a run name of its own, so that its processes can be found."""
+    """Return options with a unique run name, so that its processes can be found."""
     return ("--strategy", "p2p", "--epochs", epochs, "--comm-timeout", timeout, "--out",
             tmp_path / "run")
 

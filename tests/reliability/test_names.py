@@ -1,4 +1,4 @@
-"""Names of any length and letters: one line, nothing left; what is printed commands no terminal."""
+"""File names of any length and letters: one line, no files left, no control codes printed."""
 import dataclasses
 import shutil
 

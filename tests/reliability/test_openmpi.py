@@ -1,4 +1,4 @@
-"""Open MPI's launcher does what the page on clusters says, where scripts/test_openmpi.sh put it."""
+"""Open MPI's launcher works as docs on clusters say, if scripts/test_openmpi.sh installed it."""
 import os
 import subprocess
 from pathlib import Path

@@ -48,8 +48,8 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """Return the matrix of a triple, summed entry by entry; None if it is no CSR of finite
-    numbers.
+    """Return the matrix of a triple, summed entry by entry; None if it is not a CSR of
+    finite numbers.
     """
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None

@@ -106,7 +106,9 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
 
 @pytest.mark.long
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
-    """The folder of a killed command; not of a living one, nor what only looks like it."""
+    """Remove the folder of a killed command, but not of a running one, or one with a
+    similar name.
+    """
     with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
             waiting("convert", "karate", tmp_path / "b.h5", point=WRITES) as living:
         killed.kill()

@@ -1,4 +1,4 @@
-"""The Slurm script, with stand-ins for Slurm: it queues itself again after a stop alone."""
+"""The Slurm script, with fake Slurm commands: it requeues itself only after a stop."""
 import os
 import subprocess
 from pathlib import Path

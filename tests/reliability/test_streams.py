@@ -86,7 +86,7 @@ print(time.monotonic() - begin)
 
 @pytest.mark.parametrize("make", [os.pipe, lambda: [s.detach() for s in socket.socketpair()]])
 def test_a_reader_is_waited_for(make):
-    """Before ranks are ended: what their launcher has not read is lost."""
+    """Wait before ranks are ended, because output that their launcher has not read is lost."""
     ours, theirs = make()
     waited = [sys.executable, "-c", SAID_LAST]
     with subprocess.Popen([*waited, "60"], stdout=subprocess.PIPE, stderr=theirs,

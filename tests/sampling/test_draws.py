@@ -1,4 +1,4 @@
-"""Keyed draws: bijections, uniform, the same for each number alone; batches of an epoch."""
+"""Keyed draws: bijections, uniform, independent of the other numbers drawn; batches of an epoch."""
 import numpy as np
 import pytest
 

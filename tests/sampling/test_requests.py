@@ -1,4 +1,4 @@
-"""The setting --batch: what it takes, and what is refused in words."""
+"""The setting --batch: valid values and refusals."""
 import re
 
 import numpy as np

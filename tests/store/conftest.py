@@ -23,7 +23,7 @@ def parts_file(tmp_path):
 
 @pytest.fixture
 def cut_file(tmp_path):
-    """Return the path of the graph in three parts, its 360 entries in parts of their own."""
+    """Return the path of the graph in three parts, whose 360 entries are partitioned separately."""
     path = tmp_path / "graph.c3.h5"
     store.write_partitioned(path, make_graph(), make_partition(edges=360))
     return path

@@ -1,4 +1,4 @@
-"""Damages to the file of `make_graph()`, functions of the open file, and what is said of each.
+"""Functions that damage the open file of `make_graph()`, and the message of each.
 
 Names begin with the row of docs/reliability.md, if it has one; no checksum detects them.
 """
@@ -64,7 +64,7 @@ def link(kind, *arguments):
 
 
 def external_storage(file):
-    """Keep the features in a file of their own."""
+    """Store the features in a separate file."""
     raw = Path(file.filename).with_name("raw.bin")
     raw.write_bytes(file["features"][()].tobytes())
     del file["features"]

@@ -39,8 +39,8 @@ def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=T
 
 
 def make_partition(n=60, k=3, seed=1, edges=None):
-    """Make a random partition, in random order inside each part; `edges` entries get parts of their
-    own.
+    """Make a random partition, in random order inside each part; `edges`: entries are
+    partitioned as well.
     """
     rng = np.random.default_rng(seed)
     return Partition.from_parts(

@@ -1,4 +1,4 @@
-"""Models and predictions, and what `describe` says about all files."""
+"""Files of models and predictions, and the text of `describe` for all files."""
 import re
 
 import numpy as np
@@ -104,7 +104,7 @@ def words(path, **options):
 
 
 def test_describe_graph(tmp_path):
-    """4 vertices: 0 -> 1, a loop on 2, 3 alone; counted by hand."""
+    """4 vertices: 0 -> 1, a loop on 2, 3 isolated; counted by hand."""
     A = np.zeros((4, 4))
     A[0, 1] = A[2, 2] = 1
     graph = Graph.from_scipy(A, np.eye(4, 6), [0, 1, 1, -1], ([0], [1], [2]), name="four",

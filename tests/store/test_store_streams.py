@@ -1,4 +1,4 @@
-"""Arrays read from elsewhere while they are written; unfinished files in a folder of their own."""
+"""Arrays written while their input is read; unfinished files in a separate folder."""
 import dataclasses
 import os
 
