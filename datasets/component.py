@@ -1,4 +1,4 @@
-"""The largest connected component of an input, as evaluations of published models take it."""
+"""The largest connected component of an input, as used in evaluations of published models."""
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components

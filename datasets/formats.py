@@ -92,7 +92,7 @@ def graph_name(source, fmt):
 
 
 def expected_edges(source):
-    """Return about how many edges an edge list holds, by its size and its first lines."""
+    """Return an estimate of the number of edges in an edge list, by its size and first lines."""
     if source.magic[:4] == PARQUET:
         return source.size // PARQUET_EDGE
     lines = [line for line in source.head().split(b"\n")[:-1] if line and line[:1] not in b"#%"]

@@ -1,4 +1,4 @@
-"""Compressed text, which is read as it is: gzip, bzip2 and xz, by how their bytes begin."""
+"""Compressed text that is read directly: gzip, bzip2 and xz, recognized by their first bytes."""
 import zlib
 from importlib import import_module
 from typing import NamedTuple
@@ -63,6 +63,6 @@ def unpacked_name(name):
 
 
 def is_broken(error):
-    """Return whether an error says that compressed data are broken, rather than the disk."""
+    """Return whether an error means broken compressed data, not a fault of the disk."""
     return isinstance(error, EOFError | zlib.error) or type(error).__name__ == "LZMAError" or (
         isinstance(error, OSError) and error.errno is None)

@@ -1,4 +1,4 @@
-"""Vertices that a file calls by ids of its own: which vertex each is, and the ids that are kept."""
+"""Numbering of vertices that a file identifies by ids, and the ids to store."""
 import numpy as np
 
 from hpgcn.datasets.edges.text import WHOLE

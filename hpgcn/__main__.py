@@ -147,7 +147,7 @@ def fail(error, verbose, ranked):
 
 
 def fail_to_print(error):
-    """End as by `fail` if standard output takes no more; its reader may leave without a word."""
+    """End like `fail` if standard output is closed; end quietly if its reader has left."""
     streams.silence(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0

@@ -72,7 +72,9 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
 
 
 def load_layer(fan_in, fan_out, dtype, row_dtype):
-    """Compile or load the dense products of a layer, of more rows than take a way of their own."""
+    """Compile or load the dense products of a layer, for more rows than the special
+    kernels of few rows.
+    """
     H = np.zeros((300, fan_in), row_dtype)
     W = np.zeros((fan_in, fan_out), dtype)
     G = np.zeros((300, fan_out), row_dtype)

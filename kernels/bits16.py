@@ -12,7 +12,9 @@ ROUNDED_ONCE = ("spmm: accumulate needs an out of float32, because 16-bit sums w
 
 
 def number_dtype(dtype):
-    """Return the dtype of the numbers that arrays of a dtype hold: float32 of BF16, or itself."""
+    """Return the dtype of the numbers in arrays of a dtype: float32 for BF16, else the
+    dtype itself.
+    """
     return np.dtype(np.float32) if dtype == BF16 else np.dtype(dtype)
 
 
@@ -32,7 +34,7 @@ def to_float32(bits):
 
 
 def numbers(array):
-    """Return the numbers that an array holds: a copy in float32 of BF16, else the array itself."""
+    """Return the numbers of an array: a float32 copy of BF16, else the array itself."""
     return to_float32(array) if array.dtype == BF16 else array
 
 

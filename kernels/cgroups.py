@@ -40,7 +40,8 @@ def cpu_quota(root="/"):
 
 
 def free_memory(root="/"):
-    """Return the bytes that this process may take beyond what its groups use; None: no limit.
+    """Return the bytes that this process may still allocate under the limits of its
+    groups; None: no limit.
 
     Pages of files that the system would give up count as free.
     """

@@ -155,7 +155,7 @@ def _now(check):
 
 
 def _check_shape(name, shape, expected, lengths):
-    """Hold a shape against that of a spec; bind letters that are new."""
+    """Compare a shape with the one in a spec; set letters that are new."""
     if expected and expected[0] == "...":
         shape = shape[-1:]
         expected = expected[1:]
@@ -231,7 +231,7 @@ def _check_written(name, array, kind, dtype, halves):
 
 
 def _aligned(array):
-    """Return whether numbers begin at multiples of their size; those of a GPU do."""
+    """Return whether numbers begin at multiples of their size; on a GPU they do."""
     return getattr(array.flags, "aligned", True)
 
 

@@ -21,7 +21,7 @@ def mix(x):
 
 @jit()
 def add_fingerprint(row, column, number, keyed, sums):
-    """Add the hashes of an entry above the diagonal to `sums`, take off those of one below.
+    """Add the hashes of an entry above the diagonal to `sums`; subtract them for an entry below.
 
     `sums` (2,) uint64 end at zeros where the matrix is symmetric;
     `keyed` (2,) uint64 are the keys of two hash functions.

@@ -1,4 +1,4 @@
-"""The kernels of a package: those of SPECS that its modules have, checked and unchecked."""
+"""The kernels of a package: the entries of SPECS in its modules, checked and unchecked."""
 import collections
 import inspect
 import types

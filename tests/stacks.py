@@ -1,4 +1,4 @@
-"""Stacks of layers that settings say, and the same in PyTorch: dropout has the same factors."""
+"""Stacks of layers composed by settings, and the same in PyTorch with equal dropout masks."""
 import numpy as np
 import oracle
 import pytest

@@ -1,4 +1,4 @@
-"""Rows of 16 bits on one rank: held against plain NumPy that rounds where the docs say."""
+"""Rows of 16 bits on one rank: compared with NumPy code that rounds at the documented places."""
 import numpy as np
 import oracle
 import pytest
@@ -20,7 +20,7 @@ def rounded(x):
 
 
 def train_by_hand(graph, config, epochs):
-    """Train a GCN in float32, rounding rows of X, H and G as they are stored; list of losses."""
+    """Train a GCN in float32 with stored rows of X, H and G rounded; return the losses."""
     trainer = start(graph, config)
     spec = trainer.shard.spec
     trainer.close()

@@ -153,7 +153,7 @@ def _plain(name):
 
 
 def _refuse_two_kinds(names):
-    """Refuse ends that Neo4j takes from two id spaces, whose ids may be the same."""
+    """Refuse ends from two id spaces of Neo4j, because their ids may be equal."""
     typed = [found for name in names if (found := NEO4J.fullmatch(name))]
     spaces = {found[2].lower(): found[3] for found in typed
               if found[2].lower() in ("start_id", "end_id")}
@@ -185,7 +185,7 @@ def _kind(name):
 
 
 def _pairs(kinds):
-    """Return those of ENDS of which both ends are among the kinds."""
+    """Return the pairs of ENDS with both ends among the kinds."""
     kinds = set(kinds)
     return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
 
@@ -270,7 +270,7 @@ def _find_two_kinds(names, kinds):
 
 
 def _ends_of(names):
-    """Return the words for --columns that are likely: those of a triple, else the first two."""
+    """Return the likely words for --columns: the ends of a triple, else the first two columns."""
     triple = _triple(names)
     if triple is None:
         return ["source", "target", *"-" * (len(names) - 2)]

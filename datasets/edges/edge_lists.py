@@ -133,7 +133,7 @@ def _columns(first, comments, layout, where):
 
 
 def _refuse_matrix(first, where):
-    """Refuse a square table of only numbers, as far as it is sampled."""
+    """Refuse a square table of only numbers, judged by its first rows."""
     rows = len(first.rows)
     count = len(first.fields)
     if rows <= count and (rows == count or rows > 16) and all(

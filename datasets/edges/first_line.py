@@ -106,7 +106,7 @@ def refuse_text(first, where):
 
 
 def refuse_ragged(first, where):
-    """Refuse lines of many lengths, as those of an adjacency list."""
+    """Refuse lines with various numbers of fields, like in an adjacency list."""
     if len({len(fields) for fields in first.rows}) > 2:
         raise DataError(f"{where}: lines of {len(first.fields)} and of other numbers of fields: "
                         f"{ADJACENCY}")

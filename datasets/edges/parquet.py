@@ -63,7 +63,7 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
 
 def _columns(schema, layout, source):
-    """Return EdgeColumns, the names of those of ids and of weights, and whether ids are text."""
+    """Return EdgeColumns, the names of the columns of ids and weights, and whether ids are text."""
     kinds = [str(column.type) for column in schema]
     if layout.columns is not None:
         named = columns.from_flag(layout.columns, schema.names, source)

@@ -48,7 +48,7 @@ class VertexNames:
         return [name for name in MISSING if any(name in side for side in self.sides)]
 
     def check(self):
-        """Refuse more names than memory holds."""
+        """Refuse more names than fit into memory."""
         first, second = self.sides
         count = len(first) + (len(second) if second is not first else 0)
         need(count * (NAME_BYTES + 4 * self.longest), self.memory, f"{self.where}: {count} names")

@@ -45,7 +45,8 @@ def block_starts(counts):
 
 @jit()
 def pairs_within(key, starts, pairs, least, first, last):
-    """Draw pairs first..last - 1 of vertices of one block; return the ends of those that are edges.
+    """Draw pairs first..last - 1 of vertices of one block; return the ends of the pairs
+    that become edges.
 
     `pairs` (b + 1,) int64 count the pairs of all blocks before. A pair of block b is an
     edge if its 32 bits are below least[b], (b,) uint64.

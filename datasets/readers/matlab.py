@@ -20,7 +20,7 @@ GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
 def read(source, memory):
-    """Read the one square matrix, or that of a known name; A[u, v]: u aggregates v.
+    """Read the only square matrix, or the one with a known name; A[u, v]: u aggregates v.
 
     Names are compared without regard to case. Besides the matrix, FEATURES (n, f),
     LABELS (n, 1) or (1, n) and `group` (n, t) are read. `local_info` (n, 7) is used as

@@ -1,4 +1,4 @@
-"""Matrices in the bytes of a MATLAB 5 to 7 file, as The MathWorks' "MAT-File Format" says.
+"""Matrices in the bytes of a MATLAB 5 to 7 file, by The MathWorks' "MAT-File Format".
 
 SciPy's reader ends the process on some broken files (SIGSEGV), so these bytes are
 looked at here.

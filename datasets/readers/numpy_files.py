@@ -202,9 +202,7 @@ class Archive:
 
     @property
     def is_sparse(self):
-        """Whether it holds a matrix in the keys of scipy.sparse.save_npz, maybe without
-        `format`.
-        """
+        """Whether the archive has the keys of scipy.sparse.save_npz; `format` may be missing."""
         return "shape" in self and ("format" in self or all(key in self for key in COMPRESSED))
 
     def read_sparse(self):

@@ -52,7 +52,7 @@ class Entries:
 
     @property
     def key_bits(self):
-        """Bits of a key that hold twice a column and whether it is an image."""
+        """Number of bits of a key for a column number and a flag of mirrored entries."""
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
 
     def renumber(self, image, num_nodes, original_ids):

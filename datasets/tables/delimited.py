@@ -81,7 +81,7 @@ def read_delimited(source, memory, names=(), *, of_names=False):
 
 
 class _CellRows:
-    """Rows of cells of a text; `line` is that of the last row."""
+    """Rows of cells of a text; `line`: line number of the last row."""
 
     def __init__(self, table, memory, names):
         self.table = table

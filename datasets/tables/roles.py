@@ -251,7 +251,7 @@ def find_label(table, ids, flag, taken=()):
 
 
 def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
-    """Return the indices of the columns of features, and the names of those that are left out.
+    """Return the indices of the columns of features, and the names of columns that are not read.
 
     `patterns` (--feature-columns) are names, in which * and ? stand for any letters;
     `used` are indices of columns that hold the labels or the split.

@@ -93,7 +93,7 @@ def compute(numbers):
 
 
 def slowest(comm, call, repeats):
-    """Return the median seconds of a call, of the rank that takes longest."""
+    """Return the median seconds of a call on the slowest rank."""
     seconds = []
     for _ in range(repeats + 1):
         comm.barrier()

@@ -19,7 +19,7 @@ from hpgcn.runtime.text_table import label_list
 
 
 def compiles(command):
-    """Make a command log that it compiles kernels: its first start takes long."""
+    """Let a command log the compilation of kernels, which makes its first start slow."""
     @functools.wraps(command)
     def run(args):
         from hpgcn.training.setup.warmup import compiling

@@ -45,8 +45,8 @@ def edge_flags(add):
         help="meaning of each column of an edge list, such as u,v,-,w. source,target: row target "
              "aggregates row source. u,v: row u aggregates row v. w: weight. -: skip the column")
     add("--weights", metavar="NAME",
-        help="column, attribute or array with the edge weights (default: the one whose name says "
-             "weight)")
+        help="column, attribute or array with the edge weights (default: the one called weight or "
+             "similar)")
     add("--header", action=argparse.BooleanOptionalAction, default=None,
         help="the first line of an edge list or table has column names (--no-header: data) "
              "(default: by the words in it)")

@@ -11,7 +11,7 @@ class CollectiveErrors:
 
     @contextmanager
     def collective_errors(self):
-        """Context manager: raise an error of any rank on all ranks, that of the lowest rank."""
+        """Context manager: raise the lowest rank's error, if there is one, on all ranks."""
         error = None
         try:
             yield

@@ -257,7 +257,9 @@ class Collectives:
             return self._begin(calls, "message", describe, finish)
 
     def _begin(self, calls, operation, describe, finish=None, name=None):
-        """Make calls in order; those with GPU memory wait for it in line (hpgcn.comm.staging)."""
+        """Make calls in order; calls with GPU memory wait until it is ready
+        (hpgcn.comm.staging).
+        """
         # earlier calls with GPU memory go first: MPI counts the order
         if self.stager is not None:
             self.stager.flush(self)

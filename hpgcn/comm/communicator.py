@@ -125,7 +125,7 @@ class SerialComm(Collectives, CollectiveErrors):
         return array
 
     def scatter_rows(self, array, out):
-        """Fill `out` (m,) of each rank from `array` of rank 0, those of lower ranks first."""
+        """Fill `out` (m,) of each rank from consecutive rows of rank 0's `array`."""
         out[:] = array
 
     def barrier(self):

@@ -41,7 +41,7 @@ class Request:
 
     @staticmethod
     def Testsome(requests):
-        """Return the places of those that are complete."""
+        """Return the positions of the complete requests."""
         return [place for place, request in enumerate(requests) if request.done]
 
 
@@ -123,7 +123,7 @@ class Intracomm:
         return self.size
 
     def Get_group(self):
-        """Return the group of all ranks, of which `Incl` takes some."""
+        """Return the group of all ranks, whose `Incl` selects ranks."""
         return _Group(range(self.size))
 
     def Create_group(self, group):
@@ -135,7 +135,7 @@ class Intracomm:
         return self._make(self.world_ranks, self.rank)
 
     def Free(self):
-        """Do nothing: a communicator holds no memory of its own."""
+        """Do nothing, because a communicator has no memory."""
 
     def _make(self, world_ranks, rank):
         ranks = tuple(world_ranks)

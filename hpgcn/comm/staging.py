@@ -56,7 +56,7 @@ class PinnedMemory:
 
 
 class Messages(list):
-    """Requests of calls with GPU memory; that of a call not yet made is inactive or null."""
+    """Requests of calls with GPU memory; the request of a call not yet made is inactive or null."""
 
     def __init__(self, stager, requests=(), copies=(), blocks=(), held=None):
         super().__init__(requests)

@@ -27,7 +27,7 @@ def unresponsive_ranks(comm, seconds):
 
 
 def drain(comm):
-    """Receive all words that are left over; `comm` is that of the whole job, not a group.
+    """Receive all remaining words; `comm` is the communicator of the whole job, not of a group.
 
     MPICH does not finalise over messages that were never received. Words arrive after
     those that sent them gave up waiting: call it where they have gone on, after a

@@ -214,7 +214,7 @@ def ask(command, seconds):
 
 
 def end(child):
-    """End a process and those that it started: in order, then by force."""
+    """End a process and its children: first by a signal, then by force."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)

@@ -89,8 +89,8 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
     if numeric and numeric != known:
         odd = min((numeric, known - numeric), key=lambda kind: sum(counts[text] for text in kind))
         first = min(odd, key=texts.index)
-        refuse(first, "numbers alone or names alone: "
-               f"{len(numeric)} different labels are numbers, {len(known - numeric)} are not")
+        refuse(first, f"numbers alone or names alone: {len(numeric)} different labels are numbers, "
+                      f"{len(known - numeric)} are not")
     if numeric:
         number_of = _whole_numbers(numeric, refuse)
         class_of, names = _number_classes(number_of, counts, notes)

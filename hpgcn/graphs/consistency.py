@@ -98,7 +98,7 @@ def permutation_sums(start, perm, iperm, part, parts):
 
 
 def order_sums(start, order):
-    """Sum up whether an order holds each vertex once, like `permutation_sums`.
+    """Return sums that show whether an order has each vertex once, like `permutation_sums`.
 
     `order`, (m,) in [0, n), has the vertices of the rows from `start` on.
     """

@@ -31,7 +31,7 @@ def listed(names):
 
 
 def choose_weight(names, asked, where, option):
-    """Return the attribute of edges that holds their weights, or None.
+    """Return the attribute with the weights of edges, or None.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def choose_weight(names, asked, where, option):
 
 
 def choose_array(shapes, num_edges, num_nodes, asked, where, option):
-    """Return the array that holds the weights of edges, or None, and those that are left out.
+    """Return the array with the weights of edges, or None, and the arrays that are not read.
 
     Parameters
     ----------

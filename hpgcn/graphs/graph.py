@@ -183,7 +183,7 @@ class Graph(GraphSource):
                         labels: ArrayLike | None = None, masks: Masks | None = None, *,
                         num_nodes: int | None = None, name: str = "graph",
                         **options: Any) -> Graph:
-        """Make a graph from edges as PyG and DGL hold them: NumPy arrays, or tensors of the CPU.
+        """Make a graph from edges in the form of PyG and DGL: NumPy arrays, or CPU tensors.
 
         Parameters
         ----------

@@ -163,7 +163,7 @@ class GraphSource(ABC):
 
     @abstractmethod
     def order_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return (4,) float64 of the vertices [start, stop); `check_order` takes their sum."""
+        """Return (4,) float64 of the vertices [start, stop); `check_order` adds them up."""
 
     @abstractmethod
     def check_order(self, total: np.ndarray) -> None:
@@ -174,7 +174,7 @@ class GraphSource(ABC):
 
     @abstractmethod
     def reserve(self, nbytes: int, what: str) -> None:
-        """Refuse (DataError) to take more bytes of memory than the source may."""
+        """Raise DataError if an allocation exceeds the memory limit of the source."""
 
 
 def check_source(graph, expected="hpgcn.Graph or hpgcn.load(path)"):

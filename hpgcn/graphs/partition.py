@@ -95,8 +95,8 @@ def halves(k):
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
-    """Return a part vector as int32 (n,): the part of each of n vertices; `what` names
-    them in errors.
+    """Return a part vector as int32 (n,): the part of each of n vertices; errors name
+    them by `what`.
 
     DataError, naming `where`, for other than integers (n,), or the first part outside
     0..k-1.

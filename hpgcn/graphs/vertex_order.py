@@ -94,7 +94,7 @@ def check_order(name):
 
 
 def ordering_bytes(graph):
-    """Return the bytes of memory that ordering a graph takes, and writing it in that order."""
+    """Return the bytes of memory for ordering a graph and for writing it in the new order."""
     X = graph.features
     entries = graph.indices.size * (2 if graph.header.directed else 1)
     return (VERTEX_BYTES * graph.header.num_nodes + ENTRY_BYTES * entries
@@ -102,7 +102,8 @@ def ordering_bytes(graph):
 
 
 def misses(graph, order):
-    """Return the reads of rows that caches of two sizes, and that of pages, miss in a product.
+    """Return the cache misses of row reads in a product, for caches of two sizes and
+    the page cache.
 
     The sum of the three, over all reads that are looked at: of a large graph a sample.
     """

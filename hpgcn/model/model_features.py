@@ -17,7 +17,7 @@ class Features:
         return isinstance(self.X, Csr)
 
     def arrays(self):
-        """List of the arrays and matrices that it holds."""
+        """List of its arrays and matrices."""
         return [each for each in (self.X, self.AX) if each is not None]
 
     def select(self, rows, device):

@@ -55,7 +55,7 @@ def _check_halves(options, name):
 
 
 def _check_stack(options, name):
-    """Refuse settings that the model takes no part in, or of a stack that cannot be."""
+    """Refuse settings that the model does not use, and impossible combinations."""
     layer = MODELS[name]
 
     # settings that this model does not read
@@ -99,7 +99,7 @@ def norm_of(spec):
 
 
 def model_kinds():
-    """Return the words that --model takes, list of str."""
+    """Return the valid values of --model, a list of str."""
     return list(dict.fromkeys(name.partition("-")[0] for name in MODELS))
 
 

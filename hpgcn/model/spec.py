@@ -96,7 +96,7 @@ class ModelSpec:
 
     @property
     def row_dtype(self):
-        """Dtype of rows as they are stored and sent."""
+        """Dtype of stored and sent rows."""
         return BF16 if self.halved else np.dtype(self.dtype)
 
     @property

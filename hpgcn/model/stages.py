@@ -38,7 +38,7 @@ def _backward_of_all(backwards, G, gradient):
 
 
 class LayerStage:
-    """A Layer without its last bias, whose gradient it takes.
+    """A Layer without its last bias; it computes the gradient of that bias.
 
     `kept` names what it puts out in training, `place` the work array otherwise.
     `before` is the Activation whose bits the layer's own backward applies, if it does.

@@ -67,7 +67,7 @@ class Csr:
 
     @property
     def nonempty_rows(self):
-        """Numbers of the rows that hold something, (r,) int64, on the device."""
+        """Numbers of the rows with entries, (r,) int64, on the device."""
         if "rows" not in self._known:
             rows = np.flatnonzero(np.diff(self.device.get(self.indptr)))
             self._known["rows"] = self.device.put(rows)

@@ -61,8 +61,8 @@ class HaloBuffers:
         self.host_views = self.owned, self.ghost
 
     def reserve(self, owned, ghost):
-        """Make the buffers hold `owned` and `ghost` elements. Requests bound to smaller ones keep
-        those.
+        """Make room for `owned` and `ghost` elements in the buffers. Requests bound to
+        smaller ones keep those.
         """
         enough = self.owned.size >= owned and self.ghost.size >= ghost
         if enough and (self.pinned or not self.by_host):
@@ -191,7 +191,7 @@ class Exchange:
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, host_view, cuts, tag, requests):
-        """Add persistent requests for each rank's rows, in pieces that MPI and a stager take."""
+        """Add persistent requests for each rank's rows, in pieces that MPI and a stager support."""
         others, pieces, limit = [], {}, collectives.MAX_MESSAGE_BYTES
         if self.stager is not None:
             limit = self.stager.most("message", limit)

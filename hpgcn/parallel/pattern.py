@@ -34,7 +34,7 @@ class Pattern:
 
     @property
     def num_rows(self):
-        """Rows, those that are left out included (n)."""
+        """Number of rows n, with rows that are skipped."""
         return self.matrix.shape[0]
 
     @property
@@ -44,7 +44,7 @@ class Pattern:
 
     @property
     def indices(self):
-        """Columns, (nnz,)."""
+        """Column numbers, (nnz,)."""
         return self.matrix.indices
 
     @cached_property
@@ -54,7 +54,7 @@ class Pattern:
 
     @property
     def holders(self):
-        """The part that holds each entry, (nnz,), or None."""
+        """Part of each entry, (nnz,), or None."""
         return self.matrix.data if self.matrix.dtype == np.int32 else None
 
     def with_holders(self, graph, parts):
@@ -68,14 +68,14 @@ class Pattern:
         return self.assign_holders(holders)
 
     def assign_holders(self, holders):
-        """Return the pattern with the part that holds each entry, (nnz,)."""
+        """Return the pattern with a part for each entry, (nnz,)."""
         arrays = holders.astype(np.int32, copy=False), self.indices, self.indptr
         return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted,
                        self.rows_out, self.rows_in)
 
     @cached_property
     def square(self):
-        """Whether the rows of the result are those of the multiplied matrix."""
+        """Whether the result has the same rows as the multiplied matrix."""
         if self.rows_out is None or self.rows_in is None:
             return self.rows_out is self.rows_in
         return np.array_equal(self.rows_out, self.rows_in)

@@ -120,7 +120,7 @@ def assign_bins(plan, count, comm):
 
 
 class DelayedSum:
-    """Sums over the copies of a vertex, of which others' shares are those of some steps before.
+    """Sums over the replicas of a vertex; the partial sums of other ranks are some steps old.
 
     `assign_bins` makes r bins. In each step one of them takes its turn: its replicas
     send their partial sums. The owners add these r steps later, in the next turn, and

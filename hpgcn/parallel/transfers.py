@@ -190,7 +190,7 @@ class StagedRows(Transfer):
         self.under_way.append((target, buffer, partial, handle))
 
     def finish(self, out, what):
-        """Wait for all reductions; that of the own stage has completed `out`."""
+        """Wait for all reductions; the one of the own stage has completed `out`."""
         while self.under_way:
             self._wait_for_oldest(what)
         self.comm.clock.stage = -1

@@ -120,7 +120,7 @@ def _blocks(rows, cols, reader, owner):
 
 
 def _cover(left, right, shape):
-    """Return the nonzeros that only the cover's sums hold, not its columns, (e,) bool."""
+    """Return which nonzeros are covered only by sums, not by columns, (e,) bool."""
     if not left.size:
         return np.zeros(0, bool)
     graph = sp.csr_array((np.ones(left.size, bool), (left, right)), shape=shape)

@@ -65,7 +65,7 @@ def read_parts(path, n, k=None):
 
 
 def write_parts(path, part, *, overwrite=False):
-    """Write the part of each vertex, as `read_parts` takes it.
+    """Write the part of each vertex, in the format of `read_parts`.
 
     Raises
     ------

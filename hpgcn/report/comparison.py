@@ -114,7 +114,7 @@ def _bars(axis, rows, value, text, choice):
 
 
 def _sparse_labels(ticks):
-    """Return the labels of ranks on a logarithmic axis, without those that would touch another."""
+    """Return the labels of ranks on a logarithmic axis, without labels that would overlap."""
     labels = []
     last = -np.inf
     span = np.log(ticks[-1] / ticks[0]) or 1.0

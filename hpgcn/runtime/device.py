@@ -32,7 +32,7 @@ class Host:
         return array
 
     def numbers(self, values):
-        """Return numbers of kernels as those of the host; a GPU is waited for once."""
+        """Return numbers computed by kernels as Python numbers; wait for a GPU only once."""
         return values
 
     def lasting(self, known, key, array):
@@ -48,7 +48,7 @@ class Host:
 
 
 class Cuda(Host):
-    """GPU `number` of those that this process sees, by CuPy; several ranks may share it."""
+    """GPU `number` among those visible to this process, by CuPy; several ranks may share it."""
 
     name = "cuda"
     in_tiles = False  # the host looks while the GPU multiplies
@@ -62,12 +62,14 @@ class Cuda(Host):
         self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
 
     def memory(self):
-        """Return the bytes that this rank may still put on the GPU, and those of the GPU."""
+        """Return the bytes that this rank may still allocate on the GPU, and the bytes
+        of the GPU.
+        """
         free, total = self.xp.cuda.Device(self.number).mem_info
         return free + self.xp.get_default_memory_pool().free_bytes(), total
 
     def empty(self, shape, dtype):
-        """Return an array with any contents; memory of GPUs is aligned beyond need."""
+        """Return an array with arbitrary contents, aligned for vectors."""
         return self.xp.empty(shape, dtype)
 
     def put(self, array):

@@ -8,12 +8,12 @@ MAX_NONZEROS = (1 << 31) - 1  # nonzeros of a rank whose device is a GPU
 
 
 def advice():
-    return ("start more ranks on more GPUs, take fewer hidden units or "
+    return ("start more ranks on more GPUs, use fewer hidden units or "
             f"{setting('dtype', 'float32')}, or {setting('device', 'cpu')}")
 
 
 def check_nonzeros(comm, device, nonzeros, *, cut=True):
-    """Refuse, by a ConfigError on all ranks, more nonzeros of a rank than one GPU takes.
+    """Refuse, by a ConfigError on all ranks, more nonzeros of a rank than a GPU supports.
 
     All ranks call it together. `device` is that of this rank's part of the matrix, the
     host takes any number; `cut`: more ranks hold smaller parts.

@@ -151,7 +151,7 @@ def _first(names):
 
 
 def _number(name):
-    """Return the number of a variable; of a list for nodes, as Slurm writes, that of this node."""
+    """Return the number in a variable; in Slurm's list for all nodes, the number of this node."""
     counts = []
     for entry in os.environ.get(name, "").split(","):
         match = re.fullmatch(r"\s*([0-9]+)(?:\(x([0-9]+)\))?\s*", entry)

@@ -30,7 +30,7 @@ class Ended(SystemExit):
 
 
 def install(numbers, noted=()):
-    """Handle those of these signals that would end this process without order.
+    """Handle the given signals if their default would end this process without cleaning up.
 
     `noted` ones end nothing: `pending_signal` returns them. Return former handlers;
     none in other threads.

@@ -30,7 +30,7 @@ def repair():
 
 
 class Lines(logging.Handler):
-    """Write log records as `say` does."""
+    """Write log records with `say`."""
 
     def emit(self, record):
         say(self.format(record))

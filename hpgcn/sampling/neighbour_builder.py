@@ -170,8 +170,8 @@ class NeighbourBatchBuilder:
                           returned)
 
     def _targets(self, rows):
-        """Send row numbers to the ranks that hold their nonzeros; return the received
-        rows to sum here.
+        """Send row numbers to the ranks with their nonzeros; return the received rows
+        to sum here.
         """
         if not self.pushes:
             return np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""The order of the rows of a graph file: the original one, one of its own, or that of a partition.
+"""The order of the rows of a graph file: original, reordered, or that of a partition.
 
 Each class has three members. `vertices` are the ORIGINAL numbers of rows; `sums` add up
 over all vertices to a check that each has one row; `check` names the error.

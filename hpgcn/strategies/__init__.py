@@ -28,7 +28,8 @@ CHOOSING = (AUTO, AUTO_PER_LAYER)
 
 
 def find_strategy(options):
-    """Return the strategy that StrategyOptions name; of CHOOSING the one that a single rank takes.
+    """Return the strategy that StrategyOptions name; for a name in CHOOSING, the
+    strategy of a single rank.
 
     UsageError: the name is unknown, or a setting is another strategy's.
     """

@@ -142,7 +142,8 @@ class Attention:
         raise NotImplementedError
 
     def return_(self, pulled, rows, gradients, drawn):
-        """Fill the gradients of x and r, those that r has in x aside, as kernels.attend_backward.
+        """Fill the gradients of x and r like kernels.attend_backward; x's gradient is
+        without r's share.
 
         pulled: of own rows, as kernels.attend_dots; rows: as `attend`.
         """
@@ -156,7 +157,9 @@ class Attention:
         return kernels.backend(x).gather(x, self.heads.self_rows, to)
 
     def _spread(self, vectors, x):
-        """Return (K f, K): column h is that of head h, 0 at the others' columns."""
+        """Return a matrix (K f, K): column h has the attention vector of head h, and 0
+        for other heads.
+        """
         K, f = vectors.shape
         spread = self.device.xp.zeros((K * f, K), x.dtype)
         for h in range(K):

@@ -54,12 +54,12 @@ class RowAttention(Attention):
 
     @property
     def arrays(self):
-        """Arrays that it holds between steps, but those of `Heads`."""
+        """Arrays stored between steps, except those of `Heads`."""
         return [*self.work.arrays.values(), *(self.constant or {}).values(),
                 *self.numbers.values(), *self.others.values()]
 
     def _numbers(self, transfer, own):
-        """Exchange vertex numbers, (m,) int64, as rows of floats that hold the same bits."""
+        """Exchange vertex numbers, (m,) int64, as rows of floats with the same bits."""
         if not transfer.adds:
             return {}
         what = "exchange of vertex numbers"

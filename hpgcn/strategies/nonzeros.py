@@ -71,7 +71,7 @@ class NonzeroPlan(RowPlan):
 
     @staticmethod
     def holders(pattern, rank_grid):
-        """Return the rank that holds each entry of the pattern of all rows, (nnz,)."""
+        """Return the rank of each entry in the pattern of all rows, (nnz,)."""
         raise NotImplementedError
 
     def block_operand(self, transposed):
@@ -125,7 +125,7 @@ class NonzeroPlan(RowPlan):
 
     @property
     def held_entries(self):
-        """Entries that each rank holds, (P,)."""
+        """Number of entries of each rank, (P,)."""
         return np.bincount(self.pattern.holders, minlength=self.num_ranks)
 
     def operand(self, pattern, layout):
@@ -279,7 +279,7 @@ class NonzeroStrategy(RowStrategy):
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):
-    """Return rows, columns and values of the nonzeros that this rank holds; all ranks call this.
+    """Return rows, columns and values of the nonzeros of this rank; all ranks call this.
 
     holders: as `NonzeroStrategy.holders`. Three arrays (nnz,), numbers in the
     distributed order.

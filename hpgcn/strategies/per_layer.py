@@ -138,7 +138,7 @@ def own_grid(kind, rank_grid):
 
 @cache
 def per_layer(*kinds):
-    """Return the Strategy that takes one of these types for each product with A."""
+    """Return the Strategy that uses one of these types for each product with A."""
     # parts with holders of nonzeros also serve strategies that need only owners of rows
     taker = next((kind for kind in kinds if kind.accepts_nonzero_owners), Strategy)
     traffic = type("PerLayerTraffic", (PerLayerTraffic,), {"kinds": kinds})

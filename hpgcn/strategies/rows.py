@@ -210,7 +210,7 @@ class RowStrategy(Strategy):
 
     @property
     def attention_back(self):
-        """The product that a backward of attention takes."""
+        """The product of the backward pass of attention."""
         return self.back
 
     @property

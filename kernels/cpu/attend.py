@@ -124,7 +124,7 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
            slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
-    """Compute on threads that take chunks of rows, balanced by nonzeros.
+    """Compute on threads, which process chunks of rows balanced by nonzeros.
 
     One thread sums a row, in an order that its length and the widths fix, whatever the
     threads.

@@ -19,7 +19,7 @@ def by_nonzeros(indptr, chunks=CHUNKS):
 
 @jit()
 def _by_cost(indptr, chunks):
-    """Search for each bound: costs of all rows would take as much memory as indptr."""
+    """Search for each bound, because costs of all rows would need as much memory as indptr."""
     m = indptr.size - 1
     start = np.int64(indptr[0])
     total = np.int64(indptr[m]) - start + 4 * m

@@ -52,7 +52,7 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
 
 @jit(forceinline=True)
 def draw(vertex, first, key, bits, row):
-    """Fill a row of bits (rows, b) with those of columns first .. first + 8 b - 1 of one vertex.
+    """Fill a row of bits (rows, b) for the columns first .. first + 8 b - 1 of one vertex.
 
     Each byte is drawn once; where the first column lies inside one, all are shifted to
     begin there.

@@ -1,6 +1,4 @@
-"""Check that integers are those of a matrix: all of them by all threads, or rows about to be
-read.
-"""
+"""Check row pointers and column numbers: all on all threads, or those of the next rows."""
 from collections import deque
 
 import numpy as np

@@ -7,7 +7,9 @@ from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_oper
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Sum and mean of copylhs and of mul by one column are `spmm`; else a thread takes a row."""
+    """Sum and mean of copylhs and of mul by one column are `spmm`; else one thread
+    computes a row.
+    """
     x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
     xp = current().xp
     m = indptr.size - 1

@@ -161,6 +161,6 @@ def bytes_of(case, arrays, cache_bytes):
 
 
 def numbers_of(case, arrays):
-    """Return how many numbers a call makes or takes in, for a rate of arithmetic."""
+    """Return the number of numbers that a call reads or writes, for a rate of arithmetic."""
     return {"rows": arrays.n * arrays.width, "entries": arrays.nnz * arrays.width,
             "heads": arrays.nnz * arrays.heads, "values": arrays.nnz}[case.counts]

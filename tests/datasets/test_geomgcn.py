@@ -1,4 +1,4 @@
-"""Sets of Geom-GCN, against the reading of their authors' loader, by hand."""
+"""Data sets of Geom-GCN, compared with the rules of their authors' loader."""
 import numpy as np
 import pytest
 from inputs import put, refused

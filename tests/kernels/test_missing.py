@@ -1,4 +1,4 @@
-"""A kernel that a package lacks says so when it is called; all others are there."""
+"""A kernel that a package lacks raises an error when it is called; the others work."""
 import importlib.util
 import re
 

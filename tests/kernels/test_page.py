@@ -1,4 +1,4 @@
-"""docs/kernels.md has every public kernel as its docstring says; its examples run."""
+"""docs/kernels.md lists every public kernel with its docstring; its examples run."""
 import doctest
 import inspect
 import re

@@ -124,7 +124,7 @@ def test_wrapping(comm):
 
 
 def test_ranks_of_a_node_are_counted_by_mpi(comm, monkeypatch):
-    """The environment may say nothing, as where srun starts ranks, or something else."""
+    """The environment may lack these variables, as with srun, or have others."""
     if comm.size == 1:
         pytest.skip("one rank asks nobody")
     monkeypatch.setattr(launcher._Node, "ranks", None)

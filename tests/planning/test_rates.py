@@ -168,7 +168,9 @@ def reuse(matrix, row_bytes):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["band", "random", "skewed"])
 def test_locality_against_a_stack(kind):
-    """The bytes between two reads of a row, as counted read by read, within a factor of two."""
+    """The estimated bytes between two reads of a row are within a factor of two of an
+    exact count.
+    """
     n, row_bytes = 1500, 256
     rng = np.random.default_rng(3)
     if kind == "band":

@@ -17,7 +17,7 @@ DIRECTED = ("source", "fromnodeid", "target", "tonodeid")
 
 
 class InvalidError(Exception):
-    """The text says nothing that may be read."""
+    """The text is invalid."""
 
 
 def unpacked(raw):

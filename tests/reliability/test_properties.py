@@ -1,4 +1,4 @@
-"""Whatever an input says, it is read as a slow reader reads it, or refused."""
+"""Any input is read with the same result as by a slow, simple reader, or refused."""
 import dataclasses
 import tempfile
 from itertools import pairwise

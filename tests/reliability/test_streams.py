@@ -56,7 +56,9 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
         (">/dev/full 2>/dev/full", 74, ("inspect", "karate.h5")),
         ("<&- >&- 2>&-", 0, ("convert", "karate", "a.h5", "-q"))))])
 def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
-    """A command that failed keeps its code; one that could not say all does not end with 0."""
+    """A failed command keeps its exit code; one that could not print everything does
+    not end with 0.
+    """
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
     done = run(redirected, *args)
     assert (done.returncode, done.stderr) == (code, "")

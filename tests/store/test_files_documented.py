@@ -39,7 +39,7 @@ GRAPH_DATASETS = {
 
 
 def write_by_the_document(path, attributes, datasets, without=()):
-    """Write an HDF5 file as docs/files.md says, with nothing of hpgcn."""
+    """Write an HDF5 file by the text of docs/files.md, without hpgcn."""
     with h5py.File(path, "w", libver="v110") as file:
         for name, array in datasets.items():
             if name in without:

@@ -38,7 +38,7 @@ def test_round_trip(tmp_path, kind, compress):
 
 
 def test_literal_layout(tmp_path):
-    """0 -> 1 (weight 2), 1 -> 1 (loop), 2 -> 0: names, dtypes and numbers as they are stored."""
+    """0 -> 1 (weight 2), 1 -> 1 (loop), 2 -> 0: names, dtypes and numbers in the file."""
     A = sp.coo_array(([2.0, 1.0, 0.5], ([0, 1, 2], [1, 1, 0])), shape=(3, 3))
     graph = Graph.from_scipy(A, np.eye(3), [0, -1, 2], ([0], [], [2]), name="three",
                              source_sha256="ab" * 32)

@@ -12,7 +12,7 @@ from hpgcn.store.writer import create
 
 
 class Slices:
-    """An array that gives nothing but slices, as long as they are short."""
+    """An array that supports only short slices."""
 
     def __init__(self, array, most):
         self.array, self.most = array, most

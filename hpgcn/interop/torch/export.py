@@ -1,4 +1,4 @@
-"""Models trained here as those of PyG: a state_dict of plain tensors, and lines that load it."""
+"""Export of trained models to PyG: a state_dict of tensors, and the lines that load it."""
 from __future__ import annotations
 
 import io

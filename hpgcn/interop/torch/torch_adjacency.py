@@ -87,7 +87,7 @@ class Adjacency:
         return other
 
     def averaging(self, dtype: torch.dtype) -> Adjacency:
-        """Return the matrix that takes means: each row divided by the number of its entries.
+        """Return the matrix of means: each row divided by the number of its entries.
 
         `dtype` is that of x.
         """

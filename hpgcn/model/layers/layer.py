@@ -169,7 +169,9 @@ class Layer:
             return kernels.backend(H).gather(H, rows, self.buffer(name, self.rows_out, H.shape[1]))
 
     def add_self(self, G, to):
-        """Add rows that it computes to those that it reads, in place: transpose of `self_rows`."""
+        """Add gradients of the computed rows to those of the input rows, in place:
+        transpose of `self_rows`.
+        """
         rows = self.hop.self_rows
         with self.clock("dense"):
             if rows is None:

@@ -1,4 +1,6 @@
-"""Linear maps without A: layers before and behind those with A, and the second one of a block."""
+"""Linear maps without A: layers before and after the layers with A, and the second map
+of a block.
+"""
 from functools import partial
 
 from hpgcn.model.layers.layer import Layer

@@ -1,4 +1,4 @@
-"""Vertex cuts: edges are dealt to parts, which hold every vertex of their edges."""
+"""Vertex cuts: edges are assigned to parts; a part has a copy of each vertex of its edges."""
 import numpy as np
 import scipy.sparse as sp
 from numba.cpython.unsafe.numbers import trailing_zeros
@@ -108,7 +108,7 @@ def libra(u, v, n, k, seed):
 
 
 def _both_arcs(graph):
-    """Return A + A^T as sorted CSR (n, n) of uint8: 1 stored, 2 its transpose is, 3 both."""
+    """Return A + A^T as sorted CSR (n, n) of uint8: 1 entry of A, 2 of A^T, 3 of both."""
     nnz = graph.indices.size
     indptr = graph.indptr.astype(index_dtype(nnz), copy=False)  # lest SciPy widens the columns
     stored = sp.csr_array((np.ones(nnz, np.uint8), graph.indices, indptr),

@@ -80,7 +80,7 @@ def shed(s, owners, most, light):
 
 @jit()
 def _has_room(s, e, p, q, owners, light):
-    """Return whether part q may take a unit of p: it has room, or is left smaller than p was."""
+    """Return whether part q may get a unit of p: it has capacity, or stays smaller than p was."""
     if q == p or (owners and s.rows[q] >= s.capacity[1]):
         return False
     load = s.load[q] + s.weight[e]

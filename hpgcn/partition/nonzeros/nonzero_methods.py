@@ -74,7 +74,9 @@ def distgnn(rows, weights, request):
 
 
 def expansion(rows, weights, request):
-    """Grow parts around few vertices; each takes the edges between those that it has reached."""
+    """Grow parts from few vertices; each part takes the edges between the vertices it
+    has reached.
+    """
     from hpgcn.partition.nonzeros.expansion import expand  # brings Numba
 
     return _by_edges(rows, request, expand)

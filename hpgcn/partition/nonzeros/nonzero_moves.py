@@ -227,7 +227,8 @@ def _change(s, net, p, q, chosen, size):
 
 @jit()
 def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
-    """Offer units a move, singly or with others of a net: all units, or those of parts too large.
+    """Try to move units, singly or with others of a net: all units, or units of parts
+    that are too large.
 
     It is made with probability exp(-cost / temperature), where the cost are the nets
     that parts gain less `price` times the excess that a part loses. No part grows
@@ -295,7 +296,8 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
 
 @jit()
 def rebalance_owners(s, sent, order, both):
-    """Move owners among parts that hold their rows and columns, so that the busier sends less.
+    """Change owners among the parts with entries of their rows and columns, to lower
+    the largest traffic.
 
     sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
     vertex are one net. Returns how many changed.

@@ -97,8 +97,8 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
 
 
 def _held(rows, holder, owner, k):
-    """Count the columns and rows that parts hold entries of: the communication, up to a
-    constant.
+    """Count pairs of a part and a column or row with entries in it: the traffic, up to
+    a constant.
     """
     return sum(each.nnz for each in touched(rows, owner, k, holder))
 

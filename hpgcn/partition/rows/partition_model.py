@@ -39,7 +39,7 @@ def holders(graph, rows, edge_part, owner):
 
 
 def stored_holders(graph, rows, holder):
-    """Return those of the holders of a graph's `pattern` that are of stored entries; int32."""
+    """Return the parts of the stored entries among those of a graph's `pattern`; int32."""
     number = entry_rows(rows)
     stored = number != rows.indices
     looped = np.zeros(graph.num_rows, bool)

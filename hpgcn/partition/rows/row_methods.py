@@ -1,4 +1,4 @@
-"""Methods that give each row an owner, which holds all of its nonzeros."""
+"""Partitioning methods that give each row an owner with all of its nonzeros."""
 import logging
 from dataclasses import replace
 

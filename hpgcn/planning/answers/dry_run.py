@@ -133,7 +133,7 @@ def first_batches(counts):
 
 
 def _memory(heading, ranks, decisive, names):
-    """Return a table of the rank that holds most, and of all ranks."""
+    """Return a table of the rank with most memory, and of all ranks."""
     most = int(np.argmax([rank[decisive] for rank in ranks]))
     rows = [(heading, f"rank {most}", "all ranks")]
     for name in names:

@@ -183,7 +183,7 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def parts(self):
-        """Bytes that each rank holds from the first epoch on: dict under PARTS.
+        """Bytes of memory of each rank from the first epoch on: dict under PARTS.
 
         The parts are:
 
@@ -231,7 +231,7 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def setup(self):
-        """Bytes that each rank holds at most before the first epoch.
+        """Maximum bytes of memory of each rank before the first epoch.
 
         It is the larger of two moments. In the first a rank holds its rows as read and
         their results. In the second the maps of layers that leave rows out are cut from

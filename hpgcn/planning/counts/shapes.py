@@ -50,7 +50,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def data(self):
-        """An address, like that of a GPU's array: no two are the same."""
+        """A unique number, like the address of a GPU's array."""
         return SimpleNamespace(ptr=id(self))
 
     @property

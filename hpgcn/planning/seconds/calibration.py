@@ -32,7 +32,7 @@ def settings_of(run):
 
 
 def calibrate(run, options):
-    """Correct the seconds of Options by those of a Run of `settings_of`: other Options.
+    """Return Options with rates scaled to the measured seconds of a Run of `settings_of`.
 
     Medians of the run's steps over what is forecast of them, of computing and of
     communication, are the factors. The first step, which touches what it holds for the
@@ -79,4 +79,4 @@ def calibrate(run, options):
     machine = dataclasses.replace(options.machine, compute_factor=compute,
                                   communication_factor=communication)
     return dataclasses.replace(options, machine=machine,
-                               calibrated=f"{note} times what the machine's rates say")
+                               calibrated=f"{note} times the forecast by the machine's rates")

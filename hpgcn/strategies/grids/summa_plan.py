@@ -75,7 +75,7 @@ class SummaTraffic(Traffic):
 
 
 class SummaPlan(Plan):
-    """Each rank holds the blocks of A that it sends."""
+    """Plan of 2d: each rank stores the blocks of A that it sends."""
 
     Traffic = SummaTraffic
 

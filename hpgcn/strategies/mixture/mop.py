@@ -59,7 +59,7 @@ from hpgcn.strategies.strategy import Strategy, product_name
 
 
 class MopBuffers:
-    """Room for columns of all rows, rows on their way and masks; maps that share it take turns.
+    """Buffers for columns of all rows, rows being sent, and masks; maps that share them take turns.
 
     `home`: the device where rows are aggregated; `batched`: rows travel in more than
     one batch.

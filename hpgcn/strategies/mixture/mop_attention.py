@@ -46,7 +46,7 @@ class ColumnAttention(Attention):
 
     @property
     def arrays(self):
-        """Arrays that it holds between steps, but those of `Heads`."""
+        """Arrays stored between steps, except those of `Heads`."""
         return [*self.work.arrays.values(), self.neighbour, self.vertex, self.own, self.back]
 
     @staticmethod

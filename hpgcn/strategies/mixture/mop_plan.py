@@ -45,7 +45,7 @@ class MopTraffic(Traffic):
 
 
 class MopPlan(Plan):
-    """Every rank holds all of A; `batches`: as MopTraffic."""
+    """Plan of mop: every rank stores all of A; `batches`: as in MopTraffic."""
 
     Traffic = MopTraffic
 

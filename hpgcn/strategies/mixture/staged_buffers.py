@@ -1,4 +1,6 @@
-"""Rows between the device that updates them and that which aggregates: one, or GPU and host."""
+"""Buffers between the device that updates rows and the one that aggregates: equal, or
+GPU and host.
+"""
 import numpy as np
 
 from hpgcn.runtime.device import address
@@ -34,7 +36,7 @@ class Shared:
         return array
 
     def put_back(self, array, out):
-        """Copy an array of the device that aggregates to `out` of that which updates."""
+        """Copy an array of the aggregating device to `out` on the updating device."""
 
 
 class StagedBuffers(Shared):

@@ -39,7 +39,7 @@ class FullBatch:
         return {}
 
     def close(self):
-        """Free nothing: a full batch holds no resource."""
+        """Do nothing, because a full batch has no resources."""
 
 
 class MiniBatches(FullBatch):

@@ -156,7 +156,7 @@ def parse(path, arrays, attributes):
 
 
 def _check_arrays(path, state):
-    """Refuse arrays that are not those of the model; return its widths."""
+    """Refuse arrays that do not fit the model; return its widths."""
     # refuse arrays of unknown names
     options = Config(**state.config).select(ModelOptions)
     known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
@@ -201,7 +201,7 @@ def describe_differences(names):
 
 
 def agree(comm, flats):
-    """Refuse to go on unless all ranks hold the same bits in a dict of arrays.
+    """Raise an error unless a dict of arrays has the same bits on all ranks.
 
     The InternalError, on all ranks, names those that differ from rank 0 and in what.
     """

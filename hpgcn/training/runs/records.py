@@ -66,7 +66,7 @@ def check_metrics(row, where):
     check_fields(row, METRICS, where)
     check_fields(row, OPTIONAL, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:
-        raise DataError(f"{where}: val_loss is None, expected a number beside val_acc")
+        raise DataError(f"{where}: val_loss is None, expected a number, like val_acc")
 
 
 def read_summary(run, *, whole=True):

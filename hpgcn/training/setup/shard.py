@@ -130,8 +130,8 @@ class GraphShard(CollectiveClose):
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
-        """Return the LevelSizes of both views, of all ranks; feature entries are those of this
-        rank.
+        """Return the LevelSizes of both views and all ranks, with the feature entries
+        of this rank.
         """
         views = self.level_sizes()
         for view, entries in zip(views, self.feature_entries):

@@ -37,7 +37,7 @@ def set_threads(threads):
 
 
 class Compilations(event.Listener):
-    """Count the kernels that Numba compiles, in a bar if `shown`; not those in its cache.
+    """Count the kernels that Numba compiles (not loads from its cache), in a bar if `shown`.
 
     Without a bar, or a place for one, the first kernel gets a log line. Every EVERY
     seconds another line counts them.

@@ -268,7 +268,7 @@ def small_operand(w, step, narrow, dots):
 
 
 def columns_times(columns, g):
-    """Return partial sums of x^T g, (chunks, k, n), the kernel that takes them, and its arguments.
+    """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, and its arguments.
 
     The rows x (m, k) are long and given as their `columns`; g is (m, n).
     """

@@ -41,7 +41,7 @@ class TileShapes(NamedTuple):
 
     @property
     def padded(self):
-        """Numbers of heads with those that fill the last vector."""
+        """Number of heads, rounded up to whole vectors."""
         vectors, lanes = map(len, self.of_heads)
         return vectors * lanes
 

@@ -16,7 +16,7 @@ from hpgcn.kernels.jit import cache_folder, keep_in
 
 
 class _Function(CFunc):
-    """A C function whose compilation is an event, as that of other kernels."""
+    """A C function whose compilation is counted like that of other kernels."""
 
     def _compile_uncached(self):
         details = {"dispatcher": self._compiler, "args": self._sig.args,
