@@ -159,7 +159,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     # finish features and masks, which may need the adjacency
     if made:
         raw.features = make_features(made, *adjacency.sums(), memory, where)
-        notes.append(f"features: {made}, {raw.features.shape[1]} columns made of the adjacency")
+        notes.append(f"features: {made}, {raw.features.shape[1]} columns computed from the "
+                     "adjacency")
     drawn.draw(raw, memory, where)
     if raw.row_normalize if row_normalize is None else row_normalize:
         raw.features = normalize_rows(raw.features, where)
@@ -321,9 +322,9 @@ def _split(raw, wanted, num_splits, where):
 
 def _refuse_layout(layout, fmt):
     if layout.weights is not None and fmt not in formats.WEIGHTED:
-        raise UsageError(f"--weights {layout.weights}: only for formats whose edges have several "
-                         f"attributes ({', '.join((*formats.STREAMED, *formats.WEIGHTED))}), not "
-                         f"for {fmt}")
+        raise UsageError(f"--weights {layout.weights}: only for formats whose edges have "
+                         "several attributes "
+                         f"({', '.join((*formats.STREAMED, *formats.WEIGHTED))}), not for {fmt}")
     flags = [flag for flag in layout.flags if flag not in (
         "--weights", "--header", "--no-header")]  # these may be of tables
     if flags:

@@ -42,9 +42,8 @@ def parse_split(text):
     if not match and (FILE.search(text) or _exists(text) or _exists(text.rpartition(":")[0])):
         return "table", text
     if not match:
-        raise UsageError(f"split {text!r}: expected file, planetoid, all, "
-                         "random:60/20/20[:SEED], per-class:20/30[:SEED], or a file of a split: "
-                         "FILE or FILE:COLUMN")
+        raise UsageError(f"split {text!r}: expected file, planetoid, all, random:60/20/20[:SEED], "
+                         "per-class:20/30[:SEED], or a file with a split: FILE or FILE:COLUMN")
 
     percent = tuple(float(share) for share in match.groups()[:3])
     if not percent[0] or sum(percent) > 100 + 1e-9:

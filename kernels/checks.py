@@ -362,7 +362,8 @@ def _check_pairs(given, lengths):
     for leading, name in keys:
         draws = given.get("p") and not given.get("drawn")
         if leading in given and draws and given.get(name) is None:
-            raise ValueError(f"{name} is None: with p > 0 it keys the draw")
+            raise ValueError(f"{name} is None, expected vertex numbers: dropout with p > 0 depends "
+                             "on them")
     if given.get("drawn") and given.get("mask") is None:
         raise ValueError("mask is None: with drawn it holds the bits that dropout keeps")
 

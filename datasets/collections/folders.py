@@ -44,8 +44,8 @@ def first_file(folder, fmt="auto"):
         raise DataError(f"{folder}: is a directory without a known graph of several files "
                         f"({', '.join(SETS)}): give one file")
     names = truncate(", ".join(f"{name} ({known})" for known, name in first))
-    raise DataError(f"{folder}: is a directory that holds several graphs: {names}; give a file of "
-                    "one")
+    raise DataError(f"{folder}: is a directory with several graphs: {names}; give the file of one "
+                    "graph")
 
 
 def _files(folder):

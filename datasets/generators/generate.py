@@ -193,7 +193,7 @@ def _size(draws, features):
 
 def _refuse_vertices(n, room):
     if n * VERTEX_BYTES > room:
-        raise UsageError(f"generate: {n} vertices need {n * VERTEX_BYTES} bytes of memory, the "
+        raise UsageError(f"generate: {n} vertices need {n * VERTEX_BYTES} bytes of memory, but the "
                          f"limit leaves {room}")
 
 

@@ -17,7 +17,7 @@ def parse_json(source, memory, kind, expected):
         if len(value) < len(pairs):
             seen = set()
             again = next(key for key, _ in pairs if key in seen or seen.add(key))
-            raise DataError(f"{source}: {truncate(again, 40)!r} is there twice in one object")
+            raise DataError(f"{source}: {truncate(again, 40)!r} occurs twice in one object")
         return value
 
     try:

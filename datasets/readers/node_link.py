@@ -54,7 +54,7 @@ def read(source, memory, weights=None):
     if not isinstance(directed, bool):
         raise DataError(f"{source}: directed is {truncate(directed, 40)}, expected true or false")
     if not directed:
-        said = "" if "directed" in document else ", for the file names no direction"
+        said = "" if "directed" in document else ", because the file gives no direction"
         notes.append(f"edges read in both directions{said}")
         if not both_listed:
             off = u != v

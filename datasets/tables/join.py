@@ -124,11 +124,12 @@ def _add_vertices(vertices, entries, files):
         # refuse ids that cannot be new vertices
         where = f"{rows.where}: {rows.place(unknown[0])}: id {truncate(rows.keys[unknown[0]], 40)}"
         if not vertices.is_open:
-            raise DataError(f"{where} is no vertex, expected {vertices.describe()} "
-                            f"({unknown.size} such)")
+            raise DataError(f"{where} is not a vertex, expected {vertices.describe()} "
+                            f"({unknown.size} ids in total)")
         if unknown.size == len(rows_in_graph):
-            raise DataError(f"{where} is in no edge, nor is any other here: ids of the edges are "
-                            f"{vertices.describe()}" + "; --id-column NAME names another column"
+            raise DataError(f"{where} is in no edge, like all ids of this file: ids of the edges "
+                            f"are {vertices.describe()}" + "; use --id-column NAME to name another "
+                                                           "column"
                             * (rows.order or "").startswith("column"))
         keys = [rows.keys[k] for k in unknown]
         if not vertices.named and min(keys) < vertices.raw.base:
@@ -199,7 +200,7 @@ def _leave_out(vertices, entries, files, places):
     image = np.where(missing, -1, np.cumsum(~missing) - 1)
     ids = np.arange(raw.num_nodes) + raw.base if raw.original_ids is None else raw.original_ids
     count = counted(np.count_nonzero(missing), "number")
-    raw.notes.append(f"{files[index].where}: {count} below the largest id left out, in no edge and "
+    raw.notes.append(f"{files[index].where}: {count} below the largest id dropped: in no edge and "
                      "without features")
 
     raw.first = 0

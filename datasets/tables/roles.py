@@ -288,8 +288,8 @@ def find_split(table, ids):
     named = [k for k in worded if re.fullmatch(SPLIT, plain(table.columns[k].name))]
     candidates = worded if len(worded) == 1 else named
     if len(candidates) != 1:
-        raise DataError(f"{table.where}: columns {table.listed()}: which has the words train, val "
-                        f"and test? --split {table.where}:COLUMN says so")
+        raise DataError(f"{table.where}: columns {table.listed()}: which column has the words "
+                        f"train, val and test? Give --split {table.where}:COLUMN")
 
     return candidates[0]
 

@@ -260,8 +260,8 @@ def read_ids(source, column, vertices, options):
         elif len(table.columns) > 1:
             k = roles.find_ids(table, vertices, options.id_column)
         if k is None:
-            raise DataError(f"{source}: columns {table.listed()}: which has the ids? --ids "
-                            f"{source}:COLUMN says so")
+            raise DataError(f"{source}: columns {table.listed()}: which column has the ids? Give "
+                            f"--ids {source}:COLUMN")
         ids, place_of, notes = table.columns[k], table.place, table.notes
 
     keys = keys_of(ids, vertices, str(source), place_of)

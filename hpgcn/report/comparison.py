@@ -14,7 +14,9 @@ LABELS_APART = 0.06  # share of the width of an axis: labels of ranks that lie c
 
 
 def check_picture(path, flag="--plot"):
-    """Refuse a suffix that is no picture's, and a missing matplotlib, before time is spent."""
+    """Refuse a suffix that is not a picture's, and a missing matplotlib, before a long
+    computation.
+    """
     if Path(path).suffix[1:].lower() not in SUFFIXES:
         raise UsageError(f"{flag} {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
     require("matplotlib", "plot", "a picture")
@@ -30,7 +32,7 @@ def plot(report, path, make_figure, flag="--plot"):
 
 
 def forecast_figure(report):
-    """Draw what `hpgcn.planning.answers.report.forecast` returned; return the Figure.
+    """Plot the result of `hpgcn.planning.answers.report.forecast`; return the Figure.
 
     Predicted seconds of a training step, and bytes that the busiest rank sends, against
     ranks.

@@ -11,7 +11,7 @@ PANEL = 4.0  # inches
 
 
 def sweep_figure(found):
-    """Draw what `hpgcn.planning.answers.model_sweep.forecast` returned; return the Figure."""
+    """Plot the result of `hpgcn.planning.answers.model_sweep.forecast`; return the Figure."""
     # markers stand for strategies
     models = found["models"]
     every = [row for model in models for row in best_of(model)]

@@ -14,9 +14,9 @@ HEADINGS = ("run", "graph", "model", "layers x hidden", "strategy", "ranks", "th
             "MB sent", "peak GB")
 TEXTS = range(5)  # columns that are set to the left
 LEGEND = (
-    "Seconds are medians over epochs, of training steps; spmm, dense, comm and wait are each the "
-    "maximum over ranks. MB sent: all ranks, an epoch (10^6 bytes). peak GB: the rank that needs "
-    "most (10^9 bytes).")
+    "Seconds are medians of training steps over epochs; spmm, dense, comm and wait are each the "
+    "maximum over ranks. MB sent: all ranks, per epoch (10^6 bytes). peak GB: the rank with the "
+    "highest peak (10^9 bytes).")
 SPEEDUP = "speed-up: s/epoch of {}, over that of the run."
 
 
@@ -61,7 +61,7 @@ def rows_of(runs, reference=None):
 
 
 def table(runs, reference=None):
-    """Return the table as aligned text, what its columns say, names of classes, and notes."""
+    """Return the table as aligned text, with its legend, the names of classes, and notes."""
     notes = [printable(f"{run.name}: classes {listed(run.class_names)}") for run in runs
              if run.class_names]
     notes += [f"{run.name}: {note}" for run in runs for note in run.notes]

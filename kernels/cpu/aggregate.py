@@ -138,7 +138,7 @@ def _halved_sum(g):
 
 
 def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE):
-    """Return what fills out, and arg for max and min: functions without arguments.
+    """Return functions without arguments that fill out, and arg for max and min.
 
     Entry t is edge[t] of e. Wide rows take several passes over their columns.
     """

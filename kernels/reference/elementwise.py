@@ -10,7 +10,7 @@ from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None, drawn=False):
-    """Return z = keep * scale * relu(z + bias), in place; bits are 1 where its slope is not 0.
+    """Return z = keep * scale * relu(z + bias), in place; bits are 1 where the slope is not 0.
 
     Parameters
     ----------

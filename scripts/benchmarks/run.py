@@ -43,7 +43,8 @@ BENCHMARKS = {
                         (16, 128), ("graph",)),
     "aggregate": Benchmark("aggregate_steps", "Time DistGNN's aggregation by blocks of x, and by "
                            "the steps of its Figure 4.", (128,), ("graph", "graphs"), limits=False),
-    "growth": Benchmark("growth", "Time SpMM on graphs of growing size beside a model of caches.",
+    "growth": Benchmark("growth", "Time SpMM on graphs of growing size; compare with a model of "
+                                  "caches.",
                         (64, 128)),
     # kernels have the bandwidth in their own turns; limits would spoil the peak memory of an epoch
     "kernels": Benchmark("kernels", "Time every kernel on the CPU; count the bytes that it must "

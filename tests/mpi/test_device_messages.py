@@ -266,7 +266,7 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
 
 @pytest.mark.parametrize("late", LATE)
 def test_the_fake_gpu_is_late(late):
-    """What these tests rest on: a copy that waits for nothing finds what was there before."""
+    """These tests rely on this: a copy that does not wait reads the old numbers."""
     with installed(shared_folder(), late=late):
         gpu = Cuda()
         array = computed(gpu, np.arange(9.0))

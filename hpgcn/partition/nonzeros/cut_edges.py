@@ -195,7 +195,7 @@ def _held(u, v, part, n, words):
 
 
 def _deal_vertices(held, k, seed):
-    """Give each vertex an owner, (n,) int32: those that fewest parts hold come first."""
+    """Give each vertex an owner, (n,) int32; vertices in the fewest parts come first."""
     replicas = _sizes(held)
     alone = replicas == 0
     held[alone] = _all_parts(k)

@@ -60,7 +60,8 @@ def partitions_first(inputs, rows, methods):
 
 
 def difference(inputs, rows, choice, choose, options):
-    """Return notes, a list, on what a run takes by itself where that is not the plan's choice.
+    """Return a list of notes if a run without --strategy uses another strategy than the
+    plan's choice.
 
     `choose` is `report.choose`. A run assumes the default machine.
     """

@@ -177,8 +177,8 @@ def table(report):
              f"{graph['multiplied_nonzeros']:,} nonzeros with loops, widths "
              f"{','.join(map(str, report['step']['widths']))}; batches {report['batch']} of "
              f"{report['step']['model']}")
-    cases = [("strategy", "parts", "ranks", "steps", "counted", "MB a step", "+-", "max MB",
-              "messages", "MB an epoch", "messages an epoch")]
+    cases = [("strategy", "parts", "ranks", "steps", "counted", "MB per step", "+-", "max MB",
+              "messages", "MB per epoch", "messages per epoch")]
 
     # a row for each case
     for entry in report["rows"]:

@@ -28,7 +28,7 @@ class Candidate:
 
 
 def candidates(inputs, ranks=None, methods=None):
-    """List what there is to compare, Candidates, fewest ranks first; parameters as Options.
+    """List the Candidates to compare, fewest ranks first; parameters as in Options.
 
     Numbers of ranks that the grid or the replication of the settings does not fit are
     left out. A DataError for more ranks than vertices. A UsageError for methods with a

@@ -113,7 +113,8 @@ def table(report):
         lines.append(("pipeline", first_batches(report["first_batches"])))
     if report["drop_AX"]:
         lines.append(("T = A H",
-                      "not kept, it does not fit: its backward takes the wider product"))
+                      "not stored, because it does not fit: the backward pass multiplies by A at "
+                      "the larger width"))
     lines += [("note", note) for note in report["notes"]]
 
     # memory of all ranks, by kind

@@ -83,7 +83,7 @@ def product_seconds(machine, footprint, product):
 
 
 def seconds_of_messages(machine, sent, messages):
-    """Return the seconds that ranks take to send bytes in `messages` messages, (P,)."""
+    """Return the seconds of each rank for sending bytes in `messages` messages, (P,)."""
     passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
     return messages * machine.latency_s + passing
 
