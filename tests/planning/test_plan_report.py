@@ -309,7 +309,7 @@ def test_picture_of_an_unknown_kind():
                     "out for 4 and 8 ranks: run `hpgcn partition -k 4`"),
     ((1, 2, 8), {}, 2, "left out for 8 ranks: run `hpgcn partition -k 8`"), ((2,), {}, 2, None),
     ((1, 2), {}, None, None),
-    ((2, 4), {"grid": "2x2"}, None, "2d is shown only only on the grid 2x2: omit grid= for"),
+    ((2, 4), {"grid": "2x2"}, None, "2d is shown only on the grid 2x2: omit grid= for"),
     ((2, 3, 5), {"replication": 2}, None,
      "1.5d is left out for 3 and 5 ranks, which replication=2 does not divide")])
 def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):

@@ -312,9 +312,7 @@ class MixtureOfParallelism(Strategy):
         return out
 
     def _parcels(self, batches, place, cuts):
-        """Return PackedBatches of a part of the buffers: on the device, and in memory
-        that MPI reads.
-        """
+        """Return PackedBatches of a part of the buffers, on the device and in MPI's memory."""
         packed = self.buffers.packed
         return [PackedBatches(batches, self.comm.rank, flat[place], cuts)
                 for flat in (packed.near, packed.far)]
@@ -340,9 +338,7 @@ class MixtureOfParallelism(Strategy):
         return handles
 
     def _pack(self, near, far, batch, H):
-        """Copy a batch of my rows of H to its send buffer; return a function that waits
-        for the copy.
-        """
+        """Copy a batch of my rows of H to its send buffer; return a function to wait for it."""
         ops = kernels.backend(H)
         packed = near.pairs(batch, H)
         with self.comm.clock("comm"):
