@@ -1,15 +1,20 @@
 """Sphinx's settings of the documentation site, which scripts/docs.sh builds."""
 import re
+import sys
+from pathlib import Path
 
 import hpgcn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from inventories import write_inventories
 
 project = "hpgcn"
 author = copyright = "The hpgcn developers"
 version = release = hpgcn.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon",
-              "sphinx.ext.viewcode"]
-exclude_patterns = ["conf.py"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary",
+              "sphinx.ext.intersphinx", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["conf.py", "inventories.py"]
 smartquotes = False  # else --flag loses a hyphen
 default_role = "code"  # single backquotes in docstrings
 highlight_language = "none"  # indented blocks are commands or output
@@ -60,5 +65,11 @@ def plain(app, what, name, obj, options, lines):
         lines[number] = "".join(pieces)
 
 
+def add_inventories(app, config):
+    """Let intersphinx read the inventories that come with the pages."""
+    config.intersphinx_mapping = write_inventories(Path(app.doctreedir) / "inventories")
+
+
 def setup(app):
+    app.connect("config-inited", add_inventories)
     app.connect("autodoc-process-docstring", plain, priority=400)  # before napoleon

@@ -71,3 +71,10 @@ def test_the_site_has_what_the_code_says(site):
                         "development/contributing": "strategy"}.items():
         assert words in (site / f"{page}.html").read_text(), page
     assert "run_on_ranks" in (site / "searchindex.js").read_text()
+
+
+def test_names_of_other_projects_are_links(site):
+    page = (site / "reference" / "api.html").read_text()
+    for address in ("numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
+                    "mpi4py.readthedocs.io/en/stable/reference/mpi4py.MPI.Comm.html"):
+        assert f'href="https://{address}"' in page
