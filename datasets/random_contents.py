@@ -120,7 +120,7 @@ class RandomContents(NamedTuple):
                       for what, draw in zip(self._fields, self) if draw]
 
     def add_to(self, graph, raw, *, lazy):
-        """Return the graph with what was drawn for `raw`; `lazy` features are not drawn yet."""
+        """Return the graph with the contents drawn for `raw`; `lazy` features are not drawn yet."""
         facts, arrays = {}, {}
         if self.features:
             arrays["features"] = raw.features if lazy else raw.features[:]

@@ -108,6 +108,9 @@ def findings(text):
     texts = []
     for line, docstring, begin in docstrings(ast.parse(text)):
         texts.append((line, docstring))
+        summary = re.sub("`[^`]*`", "", docstring.split("\n\n")[0])
+        if re.search(r"\bwhat\b", summary):
+            yield line, "what", summary
         first = re.split(r"[\s,;:.]", docstring, maxsplit=1)[0]
         if docstring.startswith("See `"):
             yield line, "see", docstring

@@ -1,4 +1,4 @@
-"""Draw what ranks store and send in each strategy, for a graph of 8 vertices.
+"""Draw the arrays that ranks store and send in each strategy, for a graph of 8 vertices.
 
 Called without arguments; writes docs/_static/strategies/NAME.svg. Owners, holders, stages
 and messages come from the strategies' own plans. A test counts the arrows of each drawing
@@ -29,7 +29,7 @@ CELL, RADIUS, TOP = 16, 13, 96
 
 @dataclass(frozen=True)
 class Arrow:
-    """One message: what it is, by label, and the numbers of a dense matrix in it (0: of A)."""
+    """One message: its label, and the numbers of a dense matrix in it (0: of A)."""
 
     source: int
     target: int

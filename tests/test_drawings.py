@@ -1,4 +1,4 @@
-"""The drawings of docs/strategies.md show what the plans of the strategies send."""
+"""The drawings of docs/strategies.md show the messages in the plans of the strategies."""
 from pathlib import Path
 
 import numpy as np

@@ -13,6 +13,7 @@ spec.loader.exec_module(check_prose)
 @pytest.mark.parametrize("kind, text", [
     ("headless", 'def f():\n    """The sum of x."""\n'),
     ("headless", '"""What a rank sends."""\n'),
+    ("what", 'def f():\n    """Return what a rank sends."""\n'),
     ("see", 'def f():\n    """See `g`."""\n'),
     ("of first", '"""Read a file. Of its lines the first."""\n'),
     ("of first", "n = 1  # of a row\n"),

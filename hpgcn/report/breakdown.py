@@ -50,7 +50,7 @@ def parts_of(run):
 
 
 def make_figure(rows):
-    """Draw what `parts_of` returned for each run, with the length of each bar; a Figure."""
+    """Plot the results of `parts_of` for each run, with the length of each bar; return a Figure."""
     scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
     drawing = figures.figure(11, 1.6 + 0.38 * len(rows) + 0.05 * len(COLORS))
     axis = drawing.subplots()

@@ -60,7 +60,7 @@ def strategy_by_name(name):
 
 
 def variant(strategy, options):
-    """Return what a strategy becomes by the settings `delay` and `delay_variant`.
+    """Return the variant of a strategy for the settings `delay` and `delay_variant`.
 
     A delayed vertex cut is another strategy. `options`: StrategyOptions, or a Config.
     """

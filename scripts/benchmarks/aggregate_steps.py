@@ -46,7 +46,7 @@ def measure(settings, device, limits):
 
 
 def block_rows(A, width, settings, device):
-    """Time our kernel by the number of blocks, and count what it moves; return dicts."""
+    """Time our kernel by the number of blocks, and count the bytes it moves; return dicts."""
     x, expected = operands(A, width, settings.seed)
     counts = [count for count in COUNTS if count <= len(x)]
     calls = {f"hpgcn, {count} blocks": partial(in_blocks, count, A, x) for count in counts}

@@ -1,4 +1,4 @@
-"""Table of cagnet-breakdown.sh: what the seconds of an epoch go to, by strategy."""
+"""Table of cagnet-breakdown.sh: the seconds of an epoch by purpose and strategy."""
 import sys
 from pathlib import Path
 

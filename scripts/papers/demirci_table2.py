@@ -1,4 +1,4 @@
-"""Table of demirci-table2.sh: what hypergraph and graph parts send, over random ones."""
+"""Table of demirci-table2.sh: traffic of hypergraph and graph parts, relative to random ones."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Table of distgnn-delay.sh: what delayed and omitted sums cost and save."""
+"""Table of distgnn-delay.sh: costs and savings of delayed and omitted sums."""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Table of mixgcn-ordering.sh: what reordering costs and what a pipeline gains."""
+"""Table of mixgcn-ordering.sh: the cost of reordering and the gain of a pipeline."""
 import json
 import sys
 import time
@@ -30,7 +30,7 @@ def seconds(path, ranks):
 
 
 def table(folder):
-    """Print what each graph's order costs and gains."""
+    """Print the cost and the gain of each graph's order."""
     folder, rows = Path(folder), []
     names = sorted(path.name.removesuffix(".seconds.json")
                    for path in folder.glob("*.seconds.json"))

@@ -28,7 +28,7 @@ def show(title, header, rows, left=(0,)):
 
 
 def picture(path, draw, width=7, height=4):
-    """Write what `draw(axes)` draws as PNG, and print the path."""
+    """Write the picture of `draw(axes)` as PNG, and print the path."""
     with style():
         drawing = figure(width, height)
         draw(drawing.subplots())

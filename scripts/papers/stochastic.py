@@ -1,4 +1,4 @@
-"""Table of stochastic.sh: what mini-batches send and take on two kinds of parts."""
+"""Table of stochastic.sh: traffic and seconds of mini-batches on two kinds of parts."""
 import sys
 from pathlib import Path
 

@@ -68,7 +68,7 @@ class ShimDevice(cuda_device.Device):
 
 @functools.cache
 def shared_folder():
-    """Return the folder for libraries of these sources: all processes find what one compiled.
+    """Return the folder for libraries of these sources: all processes share the compiled files.
 
     Its name stands for the sources, their compiler, and this file with its options. Folders of
     other sources go after a day.

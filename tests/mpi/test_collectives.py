@@ -50,7 +50,7 @@ def counted(comm):
 
 
 def expected(counts, rank):
-    """Return what a rank sends: (bytes, messages)."""
+    """Return the traffic that a rank sends: (bytes, messages)."""
     return tuple(int(np.ravel(part)[rank]) for part in counts[:2])
 
 

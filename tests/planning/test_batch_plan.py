@@ -1,4 +1,4 @@
-"""Batches before they are trained on: what they send, against a loop over entries."""
+"""Forecasts of batches: their traffic, against a loop over entries."""
 import json
 from functools import cache
 from itertools import pairwise

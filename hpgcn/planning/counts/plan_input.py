@@ -70,7 +70,7 @@ class OrderedRows:
 
 
 class PlanInput:
-    """The pattern of a graph, and what a model reads of it.
+    """The pattern of a graph, and the numbers that a model reads.
 
     `source` is a GraphSource of all rows, or the path of a file; `widths` as
     `make_spec`. `config` are the settings that all answers are for. `name` is the path

@@ -99,7 +99,7 @@ def seconds_of_collectives(machine, call):
 
 
 def communication_seconds(machine, prediction):
-    """Return the seconds that each rank takes to send what a Prediction counts in a step, (P,)."""
+    """Return the seconds of each rank for the messages of a Prediction in a step, (P,)."""
     sent, messages = (sum(book.values()).astype(float)
                       for book in (prediction.bytes, prediction.messages))
     seconds = np.zeros(prediction.ranks)
