@@ -275,7 +275,7 @@ def test_output_for_people():
 
 
 @pytest.mark.parametrize(("command", "options", "message"), [
-    ("spmm", {"graphs": "dens"}, "'dens' is unknown, expected some of dense, prod, road"),
+    ("spmm", {"graphs": "dens"}, "'dens' is unknown, expected names among dense, prod, road"),
     ("spmm", {"graphs": ""}, "'' is unknown"),
     ("spmm", {"widths": "16,x"}, "'x' is not a whole number"),
     ("spmm", {"widths": "0"}, "'0' is not"), ("spmm", {"widths": "-1"}, "'-1' is not"),

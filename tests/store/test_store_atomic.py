@@ -81,7 +81,7 @@ def test_outputs_that_cannot_be_created(tmp_path, graph_file):
     asked = []
     os.mkfifo(tmp_path / "fifo")
     for path, message in {
-            graph_file: "exists already; overwrite=True",
+            graph_file: "exists already; use overwrite=True",
             tmp_path / "absent" / "x.h5": "there is no folder",
             graph_file / "x.h5": "cannot be created", "/proc/x.h5": "cannot be created",
             tmp_path / ("n" * 300): "cannot be created", "nul\0byte": "cannot be created"}.items():
