@@ -86,7 +86,7 @@ def test_an_archive_may_name_classes(tmp_path):
                  class_names=names)
         graph, notes = convert.read(tmp_path / "g.npz")
         assert graph.class_names == kept
-        assert any("not read" in note and "class_names" in note for note in notes) == (not kept)
+        assert any("neither read" in note and "class_names" in note for note in notes) == (not kept)
 
 
 def test_other_libraries_hold_names(tmp_path):

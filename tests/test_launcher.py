@@ -143,7 +143,7 @@ def test_a_rank_that_cannot_start_mpi_is_refused_in_words(bare, graph, tmp_path)
         bare.setenv(name, value)
     line = refused(69, "train", graph, "--out", tmp_path / "run")
     assert "hpgcn: srun started 4 tasks; to work together (--alone: each on its own) needs " \
-        "mpi4py: pip install" in line
+        "mpi4py (extra mpi,mpich): pip install" in line
 
 
 def test_each_works_alone_where_that_is_meant(bare, graph, tmp_path):

@@ -122,8 +122,8 @@ class EventClock(Clock):
         self.pairs = []  # (kind, begin, end)
 
     @contextmanager
-    def __call__(self, kind, name=None):
-        with super().__call__(kind, name):
+    def __call__(self, kind, name=None, part=None):
+        with super().__call__(kind, name, part):
             if self.cuda is None or self.inside:
                 yield
                 return

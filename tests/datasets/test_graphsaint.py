@@ -74,7 +74,7 @@ def test_an_adjacency_alone_is_a_matrix_and_missing_files_are_named(tmp_path):
     ({"class_map": {key: LISTS[key] for key in "013"}}, "vertex 2 is missing, expected classes"),
     ({"class_map": '{"0": Infinity}'}, "class_map.json: vertex 0: inf"),
     ({"class_map": "[1"}, "class_map.json: broken JSON"),
-    ({"class_map": "[1]"}, "class_map.json: holds JSON of type list, expected"),
+    ({"class_map": "[1]"}, "class_map.json: JSON of a list, expected"),
     ({"role": {"tr": [0]}}, 'role.json: no list "va", expected tr, va and te'),
     ({"role": {**ROLES, "va": [1.5]}}, r"role.json: va: vertex 1\.5, expected 0\.\.3"),
     ({"role": {**ROLES, "va": [0]}}, "vertex 0 is in both the train and the val mask"),

@@ -108,7 +108,7 @@ def test_weights_are_chosen_by_name(tmp_path):
     ('{"nodes": [0], "adjacency": []}', "0 lists of neighbors for 1 nodes"),
     ('{"nodes": [0], "adjacency": [[3]]}', r"adjacency\[0\]: 3, expected objects with id"),
     ('{"nodes": [{"name": 0}], "adjacency": [[]]}', "node 0 has no id"),
-    ("[[0, 1], [1, 2]]", "holds JSON of type list, expected an object with nodes and links"),
+    ("[[0, 1], [1, 2]]", "JSON of a list, expected an object with nodes and links"),
     ('{"nodes": [0', "broken JSON"), ("[" * 9999, "broken JSON"),
     ('{"source": 0, "target": 1}\n{"source": 1, "target": 2}\n', "is lines of JSON")])
 def test_refused(tmp_path, content, message):

@@ -59,4 +59,4 @@ def test_what_grows_is_refused_within_memory(tmp_path, packer):
 def test_a_python_without_the_module(tmp_path, monkeypatch):
     path = put(tmp_path / "g.txt.bz2", bz2.compress(b"0 1\n"))
     monkeypatch.setitem(sys.modules, "bz2", None)
-    refused("bzip2 data, but this Python has no module bz2: bunzip2", path)
+    refused("bzip2 data, but this Python has no module bz2; unpack it with bunzip2", path)

@@ -126,7 +126,7 @@ def test_all_leaves_out_vertices_without_label(edges, tmp_path):
     labels = put(tmp_path / "y.txt", "0\n1\n-1\n0\n1\n1\n0\n0\n")
     graph, _ = read(edges, labels=labels, split="all")
     assert np.flatnonzero(~graph.masks["val"]).tolist() == [2]
-    refused("no labels, which a split needs", edges, split="all")
+    refused("no labels, but a split needs them", edges, split="all")
 
 
 def test_other_masks_that_overlap_are_refused(edges):
