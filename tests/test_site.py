@@ -73,6 +73,7 @@ def test_the_site_has_what_the_code_says(site):
     assert "run_on_ranks" in (site / "searchindex.js").read_text()
 
 
+@pytest.mark.long
 def test_names_of_other_projects_are_links(site):
     page = (site / "reference" / "api.html").read_text()
     for address in ("numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
