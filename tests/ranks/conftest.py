@@ -1,4 +1,4 @@
-"""Tests on ranks of this process: a test that takes `comm` is called on each of them, in turns."""
+"""Call each test that takes `comm` on several ranks, which are threads of this process."""
 import pytest
 from poison import poisoned  # noqa: F401 (a fixture)
 from training import RANKS, RARE
@@ -9,26 +9,26 @@ QUICK = (1, 3, 4)  # numbers of ranks that are no long tests: one, an odd one, a
 
 
 def tier_of(P):
-    """Return the marks of tests on P ranks."""
+    """Return the pytest marks (long, release or none) of tests on P ranks."""
     if P in RARE:
         return [pytest.mark.release]
     return [] if P in QUICK else [pytest.mark.long]
 
 
 class Ranks(int):
-    """The number of ranks that a test is called on."""
+    """A number of ranks, the value of the fixture `comm` before the test is called."""
 
 
 @pytest.fixture(params=[
     pytest.param(P, marks=tier_of(P), id=f"{P} ranks") for P in RANKS])
 def comm(request):
-    """Become the communicator of each rank when the test is called; see `pytest_pyfunc_call`."""
+    """Return the number of ranks; `pytest_pyfunc_call` replaces it by each rank's communicator."""
     return Ranks(request.param)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Call a test that takes `comm` on each rank; each has its own `tmp_path`."""
+    """Call a test that takes `comm` once on each rank; each rank has its own `tmp_path`."""
     ranks = pyfuncitem.funcargs.get("comm")
     names = pyfuncitem._fixtureinfo.argnames
     if not isinstance(ranks, Ranks) or "comm" not in names:

@@ -1,4 +1,4 @@
-"""Ranks that were not started alike are found out before they compute."""
+"""Ranks that were started with different arguments or files raise an error before training."""
 from dataclasses import replace
 
 import pytest
@@ -11,7 +11,7 @@ from hpgcn.errors import ConfigError
 
 @pytest.mark.parametrize("comm", [2, 5], indirect=True)
 def test_a_file_of_another_content_on_one_rank(comm, tmp_path):
-    """Two copies of a file, as on two nodes, have equal headers but differ in one feature."""
+    """A graph file that differs in one feature on one rank is refused by all ranks."""
     graph = make(n=30, f=4)
     if comm.rank == comm.size - 1:
         X = graph.features.copy()

@@ -1,5 +1,5 @@
-"""Attention on several ranks: without dropped weights, bytes by hand, and ranks that compute
-none.
+"""Attention on several ranks: results without dropout, bytes by hand, and ranks without
+attention.
 """
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ SERVING = [name for name, each in STRATEGIES.items() if not each.unsupported_rea
 @pytest.mark.parametrize("comm", [1, 4], indirect=True)
 @pytest.mark.parametrize("strategy", SERVING)
 def test_all_weights_of_attention_equal_the_oracle(comm, strategy, changes):
-    """Other tests of models drop some, so that here other work arrays are used."""
+    """Attention without dropped weights equals the dense oracle; it uses other work
+    arrays than with dropout.
+    """
     graph = make(weighted=True)
     config = Config(strategy=strategy, **{**GAT, **changes})
     check_against_the_oracle(graph, scattered(graph, comm), config, comm)
@@ -29,7 +31,11 @@ def test_all_weights_of_attention_equal_the_oracle(comm, strategy, changes):
 
 @pytest.mark.parametrize("comm", [1, 2, 5], indirect=True)
 def test_bytes_by_hand(comm):
-    """4 V K f forward and 4 V (K f + 3 K) backward a layer; none forward where X is constant."""
+    """Layers of K heads of width f send 4 V K f bytes forward and 4 V (K f + 3 K) backward.
+
+    V is the number of ghost rows. The first layer sends no rows forward if X is
+    constant.
+    """
     graph = make()
     source = scattered(graph, comm)
     offsets = np.asarray(source.offsets)

@@ -1,4 +1,4 @@
-"""Strategy auto: the plan's choice for these ranks, with no more rows than by hypergraph."""
+"""Strategy auto chooses the plan's best strategy, and sends no more rows than p2p by hypergraph."""
 import pytest
 from graphs import make
 
@@ -13,7 +13,7 @@ SETTINGS = {"epochs": 3, "hidden": 10, "prune": False}
 
 
 def partitioned(graph, comm, folder, method):
-    """Return a file with one part for each rank."""
+    """Write the graph with one part for each rank, made by `method`; return the file's path."""
     path = comm.bcast(folder / f"{method}.h5")
     if comm.rank == 0:
         store.write_partitioned(path, graph, make_partition(graph, comm.size, method=method))

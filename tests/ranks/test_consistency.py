@@ -1,4 +1,6 @@
-"""A file that contradicts itself on the rows of one rank is refused by all, by every strategy."""
+"""If the rows of one rank in a file contradict each other, all ranks refuse it, with
+every strategy.
+"""
 import h5py
 import pytest
 from graphs import make

@@ -1,4 +1,4 @@
-"""The number of ranks, and the partition, change nothing in the result but rounding."""
+"""The number of ranks and the partition change results by rounding errors only."""
 from itertools import cycle
 
 import numpy as np
@@ -61,9 +61,7 @@ CASES = {  # owners of rows, of `make`, settings; hidden 12: W first in the firs
 
 
 def graph_of(labels=0, **kind):
-    """Make a graph like `make`; some rows of a directed graph are read only: a rank has no
-    others.
-    """
+    """Make a graph like `make`; in a directed one, 70 rows have no entries and are only read."""
     graph = make(**kind)
     graph = reading_nobody(graph, 70) if graph.header.directed else graph
     return several_labels(graph, labels) if labels else graph
@@ -102,7 +100,7 @@ def test_a_file_of_owners_of_nonzeros_equals_the_oracle(comm, tmp_path, strategy
 
 
 def part_of_each(source, comm):
-    """Return the part of each row that `scattered` and `in_blocks` gave."""
+    """Return the part of each row of a partitioned source, from its offsets."""
     return np.repeat(np.arange(comm.size), np.diff(source.offsets))
 
 

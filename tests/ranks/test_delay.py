@@ -1,4 +1,4 @@
-"""Delayed sums of a vertex cut: exact without a delay, else equal to a NumPy model of all ranks."""
+"""Delayed partial sums of a vertex cut: exact without delay, else equal to a NumPy model."""
 import json
 import logging
 import os
@@ -40,7 +40,7 @@ def partition(graph, parts, method="vertex-cut"):
 
 
 def cut(comm, tmp_path, graph, method="vertex-cut"):
-    """Cut a graph into a part for each rank; return the path of the file, equal on all ranks."""
+    """Write a partition with one part for each rank; return the file's path, equal on all ranks."""
     folder = comm.bcast(str(tmp_path))
     path = f"{folder}/{method}.h5"
     if comm.rank == 0:
@@ -71,7 +71,7 @@ def test_without_a_delay_copies_equal_the_serial_oracle(
 
 
 class Copies:
-    """All copies of all vertices, rank by rank: those that a rank owns, then its replicas."""
+    """All copies of all vertices in the order of ranks: owned vertices and replicas."""
 
     def __init__(self, graph, ranks):
         cut = partition(graph, ranks)
@@ -101,9 +101,9 @@ def copies_of(graph, ranks):
 
 
 class Delayed:
-    """Sums over copies in which others' shares are r steps old, and 2r at replicas.
+    """Sums over the copies of a vertex, with delay: r steps at owners, 2 r steps at replicas.
 
-    paper: replicas take the total of the owner in place of their own share.
+    With `paper`, replicas use the owner's total instead of adding their own share.
     """
 
     def __init__(self, copies, r, paper=False):
@@ -137,9 +137,9 @@ class Delayed:
 
 @once
 def simulate(graph, config, ranks, initial, epochs, r, paper=False):
-    """Return losses of all ranks in one process, and elements that sums send in each epoch.
+    """Simulate training on all ranks; return losses, and the number of sent elements of each epoch.
 
-    paper: replicas have a loss of their own, and the backward sends nothing.
+    With `paper`, replicas have their own loss, and the backward sends no elements.
     """
     copies = copies_of(graph, ranks)
     delayed = [Delayed(copies, r, paper) for _ in range(3 if paper else 5)] if r else []

@@ -1,4 +1,4 @@
-"""A forecast of a run on these ranks equals its sent bytes and the sizes of its arrays."""
+"""A forecast predicts exactly the bytes that ranks send and the sizes of their arrays."""
 import pytest
 from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs

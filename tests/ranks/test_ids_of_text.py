@@ -1,4 +1,4 @@
-"""Names of vertices, kept as text, through a partitioned file and predictions on several ranks."""
+"""Vertex names survive in a partitioned file and in predictions on several ranks."""
 import dataclasses
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""Dropout masks the product with A before it (S-SpMM) where a rule says so; no bit changes."""
+"""Products with A that skip elements which dropout zeroes (S-SpMM): when they run; no
+bit changes.
+"""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,7 +21,7 @@ def graph_of(features, classes):
 
 @pytest.fixture
 def masked_calls(monkeypatch):
-    """Collect the (rows, columns) of each product that is called with a mask."""
+    """Record (rows, columns) of each sparse product that is called with a mask."""
     calls = []
     ops = kernels.backend(np.empty(0))
     spmm = ops.spmm

@@ -1,4 +1,4 @@
-"""Metrics over ranks: those of one rank, whatever the owners of rows and columns."""
+"""Metrics on several ranks equal those of one rank, for any distribution of rows and columns."""
 import numpy as np
 import pytest
 from graphs import make, scattered, several_labels

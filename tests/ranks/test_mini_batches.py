@@ -1,4 +1,4 @@
-"""Mini-batches: the same batches, losses and weights on any number of ranks, by any strategy."""
+"""Mini-batches, losses and weights are the same for any number of ranks and any strategy."""
 import numpy as np
 import pytest
 from graphs import make, scattered, several_labels
@@ -30,8 +30,8 @@ def settings(model, **changes):
 
 
 def in_parts(graph, comm, tmp_path, kind="scattered"):
-    """Return the graph on these ranks; in a file with holders of nonzeros if a strategy reads
-    them.
+    """Return the graph partitioned for these ranks; unless `kind` is "scattered", as a
+    stored file.
     """
     if kind == "scattered":
         return scattered(graph, comm)
@@ -43,7 +43,7 @@ def in_parts(graph, comm, tmp_path, kind="scattered"):
 
 
 def curves(source, config, comm):
-    """Return metrics of two epochs, the parameters, and the forecast."""
+    """Train two epochs; return their metrics, the parameters, and the run's forecast."""
     trainer = make_trainer(source, config, comm, warm=False)
     with trainer:
         history = []
@@ -59,7 +59,7 @@ def of_one_rank(graph, config):
 
 
 def batch_of(batch, graph, tmp_path, comm):
-    """Return a setting whose parts are those of a file, which all numbers of ranks can read."""
+    """Return the setting `batch`; "parts" becomes parts:3:FILE with a file that is written once."""
     if not batch.startswith("parts"):
         return batch
     path = comm.bcast(tmp_path / "batches.h5")
@@ -157,7 +157,7 @@ def test_counters_equal_the_plans_of_batches(comm, tmp_path, strategy, batch, mo
     for turn, name in enumerate(SAMPLING)])
 @pytest.mark.parametrize("batch", ["vertices:150", "parts:3:10", "neighbours:3:60"])
 def test_a_run_knows_what_its_epochs_will_send(comm, tmp_path, strategy, batch, directed):
-    """Many batches, so that their mean is near that of those that are counted."""
+    """The predicted bytes and messages of an epoch are within 5% of the mean of the sent ones."""
     graph = make(n=1000, directed=directed)
     config = Config(strategy=strategy, hidden=10, epochs=6, eval_every=0, seed=1, dtype="float64",
                     batch=batch_of(batch, graph, tmp_path, comm))

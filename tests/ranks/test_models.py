@@ -1,4 +1,6 @@
-"""Models on several ranks: another norm of A, and predictions, which are the dense model's."""
+"""Models on several ranks with other normalizations of A; predictions equal those of
+dense matrices.
+"""
 import numpy as np
 import oracle
 import pytest

@@ -1,4 +1,4 @@
-"""A file of nested parts serves every number of ranks that its parts merge to."""
+"""A file with nested parts can be read by every number of ranks into which its parts merge."""
 import numpy as np
 import pytest
 from graphs import make
@@ -15,7 +15,7 @@ EACH = 4  # parts of the file that a rank takes
 
 
 def nested_file(comm, path, graph, nested=True):
-    """Return a file of EACH parts a rank, rows and entries assigned at random."""
+    """Write a file with EACH random parts for each rank, also of entries; return its path."""
     path = comm.bcast(path)
     if comm.rank == 0:
         rng = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""A strategy for each product with A: exact, counted exactly, and chosen layer by layer."""
+"""Strategy auto-per-layer: exact results, predicted traffic, and a choice for each layer."""
 import numpy as np
 import pytest
 from graphs import make, scattered
@@ -77,7 +77,7 @@ def test_each_layer_sends_what_its_own_strategy_does(comm, name, kind, changed):
 
 
 def partitioned(graph, comm, folder):
-    """Return a file with one part, drawn at random, for each rank."""
+    """Write the graph with one random part for each rank; return the file's path."""
     path = comm.bcast(folder / "parts.h5")
     if comm.rank == 0:
         store.write_partitioned(path, graph, make_partition(graph, comm.size, method="random"))
@@ -93,7 +93,7 @@ def history_of_one_rank(graph, config):
 @pytest.mark.long
 @on_ranks(1, 3)
 def test_a_layer_of_heads_that_ranks_cannot_share_takes_another(comm, tmp_path):
-    """Attention by columns takes whole heads: three ranks can share twelve, but not four."""
+    """A layer whose attention heads cannot be divided among the ranks gets another strategy."""
     path = partitioned(make(**DENSE), comm, tmp_path)
     config = Config(strategy="auto-per-layer", **ATTENTION)
     chosen = hpgcn.train(path, config, comm)

@@ -1,4 +1,4 @@
-"""Strategy mop updates a batch of rows while others are aggregated (mixgcn, section 3.2.2)."""
+"""Strategy mop updates one batch of rows while it aggregates the next (MixGCN, section 3.2.2)."""
 import numpy as np
 import pytest
 from graphs import make
@@ -30,10 +30,7 @@ def test_batches_train_like_one_rank(comm, name):
 
 
 def schedule(events, batches, aggregate, update):
-    """Return when two devices end that take a rank's events: one aggregates, one updates.
-
-    The host aggregates, and queues updates between.
-    """
+    """Return the end time if the host aggregates batches and a second device updates them."""
     host = device = 0.0
     for kind, _ in events:
         if kind == "aggregate":
@@ -74,7 +71,7 @@ def test_batches_are_updated_while_others_are_aggregated(comm, two_devices):
 
 
 def record(product_map):
-    """Record the events of each product of a map: a list of (kind, batch), a list a product."""
+    """Record the events (kind, batch) of each product of a map; return a list for each product."""
     products = []
     whole, comm = product_map.product, product_map.comm
     start_alltoall = comm.start_alltoall

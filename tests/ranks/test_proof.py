@@ -1,7 +1,7 @@
-"""The proof of the house: a strategy, a layer and a sampler written here do all that others do.
+"""A strategy, a layer and a sampler defined here work like those of the package.
 
-Nothing else is touched. The code of a user is between the two lines; CONTRIBUTING explains it step
-by step.
+No file of hpgcn is changed. The code between the two lines is a user's; CONTRIBUTING
+explains it step by step.
 """
 import numpy as np
 import oracle
@@ -32,7 +32,7 @@ from hpgcn.training.setup.placement import assign_rows
 
 
 class EverybodyTraffic(RowTraffic):
-    """Rows are gathered from all ranks; where A is not symmetric, sums are scattered to them."""
+    """Traffic of an allgather of rows and, if A is not symmetric, of a reduce-scatter of sums."""
 
     def __init__(self, layouts, symmetric):
         layout, layout_in = layouts
@@ -43,20 +43,20 @@ class EverybodyTraffic(RowTraffic):
 
 
 class EverybodyPlan(RowPlan):
-    """Each rank holds the rows of A that it owns, in one block."""
+    """The plan of ranks that each store their rows of A in one block."""
 
     Traffic = EverybodyTraffic
 
 
 class Everybody(RowStrategy):
-    """Every rank gathers all rows of H, and multiplies the rows of A that it owns by them."""
+    """A strategy in which every rank gathers all rows of H and multiplies its rows of A by them."""
 
     name = "everybody"
     Plan = EverybodyPlan
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        """Build the strategy from the rank's rows."""
+        """Build the strategy from the rows of A that this rank owns."""
         layout = rank_grid.layout
         with comm.collective_errors():
             rows = adjacency.block(layout.rows.start, layout.rows.stop)
@@ -67,7 +67,7 @@ class Everybody(RowStrategy):
         return strategy
 
     def build_submatrix(self, rows_out, rows_in):
-        """Build the map of some rows."""
+        """Build the product for the submatrix of A in `rows_out` and `rows_in`."""
         block, = self.product.all_blocks()
         rows = block.select(rows_out[self.layout.rows.start:self.layout.rows.stop], rows_in)
         return gathered(rows, self.layout.restricted(rows_in), self.comm,
@@ -75,18 +75,20 @@ class Everybody(RowStrategy):
 
 
 def gathered(rows, layout_in, comm, workspace):
-    """Return the product by some rows of A, (m, n), as one block."""
+    """Return a RowProduct that gathers all input rows and multiplies them by `rows` of
+    A, (m, n).
+    """
     pull = GatheredRows(np.diff(layout_in.offsets), comm, OwnRows(), workspace)
     return RowProduct({LOCAL: {LOCAL: Csr.of(rows, comm.device)}}, pull, OwnRows(), rows.shape[0])
 
 
 class TwoHops(Layer):
-    """Z = A (A H W) + b."""
+    """A layer that computes Z = A (A H W) + b."""
 
     products = 2
 
     def forward(self, H, out, *, keep=False):
-        """Multiply by W, then twice by A."""
+        """Multiply H by W, then twice by A; return the result and the backward function."""
         first, second = self.hop.maps
         Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
         Y = first.forward(Y, out=self.buffer("scratch2", self.hop.rows[1], self.width_out))
@@ -104,7 +106,7 @@ class TwoHops(Layer):
 
 
 class FlipFlop(Sampler):
-    """Each vertex is a unit; an even epoch reverses the order of the epoch before."""
+    """A sampler of vertices whose even epochs reverse the batch order of the epoch before."""
 
     name = "flip-flop"
     stream = 4
@@ -121,7 +123,7 @@ class FlipFlop(Sampler):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """Add the one step that is left: an entry in each registry."""
+    """Register the strategy, the layer and the sampler of this file."""
     monkeypatch.setitem(STRATEGIES, Everybody.name, Everybody)
     monkeypatch.setitem(MODELS, "hops", TwoHops)
     monkeypatch.setitem(SAMPLERS, FlipFlop.name, FlipFlop)
@@ -133,7 +135,7 @@ CASES = [{}, {"dropout": 0.0}, {"strategy": "2d"}, {"strategy": "mop"}, {"strate
 
 
 def squared(graph):
-    """Return A A of the dense oracle: a layer of two hops is one of a single hop with it."""
+    """Return A A as a dense matrix: one hop with it equals two hops with A."""
     A = oracle.normalised(graph)
     return A @ A
 

@@ -1,4 +1,4 @@
-"""hpgcn.propagation: products with A without a model, on any number of ranks, by every strategy."""
+"""Products with A by hpgcn.propagation, without a model: all numbers of ranks and strategies."""
 import numpy as np
 import oracle
 import pytest

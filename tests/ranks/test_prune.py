@@ -1,4 +1,6 @@
-"""Unread rows are left out: losses and metrics stay, bytes shrink as predicted."""
+"""Rows that no later layer needs are skipped: same losses and metrics, fewer bytes, as
+predicted.
+"""
 import numpy as np
 import pytest
 from graphs import make, scattered
@@ -51,7 +53,9 @@ def test_fewer_rows_and_fewer_bytes(comm, strategy, model):
 @pytest.mark.parametrize("strategy", ["p2p", "vertex-cut", "2d", "mop"])
 @pytest.mark.parametrize("model", ["gcn", "sage-mean", "gin"])
 def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatch):
-    """Each layer multiplies by A first; if A H is not kept the backward takes the wider way."""
+    """If layers do not store A H, the backward sends more bytes, as predicted, with
+    equal losses.
+    """
     graph = make(n=100, f=4, c=19, degree=2, train=9)
     config = Config(strategy=strategy, layers=3, hidden=11, input_dropout=0, dtype="float64",
                     prune=False, **WIDE[model])

@@ -1,4 +1,4 @@
-"""Results of training on several ranks, and callbacks, which rank 0 calls and which stop all."""
+"""Results of training on several ranks; callbacks are called on rank 0 and can stop all ranks."""
 import numpy as np
 import pytest
 from graphs import make

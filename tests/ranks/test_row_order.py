@@ -1,4 +1,4 @@
-"""Files with reordered rows give the same training as others, on any number of ranks."""
+"""Training on a file with reordered rows equals training in the original order."""
 import numpy as np
 import pytest
 from graphs import make
@@ -18,13 +18,13 @@ from hpgcn.training.setup.placement import as_source, assign_rows
 
 @once
 def of_one_rank(graph, config):
-    """Return losses, and logits, of a graph in the order of its input."""
+    """Train on one rank; return the losses and the logits in the order of the input."""
     result = train(graph, config)
     return [each["loss"] for each in result.history], predict(graph, result)["logits"]
 
 
 def files(comm, folder, **options):
-    """Return a file with reordered rows, and its graph."""
+    """Write a graph with reordered rows; return the file's path and the graph."""
     folder = comm.bcast(folder)
     graph = make(**options)
     if comm.rank == 0:

@@ -1,4 +1,4 @@
-"""One split of many, on several ranks: same bits as on a graph with only that split."""
+"""Training on one of several splits has the bits of training on a graph with only this split."""
 import numpy as np
 import pytest
 from graphs import make, scattered

@@ -1,4 +1,4 @@
-"""Models composed by flags, on several ranks: losses equal the serial ones, traffic the plan."""
+"""Models composed by flags on several ranks: the losses of one rank and the planned traffic."""
 import numpy as np
 import pytest
 from graphs import make, scattered
@@ -24,7 +24,9 @@ def settings(kind, stack, **changes):
 
 
 def served(strategies, ranks=RANKS):
-    """Run a test with all stacks on these ranks, where a strategy computes attention of 4 heads."""
+    """Run a test on `ranks` with all stacks and strategies, except attention that a
+    strategy lacks.
+    """
     cases = [pytest.param(P, strategy, *case, marks=[pytest.mark.release] * (P in RARE))
              for P in ranks for strategy in strategies for case in CASES
              if not STRATEGIES[strategy].unsupported_reason([4 * (case[0] == "gat")], P)]
@@ -32,7 +34,7 @@ def served(strategies, ranks=RANKS):
 
 
 def three_epochs(source, config, comm=None):
-    """Return loss and gradient of a step, then metrics of three, compared with the prediction."""
+    """Return loss and gradient of a step, metrics of three epochs, and the final parameters."""
     trainer = start(source, config, comm)
     loss, gradient = loss_and_gradient(trainer)
     gradient = gradient.copy()

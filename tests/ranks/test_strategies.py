@@ -1,7 +1,7 @@
-"""Every strategy multiplies by A and its transpose; traffic and memory equal its plan.
+"""Every strategy multiplies by A and its transpose with the planned traffic and memory.
 
-A new entry of STRATEGIES is tested by being there: on every grid of the ranks at hand, on every
-graph and restriction below. What one strategy alone does is tested in test_strategy_details.py.
+Each entry of STRATEGIES is tested on every grid, graph and restriction below. Features
+of a single strategy are tested in test_strategy_details.py.
 """
 import dataclasses
 import math
@@ -44,9 +44,10 @@ QUICK = {"p2p": 3, "cover": 2, "vertex-cut": 7, "1d": 5}  # ranks in short runs;
 
 
 def cases(P):
-    """Yield (P, (strategy, grid, batches of rows)), label for all grids of P ranks.
+    """Yield (P, (strategy, grid, row batches)) and a label for all grids of P ranks.
 
-    With 5 and 7 ranks only each strategy's own grid is used: as prime numbers they are like 3.
+    With 5 and 7 ranks only each strategy's default grid is used: prime numbers behave
+    like 3.
     """
     for name, strategy in STRATEGIES.items():
         axes = strategy.axes.count("x") + 1
@@ -63,7 +64,7 @@ def is_default(P, case):
 
 
 def case_of(*values, label):
-    """Return a case of pytest; all but one grid of each strategy are long."""
+    """Return a pytest case; it is marked long or release unless it has a default grid."""
     P, case = values[:2]
     short = QUICK.get(case[0], 4) == P and is_default(P, case)
     later = pytest.mark.release if P in RARE else pytest.mark.long
@@ -86,7 +87,7 @@ some_cases = pytest.mark.parametrize("comm, case", [
 
 
 def graph_of(comm, degree=8, **options):
-    """Make a graph like `make`; without any entries for degree 0, even if that leaves a loop."""
+    """Make a graph like `make`, with random owners of entries; degree 0 leaves no entry at all."""
     graph = make(degree=degree, **options)
     if not degree:
         graph = Graph.from_scipy(sp.csr_array(graph.adjacency.shape))
@@ -95,7 +96,7 @@ def graph_of(comm, degree=8, **options):
 
 
 def build(comm, case, source, blocks="uneven", *, width=20, **options):
-    """Return the strategy on row blocks of some kind, and its RankGrid."""
+    """Build a strategy on row blocks of the kind `blocks`; return it and its RankGrid."""
     name, shape, stages = case
     strategy = STRATEGIES[name]
     rows, columns = strategy.block_grid(shape)
@@ -120,13 +121,15 @@ def pattern_of(graph, symmetric, loops=True):
 
 
 def own(layout, M):
-    """Cut the block of this rank out of a matrix."""
+    """Return this rank's block of a dense matrix."""
     return np.ascontiguousarray(M[layout.rows.start:layout.rows.stop,
                                   layout.columns_of(M.shape[1])])
 
 
 def restrictions(offsets):
-    """Return (rows of the result, rows of the input) by name, (n,) bool, equal on all ranks."""
+    """Return pairs of boolean masks by name, each (n,): rows of the result and rows of
+    the input.
+    """
     n = int(offsets[-1])
     rng = np.random.default_rng(8)
     half, third, few, most = (rng.random(n) < share for share in (0.5, 0.3, 0.05, 0.9))
@@ -140,7 +143,7 @@ def restrictions(offsets):
 
 
 def counted(comm, call, *args, **options):
-    """Return the result of a call, and [bytes, messages] that this rank sent in it."""
+    """Call a function; return its result and the [bytes, messages] that this rank sent."""
     comm.counters.phase = "counted"
     before = comm.counters.total("counted")
     result = call(*args, **options)
@@ -150,7 +153,9 @@ def counted(comm, call, *args, **options):
 
 
 def check(comm, made, plan, A, widths, dtype=np.float64):
-    """Hold products, masks and counts of a map against its matrix, (n_out, n_in), and plan."""
+    """Compare products, masks and traffic of a strategy with the dense matrix (n_out,
+    n_in) and the plan.
+    """
     bound = 2e-5 if dtype == np.float32 else 1e-12
     itemsize = np.dtype(dtype).itemsize
     rng = np.random.default_rng(2)
@@ -184,7 +189,7 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
 
 
 def check_held(made, plan, rank):
-    """Hold entries and row pointers that a map keeps against its pure plan."""
+    """Compare the number of entries and row pointers that a strategy stores with its plan."""
     if isinstance(made, RowStrategy):
         blocks = made.product.all_blocks() + made.back.all_blocks()
         arrays = {id(block): (block.indptr, block.indices) for block in blocks}.values()
@@ -237,7 +242,7 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind, 
 @many_cases
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_path_by_hand(comm, case, directed):
-    """The path 0 - 1 - ... - 11: row i sums its neighbors, or only the next vertex if directed."""
+    """On the path 0 - 1 - ... - 11, products restricted to three rows equal sums by hand."""
     path = sp.diags_array(np.ones(11), offsets=1, shape=(12, 12)).tocsr()
     whole, _ = build(comm, case, Graph.from_scipy(path, symmetrize=not directed), "even", **PLAIN)
     made = whole.restrict(np.isin(np.arange(12), [0, 5, 11]), np.isin(np.arange(12), [1, 4, 6]))

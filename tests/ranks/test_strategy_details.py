@@ -1,4 +1,6 @@
-"""Details of single strategies: 1.5d as 1d, packed blocks, batches and bits, refusals."""
+"""Details of single strategies: 1.5d equals 1d, packed blocks, batches, equal bits, and
+refusals.
+"""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Models of PyTorch on distributed rows: losses, gradients and counts are those of one rank."""
+"""PyTorch models on distributed rows have the losses, gradients and counts of one rank."""
 import numpy as np
 import oracle
 import pytest
@@ -22,9 +22,7 @@ def model_of(graph):
 
 
 def losses(graph, comm, steps=3, **options):
-    """Return losses and last gradients of a model that multiplies by A and A^T, with keyed
-    dropout.
-    """
+    """Train a model with products by A and A^T; return the losses and the last gradients."""
     with Propagation(graph, comm, dtype="float64", device="cpu", **options) as spread:
         model = model_of(graph)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)

@@ -1,4 +1,4 @@
-"""Options of training on several ranks: the losses of the serial oracle, where rows are shared."""
+"""With every training option, several ranks have the losses of the dense serial model."""
 import numpy as np
 import pytest
 from graphs import make, scattered, several_labels
@@ -55,7 +55,9 @@ def test_all_ranks_hold_the_same_bits(comm, strategy):
 
 @on_ranks(1, 3)
 def test_all_ranks_take_the_weights_that_rank_0_reads(comm, tmp_path):
-    """The folder is each rank's own, and so are the files."""
+    """Class weights are read from rank 0's file, although other ranks have another file
+    at the path.
+    """
     path = tmp_path / "weights.txt"
     path.write_text("".join(f"{1 + c if comm.rank == 0 else 9}\n" for c in range(5)))
     graph = make()

@@ -1,4 +1,4 @@
-"""Fixtures: the MPI of the tests, Open MPI in its own environment, small graphs and runs."""
+"""Provide fixtures of the reliability tests: MPI launchers, small graphs and finished runs."""
 import contextlib
 import shutil
 import sys
@@ -27,7 +27,7 @@ def working_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def here():
-    """Launch by the MPI of this Python: for tests that do not depend on the library."""
+    """Provide a launcher of the MPI beside this Python, for tests that work with any MPI."""
     if not (HERE / "mpiexec").exists():
         pytest.skip("no mpiexec beside this Python: pip install '.[mpi,mpich]'")
     with launching(HERE) as launcher:
@@ -36,7 +36,9 @@ def here():
 
 @pytest.fixture(params=["here", "openmpi"])
 def launcher(request):
-    """Launch by both MPIs; the second is skipped if it is not installed, or if it is the first."""
+    """Provide a launcher of each MPI; skip Open MPI if it is missing or is the MPI
+    beside this Python.
+    """
     if request.param == "here":
         yield request.getfixturevalue("here")
         return
@@ -50,7 +52,7 @@ def launcher(request):
 
 @pytest.fixture
 def fault(monkeypatch):
-    """Set a fault; set again, it happens again."""
+    """Return a function that requests a fault by an environment variable; each call rearms it."""
     def ask(text):
         faults.STATE.set(faults.State())
         monkeypatch.setenv(faults.VARIABLE, text)
@@ -61,7 +63,9 @@ def fault(monkeypatch):
 
 @pytest.fixture(scope="session")
 def karate(tmp_path_factory):
-    """Return a folder with karate.h5, and karate.p2.h5, karate.p3.h5 in random parts."""
+    """Return a folder with the graph karate.h5 and its random partitions karate.p2.h5
+    and karate.p3.h5.
+    """
     folder = tmp_path_factory.mktemp("karate")
     graph = convert.read("karate")[0]
     store.write_graph(folder / "karate.h5", graph)
@@ -74,7 +78,7 @@ def karate(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(karate, tmp_path_factory):
-    """Return a folder like `karate`, with done, the directory of a traced run with checkpoints."""
+    """Return a copy of the folder `karate` with `done`, the directory of a finished run."""
     folder = tmp_path_factory.mktemp("trained") / "of"
     shutil.copytree(karate, folder)
     with contextlib.chdir(folder):
@@ -91,7 +95,9 @@ def graph():
 
 @pytest.fixture(scope="session")
 def two(graph, tmp_path_factory):
-    """Return a folder with run, checkpoints after epochs 8 and 12, and whole, to epoch 16."""
+    """Return a folder with two runs: `run` of fewer epochs, with two checkpoints, and
+    `whole` of 16 epochs.
+    """
     folder = tmp_path_factory.mktemp("two")
     hpgcn.train(graph, settings(folder / "run"))
     hpgcn.train(graph, settings(folder / "whole", epochs=16))
@@ -100,6 +106,6 @@ def two(graph, tmp_path_factory):
 
 @pytest.fixture
 def out(two, tmp_path):
-    """Return a copy of that run, to be damaged."""
+    """Return a copy of the run directory `run` of the fixture `two`, to be damaged."""
     shutil.copytree(two / "run", tmp_path / "run")
     return tmp_path / "run"

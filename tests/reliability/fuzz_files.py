@@ -1,4 +1,4 @@
-"""Valid files of every kind that the fuzzer damages, with their expected contents."""
+"""Valid files of every kind for the fuzzer to damage, with the contents that a reader must find."""
 import gzip
 import io
 import pickle
@@ -18,7 +18,7 @@ from hpgcn.config import Config
 
 
 def edge_lines(separator, weighted, n=40, count=120):
-    """Return lines of edges between n vertices, a few twice, a few loops."""
+    """Return `count` random lines of edges between `n` vertices, with duplicates and loops."""
     rng = np.random.default_rng(3)
     columns = [*rng.integers(0, n, (2, count)), rng.integers(-300, 300, count) / 4]
     return [separator.join(map(str, row)) for row in zip(*columns[:3 if weighted else 2])]
@@ -39,7 +39,9 @@ def csv(_=None):
 
 
 def mtx(field, symmetry):
-    """Return a function that makes a MatrixMarket file."""
+    """Return a function that returns the bytes of a MatrixMarket file with this field
+    and symmetry.
+    """
     def make(_=None):
         lines = []
         for k, (u, v, weight) in enumerate(map(str.split, edge_lines(" ", True))):
@@ -54,7 +56,7 @@ def mtx(field, symmetry):
 
 
 def npz(save):
-    """Return a function that makes an archive with everything that a graph may have."""
+    """Return a function that makes an .npz archive with adjacency, features, labels and masks."""
     def make(_=None):
         graph, buffer = make_graph(features="sparse"), io.BytesIO()
         A, X = graph.adjacency, graph.features
@@ -95,7 +97,7 @@ def predictions_file(path):
 
 
 def planetoid(part):
-    """Return a function that makes the eight files of a set around the path of one part."""
+    """Return a function that writes the eight files of a Planetoid set beside a given path."""
     def make(path):
         y, X = np.eye(2), sp.csr_matrix(np.eye(4, 3, dtype=np.float32))
         parts = {"x": X[:2], "y": y, "tx": X[2:], "ty": y, "allx": X, "ally": np.vstack([y, y]),
@@ -119,7 +121,7 @@ def parquet(path):
 
 
 def array(path):
-    """Write features of karate."""
+    """Write random features for the graph karate as an .npy file; return its bytes."""
     np.save(path, np.random.default_rng(2).standard_normal((34, 3)).astype(np.float32))
     return path.read_bytes()
 
@@ -136,7 +138,7 @@ def part_lines(path):
 
 
 def set_of_files(files):
-    """Return a function that writes the files of a set around the path of one, name: bytes."""
+    """Return a function that writes `files` (name: bytes) into the folder of a path."""
     def make(path):
         for name, content in files.items():
             path.with_name(name).write_bytes(content)
@@ -237,12 +239,12 @@ LOOSE_TEXTS = ("nodelink-json", *GEOMGCN, *LINQS, *DGLCSV, "class_map.json", "ro
 
 
 def typed(arrays):
-    """Return the arrays with their dtypes."""
+    """Return a dict of (dtype, array) for a dict of arrays."""
     return {name: (getattr(array, "dtype", None), array) for name, array in arrays.items()}
 
 
 def contents(kind, path):
-    """Return everything that can be read from a stored file, nested."""
+    """Return all arrays and attributes of a stored HDF5 file as nested tuples and dicts."""
     if kind == "model-h5":
         weights, attributes = store.read_model(path)
         return typed(weights), attributes

@@ -1,4 +1,4 @@
-"""Damaged inputs, many in one process of bounded memory: refused in one line, or read right.
+"""Read damaged input files in one process of bounded memory: each is refused or read correctly.
 
     python fuzz_worker.py KIND,KIND SEED FIRST COUNT
 
@@ -39,7 +39,7 @@ TOKENS = [
 
 
 def mutated(raw, rng, text):
-    """Return bytes with one to three changes; most changes to text leave it text."""
+    """Return the bytes `raw` with one to three random changes; most changes keep text readable."""
     data = bytearray(raw)
     for _ in range(1 + int(rng.integers(3)) * int(rng.integers(2))):
         data = reworded(data, rng) if text and rng.random() < 0.7 else damaged(data, rng)
@@ -47,7 +47,7 @@ def mutated(raw, rng, text):
 
 
 def damaged(data, rng):
-    """Make one change of bits or bytes anywhere."""
+    """Change, delete or repeat bytes at a random place of the data."""
     place, kind = int(rng.integers(len(data) + 1)), int(rng.integers(7))
     stop = place + int(rng.integers(1, 200))
     if kind == 0 and data:
@@ -69,7 +69,7 @@ def damaged(data, rng):
 
 
 def reworded(data, rng):
-    """Make one change of digits, words or lines, which may well be another valid input."""
+    """Change digits, words or lines of a text at random; the result may be valid input."""
     kind, place = int(rng.integers(6)), int(rng.integers(len(data) + 1))
     lines = data.split(b"\n")
     one, other = rng.integers(len(lines), size=2)
@@ -97,7 +97,7 @@ def reworded(data, rng):
 
 
 def refused(code, line, path):
-    """Check that a refusal is one line that names the file; return its code as the outcome."""
+    """Check that an error is one line that names the file; return the exit code as text."""
     assert code in (65, 74), f"exit code {code}: {line[-600:]}"
     assert re.fullmatch(r"hpgcn: [^\n]+\n", line), f"no single line: {line[-600:]!r}"
     assert path.name in line, f"does not name the file: {line}"
@@ -106,7 +106,7 @@ def refused(code, line, path):
 
 
 def store_case(kind, raw, path, expected, **_):
-    """Check a damaged HDF5 file: both readers agree, and give the original's arrays or refuse."""
+    """Check that both readers refuse a damaged HDF5 file, or read the original's arrays."""
     path.write_bytes(raw)
     code, line, _ = run("inspect", path, "--verify")
     outcome = "read" if code == 0 else refused(code, line, path)
@@ -120,7 +120,7 @@ def store_case(kind, raw, path, expected, **_):
 
 
 def text_case(kind, raw, path, rng, **_):
-    """Check a damaged edge list or matrix: the results are those of the slow reader."""
+    """Check that a damaged edge list or matrix gives the same result as the slow reader."""
     path.write_bytes(raw)
     reader = slow_readers.read_mtx if kind.startswith("mtx") else slow_readers.read_edges
     memory = SMALL if rng.random() < 0.5 and not kind.startswith("mtx") else MEMORY
@@ -145,7 +145,7 @@ def text_case(kind, raw, path, rng, **_):
 
 
 def npz_case(kind, raw, path, expected, **_):
-    """Check a damaged archive: refused, or read as if it were whole."""
+    """Check that a damaged archive is refused, or read like the undamaged one."""
     path.write_bytes(raw)
     code, line = converted(path, MEMORY)
     if code:
@@ -159,7 +159,9 @@ def npz_case(kind, raw, path, expected, **_):
 
 
 def converted(path, memory):
-    """Convert into out.h5 beside `path`; nothing else may be left there."""
+    """Convert `path` into out.h5; check that no other file is left. Return exit code
+    and message.
+    """
     before = set(os.listdir(path.parent)) - {"out.h5"}
     code, line, _ = run("convert", path, path.with_name("out.h5"), "--overwrite", "--memory",
                         memory)
@@ -169,7 +171,9 @@ def converted(path, memory):
 
 
 def written(path):
-    """Read a graph file without hpgcn: attributes, adjacency as a dict, other arrays as lists."""
+    """Read a graph file with h5py only; return attributes, adjacency as a dict, and
+    other arrays.
+    """
     with h5py.File(path) as file:
         indptr, indices = file["adjacency/indptr"][()], file["adjacency/indices"][()]
         rows = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
@@ -185,7 +189,7 @@ def written(path):
 
 
 def loose_case(kind, raw, path, **_):
-    """Check a damaged input without checksums: read, or refused in one line."""
+    """Check that a damaged input without checksums is read, or refused in one line."""
     path.write_bytes(raw)
     before = set(os.listdir(path.parent)) | {"to.h5"}
     code, line, _ = run(*LOOSE[kind].command(path))
@@ -203,7 +207,9 @@ def loose_case(kind, raw, path, **_):
 
 
 class Kind:
-    """A kind of input in its own folder: the valid file, its expected result, and its cases."""
+    """A kind of input file in its own folder: a valid file, its expected contents, and
+    its check.
+    """
 
     def __init__(self, name, folder):
         folder.mkdir()
@@ -225,7 +231,7 @@ class Kind:
             self.expected = written(self.path.with_name("out.h5"))
 
     def run(self, seed, number):
-        """Return the outcome of a case."""
+        """Damage the valid file as the case `number` requires; return the outcome of reading it."""
         rng = np.random.default_rng([seed, number, *self.name.encode()])
         # damage what is packed, or else the gzip data
         whole = self.name.endswith("gz") and rng.random() < 0.5
@@ -236,7 +242,9 @@ class Kind:
 
 
 def work(kinds, seed, first, count):
-    """Run the cases first..first + count - 1 of some kinds; return a Counter of each's outcomes."""
+    """Run cases first..first + count - 1 of each kind; return a Counter of outcomes for
+    each kind.
+    """
     outcomes = {name: Counter() for name in kinds}
     with tempfile.TemporaryDirectory() as folder:
         made = [Kind(name, Path(folder) / name) for name in kinds]
@@ -251,7 +259,7 @@ def work(kinds, seed, first, count):
 
 
 def address_space():
-    """Return the bytes that this process has mapped."""
+    """Return the size of this process's address space in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 

@@ -1,4 +1,4 @@
-"""Starts fuzz_worker.py, and starts it again behind a case that ended it."""
+"""Run fuzz_worker.py, and restart it after each case that ended its process."""
 import json
 import os
 import subprocess
@@ -12,9 +12,11 @@ MOST_FAILURES = 5  # failures of one call
 
 
 def fuzz(kinds, seed, count, first=0):
-    """Run the cases first..first + count - 1 of each kind: ({kind: Counter of outcomes}, failures).
+    """Run cases first..first + count - 1 of each kind; return (Counter of outcomes by
+    kind, failures).
 
-    Workers that failed count for nothing; a failure is the case, and the end of its output.
+    A worker that failed adds nothing to the counters. Its failure has the case and the
+    end of the output.
     """
     outcomes, failures = {kind: Counter() for kind in kinds}, []
     paths = str(TESTS), os.environ.get("PYTHONPATH")

@@ -1,4 +1,4 @@
-"""Runs commands in this process: quick, for inputs that are refused before anything is computed."""
+"""Run commands in this process, which is fast for inputs that are refused early."""
 import contextlib
 import io
 import os
@@ -12,7 +12,7 @@ from hpgcn.runtime import machine
 
 
 def run(*argv):
-    """Return (exit code, standard error, standard output) of a command."""
+    """Run an hpgcn command; return (exit code, standard error, standard output)."""
     errors, output = io.StringIO(), io.StringIO()
     # would change the environment of all tests behind this one
     threads = mock.patch.object(machine, "limit_threads")
@@ -22,14 +22,14 @@ def run(*argv):
 
 
 def succeed(*argv):
-    """Return the standard output of a command that must succeed."""
+    """Run a command that must succeed; return its standard output."""
     code, errors, output = run(*argv)
     assert code == 0, errors
     return output
 
 
 def refused(code, message, *argv):
-    """Check that a command fails with this code and one line that matches, and leaves nothing."""
+    """Check that a command fails with `code`, prints one line that matches, and leaves no file."""
     before = sorted(os.listdir())
     ended, errors, _ = run(*argv)
     assert ended == code, errors

@@ -1,4 +1,4 @@
-"""Runs that stop and resume: their settings, and the files they write."""
+"""Settings and results of runs that are stopped and resumed."""
 import json
 import time
 
@@ -20,7 +20,7 @@ def steps(out):
 
 
 def wait_for(out, epochs, process):
-    """Return once a running process has done `epochs` epochs, within a minute."""
+    """Wait until a running process has completed `epochs` epochs, for at most a minute."""
     metrics, end = out / "metrics.jsonl", time.monotonic() + 60
     while not metrics.exists() or metrics.read_bytes().count(b"\n") < epochs:
         assert process.poll() is None, process.communicate()
@@ -33,7 +33,7 @@ def lines(out):
 
 
 def left_behind(out):
-    """Return everything that a run leaves and that does not depend on the clock."""
+    """Return the results in a run directory that do not depend on the clock."""
     weights, _, attributes = read_run(out)
     rows = [{name: value for name, value in line.items() if name not in TIMES}
             for line in lines(out)]

@@ -18,7 +18,7 @@ RANK, NAME, AFTER = HOW.split(":")
 
 
 def hook():
-    """Put a function in the place of POINT."""
+    """Replace the function POINT by one that sends the signal, then calls the original."""
     module, _, name = POINT.rpartition(".")
     try:
         owner = importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Slow readers of edge lists and MatrixMarket files, without any code of hpgcn."""
+"""Slow, simple readers of edge lists and MatrixMarket files, without code of hpgcn."""
 import gzip
 import math
 import re
@@ -17,11 +17,11 @@ DIRECTED = ("source", "fromnodeid", "target", "tonodeid")
 
 
 class InvalidError(Exception):
-    """The text is invalid."""
+    """The error of a slow reader for invalid text."""
 
 
 def unpacked(raw):
-    """Return the text of a file that may be gzip, with a letter for every byte."""
+    """Decompress a file's bytes if they are gzip, and decode them as Latin-1."""
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)
@@ -31,7 +31,7 @@ def unpacked(raw):
 
 
 def read_edges(raw):
-    """Read an edge list: with a line of column names, with such a comment, or with none."""
+    """Read an edge list; column names may be in the first line, in a comment, or missing."""
     lines = unpacked(raw).split("\n")
     at, declared, comments = 0, None, []
     while at < len(lines) and (not lines[at].strip(BLANKS) or lines[at].strip(BLANKS)[0] in "#%"):
@@ -106,7 +106,7 @@ def read_mtx(raw):
 
 
 def fields(line, delimiter):
-    """Return the fields of a line; without a delimiter they are separated by any run of blanks."""
+    """Split a line at `delimiter`, or at runs of blanks if `delimiter` is None."""
     if delimiter is None:
         return re.findall(f"[^{BLANKS}]+", line)
     return [re.sub(r'\A"([^" \t\r]*)"\Z', r"\1", field.strip(BLANKS))
@@ -114,12 +114,12 @@ def fields(line, delimiter):
 
 
 def plain(name):
-    """Return a name without case, blanks and punctuation."""
+    """Return a column name in lower case, without blanks and punctuation."""
     return name.lower().translate(dict.fromkeys(map(ord, string.punctuation + string.whitespace)))
 
 
 def order(names):
-    """Return the columns of both ends and, with three names, the weight; None if unclear."""
+    """Return positions of the source, target and weight columns; None if the names are unclear."""
     names = [plain(name) for name in names]
     for ends in (DIRECTED[::2], DIRECTED[1::2], ("u", "v")):
         wanted = [*ends, *({"weight", "w"} & set(names))]
@@ -129,7 +129,7 @@ def order(names):
 
 
 def edge(words, places, low, high, pattern):
-    """Return (u, v, weight or None) of the fields at `places` of a line; ids in low..high - 1."""
+    """Return (u, v, weight or None) from the words of a line; ids must be in low..high - 1."""
     if len(words) != len(places):
         raise InvalidError(f"{len(words)} fields")
     words = [words[place] for place in places]
@@ -146,7 +146,9 @@ def edge(words, places, low, high, pattern):
 
 
 def merged(n, edges):
-    """Return the matrix of n vertices, without zeros; edge weights are summed unless all are 1."""
+    """Return the graph of n vertices without zeros; parallel weights are summed unless
+    all are 1.
+    """
     edges = [(u, v, w) for u, v, w in edges if w != 0]
     if all(w is None or w == 1 for _, _, w in edges):
         pairs = sorted((u, v) for u, v, _ in edges)

@@ -1,6 +1,8 @@
-"""Bad edge lists and matrices, row by row of the table in docs/reliability.md: one line, 65.
+"""Invalid edge lists and matrices of the table in docs/reliability.md fail with one
+line and code 65.
 
-Ids begin with the number of the row; read plain and gzip, edge lists in memory and on disk.
+Case ids begin with the row of the table. Each file is read plain and as gzip, and edge
+lists in memory and on disk.
 """
 import gzip
 from pathlib import Path
@@ -74,7 +76,7 @@ EDGES = [
 
 
 def cases():
-    """Yield (name, content, message, options): in memory and on disk, blanks and commas, packed."""
+    """Yield cases (file name, content, message, options): in memory, on disk, and compressed."""
     for number, (row, content, message) in enumerate(MATRICES + EDGES):
         strict = ("--strict",) if "strict" in row else ()
         if row.partition("-")[2].startswith("mtx"):

@@ -1,4 +1,6 @@
-"""Bad .npz, .npy, pickles, part vectors and graphs in memory, row by row of docs/reliability.md."""
+"""Invalid arrays, pickles, part vectors and graphs in memory, by the rows of
+docs/reliability.md.
+"""
 import gzip
 import io
 import os
@@ -105,7 +107,9 @@ def test_19_archive_member_past_its_declared_size():
 
 
 def test_23_damage_to_the_list_of_members_is_no_absence():
-    """The list of names follows the arrays, and has no checksum."""
+    """An .npz archive with a damaged list of members is refused, not read as if arrays
+    were missing.
+    """
     path = Path("g.npz")
     np.savez(path, **CSR, adj_data=np.array([1.0, 2, 3]))
     raw = path.read_bytes()
@@ -123,7 +127,9 @@ def test_23_damage_to_the_list_of_members_is_no_absence():
 
 
 def test_15_features_are_cast_swapped_or_copied():
-    """In memory; tests/datasets/test_npz.py reads them from files, with a note."""
+    """Features of any dtype, byte order or memory layout become equal float32 features
+    of a Graph.
+    """
     wanted = np.random.default_rng(0).integers(0, 9, (34, 3)).astype(np.float32)
     for array in (wanted, wanted.astype(int), wanted.astype(np.float16), wanted.astype(">f8"),
                   np.repeat(np.repeat(wanted, 2, 0), 3, 1)[::2, ::3], np.asfortranarray(wanted),
@@ -153,7 +159,7 @@ def test_file_of_features_or_labels_is_refused(flag, content, message):
 
 
 class Executed:
-    """Unpickled, it makes a file."""
+    """An object that creates a folder when it is unpickled."""
 
     def __reduce__(self):
         return os.mkdir, ("executed",)
@@ -240,7 +246,7 @@ def test_part_vectors_that_are_read(karate):
 
 
 def csr(indptr=(0, 1, 2, 3), indices=(1, 2, 0), data=(1.0, 1.0, 1.0), kind=sp.csr_array):
-    """Return a sparse matrix without checks."""
+    """Return a 3 x 3 sparse matrix with these arrays, which SciPy does not check."""
     A = kind((3, 3))
     A.indptr, A.indices, A.data = np.array(indptr), np.array(indices), np.array(data)
     return A

@@ -1,4 +1,4 @@
-"""Bad HDF5 files, row by row of docs/reliability.md, by all commands; tests/store has more."""
+"""Invalid HDF5 files, by the rows of docs/reliability.md, are refused by all commands."""
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ ALL = (TRAIN, PARTITION_IT, INSPECT, PLAN)
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return the working folder, with a graph in it."""
+    """Write g.h5 into the working folder, and return this folder."""
     store.write_graph("g.h5", make_graph())
     return tmp_path
 
@@ -48,23 +48,21 @@ def test_commands_that_read_less_say_it_in_their_words(folder, damage, message, 
 
 
 def undirected(weighted):
-    """Return an undirected graph without a loop at vertex 3."""
+    """Return an undirected graph in memory, with or without edge weights."""
     graph = make_graph(weighted=weighted)
     return Graph.from_scipy(graph.adjacency, graph.features, graph.labels, graph.masks,
                             symmetrize=True)
 
 
 def moved(file):
-    """Move an entry to another column: its row keeps its sum, but its mirror entry has
-    no partner.
-    """
+    """Move an entry of the first row to column 59; the mirror entry no longer matches."""
     end = file["adjacency/indptr"][1] - 1
     assert file["adjacency/indices"][end] < 59
     file["adjacency/indices"][end] = 59
 
 
 def heavier(file):
-    """Give the first entry another weight, and its row the sum of that."""
+    """Change the weight of the first entry, and the stored sum of its row accordingly."""
     file["adjacency/values"][0] = 77
     first_row = file["adjacency/values"][:file["adjacency/indptr"][1]]
     file["degree/row"][0] = first_row.sum(dtype=float)
@@ -100,7 +98,7 @@ def test_contradictions_are_refused(folder, case, command):
 
 
 def part_of_one(case):
-    """Return whether damages of three parts show in a file of one part."""
+    """Return whether the damage `case` is also an error in a file with one part."""
     return case not in ("29 part", "29 other part", "29 end", "29 rise")
 
 
@@ -117,7 +115,7 @@ PARTITIONS = {
     ("predict", "RUN", "g.h5", "-o", "p.h5")], ids=" ".join)
 @pytest.mark.parametrize("case", PARTITIONS)
 def test_partitions_that_contradict_themselves_are_refused(folder, trained, case, command):
-    """One part, which one rank may train on."""
+    """Commands refuse a file of one part whose partition arrays contradict each other."""
     damage, message = PARTITIONS[case]
     store.write_partitioned("g.h5", make_graph(), make_partition(k=1), overwrite=True)
     edit("g.h5", damage)
@@ -141,7 +139,7 @@ def test_20_truncated_empty_or_another_file(folder):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Return a run directory; its training graph lies beside it."""
+    """Return the directory of a finished run, whose training graph is in the parent folder."""
     path = tmp_path_factory.mktemp("trained")
     store.write_graph(path / "g.h5", make_graph())
     succeed("train", path / "g.h5", "--epochs", 1, "--out", path / "run")

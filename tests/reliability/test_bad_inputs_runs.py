@@ -1,4 +1,4 @@
-"""Rows of the table in docs/reliability.md that need a child process or a run, and settings."""
+"""Invalid inputs and settings of docs/reliability.md that need a child process or a run."""
 import gzip
 import json
 import os
@@ -44,8 +44,8 @@ for argv in commands:
 
 
 def bounded(warm, commands):
-    """Return (exit code, standard error, growth of the peak in bytes) of commands in bounded
-    memory.
+    """Run commands in a child process of bounded memory; return exit code, standard
+    error and peak growth in bytes of each.
     """
     done = subprocess.run([sys.executable, "-c", CHILD], input=json.dumps([warm, *commands]),
                           text=True, capture_output=True, timeout=300, check=False,
@@ -56,7 +56,7 @@ def bounded(warm, commands):
 
 
 def inputs_that_ask_for_memory():
-    """Write inputs that are small on disk; return the expected message of each, by name."""
+    """Write small files that claim to need much memory; return the expected message of each."""
     Path("03.mtx").write_bytes(REAL + b"3 3 4000000000000\n")
     Path("03-rows.mtx").write_bytes(REAL + b"4000000000000 4000000000000 1\n1 2 1\n")
     many = REAL + b"3 3 100000000\n" + b"1 2 1\n" * (1 << 22)
@@ -108,7 +108,7 @@ def test_03_19_22_memory_is_bounded():
 
 
 def trained(path, *options):
-    """Return (losses, weights) of a run of three epochs."""
+    """Train for three epochs; return (losses, weights)."""
     succeed("train", path, "--epochs", "3", "--out", "run", "--overwrite", *options)
     return [line["loss"] for line in lines(Path("run"))], store.read_model("run/model.h5")[0]
 
@@ -130,7 +130,7 @@ def test_11_one_vertex_or_no_edges_trains(n, model):
 
 @pytest.fixture(scope="module")
 def karate(tmp_path_factory):
-    """Write karate with 40 features and a split."""
+    """Write the graph karate with 40 features and a split; return its path."""
     folder = tmp_path_factory.mktemp("karate")
     np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((34, 40)))
     succeed("convert", "karate", folder / "g.h5", "--split", "random:60/20/20", "--features",
@@ -140,7 +140,7 @@ def karate(tmp_path_factory):
 
 @pytest.mark.long
 def test_17_a_rank_without_vertices_trains(karate):
-    """From the command line; tests/ranks has every strategy with ranks without rows."""
+    """Three ranks, one of which owns no vertex, have the losses of one rank."""
     alone, _ = trained(karate, "--dropout", 0)
     Path("parts.txt").write_text("".join(f"{2 * (vertex % 2)}\n" for vertex in range(34)))
     assert "p.h5" in succeed("partition", karate, "-k", 3, "--parts", "parts.txt", "-o", "p.h5")

@@ -1,4 +1,6 @@
-"""Checkpoints within an epoch of mini-batches: the bits of an undisturbed run."""
+"""A run resumed from a checkpoint within an epoch of mini-batches has the bits of an
+uninterrupted run.
+"""
 import json
 import signal
 
@@ -49,7 +51,7 @@ def test_a_metrics_line_is_an_epoch_and_sums_its_steps(graph, tmp_path):
 
 
 def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
-    """Not only after the epoch: steps may be many."""
+    """A signal during an epoch of mini-batches stops the run after the current step."""
     from hpgcn.training.loop import training_epoch as module
 
     taken = module.take_step
@@ -73,7 +75,7 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
 @pytest.mark.long
 @pytest.mark.parametrize("batch, ranks", [(BATCHES[0], 3), (BATCHES[1], 1)])
 def test_killed_within_an_epoch(tmp_path, batch, ranks):
-    """Ranks of one process; test_checkpoint_crash.py kills one of several processes."""
+    """A run killed at a checkpoint within an epoch resumes to the same weights, on local ranks."""
     succeed("generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4, "g.h5", cwd=tmp_path)
     succeed("partition", "g.h5", "-k", ranks, "--method", "random", "-o", "parts.h5", cwd=tmp_path)
     command = ("train", "parts.h5", "--batch", batch, "--epochs", 4, "--checkpoint-every", 2,

@@ -1,4 +1,4 @@
-"""Inputs replaced or written to while they are read: a digest is of that, or nothing is left."""
+"""Input files that change while hpgcn reads them are detected, and no output is left."""
 import os
 import shutil
 from pathlib import Path
@@ -46,7 +46,7 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Set up the working folder: g.h5, and other.h5 of the same size with other features."""
+    """Write g.h5, and other.h5 of the same size with another feature, into the working folder."""
     monkeypatch.setattr(Strategy, "method", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)
@@ -57,7 +57,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def after(monkeypatch, where, name, action):
-    """Let `action` happen, once, when a function of a module has done its work."""
+    """Patch a function so that after its first call `action` is called once."""
     real, done = getattr(where, name), []
 
     def wrapped(*args, **options):
@@ -100,7 +100,9 @@ def test_a_partition_of_another_graph_is_not_used(folder):
 
 
 def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
-    """No block of new content with right checksums and old times passes for one of the old."""
+    """A file overwritten after it was opened is refused, even with old times and right
+    checksums.
+    """
     with load("g.h5") as stored:
         stored.adjacency_rows(0, 120)
         in_place_with_the_old_times("g.h5", "other.h5")
@@ -111,7 +113,7 @@ def test_a_file_is_read_as_it_was_when_it_was_opened(folder):
 @pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES[::2], ids=lambda change: change.__name__)
 def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, change):
-    """A run resumes on its own graph; another graph under the same name is refused."""
+    """A run resumes on its original graph, and refuses the graph that replaced the file."""
     shutil.copy("g.h5", "true.h5")
     config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
     after(monkeypatch, checkpoint, "capture", lambda: change("g.h5", "other.h5"))
@@ -124,7 +126,9 @@ def test_a_graph_that_changes_before_the_first_checkpoint(folder, monkeypatch, c
 
 
 def test_a_checkpoint_of_an_older_version_goes_on(folder, monkeypatch):
-    """Its state has only the SHA-256 of the file."""
+    """A checkpoint without `content_sha256`, as older versions wrote it, resumes on the
+    same file only.
+    """
     config = Config(out="run", epochs=2, hidden=4, checkpoint_every=1)
     real = store.write_state
 

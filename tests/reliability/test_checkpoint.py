@@ -1,4 +1,4 @@
-"""Checkpoints on one rank: a stopped and resumed run ends like an undisturbed one."""
+"""On one rank, a run that is stopped and resumed ends with the results of an uninterrupted run."""
 import errno
 import fcntl
 import json
@@ -235,7 +235,7 @@ def test_what_differs_is_said_in_english(names, words):
 
 
 class Disagreeing(SerialComm):
-    """Rank 0 of three; rank 2 holds other weights."""
+    """A communicator of rank 0 of three on which rank 2 reports other weights."""
 
     rank, size, ranks = 0, 3, (0, 1, 2)
 

@@ -1,4 +1,4 @@
-"""Runs that are killed, signalled or out of disk: there is always a checkpoint to go on from."""
+"""Runs that are killed, get signals or fill the disk can resume from a checkpoint."""
 import contextlib
 import json
 import os
@@ -44,7 +44,7 @@ for out, fault, settings in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder with g.h5, and g.p3.h5 in 3 parts."""
+    """Return a folder with the graph g.h5 and its partition into three, g.p3.h5."""
     folder = tmp_path_factory.mktemp("crash")
     succeed(*GENERATE, "g.h5", cwd=folder)
     succeed("partition", "g.h5", "-k", 3, "--method", "random", cwd=folder)
@@ -53,12 +53,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def working_folder(folder, monkeypatch):
-    """Make that folder the working folder of every test."""
+    """Make `folder` the working folder of every test."""
     monkeypatch.chdir(folder)
 
 
 def children(runs):
-    """Exit codes of hpgcn.train in one child process after another; empty settings: go on."""
+    """Run hpgcn.train in one child process after another; return their exit codes."""
     threads = dict.fromkeys(("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run([sys.executable, "-c", CHILDREN], input=json.dumps(runs), timeout=300,
                           check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -67,7 +67,7 @@ def children(runs):
 
 
 def outcome(out):
-    """Return the weights and other results of a finished run that do not depend on the clock."""
+    """Return weights, losses and summary of a finished run, without times."""
     weights, attributes = store.read_model(out / "model.h5")
     summary = json.loads((out / "summary.json").read_text())
     losses = [line["loss"] for line in lines(out)]
@@ -98,7 +98,7 @@ def test_killed_at_every_step_of_a_commit(folder):
 
 
 class Run:
-    """`hpgcn train --resume` of three ranks under mpiexec, in the background."""
+    """A background process `mpiexec -n 3 hpgcn train --resume`."""
 
     def __init__(self, here, out, *flags, **environment):
         self.metrics = Path(out, "metrics.jsonl")
@@ -109,7 +109,7 @@ class Run:
         return self.metrics.read_bytes().count(b"\n") if self.metrics.exists() else 0
 
     def wait_for(self, more):
-        """Return once `more` epochs are done that were not done at the start of this run."""
+        """Wait until this run has completed `more` epochs since its start."""
         deadline, before, first = time.monotonic() + 60, None, self.epochs()
         while self.process.poll() is None and time.monotonic() < deadline:
             now = self.epochs()
@@ -120,7 +120,7 @@ class Run:
             time.sleep(0.002)
 
     def ranks(self):
-        """Process ids of the ranks: the Pythons below mpiexec, a proxy of it between or not."""
+        """Return the process ids of the ranks: all Python processes that descend from mpiexec."""
         def below(pid):
             while pid > 1 and pid != self.process.pid:
                 pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -133,14 +133,14 @@ class Run:
         return sorted(pids)
 
     def end(self):
-        """Exit code and standard error, within five minutes."""
+        """Wait at most five minutes for the end; return exit code and standard error."""
         text = self.process.communicate(timeout=300)[1]
         return self.process.returncode, text
 
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """Return the results of an undisturbed run of three ranks, here in one process."""
+    """Return the results of an uninterrupted run of three ranks in this process."""
     succeed("train", "g.p3.h5", "--epochs", EPOCHS, "--checkpoint-every", 2, "--out", "whole3",
             "--ranks", 3, cwd=folder)
     return outcome(folder / "whole3")
@@ -173,7 +173,9 @@ def test_killed_at_random_moments_again_and_again(here, folder, whole):
 
 @pytest.mark.release
 def test_signals_and_a_full_disk_in_turn(here, folder, whole):
-    """SIGUSR1 to all (75), a full disk (74), SIGTERM, SIGUSR1 to one rank (75), and to the end."""
+    """A run that is stopped by signals and by a full disk, and resumed each time, ends
+    like an uninterrupted one.
+    """
     flags = ("--epochs", EPOCHS, "--checkpoint-every", 1000)
     run = Run(here, "turns", *flags)
     run.wait_for(3)

@@ -1,4 +1,4 @@
-"""Checkpoints are checked as a whole: malformed ones are named, and passed over."""
+"""A malformed checkpoint is named in a message and skipped for an older one."""
 import json
 import re
 
@@ -13,7 +13,7 @@ from hpgcn.training.runs.checkpoint import Checkpoints
 
 
 def attribute(**changes):
-    """Change attributes of a state; None leaves one out."""
+    """Return a function that changes attributes of a checkpoint's state; None deletes one."""
     def change(_, told):
         told.update(changes)
         for name in changes:
@@ -24,18 +24,20 @@ def attribute(**changes):
 
 
 def changed(row, changes):
-    """Return the text of an epoch's line, changed; None leaves a field out."""
+    """Return the JSON line `row` of an epoch with changed fields; None deletes a field."""
     row = {**json.loads(row), **changes}
     return json.dumps({name: value for name, value in row.items() if value is not None})
 
 
 def metrics(which="metrics", **changes):
-    """Change the line of an epoch in a state."""
+    """Return a function that changes fields of the metrics line stored in a state."""
     return lambda _, told: told.update({which: changed(told[which], changes)})
 
 
 def array(name, make):
-    """Change an array of a state; None leaves it out."""
+    """Return a function that replaces the array `name` of a state by `make(array)`;
+    None deletes it.
+    """
     def change(arrays, _):
         arrays[name] = make(arrays.get(name))
         if arrays[name] is None:
@@ -84,7 +86,7 @@ REHASHED = [  # what is changed, and what the warning names; the SHA-256 of the 
 
 
 def rehash(folder, change):
-    """Change a state, and give the manifest its SHA-256."""
+    """Change the state in a checkpoint folder, and update its SHA-256 in the manifest."""
     path = folder / "state.h5"
     arrays, told = store.read_state(path)
     change(arrays, told)

@@ -1,4 +1,4 @@
-"""The layer in which numbers stop being finite is named, whatever the model."""
+"""If numbers become infinite or NaN, the error names the layer, for every model."""
 import re
 
 import numpy as np

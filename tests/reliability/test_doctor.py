@@ -1,4 +1,4 @@
-"""Output of `hpgcn doctor`, also if software is missing, crashes or hangs."""
+"""`hpgcn doctor` prints a line for each component that is missing, crashes or hangs."""
 import json
 import os
 import sys
@@ -32,7 +32,9 @@ def test_this_machine_is_fit(tmp_path, here):
 
 @pytest.mark.long
 def test_what_is_missing_or_crashes_is_a_line(tmp_path):
-    """MPI without a library, one engine that aborts, one that exits: the other lines stay."""
+    """A missing MPI library and partitioners that crash have a line each; other lines
+    do not change.
+    """
     for name, code in (("mpi4py", "raise ImportError('cannot load MPI library')"),
                        ("kahypar", "import os\nos.abort()"),
                        ("pymetis", "import os\nprint('noise')\nos._exit(3)"),

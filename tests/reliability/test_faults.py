@@ -1,4 +1,4 @@
-"""Faults on purpose, in real jobs: each ends in time, on all ranks, with its code and a reason."""
+"""Faults injected into running jobs end all ranks in time, with an exit code and a reason."""
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,15 @@ SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
 
 
 def settings(tmp_path, epochs=4, timeout=2):
-    """Return options with a unique run name, so that its processes can be found."""
+    """Return training options with an output folder of this test, by which its
+    processes are found.
+    """
     return ("--strategy", "p2p", "--epochs", epochs, "--comm-timeout", timeout, "--out",
             tmp_path / "run")
 
 
 def lines(err):
-    """Return hpgcn's lines, without those of ranks that another ends: Open MPI warns those."""
+    """Return the lines of standard error that hpgcn wrote, except "ended by SIGTERM"."""
     return [line for line in without_notice(err).splitlines()
             if line.startswith("hpgcn: ") and line != "hpgcn: ended by SIGTERM"]
 
@@ -154,7 +156,7 @@ def test_a_fault_happens_once_where_it_was_asked_for(monkeypatch):
 
 
 def test_points_are_where_faults_can_be_asked_for():
-    """Every phase has its point in the program."""
+    """Every phase in `faults.PHASES` has a call of `faults.point` in the package."""
     files = (Path(__file__).parents[2] / "hpgcn").rglob("*.py")
     sources = "".join(path.read_text() for path in files)
     missing = [phase for phase in faults.PHASES if f'faults.point("{phase}")' not in sources]

@@ -1,4 +1,4 @@
-"""Damaged inputs, HPGCN_FUZZ_CASES of each kind, or a few; scripts/soak_fuzz.py: thousands."""
+"""Damaged inputs are refused or read correctly; HPGCN_FUZZ_CASES sets the number of each kind."""
 import os
 
 import pytest

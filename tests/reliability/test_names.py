@@ -1,4 +1,6 @@
-"""File names of any length and letters: one line, no files left, no control codes printed."""
+"""File names of any length and characters give one-line errors without control codes,
+and leave no file.
+"""
 import dataclasses
 import shutil
 
@@ -18,7 +20,7 @@ ODD = {"line feed, return, escape, unseen": "a\nb\rc\x1b[31md\u200ee", "bytes": 
 
 @pytest.fixture
 def folder(karate, tmp_path):
-    """Return the working folder, with a graph g.h5."""
+    """Copy the graph karate.h5 to g.h5 in the working folder, and return this folder."""
     shutil.copy(karate / "karate.h5", tmp_path / "g.h5")
     return tmp_path
 

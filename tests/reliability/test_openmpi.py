@@ -1,4 +1,4 @@
-"""Open MPI's launcher works as docs on clusters say, if scripts/test_openmpi.sh installed it."""
+"""Open MPI's launcher accepts the commands of the docs, if scripts/test_openmpi.sh installed it."""
 import os
 import subprocess
 from pathlib import Path
@@ -15,7 +15,7 @@ MORE_BY_VARIABLE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
 def starts(words, variables, ranks):
-    """Return whether `ranks` ranks start with these flags and variables."""
+    """Return whether mpiexec starts `ranks` ranks with these flags and environment variables."""
     mpiexec = OPENMPI / "bin" / "mpiexec"
     if not mpiexec.exists():
         pytest.skip(f"no Open MPI in {OPENMPI}: scripts/test_openmpi.sh makes it")

@@ -1,4 +1,4 @@
-"""Any input is read with the same result as by a slow, simple reader, or refused."""
+"""Random inputs are refused, or read with the same result as by a slow, simple reader."""
 import dataclasses
 import tempfile
 from itertools import pairwise
@@ -29,9 +29,7 @@ def folder():
 
 @st.composite
 def triples(draw):
-    """Draw (indptr, indices, data, n) of a CSR matrix: valid ones, and ones with a number
-    changed.
-    """
+    """Draw arrays (indptr, indices, data) and n of a CSR matrix; some have an invalid number."""
     n = draw(st.integers(1, 6))
     rows = draw(st.lists(st.lists(st.integers(0, n - 1), max_size=5), min_size=n, max_size=n))
     indptr = [0, *np.cumsum([len(row) for row in rows]).tolist()]
@@ -48,8 +46,8 @@ def triples(draw):
 
 
 def dense(indptr, indices, data, n):
-    """Return the matrix of a triple, summed entry by entry; None if it is not a CSR of
-    finite numbers.
+    """Return the dense matrix of CSR arrays; None if they are invalid or a value is
+    infinite or NaN.
     """
     if indptr[0] != 0 or indptr[-1] != len(indices) or any(b < a for a, b in pairwise(indptr)):
         return None
@@ -115,7 +113,7 @@ WEIGHTS = st.one_of(st.floats(-1e6, 1e6).map(repr), st.sampled_from(
 
 @st.composite
 def edge_lists(draw):
-    """Draw the text of an edge list, mostly valid, and whether it has weights."""
+    """Draw the text of a mostly valid edge list, and whether it has weights."""
     separator = draw(st.sampled_from([" ", "\t", "  ", ",", ", ", ";"]))
     weighted, lines = draw(st.booleans()), []
     for u, v in draw(st.lists(st.tuples(IDS, IDS), max_size=8)):

@@ -1,4 +1,4 @@
-"""Signals, in real processes: a command ends in order, with its code, and leaves nothing."""
+"""A command that gets a signal cleans up, exits with the signal's code, and leaves no file."""
 import contextlib
 import os
 import shutil
@@ -44,14 +44,14 @@ NUMBERS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
 
 @pytest.fixture
 def folder(trained, monkeypatch):
-    """Set up the working folder: as `trained`, with edges.txt."""
+    """Add edges.txt to the folder `trained`, and make it the working folder."""
     (trained / "edges.txt").write_text("".join(f"{u} {(7 * u + 1) % 5000}\n" for u in range(5000)))
     monkeypatch.chdir(trained)
     return trained
 
 
 def run(how, point, *args, ranks=None, **environment):
-    """Return the finished process."""
+    """Run signalled.py with a signal `how` at the function `point`; return the finished process."""
     if ranks is not None and MPIEXEC is None:
         pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
     launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
@@ -106,9 +106,7 @@ def test_a_signal_in_compiled_code_ends_in_order(folder, number):
 
 @pytest.mark.long
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
-    """Remove the folder of a killed command, but not of a running one, or one with a
-    similar name.
-    """
+    """A command removes the temporary folder of a killed command, but not that of a running one."""
     with waiting("convert", "karate", tmp_path / "a.h5", point=WRITES) as killed, \
             waiting("convert", "karate", tmp_path / "b.h5", point=WRITES) as living:
         killed.kill()
@@ -125,7 +123,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
 
 @contextlib.contextmanager
 def waiting(*args, point, after=1, **environment):
-    """Provide a command that has come to a point, and waits there."""
+    """Start a command that stops and waits at the function `point`; yield its process."""
     child = subprocess.Popen([sys.executable, SIGNALLED, f"0:none:{after}", point, *map(str, args)],
                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              env={**clean_environment(), **environment})

@@ -1,4 +1,4 @@
-"""The Slurm script, with fake Slurm commands: it requeues itself only after a stop."""
+"""The Slurm script, run with fake Slurm commands, requeues a job only if the run was stopped."""
 import os
 import subprocess
 from pathlib import Path

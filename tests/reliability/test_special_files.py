@@ -1,4 +1,4 @@
-"""Pipes, sockets and links where files are expected: never waited for, never written through."""
+"""Commands neither block on pipes and sockets nor write through links given as files."""
 import contextlib
 import os
 import shutil
@@ -14,9 +14,7 @@ from hpgcn.partition import write_parts
 
 @pytest.fixture
 def folder(trained, tmp_path):
-    """Set up the working folder, a copy of `trained` with a pipe in it; a wait for it fails
-    soon.
-    """
+    """Copy `trained` into the working folder and add a named pipe; an alarm ends a blocked test."""
     def waited(*_):
         raise TimeoutError("waited for a pipe")
 

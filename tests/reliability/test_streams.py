@@ -1,4 +1,4 @@
-"""Standard output and error that take no more, or are closed: one line where it can be, and 74."""
+"""If standard output is full or closed, a command reports it in one line and exits with code 74."""
 import os
 import socket
 import subprocess
@@ -19,7 +19,7 @@ COMMANDS = {
 
 
 def run(redirected, *args, unbuffered="", **options):
-    """Run a command in a shell; return the finished process."""
+    """Run hpgcn in a shell with a redirection; return the finished process."""
     command = 'exec "$@" ' + redirected
     return subprocess.run(["sh", "-c", command, "sh", sys.executable, "-m", "hpgcn", *args],
                           text=True, check=False, timeout=300, stderr=subprocess.PIPE,
@@ -29,7 +29,11 @@ def run(redirected, *args, unbuffered="", **options):
 @pytest.mark.long
 @pytest.mark.parametrize("place, name", list(enumerate(COMMANDS)))
 def test_output_that_goes_nowhere(trained, tmp_path, place, name):
-    """On a full device, every second command on a closed stream; every third one unbuffered."""
+    """A command whose standard output is full or closed exits with 74 and names the reason.
+
+    Commands alternate between /dev/full and a closed stream; every third one is
+    unbuffered.
+    """
     redirected, reason = ((">&-", "Bad file descriptor") if place % 2
                           else (">/dev/full", "No space left on device"))
     for given in ("karate.h5", "done"):
@@ -56,9 +60,7 @@ def test_output_that_goes_nowhere(trained, tmp_path, place, name):
         (">/dev/full 2>/dev/full", 74, ("inspect", "karate.h5")),
         ("<&- >&- 2>&-", 0, ("convert", "karate", "a.h5", "-q"))))])
 def test_errors_that_nobody_can_read(trained, tmp_path, redirected, code, args):
-    """A failed command keeps its exit code; one that could not print everything does
-    not end with 0.
-    """
+    """With a full or closed standard error a command still exits with the right code."""
     (tmp_path / "karate.h5").symlink_to(trained / "karate.h5")
     done = run(redirected, *args)
     assert (done.returncode, done.stderr) == (code, "")
@@ -88,7 +90,7 @@ print(time.monotonic() - begin)
 
 @pytest.mark.parametrize("make", [os.pipe, lambda: [s.detach() for s in socket.socketpair()]])
 def test_a_reader_is_waited_for(make):
-    """Wait before ranks are ended, because output that their launcher has not read is lost."""
+    """A rank waits until its launcher has read the output, which would be lost otherwise."""
     ours, theirs = make()
     waited = [sys.executable, "-c", SAID_LAST]
     with subprocess.Popen([*waited, "60"], stdout=subprocess.PIPE, stderr=theirs,
