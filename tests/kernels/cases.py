@@ -1,4 +1,4 @@
-"""Valid arguments of every kernel, and the options that tests of several kernels share."""
+"""Valid arguments for every kernel, and options that tests of several kernels share."""
 import functools
 
 import numpy as np
@@ -85,7 +85,7 @@ def tolerance(dtype):
 
 @functools.cache
 def arrays(scale):
-    """Return an array of each kind that the cases take: 12 `scale` rows, 10 columns of A, f = 9."""
+    """Return the arrays to which CASES refer: 12 `scale` rows, 10 columns of A, 9 features."""
     rng = np.random.default_rng(0)
     m, n, f, k = 12 * scale, 10, 9, 40 * scale
     shapes = {
@@ -113,14 +113,14 @@ def arrays(scale):
 
 
 def case(name, scale=1):
-    """Return right arguments of a kernel, its arrays made anew."""
+    """Return valid arguments of the kernel `name`, with new copies of all arrays."""
     known = arrays(scale)
     return {key: known[value].copy() if isinstance(value, str) and value in known else value
             for key, value in CASES[name].items()}
 
 
 def outcome(kernels, name, given):
-    """Return the result of a kernel and all its arrays after the call, as float64."""
+    """Run a kernel; return its results, then its arguments after the call, as float64 arrays."""
     result = getattr(kernels, name)(**given)
     results = result if isinstance(result, tuple) else (result,)
     numbers = [np.asarray(value) for value in (*results, *given.values())

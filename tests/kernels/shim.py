@@ -1,4 +1,4 @@
-"""A device for kernels.cuda without a GPU: NumPy arrays, kernels compiled as C++ (see shim.hpp)."""
+"""A device that runs the CUDA kernels without a GPU: they are compiled as C++ (see shim.hpp)."""
 import contextlib
 import ctypes
 import fcntl
@@ -34,9 +34,10 @@ COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 
 class ShimDevice(cuda_device.Device):
-    """Runs kernels on the CPU, thread after thread; libraries are built in a folder, each once.
+    """A device that runs CUDA kernels on the CPU, one thread after the other.
 
-    `warps`: compiled with HPGCN_GPU_ONLY, as for a GPU; the threads of a block run as fibers.
+    With `warps`, kernels are compiled with HPGCN_GPU_ONLY as for a GPU, and the threads
+    of a block run as fibers. Each source is compiled once into `folder`.
     """
 
     def __init__(self, folder, warps=False):
@@ -53,7 +54,7 @@ class ShimDevice(cuda_device.Device):
         return name, getattr(self.libraries[key], f"launch_{name}")
 
     def start(self, function, grid, block, arguments):
-        """Run all threads; another number of arguments, or size, than the kernel's is an error."""
+        """Run all threads of a kernel; raise if the number or size of arguments is wrong."""
         name, call = function
         held = [np.uint64(self.address(each)).tobytes() if isinstance(each, np.ndarray)
                 else each.tobytes() for each in arguments]
@@ -68,10 +69,10 @@ class ShimDevice(cuda_device.Device):
 
 @functools.cache
 def shared_folder():
-    """Return the folder for libraries of these sources: all processes share the compiled files.
+    """Return the folder of compiled libraries, which all processes share.
 
-    Its name stands for the sources, their compiler, and this file with its options. Folders of
-    other sources go after a day.
+    Its name is a hash of the sources, the compiler and this file. Folders of other
+    sources are deleted after a day.
     """
     here = Path(__file__)
     compiler = f"{platform.machine()} {COMPILER} {os.stat(COMPILER).st_mtime_ns}"
@@ -89,26 +90,26 @@ def shared_folder():
 
 
 def without_warps(text):
-    """Return the text of a .cu file without HPGCN_GPU_ONLY."""
+    """Remove the sections for HPGCN_GPU_ONLY from the text of a .cu file."""
     return re.sub(r"#ifdef HPGCN_GPU_ONLY\n.*?#(else|endif)", "", text, flags=re.DOTALL)
 
 
 def names_of(source):
-    """Return the names of the kernels of a .cu file without HPGCN_GPU_ONLY, and with it."""
+    """Return two lists of kernel names in a .cu file: without HPGCN_GPU_ONLY, and with it."""
     text = (KERNELS / f"{source}.cu").read_text()
     return [re.findall(r'extern "C" __global__ void (\w+)\(', part)
             for part in (without_warps(text), text)]
 
 
 def build(source, folder, warps, macros):
-    """Compile a .cu file as C++ into a library with a launcher for each kernel, once."""
+    """Compile a .cu file as a C++ library unless it exists; return the library's path."""
     path = folder / (re.sub(r"\W+", "-", "_".join((source, "warps" * warps, *macros))) + ".so")
     once(path, compile_source, source, path, warps, macros)
     return str(path)
 
 
 def once(path, make, *args):
-    """Make a file if it is not there; processes share a folder, and one may be killed."""
+    """Call `make` to write the file `path` if it is missing, under a lock between processes."""
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
@@ -132,7 +133,7 @@ def compile_source(part, source, path, warps, macros):
 
 
 def compile_header(part, header, warps):
-    """Compile shim.hpp: to read it takes as long as the rest of a source."""
+    """Compile shim.hpp in advance, because parsing it takes half of a compilation."""
     shutil.copy(Path(__file__).with_name("shim.hpp"), header)
     run_compiler(warps, "-x", "c++-header", header, "-o", part)
 
@@ -144,7 +145,7 @@ def run_compiler(warps, *options):
 
 
 def twins(kernels):
-    """Return tests of the CPU kernels by name: `cpu` in them stands for `kernels`."""
+    """Return the tests of CPU kernels by name, loaded with `kernels` in the place of `cpu`."""
     tests = {}
     for family in FAMILIES:
         file = Path(__file__).with_name(f"test_{family}.py")
@@ -166,9 +167,7 @@ def twins(kernels):
 
 
 def host_twin(kernels, xp):
-    """Return kernels for NumPy arrays by kernels for those of xp: operands are copied there and
-    back.
-    """
+    """Wrap kernels of the array library `xp` so that they take and return NumPy arrays."""
 
     def adapt(function):
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""The aggregation primitive: literal table, every operator, finite differences, adjoints."""
+"""The kernel `aggregate`: results by hand, every operator, finite differences and adjoints."""
 import numpy as np
 import pytest
 from cases import DTYPES, long
@@ -94,7 +94,9 @@ def test_nan_infinity_and_ties(kernels, reduce, values, expected, edge):
 
 @BOTH
 def test_division_by_zero_stays_where_it_is(kernels):
-    """An edge of weight 0 gives an infinite message, and no NaN where it was not chosen."""
+    """An edge of weight 0 gives an infinite message; its gradient has no NaN if it was
+    not chosen.
+    """
     operands = (np.array([0, 2]), np.array([0, 1], np.int32), np.array([[1.0], [2.0]]),
                 np.array([[0.0], [1.0]]))
     out, arg = kernels.aggregate(*operands, op="div", reduce="min")
@@ -108,7 +110,10 @@ def test_division_by_zero_stays_where_it_is(kernels):
 
 def random_case(m, n, f, *, columns=None, index=np.int32, dtype=np.float64, pointer=np.int64,
                 longest=9, seed=0):
-    """Return indptr, indices, x, e with empty rows, unread sources, duplicates; 0.5 <= |e| <= 2."""
+    """Return random CSR arrays, features x and edge values e with 0.5 <= |e| <= 2.
+
+    Rows may be empty, have duplicate entries, or never be read.
+    """
     rng = np.random.default_rng(seed)
     count = rng.integers(0, longest, m) * (rng.random(m) < 0.8)
     indptr = np.r_[0, count.cumsum()].astype(pointer)
@@ -153,7 +158,7 @@ def test_every_operator_and_type(index, pointer, dtype, f, columns):
     long("sub", "sum", 300, 300), long("copyrhs", "mean", 300, 300), long("add", "sum", 300, 1),
     long("div", "max", 300, 300), long("copyrhs", "min", 80, 80)])
 def test_bits_are_those_of_sums_in_edge_order(op, reduce, f, columns):
-    """A product that is added without rounding (fma), or sums by halves, would differ."""
+    """Results have the bits of the reference, which adds rounded products in edge order."""
     indptr, indices, x, e = random_case(
         40, 50, f, columns=columns, dtype=np.float32, longest=90, seed=11)
     options = {"op": op, "reduce": reduce}
@@ -174,7 +179,7 @@ def test_bits_are_those_of_sums_in_edge_order(op, reduce, f, columns):
 @pytest.mark.parametrize("columns", [3, 1])
 @pytest.mark.parametrize("op, reduce", EVERY)
 def test_finite_differences(op, reduce, columns):
-    """Central differences of <grad, aggregate> in every element of x and e."""
+    """Gradients of <grad, aggregate> equal central differences in every element of x and e."""
     indptr, indices, x, e = random_case(6, 7, 3, columns=columns, longest=5, seed=3)
     grad = np.random.default_rng(4).standard_normal((6, 3))
     arg = cpu.aggregate(indptr, indices, x, e, op=op, reduce=reduce)[1]
@@ -203,7 +208,7 @@ def test_finite_differences(op, reduce, columns):
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("op", OPS)
 def test_adjoint(kernels, op, reduce):
-    """<A x, g> == <x, A^T g> wherever the result is linear in x or e, the other held fixed."""
+    """<A x, g> == <x, A^T g> for each operator that is linear in x or in e."""
     for columns in (3, 1):
         indptr, indices, x, e = random_case(40, 30, 3, columns=columns, seed=5)
         grad = np.random.default_rng(6).standard_normal((40, 3))
@@ -222,7 +227,7 @@ def test_adjoint(kernels, op, reduce):
 @BOTH
 @pytest.mark.parametrize("op, reduce", EVERY)
 def test_rows_of_a_longer_pattern(kernels, op, reduce):
-    """Pointers may start past 0: edges keep their numbers, those of other rows get no gradient."""
+    """Rows 10 to 19 of a matrix give the same results and gradients as within the whole matrix."""
     indptr, indices, x, e = random_case(30, 20, 3, seed=7)
     part = indptr[10:21]
     options = {"op": op, "reduce": reduce}

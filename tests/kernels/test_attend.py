@@ -1,4 +1,4 @@
-"""Graph attention against dense float64: heads, widths, dropout, blocks, gradients, limits."""
+"""Graph attention equals dense float64 code: heads, widths, dropout, blocks, gradients, limits."""
 import numpy as np
 import pytest
 from cases import DTYPES, long
@@ -16,7 +16,7 @@ SLOPE = 0.2
 
 
 class Case:
-    """A random graph with an empty row, a row of one entry and one of many; K heads of width f."""
+    """A random graph with an empty row, a row of one entry and a full row; K heads of width f."""
 
     def __init__(self, heads, f, dtype=np.float64, *, index=np.int32, m=40, n=33, seed=0):
         rng = np.random.default_rng([seed, heads, f])
@@ -48,7 +48,7 @@ class Case:
                               **more)
 
     def kept(self, kernels, p=0.0):
-        """Return all results of the forward: out, lse, above, share."""
+        """Return all results of the forward pass: out, lse, above and share."""
         above, share = np.full_like(self.real["grad"], 9), np.full_like(self.real["row_score"], 9)
         return *self.forward(kernels, p, above=above, share=share), above, share
 
@@ -63,7 +63,7 @@ class Case:
 
 
 def dense(case, p=0.0, **changed):
-    """Return out, lse, above and share in float64, by dense matrices."""
+    """Return out, lse, above and share, computed in float64 with dense matrices."""
     x, row, col, _ = (np.asarray({**case.real, **changed}[name], np.float64)
                       for name in ("x", "row_score", "col_score", "grad"))
     z = row[:, None] + col[None]
@@ -83,7 +83,7 @@ def dense(case, p=0.0, **changed):
 
 
 def mask(case, p):
-    """Keep of every pair, (m, n, K), drawn one by one."""
+    """Return the dropout factor of every pair of vertices and head, (m, n, K)."""
     if not p:
         return 1
     vertex, neighbour = case.numbers["vertex"], case.numbers["neighbour"]
@@ -218,7 +218,9 @@ def test_what_is_not_a_number_is_seen(kernels):
 @pytest.mark.parametrize("heads, f, dtype", [
     (3, 3, np.float64), long(3, 3, np.float32), long(8, 5, np.float64)])
 def test_blocks_of_columns_add_up_to_the_whole(kernels, heads, f, dtype, p):
-    """One after another into the same arrays, or apart and merged: in any order of blocks."""
+    """Attention over blocks of columns, accumulated or merged in any order, equals that
+    over all columns.
+    """
     case = Case(heads, f, dtype)
     whole = case.kept(kernels, p)
     owner = case.rng.integers(0, 3, case.pattern.shape[1])
@@ -263,7 +265,7 @@ def test_gradients_of_blocks_add_up(kernels, dtype):
 
 @BOTH
 def test_dropout_hangs_on_original_numbers_alone(kernels):
-    """Rows and columns in another order: the same entries are dropped."""
+    """The same entries are dropped if rows and columns are permuted."""
     case = Case(3, 3)
     whole = case.kept(kernels, 0.5)
     rows, columns = case.rng.permutation(40), case.rng.permutation(33)
@@ -277,7 +279,9 @@ def test_dropout_hangs_on_original_numbers_alone(kernels):
 
 @BOTH
 def test_draws(kernels):
-    """Each of seed, epoch, layer, row, column and head draws anew; kept are about 1 - p."""
+    """Dropout bits differ for another seed, epoch, layer, row, column or head; a share
+    1 - p is kept.
+    """
     rng = np.random.default_rng(0)
     vertex, neighbour = rng.integers(0, 2**48, (2, 3000))
     usual = kernels.attention_bits(vertex, neighbour, 11, **KEY, p=0.3)
@@ -298,7 +302,7 @@ def test_draws(kernels):
 
 
 def test_rows_longer_than_a_tile():
-    """Maxima that rise along the row, and that fall."""
+    """A row of 1000 entries is right whether its scores rise or fall along the row."""
     n, heads, f = 1000, 3, 3
     for sign in (1, -1):
         col_score = sign * np.linspace(-300, 300, heads * n).reshape(n, heads)

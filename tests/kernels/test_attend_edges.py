@@ -1,4 +1,4 @@
-"""Numbers of entries: dot products and softmax against dense float64, gradients, empty rows."""
+"""Kernels with a number for each entry: dot products, softmax, gradients and empty rows."""
 import numpy as np
 import pytest
 from cases import DTYPES, long, tolerance
@@ -18,7 +18,7 @@ def graph(index=np.int32):
 
 
 def masked_softmax(pattern, values):
-    """Return the softmax over rows of a dense matrix, -inf outside of its entries, per column."""
+    """Return the softmax over each row's entries for every column of `values`, by dense arrays."""
     dense = np.full((*pattern.shape, values.shape[1]), -np.inf)
     dense[pattern] = values
     power = np.exp(dense - np.where(pattern.any(1)[:, None, None], dense.max(1, keepdims=True), 0))

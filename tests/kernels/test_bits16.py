@@ -1,4 +1,4 @@
-"""Rows of 16 bits: rounding by a table, then every kernel that takes them against the reference."""
+"""bf16 arrays: rounding by a table, and every kernel that takes them against the reference."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -34,7 +34,7 @@ def sparse(m, n, seed=0, density=0.2):
 
 
 def in_threads_and_alone(call):
-    """Return the result of a kernel for one thread and for all: the same bits."""
+    """Run a kernel with one thread and with all; require equal bits and return the result."""
     results = []
     for work in (0, float("inf")):
         with threads.threshold(work):
@@ -181,7 +181,9 @@ def test_sparse_products(width, m, n, density):
 @pytest.mark.parametrize("m, n, density, width", [
     (50, 40, 0.2, 7), (50, 40, 0.0, 7), (1, 1, 1.0, 7), (300, 30, 0.6, 7), (50, 40, 0.2, 41)])
 def test_sparse_products_with_options(m, n, density, width):
-    """Masked, of some rows, with scales, added in float32, and of float32 rows."""
+    """Sparse bf16 products with masks, selected rows, scales and float32 results equal
+    the reference.
+    """
     matrix = sparse(m, n, density=density)
     x = stored((n, width))
     mask = reference.dropout_bits(np.arange(m), width, **KEY)
@@ -199,9 +201,7 @@ def test_sparse_products_with_options(m, n, density, width):
 
 
 def _near(found, expected):
-    """Assert equality except for the order of sums: with 16 bits the next number is 2^-7 away at
-    most.
-    """
+    """Assert that bf16 arrays differ by one unit in the last place (2^-7) at most."""
     assert found.dtype == expected.dtype
     bound = 2.0**-7 if found.dtype == BF16 else 1e-5
     found, expected = (to_float32(each) if each.dtype == BF16 else each

@@ -1,4 +1,4 @@
-"""Dense products of 16 bits in each way that this CPU has: by tiles, by pairs, or widened."""
+"""Dense bf16 products by each method that this CPU supports: tiles, pairs, or widening."""
 import numpy as np
 import pytest
 from test_bits16 import (  # noqa: F401 - run here once more

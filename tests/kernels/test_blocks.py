@@ -1,4 +1,4 @@
-"""Products that read x in blocks of rows: the bits of those that do not."""
+"""Sparse products that read x in blocks of rows have the bits of products without blocks."""
 from importlib import import_module
 from itertools import pairwise
 
@@ -21,9 +21,7 @@ def small_cache(monkeypatch):
 
 
 def matrix(rng, index, *, rising=True, begin=0):
-    """Return CSR arrays of rows of up to 2 PER_ROW columns, some empty; `begin` entries come
-    before.
-    """
+    """Return CSR arrays with rows of 0 to 2 PER_ROW entries; the row pointers start at `begin`."""
     lengths = rng.integers(1, 2 * PER_ROW, M)
     lengths[::9] = 0
     indptr = begin + np.concatenate([[0], np.cumsum(lengths)])
@@ -66,9 +64,7 @@ def test_bits_are_those_of_one_pass(dtype, index, width, count, monkeypatch):
 
 
 def test_a_block_is_summed_once(monkeypatch):
-    """Compared with the reference: the test above cannot distinguish two equal mistakes from
-    none.
-    """
+    """A product in column blocks equals the reference, which has no blocks."""
     monkeypatch.setattr(column_blocks, "IN_BLOCK", 1)
     rng = np.random.default_rng(1)
     indptr, columns = matrix(rng, np.int32)
@@ -80,9 +76,7 @@ def test_a_block_is_summed_once(monkeypatch):
 
 
 def test_cuts_are_those_of_the_matrix_as_it_is():
-    """Cuts are cached by the address of a matrix, where another may lie later, so they
-    are checked.
-    """
+    """Cached block boundaries are not reused for another matrix at the same address."""
     rng = np.random.default_rng(2)
     indptr, columns = matrix(rng, np.int32)
     bounds = np.array([0, M // 3, M])

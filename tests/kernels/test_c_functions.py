@@ -1,4 +1,4 @@
-"""C functions are compiled once for equal enclosed values."""
+"""C functions are compiled once for equal constants in their closures."""
 import numpy as np
 from compilations import Names
 from numba import types
@@ -19,7 +19,9 @@ def adding(constant):
 
 
 def test_constants_are_compiled_in_and_kept_apart(tmp_path, monkeypatch):
-    """The third function comes from the cache."""
+    """Functions with different constants are compiled separately; an equal one comes
+    from the cache.
+    """
     monkeypatch.setattr(module, "cache_root", lambda: tmp_path)
 
     @jit()

@@ -1,4 +1,4 @@
-"""Checks before the public kernels: for any array the result is the reference's, or a refusal."""
+"""Argument checks of the public kernels: any array gives the reference's result or an error."""
 import functools
 
 import numpy as np
@@ -54,7 +54,9 @@ CHANGES = {
 
 
 def clean(given, usual):
-    """Return the same numbers in the order and, for floats, the dtype of the reference."""
+    """Copy arguments to C-ordered arrays in native byte order, with floats where the
+    reference has them.
+    """
     cleaned = {}
     for key, value in given.items():
         if isinstance(value, np.ndarray):
@@ -66,7 +68,7 @@ def clean(given, usual):
 
 
 def held_against_the_reference(name, given):
-    """Run a kernel; True if it refused, in one line that begins with its name."""
+    """Compare a kernel with the reference; return True if it raised a one-line error instead."""
     expected_from = clean(given, case(name))
     try:
         results = outcome(cpu, name, given)
@@ -88,7 +90,7 @@ def test_what_is_right_is_taken(name):
 
 
 def handed_on(name, given):
-    """Return the arrays that the checks hand on to the reference, which runs; None if refused."""
+    """Return the arrays that the checks pass to the reference kernel; None if they raise."""
     kernel = getattr(reference.trusted, name)
     held = {}
 
@@ -109,8 +111,8 @@ def handed_on(name, given):
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_any_array_in_any_place(name):
-    """The array is refused, or the kernel gets its numbers in a form that compiled code
-    can read.
+    """Each argument is replaced by unusual arrays: it is refused, or converted for
+    compiled code.
     """
     spec = checks.parse(checks.SPECS[name])
     kinds = {each.name: each.kind.removesuffix("16") for each in spec}
@@ -137,7 +139,7 @@ def test_any_array_in_any_place(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", WITH_ARRAYS)
 def test_compiled_code_takes_each_kind_of_array(name):
-    """Read-only arrays, other integers, and rows and columns that lie apart."""
+    """Read-only, non-contiguous and other integer arrays give the results of usual arrays."""
     written = {each.name for each in checks.parse(checks.SPECS[name])
                if each.kind.startswith(("into", "alike"))}
     other = {np.dtype(np.int32): np.int64, np.dtype(np.int64): np.int32}
@@ -171,9 +173,7 @@ def test_an_array_that_is_written_may_not_be_another(name):
 
 @pytest.mark.parametrize("name", [name for name in CASES if "? into" in checks.SPECS[name]])
 def test_what_is_written_is_not_read(name):
-    """Output arrays are filled with NaN first; numbers that the reference does not
-    write stay NaN.
-    """
+    """Output arrays full of NaN give the reference's results, so kernels do not read them."""
     results = []
     for kernels in (cpu, reference):
         given = case(name)

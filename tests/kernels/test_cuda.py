@@ -1,4 +1,4 @@
-"""CUDA kernels on a GPU: the tests of the CPU kernels, and the ways of working side by side."""
+"""CUDA kernels on a GPU: the tests of the CPU kernels, and each strategy of sharing work."""
 import numpy as np
 import pytest
 from shim import host_twin, twins
@@ -20,13 +20,13 @@ DEVICES = [CupyDevice(warps) for warps in (False, True)]
 
 @pytest.fixture(params=DEVICES, ids=["threads", "warps"])
 def device(request):
-    """Set the kernels' device for a test: independent threads, or warps."""
+    """Set the device of a test: one with independent threads, or one with warps."""
     with using(request.param):
         yield request.param
 
 
 def graph(m, n, *, longest, seed=0):
-    """Return rows of 0 to 30 nonzeros, one in a hundred of up to `longest`."""
+    """Return CSR arrays with rows of 0 to 29 nonzeros; one row in a hundred has up to `longest`."""
     rng = np.random.default_rng(seed)
     count = np.where(rng.random(m) < 0.01, rng.integers(0, longest, m), rng.integers(0, 30, m))
     indptr = np.r_[0, count.cumsum()]

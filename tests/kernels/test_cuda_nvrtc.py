@@ -1,4 +1,4 @@
-"""Every .cu file through NVRTC, as CuPy compiles it; no GPU is needed (extra test)."""
+"""NVRTC compiles every .cu file as CuPy would; no GPU is needed (extra test)."""
 import ctypes
 import re
 import sys
@@ -16,7 +16,7 @@ TYPES = {"as called": (), "wide": ("-DREAL=double", "-DINDEX=long long", "-DPOIN
 
 @pytest.fixture(scope="module")
 def nvrtc():
-    """Return the library: a wheel's, or the system's."""
+    """Load the NVRTC library from a wheel or from the system; skip the test if it is missing."""
     pattern = "nvidia/*/lib/libnvrtc.so.*"
     wheels = [path for folder in sys.path for path in Path(folder or ".").glob(pattern)]
     for name in [*map(str, wheels), find_library("nvrtc")]:
@@ -26,7 +26,7 @@ def nvrtc():
 
 
 def compiled(nvrtc, text, *options):
-    """Return (PTX, the compiler's messages) of a source; PTX is empty if it failed."""
+    """Compile a source with NVRTC; return (PTX, messages). PTX is empty after an error."""
     program = ctypes.c_void_p()
     failed = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), text.encode(), b"source.cu", 0, None, None)

@@ -1,7 +1,7 @@
-"""CUDA kernels without a GPU: compiled as C++, run on the CPU by the tests of its kernels too.
+"""CUDA kernels without a GPU: compiled as C++, they pass the tests of the CPU kernels.
 
-Some are compiled twice: as independent threads, and as the GPU runs them, with warps whose threads
-exchange registers.
+Some are compiled twice: with independent threads, and with warps whose threads exchange
+registers.
 """
 import re
 import sys
@@ -30,7 +30,7 @@ LATER = tuple(f"of_{family}" for family in ("bits16", "aggregate", "attend", "at
 
 
 def as_twin(name, test):
-    """Run a test of the CPU kernels on devices; many families only in the full tier."""
+    """Run a test of the CPU kernels on the fake devices; mark slow families as long."""
     if name.endswith(LATER):
         test = pytest.mark.long(test)
     return on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
@@ -56,7 +56,7 @@ def device(request):
 
 
 def skewed(f, dtype=np.float64, seed=0):
-    """Return rows of 0 to 8 nonzeros, and three long ones: 512, one more, and several pieces."""
+    """Return a matrix with rows of 0 to 8 nonzeros and three of 512, 513 and 1700; and features."""
     rng = np.random.default_rng(seed)
     count = rng.integers(0, 9, 90)
     count[[7, 40, 41]] = 512, 513, 1700
@@ -151,7 +151,7 @@ def test_what_a_mask_drops_is_not_seen():
 
 @DTYPES
 def test_rows_of_all_shapes_have_the_same_bits(device, dtype):
-    """The sum of a column does not depend on how many lanes share the row."""
+    """A column of a product has the same bits for any width, thus any number of lanes a row."""
     indptr, indices, data, x, _ = skewed(160, dtype)
     whole = cuda.spmm(indptr, indices, data, x)
     for width in (4, 8, 16, 32, 52, 64, 128):
@@ -181,7 +181,7 @@ def test_column_sums(m):
 
 
 def test_what_cupy_is_given(monkeypatch):
-    """Sources, options, grid and arguments as CuPy's RawModule takes them."""
+    """CuPy's RawModule gets the expected sources, options, grid and arguments."""
     compiled = []
     started = []
 
@@ -225,7 +225,7 @@ def test_arrays_out_of_order_are_refused():
 
 @on_device
 def test_long_products_of_bits16_take_few_blocks(monkeypatch):
-    """The long side of an operand must not count in the height of its blocks."""
+    """A bf16 product with 1000 rows is computed in 16 blocks, also if it is transposed."""
     monkeypatch.setattr(sys.modules["hpgcn.kernels.cuda.matmul"], "BLOCK_NUMBERS", 1 << 10)
     heights = []
     product = np.matmul

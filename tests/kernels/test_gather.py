@@ -1,4 +1,4 @@
-"""gather and scatter_add: a copy and its transpose."""
+"""The kernels `gather` and `scatter_add`: copies of rows, and the transpose."""
 import sys
 
 import numpy as np

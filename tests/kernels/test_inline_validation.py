@@ -1,6 +1,4 @@
-"""Products that validate a matrix while they read it: invalid entries are refused and
-not followed.
-"""
+"""Products that validate a matrix while reading it refuse invalid entries and never follow them."""
 import numpy as np
 import pytest
 from cases import long
@@ -14,9 +12,9 @@ INDICES = pytest.mark.parametrize("dtype", ["int32", long("int64")])
 
 
 def matrix(dtype, seed=0):
-    """Return a matrix with rows of 0 to 7 entries, longer than the pieces validated at once.
+    """Return CSR pointers and indices with rows of 0 to 7 entries, longer than one validated piece.
 
-    Pointers are of the other integers than columns.
+    Row pointers have the other integer dtype than indices.
     """
     rng = np.random.default_rng(seed)
     pointers = {"int32": np.int64, "int64": np.int32}[dtype]

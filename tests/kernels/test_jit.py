@@ -1,4 +1,4 @@
-"""Compiled kernels in a cache that many processes fill at once."""
+"""The cache of compiled kernels, to which several processes write at once."""
 import fcntl
 import importlib.util
 import logging
@@ -68,7 +68,9 @@ def test_copies_of_a_file_share_what_is_compiled(tmp_path, monkeypatch):
 
 
 def test_a_lock_that_is_never_given_back_ends_saving(tmp_path, monkeypatch, caplog):
-    """One warning names the file; later kernels are tried once, and saved when the lock is free."""
+    """If the cache lock stays locked, one warning names its file; kernels are saved
+    again once it is free.
+    """
     monkeypatch.setattr(module, "DEADLINE", 0.05)
     monkeypatch.setattr(module._Stuck, "said", False)
     cache = IndexDataCacheFile(str(tmp_path), "kernel", 0)
@@ -104,7 +106,7 @@ def test_the_process_that_holds_a_lock_is_named(tmp_path):
 
 
 def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path, monkeypatch):
-    """Kernels of a file are compiled again when it, or a file that it imports
+    """Cached kernels expire only when their file, or a file it imports directly or
     indirectly, changes.
     """
     texts = {"kernel": "from hpgcn.made import (\n    helper, other)\n",
@@ -137,7 +139,7 @@ def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path,
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """Set up a user without a home, with a temporary folder of the test."""
+    """Remove the home folder, and use the test's folder for temporary files."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -155,7 +157,7 @@ def test_without_a_home_kernels_are_kept_for_the_next_process(nowhere):
 
 @pytest.mark.parametrize("kind", ["open to others", "a link"])
 def test_a_folder_that_others_write_to_is_not_read(nowhere, kind):
-    """Cached kernels are code."""
+    """A cache folder that is a link or that other users can write to is not used."""
     private = nowhere / f"hpgcn-{os.geteuid()}"
     if kind == "a link":
         (nowhere / "theirs").mkdir(0o700)

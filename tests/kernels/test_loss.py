@@ -1,4 +1,4 @@
-"""Losses against definitions in plain Python, blocks of columns against the whole, gradients."""
+"""Losses equal plain Python code; blocks of columns equal the whole; gradients are right."""
 import math
 from fractions import Fraction
 from itertools import pairwise
@@ -13,7 +13,9 @@ BOTH = pytest.mark.parametrize("kernels", [reference, cpu])
 
 
 def both_losses(name, logits, labels, rows, **options):
-    """Return loss, counts and gradient of the CPU's kernel, held against the reference's."""
+    """Return loss and counts of the CPU kernel, after comparing them and the gradient
+    with the reference.
+    """
     grads = np.full((2, *logits.shape), 7, logits.dtype)
     loss, *counts = getattr(cpu, name)(logits, labels, rows, scale=0.1, grad=grads[0],
                                         **options)
@@ -67,7 +69,7 @@ def test_the_first_of_the_largest_is_the_answer(dtype, c):
 
 
 def target_of(weights, smoothing):
-    """Return the argument `target` for weights of classes and label smoothing."""
+    """Return the array `target` of a loss for class weights and label smoothing."""
     own, every = (1 - smoothing) * weights, smoothing * weights / weights.size
     return np.array([own, every, own + every.sum()])
 
@@ -144,7 +146,7 @@ def test_gradient_by_finite_differences(name, labels, options):
 
 
 def binary_cross_entropy(z, y):
-    """Return -y log(sigmoid(z)) - (1 - y) log(1 - sigmoid(z)): log(1 + e^-z) or log(1 + e^z)."""
+    """Return -y log(sigmoid(z)) - (1 - y) log(1 - sigmoid(z)) without overflow."""
     w = -z if y else z
     return math.log1p(math.exp(w)) if w < 30 else w + math.exp(-w)
 
@@ -236,7 +238,7 @@ def test_losses_of_nothing(kernels, m, c):
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("cuts", CUTS)
 def test_spread_softmax(kernels, dtype, cuts, smoothing):
-    """Results of blocks of columns, reduced over the blocks as ranks would, are those of rows."""
+    """Softmax over blocks of columns, reduced as between ranks, equals softmax over whole rows."""
     rng = np.random.default_rng(6)
     target = target_of(np.arange(11) / 5, smoothing) if smoothing else None
     logits = (10 * rng.standard_normal((40, 11))).astype(dtype)

@@ -1,4 +1,6 @@
-"""Masks of bits: their order is documented, made by `pack_mask`, and the wrong one is refused."""
+"""Packed bit masks: `pack_mask` makes the documented bit order; masks of another form
+are refused.
+"""
 import doctest
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""Dense products in blocks: the numbers of the reference, however many threads begin."""
+"""Dense products in blocks equal the reference for any number of threads."""
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +20,7 @@ WORK = (1500, 70, 90)
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """Let small products be cut, and three threads multiply the blocks."""
+    """Multiply even small matrices in blocks, by three threads."""
     monkeypatch.setattr(module, "one_blas_thread", lambda: True)
     monkeypatch.setattr(module, "SMALL", 1)
     monkeypatch.setattr(module, "LONG", 100)
@@ -37,7 +37,7 @@ def operands(m, k, n, dtype=np.float64):
 
 
 def assert_product(found, x, y):
-    """Assert that a sum of k products, rounded in any order, is near the product."""
+    """Assert that `found` equals x @ y up to rounding errors of a sum in any order."""
     wide = np.float64 if x.dtype == np.float32 else np.longdouble
     bound = 4 * np.finfo(x.dtype).eps * np.sqrt(x.shape[1]) * (np.abs(x) @ np.abs(y))
     assert found.dtype == x.dtype
@@ -45,7 +45,7 @@ def assert_product(found, x, y):
 
 
 def for_blas(x, y):
-    """Return operands of which no kernel of our own multiplies."""
+    """Return operands in a memory order for which BLAS is used, not hpgcn's kernel."""
     return np.asfortranarray(x), y
 
 
@@ -145,7 +145,7 @@ def test_bits_that_are_kept(blocks, m, k, n):
 @pytest.mark.parametrize("n, begins, stored_past", [
     (64, 0, True), (64, 16, False), (64, 32, False), (40, 0, False), (48, 0, True)])
 def test_results_past_the_cache_are_stored_by_whole_lines(monkeypatch, n, begins, stored_past):
-    """A line that two tiles share would be written in parts: three times as slow."""
+    """Large results bypass the cache only if each tile stores whole cache lines."""
     monkeypatch.setattr(row_passes, "last_level_cache", lambda: 1 << 10)
     x, w = operands(600, 24, n, np.float32)
     memory = np.empty(600 * n + 32, np.float32)

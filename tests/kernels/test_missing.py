@@ -1,4 +1,4 @@
-"""A kernel that a package lacks raises an error when it is called; the others work."""
+"""Calling a kernel that a backend lacks raises an error; other kernels still work."""
 import importlib.util
 import re
 
@@ -12,7 +12,7 @@ from hpgcn.kernels.specs import SPECS
 
 
 def loaded_again(package):
-    """Execute the __init__.py of a package again, under the same name, in a new module."""
+    """Execute a package's __init__.py again in a new module of the same name."""
     spec = importlib.util.spec_from_file_location(package.__name__, package.__file__)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""Layer normalisation: literal rows, blocks of columns against the whole, gradients."""
+"""Layer and batch normalization: results by hand, gradients, and blocks against the whole."""
 import numpy as np
 import pytest
 from cases import CUTS, DTYPES
@@ -10,8 +10,8 @@ EPSILON = 1e-5
 
 
 def forward(kernels, blocks, gains, biases):
-    """Return results and xhat of every block, and inv_std; blocks are summed over as ranks
-    would.
+    """Normalize rows given as blocks of columns; return results, normalized blocks and
+    1 / deviation.
     """
     f = sum(block.shape[1] for block in blocks)
     mean = sum(kernels.row_sum(block) for block in blocks) / f
@@ -166,7 +166,9 @@ def test_nothing(kernels, m, f):
 
 
 def batch_forward(kernels, blocks, gain, bias):
-    """Return results, normal ones, 1 / deviation of rows in blocks, as on several ranks."""
+    """Normalize columns given as blocks of rows; return results, normalized blocks and
+    1 / deviation.
+    """
     n = sum(len(block) for block in blocks)
     mean = sum(kernels.column_sum(block) for block in blocks) / n
     squares = sum(kernels.column_squares(block, mean) for block in blocks)

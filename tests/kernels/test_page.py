@@ -1,4 +1,4 @@
-"""docs/kernels.md lists every public kernel with its docstring; its examples run."""
+"""docs/kernels.md has every public kernel with its docstring, and its examples run."""
 import doctest
 import inspect
 import re
@@ -19,7 +19,9 @@ KINDS = {  # kinds of an array in SPECS, in the words of the page's legend
 
 
 def lines_of(name):
-    """Return the lines of a kernel: heading, call, meaning, and a row for each array."""
+    """Return the lines of a kernel in docs/kernels.md: heading, call, summary and table
+    of arrays.
+    """
     function = getattr(reference, name)
     signature = re.sub(r"\s*:[^,=)]+|\s*->.*", "", str(inspect.signature(function)))
     meaning = " ".join(inspect.getdoc(function).split("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Pools on systems that start fewer threads than requested, or none."""
+"""Thread pools on systems that start fewer threads than requested, or none."""
 import logging
 import threading
 from concurrent.futures import wait
@@ -13,7 +13,9 @@ from hpgcn.runtime.progress_log import progress_log
 
 @pytest.fixture
 def limit(monkeypatch):
-    """Give a function that lets `count` more threads start; no warning was logged before."""
+    """Return a function that limits how many more threads can start, and forget earlier
+    warnings.
+    """
     start = threading.Thread.start
     alive = []
 

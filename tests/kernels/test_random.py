@@ -1,4 +1,4 @@
-"""Philox by its published answers; dropout bits that depend on the vertex, not on where it lies."""
+"""Philox gives its published numbers; dropout bits depend on a vertex's id, not on its position."""
 import itertools
 
 import numpy as np

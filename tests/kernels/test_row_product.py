@@ -1,4 +1,4 @@
-"""Vector code on narrower CPUs than this one, and the choices made before it is emitted."""
+"""Vector code for CPUs with narrower registers, and the choices made before code is emitted."""
 import os
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""spmm and sspmm against the reference: literal table, random cases over all options, limits."""
+"""The kernels spmm and sspmm against the reference: results by hand, random cases, all options."""
 import importlib
 import inspect
 import itertools
@@ -69,7 +69,7 @@ def test_widths(f, index, dtype):
                                            (np.float32, 41, 23),
                                            (np.float32, 3856, 0)])  # the last pass: 16 columns
 def test_wide_rows_begin_anywhere(dtype, f, gap):
-    """The bits of rows that begin at cache lines, whatever lies before and behind a row."""
+    """A product has the same bits wherever rows start in a cache line, and reads no padding."""
     indptr, indices, data, x, rng = random_case(97, 61, f, dtype=dtype)
     scale = rng.standard_normal(97).astype(dtype)
     mask = pack_mask(rng.random((97, f)) < 0.5)
@@ -102,7 +102,7 @@ def test_wide_rows_begin_anywhere(dtype, f, gap):
 @DTYPES
 @pytest.mark.parametrize("f", [72, *map(long, (131, 256))])
 def test_wide_rows_have_the_bits_of_narrow_ones(f, dtype):
-    """Some vectors of a wide row take a few nonzeros before the others do."""
+    """A product of wide rows has the bits of products of narrow slices of their columns."""
     rng = np.random.default_rng(1)
     lengths = np.array([0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 0, 3 * TOGETHER + 5, 7])
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

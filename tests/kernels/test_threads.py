@@ -1,4 +1,4 @@
-"""Kernels and threads: the same bits from any number, and from Python threads that run at once."""
+"""Kernels give equal bits for any number of threads, and when Python threads call them at once."""
 import itertools
 import os
 import sys
@@ -25,7 +25,7 @@ ALL = [*((name, {}) for name in CASES), *AGGREGATIONS, *BACKWARDS,
 
 
 def bits(name, changed, work):
-    """Return the bits that a kernel gives, with threads woken from `work` on."""
+    """Return the result of a kernel as bytes; threads start for `work` operations or more."""
     given = {**case(name, scale=25), **changed}
     if "arg" in given:
         forward = {key: value for key, value in given.items() if key not in ("grad", "arg")}
@@ -48,7 +48,7 @@ def test_any_number_of_threads_gives_the_same_bits(name, changed):
 
 
 def run_at_once(*functions):
-    """Run functions in threads that begin together; return their results."""
+    """Run functions in Python threads that start together; return their results."""
     barrier = Barrier(len(functions))
 
     def run(function):
@@ -61,7 +61,7 @@ def run_at_once(*functions):
 
 @pytest.mark.parametrize("work", [0, np.inf])
 def test_python_threads_multiply_different_matrices_at_once(work):
-    """Both copy x to scratch memory of the same size: each needs its own."""
+    """Two threads that multiply at once have separate scratch memory, so results stay right."""
     rng = np.random.default_rng(1)
     indptr = np.arange(0, 20_001, 40)
     products = [(indptr, rng.integers(0, 500, 20_000).astype(np.int32), None,

@@ -1,4 +1,4 @@
-"""Tests under mpiexec: rank 0 reports; a failure on any rank is printed and ends all of them."""
+"""Tests under mpiexec: rank 0 prints results; a failure on any rank ends all ranks."""
 import sys
 
 import pytest
@@ -27,7 +27,7 @@ def pytest_runtest_logreport(report):
 
 @pytest.fixture
 def comm():
-    """Return all ranks, with a deadline that fails a test instead of hanging it."""
+    """Return the communicator of all ranks, with a deadline of 60 seconds for each wait."""
     ranks = as_comm(MPI.COMM_WORLD, timeout=60)
     yield ranks
     ranks.barrier()

@@ -1,4 +1,4 @@
-"""`hpgcn bench machine` on several ranks: `hpgcn plan` reads its output."""
+"""`hpgcn bench machine` on several ranks writes a file that `hpgcn plan` reads."""
 import json
 import math
 

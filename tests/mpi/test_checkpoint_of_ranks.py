@@ -1,4 +1,6 @@
-"""Checkpoints on several ranks: the bits of an undisturbed run; other ranks, equal to rounding."""
+"""Runs resumed on the same ranks have equal bits; on other numbers of ranks, equal up
+to rounding.
+"""
 import shutil
 import tempfile
 import time
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture
 def folder(comm):
-    """Return a folder that is the same on all ranks."""
+    """Return one temporary folder for all ranks."""
     path = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
     yield Path(path)
     comm.barrier()

@@ -1,4 +1,4 @@
-"""Collectives over all ranks and groups: values against NumPy, traffic as predicted, deadlines."""
+"""Collectives over all ranks and over groups: results as by NumPy, predicted traffic, deadlines."""
 import time
 
 import numpy as np
@@ -17,7 +17,7 @@ SIZES = [5, 0, 3, 1, 0, 7, 2, 4]  # elements of each rank's block; two are empty
 
 
 def block(rank, size, dtype, salt=0):
-    """Return the input of a rank, chosen so that the order of additions changes the sum."""
+    """Return a rank's random input, whose sum depends on the order of additions."""
     rng = np.random.default_rng([salt, rank])
     if np.dtype(dtype).kind == "f":
         return (rng.standard_normal(size) * 10.0 ** rng.integers(-3, 3, size)).astype(dtype)
@@ -25,7 +25,7 @@ def block(rank, size, dtype, salt=0):
 
 
 def groups_of(comm):
-    """Yield (communicator, its ranks): all ranks, then this rank's row and column of every grid."""
+    """Yield (communicator, ranks): for all ranks, then this rank's row and column of every grid."""
     yield comm, list(range(comm.size))
     for rows, columns in GRIDS.get(comm.size, []):
         table = np.arange(comm.size).reshape(rows, columns)
@@ -38,7 +38,7 @@ def groups_of(comm):
 
 @pytest.fixture
 def counted(comm):
-    """Return a function that returns (bytes, messages) since its last call."""
+    """Return a function that returns the (bytes, messages) sent since its last call."""
     comm.counters.phase = "test"
     totals = [comm.counters.total("test")]
 
@@ -50,7 +50,7 @@ def counted(comm):
 
 
 def expected(counts, rank):
-    """Return the traffic that a rank sends: (bytes, messages)."""
+    """Return the (bytes, messages) that `rank` sends, from counts of all ranks."""
     return tuple(int(np.ravel(part)[rank]) for part in counts[:2])
 
 
@@ -182,10 +182,7 @@ def test_alltoall(comm, counted, dtype):
 
 
 def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
-    """Keep all collectives under way together, sums first and last, with small objects in between.
-
-    Return their results, the broadcasts first.
-    """
+    """Start several collectives before waiting for any; return their results, broadcasts first."""
     q = group.size
     n = 20
     first, total, third, other, early = (made(block(world_rank, n, dtype, salt + number))
@@ -231,7 +228,7 @@ def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
 
 
 def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
-    """As with MPI's own collectives, the order of calls matters only within a group."""
+    """Ranks may start sums of different groups in different orders."""
     monkeypatch.setattr(collectives, "PIECE_BYTES", 8)
     for _, columns in GRIDS.get(comm.size, []):
         i, j = divmod(comm.rank, columns)
@@ -254,7 +251,7 @@ def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
 
 @pytest.mark.parametrize("operation", ["reduce", "allreduce"])
 def test_long_sums_take_little_memory(comm, operation):
-    """MPICH copies all arrays that it reduces, once or twice."""
+    """A sum of a large array needs less than half of the array as extra memory."""
     array = np.full(16 << 20, comm.rank + 1.0)
     arguments = (array, None, 0, None) if operation == "reduce" else (array, None)
     with peak_within() as grown:
@@ -375,7 +372,7 @@ def start(name, comm):
 
 @pytest.mark.parametrize("name", STARTS)
 def test_a_deadline_names_who_waits_and_for_what(comm, name):
-    """The last two ranks are a group; its last member joins only after the other has given up."""
+    """If a rank of a group does not come in time, the error names the rank and the operation."""
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
     first = comm.size - 2

@@ -1,4 +1,4 @@
-"""Collectives, counters, errors raised together, deadlines."""
+"""Communicators: collectives, counters, errors raised on all ranks, and deadlines."""
 import time
 
 import numpy as np
@@ -107,7 +107,9 @@ def test_patience_is_longer_than_the_timeout(comm):
 
 
 def test_who_never_comes_does_not_come_to_an_agreement(comm):
-    """A deadline that passes among errors raised together is not waited for a second time."""
+    """If a rank misses the exchange of errors, the others raise their own error after
+    one deadline.
+    """
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
     impatient = MpiComm(comm.mpi.Dup(), timeout=0.3)
@@ -124,7 +126,7 @@ def test_wrapping(comm):
 
 
 def test_ranks_of_a_node_are_counted_by_mpi(comm, monkeypatch):
-    """The environment may lack these variables, as with srun, or have others."""
+    """The number of ranks on a node comes from MPI, even if an environment variable differs."""
     if comm.size == 1:
         pytest.skip("one rank asks nobody")
     monkeypatch.setattr(launcher._Node, "ranks", None)

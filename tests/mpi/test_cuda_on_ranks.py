@@ -1,4 +1,4 @@
-"""Training on GPUs, several ranks: losses, metrics, bytes and messages are those of the CPU."""
+"""Training on GPUs with several ranks has the losses, metrics and traffic of training on CPUs."""
 import fake_cupy
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture(scope="module")
 def cuda():
-    """Provide None if GPUs are real, or a fake one, as late as it may be."""
+    """Provide a fake GPU that delays all work as long as possible; None if a real GPU exists."""
     late = ("all", "kernels")[MPI.COMM_WORLD.Get_size() % 2]
     with real_or_fake(late=late) as device:
         yield device

@@ -1,7 +1,7 @@
-"""Collectives and exchanges of GPU arrays, by every route: the same bits as on the host.
+"""Collectives and exchanges of GPU arrays have the bits of those on the host, by every route.
 
-The GPU is a fake one that is as late as it may be, in all or only in kernels. Work without a wait
-has not happened.
+The GPU is a fake one that delays its work, either all of it or only kernels. A missing
+wait therefore shows old numbers.
 """
 from pathlib import Path
 
@@ -29,7 +29,7 @@ SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
 @pytest.fixture(ids=", late: ".join, params=[
     *[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")])
 def gpu(request, comm, monkeypatch):
-    """Return the device of `comm`, whose messages take a route."""
+    """Return the fake GPU of `comm`, with messages set to one of the routes."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
     route, late = request.param
     with installed(shared_folder(), late=late):
@@ -41,7 +41,7 @@ def gpu(request, comm, monkeypatch):
 
 
 def computed(device, array):
-    """Run a kernel that writes an array on the GPU, which holds something else before."""
+    """Return a GPU array that a kernel fills with `array`, over other numbers."""
     numbers = device.put(np.arange(array.size)[::-1].copy())
     source = device.put(np.ascontiguousarray(array[::-1]).reshape(-1, 1))
     out = device.put(np.full((array.size, 1), 77, array.dtype))
@@ -49,7 +49,7 @@ def computed(device, array):
 
 
 def doubled(device, array):
-    """Copy an array by a kernel on the GPU; then overwrite the array itself."""
+    """Return a copy of a GPU array, made by a kernel; then overwrite the original with zeros."""
     rows = array.reshape(-1, 1)
     copied = backend(rows).gather(rows, device.put(np.arange(rows.shape[0])))
     zero = device.put(np.zeros((1, 1), array.dtype))
@@ -78,7 +78,7 @@ def allreduce(comm, dtype, salt, made, kept):
 
 
 def counts_of(comm, salt):
-    """Return the elements of each rank's block, and the first of this rank's."""
+    """Return the number of elements of each rank's block, and the offset of this rank's block."""
     counts = [SIZES[(rank + salt) % 7] for rank in range(comm.size)]
     return counts, sum(counts[:comm.rank])
 
@@ -153,7 +153,7 @@ def test_pieces_change_no_bit(comm, gpu, case, limit, monkeypatch):
 
 
 def test_a_message_that_waits_for_the_gpu_leaves_while_another_is_waited_for(comm, gpu):
-    """A rank waits in a second group for an answer to its message in the first."""
+    """A broadcast that waits for the GPU progresses while its rank waits in another group."""
     if comm.size < 2:
         pytest.skip("needs two ranks")
     second = comm._among(tuple(range(comm.size)))
@@ -203,7 +203,7 @@ def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, tmp_path
 
 
 def plans(size, part):
-    """Make the plans of all ranks for a matrix, or for a part of its entries."""
+    """Return the halo plans of all ranks for a random matrix, or for a part of its entries."""
     matrix = sp.random_array((N, N), density=0.2, rng=np.random.default_rng(0), format="coo")
     if part:
         matrix.data[(matrix.coords[0] + matrix.coords[1]) % 3 == 0] = 0
@@ -266,7 +266,7 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
 
 @pytest.mark.parametrize("late", LATE)
 def test_the_fake_gpu_is_late(late):
-    """These tests rely on this: a copy that does not wait reads the old numbers."""
+    """On the fake GPU a copy that does not wait for a kernel reads the old numbers."""
     with installed(shared_folder(), late=late):
         gpu = Cuda()
         array = computed(gpu, np.arange(9.0))

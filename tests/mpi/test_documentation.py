@@ -1,4 +1,4 @@
-"""Examples of the documentation that run under mpiexec, by MPI's own communicator."""
+"""Examples of the documentation that run under mpiexec, with mpi4py's communicator."""
 import re
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ranks of one process give the same bits as MPI's ranks, and write the same files."""
+"""Local ranks (threads of one process) give the same bits and files as ranks of MPI."""
 import json
 import shutil
 from pathlib import Path
@@ -37,15 +37,13 @@ UNEQUAL = {"epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "th
 
 
 def on_rank_0(comm, function):
-    """Return rank 0's result of a function on all ranks; an error there is raised on all."""
+    """Run a function on rank 0; return its result, or raise its error, on all ranks."""
     with comm.extended_timeout(600):
         return comm.bcast(function() if comm.rank == 0 else None)
 
 
 def contents(run):
-    """Return the contents of the files of a run directory, by file and field, without times and
-    sizes.
-    """
+    """Return the contents of all files in a run directory, without times and sizes."""
     found = {}
     for path in sorted(Path(run).rglob("*.*")):
         name = str(path.relative_to(run))
@@ -64,7 +62,7 @@ def contents(run):
 
 
 def attributes(node):
-    """Return the attributes of an HDF5 object; texts of JSON as their values."""
+    """Return the attributes of an HDF5 object, with JSON texts decoded and times removed."""
     values = {name: value.tolist() for name, value in node.attrs.items()}
     for name, value in values.items():
         if isinstance(value, bytes) and value.startswith(b"{"):
@@ -73,7 +71,7 @@ def attributes(node):
 
 
 def timeless(values):
-    """Remove the fields of JSON values that differ between runs, such as times."""
+    """Return JSON values without the fields that differ between runs, such as times."""
     if isinstance(values, dict):
         return {name: timeless(value) for name, value in values.items()
                 if name not in UNEQUAL and not name.endswith("_s")}

@@ -1,4 +1,4 @@
-"""Fixtures of the partition tests: a real graph, and a stand-in for an engine."""
+"""Fixtures of the partition tests: a real graph, and a fake partitioner."""
 import gzip
 
 import numpy as np
@@ -28,7 +28,7 @@ def part_graph(k, graph, vweights, options):
 
 @pytest.fixture
 def fake_metis(tmp_path, monkeypatch):
-    """Install, for one test, a pymetis whose part_graph has the body given."""
+    """Return a function that installs a fake pymetis; its argument is the body of part_graph."""
 
     def install(body):
         indented = "\n".join(f"    {line}" for line in body.splitlines())
@@ -40,7 +40,7 @@ def fake_metis(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def enron(data_dir):
-    """Return email-Enron: 36,692 vertices, 183,831 undirected edges."""
+    """Return the graph email-Enron: 36,692 vertices, 183,831 undirected edges."""
     with gzip.open(data_dir / "snap" / "email-Enron.txt.gz", "rt") as file:
         pairs = np.loadtxt(file, np.int64, comments="#")
     return edges(int(pairs.max()) + 1, pairs, symmetrize=False)

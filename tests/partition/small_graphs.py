@@ -1,4 +1,4 @@
-"""Small graphs whose best partitions are known."""
+"""Small graphs with known best partitions."""
 import numpy as np
 import scipy.sparse as sp
 
@@ -19,6 +19,6 @@ def grid(side):
 
 
 def two_cliques(size=10):
-    """Make two cliques joined by one edge: of the even and of the odd vertices."""
+    """Return a clique of even vertices and one of odd vertices, joined by one edge."""
     pairs = [(u, v) for u in range(2 * size) for v in range(u) if (u - v) % 2 == 0]
     return edges(2 * size, [*pairs, (0, 1)])

@@ -1,4 +1,4 @@
-"""Partition objects, and part vectors from files: valid ones, and refusals with their line."""
+"""Partition objects, and part vectors in files: valid ones, and errors with the line number."""
 import numpy as np
 import pytest
 

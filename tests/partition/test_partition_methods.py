@@ -1,4 +1,4 @@
-"""make_partition: results of each method, that they are reproducible, and refusals."""
+"""Results of make_partition by each method: quality, reproducibility and refusals."""
 import dataclasses
 import importlib.util
 import sys

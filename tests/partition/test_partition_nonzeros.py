@@ -1,4 +1,4 @@
-"""Methods that assign nonzeros to ranks: traffic counted by brute force, balance, no increase."""
+"""Methods that assign nonzeros to ranks: traffic by brute force, balance, and no added traffic."""
 import importlib.util
 import logging
 import sys
@@ -20,7 +20,7 @@ refine = sys.modules[refine_nonzeros.__module__]
 
 
 def moved(graph, owner, edge_part):
-    """Return rows pulled and sums pushed, as (vertex, from, to); the diagonal is with the owner."""
+    """Return (vertex, from, to) of all sent rows and partial sums; owners compute the diagonal."""
     rows = np.repeat(np.arange(graph.num_rows), np.diff(graph.indptr))
     off = rows != graph.indices
     pulled, pushed = (set(zip(lines[off].tolist(), edge_part[off].tolist()))
@@ -30,9 +30,7 @@ def moved(graph, owner, edge_part):
 
 
 def counted(graph, owner, edge_part, k):
-    """Return the total and largest number of rows that parts send, and the most that one
-    receives.
-    """
+    """Return sent rows in total, the most sent by a part, and the most received by a part."""
     moves = moved(graph, owner, edge_part)
     sent, received = (np.bincount([move[end] for move in moves], minlength=k).astype(int)
                       for end in (1, 2))
@@ -40,7 +38,7 @@ def counted(graph, owner, edge_part, k):
 
 
 def drawn(kind, n=120, seed=3):
-    """Draw a graph with a few hubs, weights, loops and isolated vertices."""
+    """Return a random graph with a few hubs, weights, loops and isolated vertices."""
     rng = np.random.default_rng(seed)
     chances = 0.03 * (1 + 10 * (np.arange(n) < 4))
     A = (rng.random((n, n)) < chances) * rng.random((n, n))
@@ -116,7 +114,7 @@ def test_methods(method, kind):
 @pytest.mark.parametrize("k", [5, 70])
 @pytest.mark.parametrize("paired", [True, False])
 def test_moves_keep_their_counts(k, paired):
-    """Counts that moves update equal the counts of the final parts."""
+    """The counters that moves update equal counts made from the final parts."""
     graph = drawn("undirected")
     nets = Nets(pattern(graph), paired)
     rng = np.random.default_rng(k)
@@ -198,7 +196,7 @@ def test_rows_may_be_weighed():
 
 
 def cliques(count, size, seed):
-    """Return disjoint cliques, their vertices numbered at random."""
+    """Return `count` disjoint cliques of `size` vertices, with shuffled vertex numbers."""
     names = np.random.default_rng(seed).permutation(count * size)
     blocks = [names[i:i + size] for i in range(0, count * size, size)]
     return edges(count * size, [(u, v) for each in blocks for u in each for v in each if u < v])
@@ -226,8 +224,8 @@ def test_a_real_graph(enron):
 
 
 def web(n=600, hosts=12, seed=0):
-    """Return hosts of skewed sizes: pages link to a few front pages, and some to those of other
-    hosts.
+    """Return a graph like the web: pages of each host link to its front pages, and some
+    to other hosts.
     """
     rng = np.random.default_rng(seed)
     share = (1 + np.arange(hosts)) ** -0.9
@@ -244,7 +242,9 @@ def web(n=600, hosts=12, seed=0):
 @pytest.mark.parametrize("k", [16, 64, 200])
 @pytest.mark.parametrize("directed", [False, True])
 def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
-    """Few turns, and a start that deals nonzeros evenly, but most rows to few parts."""
+    """With little work allowed, refinement still balances rows from a start where few
+    parts own most.
+    """
     monkeypatch.setattr(refine, "WORK", 1)
     monkeypatch.setattr(refine, "PATIENCE", 0)
     graph = web()

@@ -1,4 +1,4 @@
-"""Parts of contiguous batches for strategy mop: batches follow the order of the matrix."""
+"""Parts of contiguous row batches for strategy mop follow the order of the matrix."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,7 +15,7 @@ from hpgcn.strategies.mixture.row_batches import RowBatches
 
 
 def band(n, b):
-    """Return a graph whose entries are up to b from the diagonal."""
+    """Return a banded graph: entries are at most b columns from the diagonal."""
     offsets = [1, b // 3, b // 2, b]
     return Graph.from_scipy(sp.diags_array([1.0] * 4, offsets=offsets, shape=(n, n)),
                             symmetrize=True)

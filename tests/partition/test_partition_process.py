@@ -1,4 +1,4 @@
-"""Engines that crash, hang, lie or are missing: one line, and no files left."""
+"""Partitioners that crash, hang, lie or are missing: a one-line error, and no files left."""
 import os
 import re
 import signal
@@ -19,7 +19,7 @@ from hpgcn.runtime.advice import install_command
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """Provide a temporary folder for the test, empty again after it."""
+    """Provide a temporary folder for the test, and check that it is empty at the end."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

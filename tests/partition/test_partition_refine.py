@@ -1,4 +1,4 @@
-"""Refinement: volumes that it must not raise, counted by brute force, and those it must lower."""
+"""Refinement of partitions never raises the brute-force volume, and lowers it where it can."""
 import logging
 import sys
 
@@ -16,7 +16,7 @@ from hpgcn.partition.rows.refine import match_rival_maximum, refine
 
 
 def drawn(n, density, *, directed, seed):
-    """Draw a graph with a few vertices that many others read; return it as `weighed` does."""
+    """Return a random graph in which many vertices read a few others, with pattern and weights."""
     rng = np.random.default_rng(seed)
     chances = density * (1 + 20 * (np.arange(n) < n // 50))
     A = (rng.random((n, n)) < chances).astype(np.float32)
@@ -24,7 +24,7 @@ def drawn(n, density, *, directed, seed):
 
 
 def weighed(A):
-    """Make a graph of a matrix; return it, its pattern and the weights of its vertices."""
+    """Return a graph made of a matrix, its pattern, and the row lengths as vertex weights."""
     graph = Graph.from_scipy(sp.csr_array(A, dtype=np.float32))
     rows = pattern(graph)
     return graph, rows, np.diff(rows.indptr).astype(np.int64)

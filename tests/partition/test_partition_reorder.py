@@ -1,4 +1,4 @@
-"""Orders: RCM brings neighbours together, part by part; random ones are keyed."""
+"""Vertex orders: RCM places neighbors near each other within parts; random ones are keyed."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ def shuffled(graph, seed=0):
 
 
 def rcm_order(graph):
-    """Return the order of a graph that is one part, checked to be a permutation."""
+    """Return the RCM order of a graph with one part, after checking that it is a permutation."""
     order = rcm_within_parts(graph, np.zeros(graph.num_rows, int), 1)
     np.testing.assert_array_equal(np.sort(order), np.arange(graph.num_rows))
     return order

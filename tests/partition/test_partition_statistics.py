@@ -1,4 +1,4 @@
-"""Communication volume, messages and imbalance, against a literal case and a slow count."""
+"""Communication volume, messages and imbalance: a case by hand, and a slow direct count."""
 import re
 
 import numpy as np
@@ -20,7 +20,7 @@ from hpgcn.partition.methods import random_parts
 
 
 def slow_statistics(dense, part, k):
-    """Count from the definition, one net at a time."""
+    """Return the statistics of a partition, counted directly from the dense matrix."""
     n = len(dense)
     read = (np.asarray(dense) != 0) | np.eye(n, dtype=bool)
     sends = np.zeros((k, k), int)  # rows, by owner and reader
@@ -40,7 +40,7 @@ def slow_statistics(dense, part, k):
 
 
 def slow_split_shares(holders, n, k):
-    """Count split vertices from sets: the holders of the edges of a vertex, loops apart."""
+    """Return the shares of split vertices, counted from the parts that hold each vertex's edges."""
     of_vertex = [{p for (i, j), p in holders.items() if i != j and v in (i, j)} for v in range(n)]
     split = [len(parts) > 1 for parts in of_vertex]
     shares = [np.mean([split[v] for v in range(n) if p in of_vertex[v]] or [0]) for p in range(k)]

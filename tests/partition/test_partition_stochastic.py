@@ -28,7 +28,7 @@ N = 300
 
 
 def random_rows(degree=6, seed=3):
-    """Draw a directed graph, some of its columns heavy, with a full diagonal."""
+    """Return a random directed graph with a full diagonal and some heavy columns."""
     rng = np.random.default_rng(seed)
     columns = (N * rng.random(N * degree) ** 2).astype(int)
     dense = np.eye(N, dtype=bool)
@@ -41,7 +41,7 @@ def sets(sizes, pins):
 
 
 def counted(sizes, pins, costs):
-    """Return the cost of each set of pins, summed over all nets that have it."""
+    """Return the total cost of each set of pins, summed over all nets with these pins."""
     total = {}
     for net, cost in zip(map(frozenset, sets(sizes, pins)), costs.tolist()):
         total[net] = total.get(net, 0) + cost
@@ -49,7 +49,7 @@ def counted(sizes, pins, costs):
 
 
 def expected_volume(rows, part, k, batches):
-    """Return the mean number of rows that an exchange sends within mini-batches."""
+    """Return the mean number of rows that ranks send in a mini-batch of `batches`."""
     parts = sp.csr_array((np.ones(part.size, int), (part, np.arange(part.size))), (k, part.size))
     touched = sum((parts[:, batch] @ rows[batch][:, batch].astype(int)).nnz for batch in batches)
     return touched / len(batches) - np.mean([batch.size for batch in batches])
@@ -159,9 +159,10 @@ def test_graphs_without_edges(n):
 
 
 def test_nets_have_the_volume_of_batches_and_of_the_formula():
-    """Row j goes to part p if j and one of its d readers there are drawn.
+    """The cost of stochastic nets, the volume of drawn batches and the exact expectation agree.
 
-    That has the chance s/n (1 - C(n-1-d, s-1) / C(n-1, s-1)).
+    Row j goes to part p if a batch has j and one of its d readers there. The chance is
+    s/n (1 - C(n-1-d, s-1) / C(n-1, s-1)).
     """
     size, k = 30, 7
     rows = random_rows()
@@ -184,7 +185,7 @@ def test_nets_have_the_volume_of_batches_and_of_the_formula():
 
 @pytest.mark.long
 def test_less_volume_on_batches_never_seen(data_dir):
-    """A whole net is cut once for many pins, of which a mini-batch seldom sees two."""
+    """On new mini-batches, parts by stochastic nets send less than parts by column nets."""
     pytest.importorskip("mtkahypar")
     graph, _ = convert.read(data_dir / "planetoid" / "ind.citeseer.graph", "auto")
     rows, k = pattern(graph), 9
@@ -212,7 +213,7 @@ def test_grid_has_one_net_per_edge_in_tiny_batches(monkeypatch):
 
 
 def test_arguments_of_algorithm_3():
-    """Equation 14 with other theta and delta, and batches of another size."""
+    """The number of nets follows equation 14 for theta and delta; batches may have any size."""
     assert [nets_wanted(9, *given) for given in ((.5, .1), (.25, .1), (.5, .01))] == [
         384, 1534, 679]
     rows = random_rows()
@@ -245,7 +246,7 @@ def test_wrong_arguments_are_refused(arguments, message):
 
 
 def test_arguments_are_recorded(tmp_path, capsys):
-    """One part needs no engine; the nets are drawn all the same."""
+    """The flags --batch, --theta and --delta are printed and stored with the partition."""
     graph, out = str(tmp_path / "g.h5"), tmp_path / "g.p1.h5"
     store.write_graph(graph, grid(20))
     flags = ["--batch", "vertices:25", "--theta", "0.4", "--delta", "0.2"]

@@ -1,4 +1,4 @@
-"""Balanced training vertices, and parts that merge: conditions that hold, and the allowed cost."""
+"""Partitions with balanced training vertices, and nested parts that merge: bounds and cost."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,7 +12,7 @@ from hpgcn.partition.rows.nested import nested_numbers
 
 
 def labelled(graph, train):
-    """Return the graph with a split: these vertices to train on, the rest to test."""
+    """Return the graph with the vertices `train` for training and the others for testing."""
     n = graph.num_rows
     rest = np.setdiff1d(np.arange(n), train)
     masks = np.asarray(train), rest[:0], rest
@@ -21,7 +21,7 @@ def labelled(graph, train):
 
 @pytest.fixture(scope="module")
 def cornered():
-    """Return a grid whose training vertices lie in a corner, where parts would own all or none."""
+    """Return a grid whose training vertices are all in one corner."""
     corner = (np.arange(6)[:, None] * 16 + np.arange(8)).ravel()
     return labelled(grid(16), corner)
 

@@ -1,4 +1,4 @@
-"""Vertex cuts: Libra's rule against sets and dicts, and the volume of the cuts."""
+"""Vertex cuts: Libra's rule compared with plain sets and dicts, and the volume of the cuts."""
 import collections
 import dataclasses
 
@@ -17,13 +17,13 @@ from hpgcn.partition.nonzeros.cut_edges import vertex_cut
 
 
 def entries(graph):
-    """Return (row, column) of each stored entry, in order."""
+    """Return the (row, column) of each stored entry, in the order of the matrix."""
     rows = np.repeat(np.arange(graph.num_rows), np.diff(graph.indptr)).tolist()
     return list(zip(rows, graph.indices.tolist()))
 
 
 def libra(graph, k, seed=0):
-    """Apply the rule edge by edge: (part of each stored entry, owner of each vertex)."""
+    """Return (part of each entry, owner of each vertex) by Libra's rule, edge by edge."""
     stored = entries(graph)
     n = graph.num_rows
     stream = sorted({(min(pair), max(pair)) for pair in stored if pair[0] != pair[1]})
@@ -56,7 +56,7 @@ def libra(graph, k, seed=0):
 
 
 def costs(graph, edge_part, owner, k):
-    """Count the statistics from sets of vertices: rows from owners, sums to owners."""
+    """Return the statistics of a vertex cut, counted with sets of vertices."""
     n = graph.num_rows
     in_rows, in_columns = ([{p} for p in owner] for _ in range(2))
     nonzeros = collections.Counter(owner)
@@ -85,7 +85,9 @@ def costs(graph, edge_part, owner, k):
 
 
 def split_shares(graph, edge_part, k):
-    """Count vertices of which several parts hold edges; their share of all, and of a part's."""
+    """Return the share of vertices whose edges are in several parts: of all, and mean
+    over parts.
+    """
     holders = [set() for _ in range(graph.num_rows)]
     for (u, v), p in zip(entries(graph), edge_part):
         if u != v:
@@ -98,15 +100,13 @@ def split_shares(graph, edge_part, k):
 
 
 def random_graph(n, density, *, directed, seed):
-    """Draw a graph with weights, loops and isolated vertices."""
+    """Return a random graph with weights, loops and isolated vertices."""
     A = sp.random_array((n, n), density=density, rng=np.random.default_rng(seed), format="csr")
     return Graph.from_scipy(A, symmetrize=not directed)
 
 
 def test_by_hand(monkeypatch):
-    """Edges in the order of the comments, in three parts; loops at 2 and 7; vertex 8 is
-    isolated.
-    """
+    """Libra's rule assigns nine edges, loops and an isolated vertex to three parts as by hand."""
     graph = edges(9, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (5, 6), (2, 2), (7, 7)])
     # 5-6: new, 0; 0-1: new, 1; 2-3: new, 2; 0-2: equal degrees, 2 joins 0 in 1; 1-3: 3 has the
     # higher degree and joins 1 in 1; 3-4: 4 is new, 2 is the less loaded of 3's parts {1, 2}
@@ -131,7 +131,7 @@ def test_by_hand(monkeypatch):
     (0.002, 3), (0.02, 1), (0.02, 2), (0.02, 7), (0.2, 63), (0.2, 64), (0.2, 65), (0.02, 150)])
 @pytest.mark.parametrize("directed", [False, True])
 def test_parts_and_costs_follow_the_rule(density, directed, k):
-    """Both arcs of an edge lie together, on directed graphs too."""
+    """Parts and statistics equal those of the slow rule; both arcs of an edge are in one part."""
     graph = random_graph(150, density, directed=directed, seed=k)
     assert graph.header.directed == directed
     edge_part, owner = vertex_cut(graph, k, seed=k)
@@ -163,7 +163,7 @@ def test_power_law_graphs(k):
 
 @pytest.mark.parametrize("k", [2, 70])
 def test_costs_of_any_parts(k):
-    """Not only of Libra's: arcs of an edge apart, owners without an edge, empty parts."""
+    """Statistics are right for random parts, where arcs of an edge may be in two parts."""
     rng = np.random.default_rng(5)
     graph = random_graph(80, 0.05, directed=True, seed=6)
     edge_part = rng.integers(0, k, graph.indices.size)

@@ -1,4 +1,4 @@
-"""Forecasts of batches: their traffic, against a loop over entries."""
+"""Forecasts of mini-batches: their traffic equals a count entry by entry."""
 import json
 from functools import cache
 from itertools import pairwise
@@ -25,7 +25,7 @@ KINDS = [(name, directed) for name in takers() for directed in (False, True)]
 
 
 class Dealt:
-    """A Sampler of vertices whose batches are given."""
+    """A sampler of vertices with given batches."""
 
     induced = True
 
@@ -39,7 +39,7 @@ class Dealt:
 
 @cache
 def case(name, directed, n=7, ranks=3, degree=3):
-    """Return a full plan of a random graph, and its inputs; holders at random if they count."""
+    """Return the plan of a random graph for strategy `name`, and its inputs."""
     graph = make(n, 4, 3, directed=directed, degree=degree, seed=n)
     inputs = PlanInput(graph, Config(dtype="float64", prune=False, input_dropout=0.5), (4, 5, 3))
     ordered = inputs.ordered
@@ -59,7 +59,7 @@ def plans_of(name, directed, sampler, unit, **size):
 
 
 def loop(batches, epoch, number):
-    """Return bytes and messages of products, (2, P) by phase: entry by entry."""
+    """Return bytes and messages of a batch's products by phase, (2, P), counted entry by entry."""
     plan = batches.plan
     k, owner = plan.num_ranks, plan.rank_grid.layout.row_blocks.tolist()
     batch = batches.sampler.batch_of(batches.unit, epoch)

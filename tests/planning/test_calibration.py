@@ -1,4 +1,4 @@
-"""`hpgcn plan --from RUN`: the case of the run gets its measured time; others are scaled alike."""
+"""`hpgcn plan --from RUN`: the run's forecast equals its measured time; others scale alike."""
 import json
 import shutil
 

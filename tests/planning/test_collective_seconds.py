@@ -1,4 +1,6 @@
-"""Seconds of collectives: against messages followed one by one, and cagnet-2020's claim."""
+"""Forecast seconds of collectives equal a simulation by message, and follow the claim
+of cagnet-2020.
+"""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,7 +21,9 @@ LATENCY, BYTE = 3.0, 0.5
 
 
 def tree(ranks, size, parts):
-    """Return when each rank of a binomial tree from rank 0 is done; `parts`: bytes are divided."""
+    """Return the finish time of each rank in a broadcast by a binomial tree; a scatter
+    with `parts`.
+    """
     done = np.zeros(ranks)
     width = 1 << (ranks - 1).bit_length()
 
@@ -37,7 +41,7 @@ def tree(ranks, size, parts):
 
 
 def ring(done, size):
-    """Return when each rank has the blocks of all: each passes on the block that came last."""
+    """Return the finish time of each rank in a ring allgather that starts at times `done`."""
     ranks = done.size
     for _ in range(ranks - 1):
         done = np.maximum(done, np.roll(done, 1)) + LATENCY + BYTE * size / ranks
@@ -45,7 +49,9 @@ def ring(done, size):
 
 
 def exchanged(ranks, steps):
-    """Return when ranks are done that exchange in steps; each has a distance and bytes."""
+    """Return the finish time of each rank after `steps` of pairwise exchanges:
+    (distance, bytes).
+    """
     done = np.zeros(ranks)
     for distance, size in steps:
         done = np.maximum(done, done[np.arange(ranks) ^ distance]) + LATENCY + BYTE * size
@@ -87,7 +93,7 @@ def test_a_measured_rate_gives_the_measured_seconds(ranks):
 
 
 def seconds_of(traffic, machine):
-    """Return the seconds of a product on each rank."""
+    """Return the seconds that each rank needs for the messages of a product."""
     total = np.zeros(traffic.num_ranks)
     for call in traffic.calls(Product(layer=0, width=64), 4):
         if isinstance(call, Collective):

@@ -1,4 +1,4 @@
-"""`hpgcn train --dry-run` and `--memory`: a run matches its forecast, and leaves no file."""
+"""`hpgcn train --dry-run` and `--memory`: a run matches its forecast, and no file is written."""
 import json
 
 import numpy as np
@@ -40,7 +40,7 @@ if ranks.rank == 1:
 
 @pytest.fixture
 def few(tmp_path):
-    """Return a file of 500 vertices, 6 of which the training loss reads."""
+    """Return the path of a graph of 500 vertices with six training vertices."""
     path = tmp_path / "few.h5"
     store.write_graph(path, make(n=500, degree=1.5, train=6))
     return path
@@ -171,7 +171,7 @@ def test_what_gpus_will_hold_is_told_without_one(few):
 
 
 def test_needs_no_features_and_no_labels(tmp_path):
-    """Widths that the file lacks are assumed, and the forecast says so."""
+    """For a file without features or labels the forecast assumes widths and says so."""
     whole = make(n=300, f=128)
     bare = Graph.from_scipy(whole.adjacency)
     half = Graph.from_scipy(whole.adjacency, whole.features)

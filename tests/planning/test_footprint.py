@@ -1,4 +1,4 @@
-"""Storage of ranks: by hand on four vertices, and in sum over ranks."""
+"""Memory of ranks: computed by hand for four vertices, and summed over ranks."""
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +19,7 @@ STAR[0] = STAR[:, 0] = 1  # 0 -> all, all -> 0: with loops 4 + 2 + 2 + 2 nonzero
 
 @pytest.fixture(scope="module")
 def path_of_four():
-    """Return the path 0-1-2-3: rows 2 + 2, nonzeros with loops 5 + 5, one row and message each
-    way.
-    """
+    """Return the path 0-1-2-3; two ranks own two rows each and send one row each way."""
     A = np.diag(np.ones(3), 1)
     return Graph.from_scipy(A, np.ones((4, 3)), [0, 1, 0, 1], ([0], [1], [2]), symmetrize=True)
 
@@ -56,9 +54,10 @@ def test_by_hand(path_of_four):
     ("1d", (2,), [0, 30, 100], [2 * 70, 2 * 30]),
     ("1.5d", (2, 2), [0, 30, 60, 80, 100], [2 * 40, 2 * 40, 2 * 60, 2 * 60])])
 def test_mpi_copies_sums_of_others_rows(name, shape, offsets, copied):
-    """A directed graph has the two tallest blocks of others, of four pieces at most; twice.
+    """The forecast counts MPI's copies of the blocks that a rank reduces for other ranks.
 
-    Once where a rank only sends: the middle one of three.
+    In a directed graph these are the two tallest blocks, of at most four pieces, copied
+    twice. The middle one of three ranks only sends and copies them once.
     """
     n = 100
     ring = sp.csr_array((np.ones(n), (np.arange(n), (np.arange(n) + 1) % n)), (n, n))

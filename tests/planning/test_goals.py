@@ -1,4 +1,4 @@
-"""`hpgcn plan --goal`: its answers, checked by hand, and refusals."""
+"""`hpgcn plan --goal`: answers checked by hand, and refusals."""
 import itertools
 import json
 

@@ -1,4 +1,4 @@
-"""Two devices a rank: pipelines and products by hand, machine files, plans of shipped machines."""
+"""Ranks with two devices: pipelines and products by hand, machine files, shipped machines."""
 import itertools
 import json
 import runpy
@@ -34,7 +34,7 @@ def graph(tmp_path_factory):
 
 
 def simulated(first, second, stages):
-    """Return the time batch after batch: the obvious way."""
+    """Return the time of a two-stage pipeline, simulated batch by batch."""
     one = other = 0.0
     for _ in range(stages):
         one += first / stages
@@ -211,7 +211,9 @@ def test_plans_of_shipped_machines(graph, name):
 
 
 def test_numbers_of_a_graph_stand_for_it(tmp_path):
-    """A strategy that holds all of A costs the same on a graph with the same number of entries."""
+    """Strategy mop has the same forecast for a graph and for its numbers of vertices
+    and entries.
+    """
     made = make()
     path = tmp_path / "graph.h5"
     store.write_graph(path, made)

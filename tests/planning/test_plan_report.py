@@ -1,4 +1,4 @@
-"""`hpgcn plan`: volumes by hand and as in training, the choice, the picture, every refusal."""
+"""`hpgcn plan`: volumes by hand and as in training, the choice, the picture and refusals."""
 import itertools
 import json
 import re
@@ -40,7 +40,7 @@ def write(path, graph, k=None, **settings):
 
 @pytest.fixture(scope="module")
 def path_of_four(tmp_path_factory):
-    """Return the undirected path 0-1-2-3, 3 features, 2 classes."""
+    """Return the file of the undirected path 0-1-2-3 with 3 features and 2 classes."""
     A = np.diag(np.ones(3), 1)
     graph = Graph.from_scipy(A, np.ones((4, 3)), [0, 1, 0, 1], ([0], [1], [2]), symmetrize=True)
     return write(tmp_path_factory.mktemp("path") / "path.h5", graph)
@@ -53,7 +53,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def these_alone(monkeypatch):
-    """Leave out strategies beside those that a test's rows, or its choice, are written down for."""
+    """Remove the strategies that this file's expected rows do not list."""
     for name in {*STRATEGIES} - {"p2p", "cover", "vertex-cut", "1d", "1.5d", "2d", "3d", "mop"}:
         monkeypatch.delitem(STRATEGIES, name)
 
@@ -134,7 +134,7 @@ def test_graph_and_partitioned_file_agree(tmp_path, kind, rcm):
 @pytest.mark.parametrize("seed", [
     0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_covers_are_those_of_runs(tmp_path, seed):
-    """Equal prices are taken by the order of rows: that of the file that a run makes."""
+    """The plan of strategy cover is the same for a graph and for its partitioned file."""
     graph = make(directed=True, seed=seed)
     method = STRATEGIES["cover"].method
     config = Config(layers=3, balance=0.01)

@@ -1,6 +1,4 @@
-"""Forecast seconds from measured kernels: table look-ups, reuse of rows, and steps
-checked by hand.
-"""
+"""Forecast seconds from measured kernels: table look-ups, reuse of rows, steps by hand."""
 import json
 from dataclasses import replace
 
@@ -35,7 +33,7 @@ STEPS = ("activate", "activate dropout", "add", "apply_mask", "column_sum", "dro
 
 
 def held(rows=0.0, nonzero=0.0, row=0.0, dense=0.0, call=0.0, ranks=1, **kernels):
-    """Return the output of `hpgcn bench machine` if each kernel took equally long at any size."""
+    """Return an output of `hpgcn bench machine` in which kernels take the same time at any size."""
     found = {name: np.full((len(ROW_BYTES), len(ROW_WIDTHS)), kernels.get(name, rows)).tolist()
              for name in STEPS}
     dense = np.full((len(DENSE_SIZES),) * 2, dense).tolist()
@@ -62,7 +60,7 @@ def counted(graph, ranks=1, strategy="p2p", **settings):
 
 
 def test_a_step_by_hand(tmp_path):
-    """Two layers f -> 4 -> c: three products with A, 5 dense products, 12 columns of bias sums."""
+    """The seconds of a training step with two layers equal the sum of its products by hand."""
     graph = make(n=60)
     n, nnz = 60, graph.indices.size + 60 - int((graph.degrees()["loop"] > 0).sum())
     f, c = graph.header.num_features, graph.header.num_classes
@@ -90,7 +88,7 @@ def test_a_step_by_hand(tmp_path):
 
 
 def test_double_numbers_take_longer(tmp_path):
-    """Memory traffic doubles with float64; dense products follow their measured rates."""
+    """With float64, memory traffic doubles and dense products take their measured time."""
     graph = make(n=60)
     single, _ = counted(graph)
     double, _ = counted(graph, dtype="float64")
@@ -152,9 +150,7 @@ def test_tables_are_read_off_straight_lines():
 
 
 def reuse(matrix, row_bytes):
-    """Return the bytes of rows and entries between two reads of a row, of each read but its
-    first.
-    """
+    """Return, for each repeated read of a row, the bytes of rows and entries read in between."""
     last, found, order = {}, [], []
     for v in matrix.indices:
         if v in last:

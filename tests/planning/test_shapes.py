@@ -1,4 +1,4 @@
-"""A step on shapes allocates the arrays of a real one, and a rank uses the predicted memory."""
+"""A step on array shapes allocates the arrays of a real step; ranks use the predicted memory."""
 from dataclasses import replace
 
 import pytest

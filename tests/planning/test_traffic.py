@@ -1,6 +1,7 @@
-"""Bytes and messages of a training step: against counts by pairs, closed forms and literals.
+"""Predicted bytes and messages of a training step equal counts by rank pairs and closed forms.
 
-For single products with A, tests/test_plan.py compares plans with a simulation of all ranks.
+For single products with A, tests/test_plan.py compares plans with a simulation of all
+ranks.
 """
 from copy import copy
 from functools import cache
@@ -30,7 +31,7 @@ SOME = [("p2p", (5,)), ("1d", (5,)), ("mop", (7,)), ("1.5d", (5, 3)), ("1.5d", (
 
 @cache
 def inputs(widths=(5, 7, 7, 3), *, directed=True, sparse=False, n=23, **settings):
-    """Return the PlanInput of a random graph that holds all its rows in every layer."""
+    """Return the PlanInput of a random graph whose layers all use every row."""
     rng = np.random.default_rng(0)
     A = sp.random_array((n, n), density=0.15, rng=rng, format="csr")
     X = rng.standard_normal((n, widths[0]))
@@ -48,7 +49,7 @@ def footprint_of(name, shape, graph, offsets=None, **settings):
 
 
 class Sends:
-    """Bytes and messages of P ranks, counted pair by pair."""
+    """Counters of the bytes and messages that P ranks send to each other."""
 
     def __init__(self, ranks):
         self.counts = np.zeros((2, ranks), np.int64)
@@ -58,7 +59,7 @@ class Sends:
             self.counts[:, source] += int(nbytes), messages
 
     def allreduce(self, group, nbytes):
-        """Book byte number i of 2 m (q - 1) on rank i mod q."""
+        """Add an allreduce: the ranks of `group` share 2 `nbytes` (q - 1) bytes round-robin."""
         total = 2 * int(nbytes) * (len(group) - 1)
         for place, rank in enumerate(group):
             messages = 2 * (len(group) - 1) * (total > 0)
@@ -66,7 +67,7 @@ class Sends:
 
 
 def count_dense(sends, spec, layout):
-    """Count products with W and softmax, if C ranks share rows; gradients of all parameters."""
+    """Count the messages of dense products, softmax and gradients if C ranks share a row block."""
     C, s = layout.columns, spec.itemsize
     groups = [range(rank, rank + C) for rank in range(0, layout.size, C)]
     for group, m in zip(groups, np.diff(layout.offsets)):
@@ -87,7 +88,7 @@ def count_dense(sends, spec, layout):
 
 
 def check(footprint):
-    """Compare the prediction of every rank with its products and with counts of each pair."""
+    """Compare the predicted traffic of every rank with counts by rank pairs."""
     spec, layout, found = footprint.spec, footprint.layout, footprint.prediction
     sends = {key: Sends(layout.size) for key in found.bytes}
     for one in footprint.steps.products(spec, footprint.levels):
@@ -119,7 +120,7 @@ def test_empty_blocks_send_nothing(monkeypatch):
 
 
 def traffic_of(name, shape, offsets, *given):
-    """Return the Traffic of all rows; given: its arguments besides layouts."""
+    """Return the Traffic object of a strategy on all rows; `given` are its other arguments."""
     strategy = STRATEGIES[name]
     layout = BlockLayout(np.asarray(offsets), strategy.block_grid(shape)[1], 0)
     return strategy.Plan.Traffic((layout, layout), *given)

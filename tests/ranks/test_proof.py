@@ -75,9 +75,7 @@ class Everybody(RowStrategy):
 
 
 def gathered(rows, layout_in, comm, workspace):
-    """Return a RowProduct that gathers all input rows and multiplies them by `rows` of
-    A, (m, n).
-    """
+    """Return a product with `rows` of A, (m, n), that gathers all rows of its input first."""
     pull = GatheredRows(np.diff(layout_in.offsets), comm, OwnRows(), workspace)
     return RowProduct({LOCAL: {LOCAL: Csr.of(rows, comm.device)}}, pull, OwnRows(), rows.shape[0])
 

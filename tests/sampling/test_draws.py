@@ -1,4 +1,4 @@
-"""Keyed draws: bijections, uniform, independent of the other numbers drawn; batches of an epoch."""
+"""Keyed random permutations are uniform and independent; an epoch draws each unit once."""
 import numpy as np
 import pytest
 
@@ -23,7 +23,7 @@ def test_places_are_a_bijection_that_each_number_knows_alone(n):
 @pytest.mark.parametrize("n, least", [
     (5, 4096), (40, 4096), (130, 0), pytest.param(600, 0, marks=pytest.mark.long)])
 def test_places_are_uniform_alone_and_in_pairs(monkeypatch, n, least):
-    """Also where a network draws so few numbers as it does not in use: small ones show faults."""
+    """Positions in keyed permutations, and pairs of them, are uniform for small n."""
     monkeypatch.setattr(keyed_draws, "SORTED", least)
     trials, first = 4000, n // 2
     counts, pairs = np.zeros((n, n)), np.zeros((n, n))

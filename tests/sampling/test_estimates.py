@@ -1,4 +1,4 @@
-"""Batches estimate products with A, the loss and its gradient without bias, one by one."""
+"""Mini-batches estimate products with A, the loss and its gradient without bias."""
 import numpy as np
 import pytest
 from graphs import make
@@ -23,7 +23,7 @@ def loss_and_gradient(view):
 
 
 def small_weights(trainer):
-    """Make logits so small that the loss, and the rest of the model, is linear in them."""
+    """Scale the weights down, so that the loss is linear in the logits."""
     trainer.parameters.flat[:] *= 1e-5
     for name, array in trainer.parameters.arrays.items():
         if name == "W1":  # the gradient of W0 is in proportion to it
@@ -31,7 +31,9 @@ def small_weights(trainer):
 
 
 def estimates(graph, config):
-    """Return (whole loss and gradient, those of many steps)."""
+    """Return (loss and gradient of the full graph, those of each mini-batch step, steps
+    per epoch).
+    """
     whole = trainer_of(graph, config.replace(batch="full"))
     small_weights(whole)
     expected = loss_and_gradient(whole.batches.view(1))
@@ -44,7 +46,7 @@ def estimates(graph, config):
 
 
 def deviations(expected, found, steps):
-    """Return deviations of means, in standard errors; batches of an epoch are drawn together."""
+    """Return the errors of the batches' mean loss and gradient, in standard errors."""
     epochs = found.reshape(-1, steps, found.shape[1]).mean(1)
     error = epochs.std(0, ddof=1) / np.sqrt(len(epochs))
     moving = error > 1e-12 * np.abs(expected).max()
@@ -69,7 +71,9 @@ def test_loss_and_gradient_are_unbiased(batch, settings, directed):
 
 @pytest.mark.long
 def test_without_the_factor_they_are_not(monkeypatch):
-    """The test above sees the easy mistake."""
+    """Estimates are biased if the sampler's scale factor is missing, so the test above
+    would notice.
+    """
     monkeypatch.setattr(Sampler, "factor", lambda self, batch: 1.0)
     graph = make(n=60, f=7, c=3, degree=6)
     config = Config(batch="vertices:20", layers=1, dropout=0.0, dtype="float64", seed=5)

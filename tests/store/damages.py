@@ -1,6 +1,7 @@
-"""Functions that damage the open file of `make_graph()`, and the message of each.
+"""Functions that damage the open file of `make_graph()`, with the message that each causes.
 
-Names begin with the row of docs/reliability.md, if it has one; no checksum detects them.
+Names begin with a row of docs/reliability.md, if there is one. No checksum detects
+these damages.
 """
 from pathlib import Path
 
@@ -9,19 +10,21 @@ import numpy as np
 
 
 def change(name, index, value):
-    """Change elements."""
+    """Return a function that changes elements of the dataset `name` in an open file."""
     return lambda file: file[name].__setitem__(index, value)
 
 
 def swap(name, i, j):
-    """Swap two elements."""
+    """Return a function that swaps elements i and j of the dataset `name` in an open file."""
     def apply(file):
         file[name][[i, j]] = file[name][[i, j]][::-1]
     return apply
 
 
 def replace(name, array):
-    """Replace a dataset; `array` may be a function of the old one."""
+    """Return a function that replaces a dataset by `array`, or by `array(old)` if it is
+    callable.
+    """
     def apply(file):
         new = array(file[name][()]) if callable(array) else array
         del file[name]
@@ -38,7 +41,9 @@ def delete(name):
 
 
 def attribute(name, value, group="/"):
-    """Change an attribute, None to remove it; its text is of a fixed length, as the writer's."""
+    """Return a function that sets an attribute of an open file, or deletes it if
+    `value` is None.
+    """
     def apply(file):
         attributes = file[group].attrs
         if name in attributes:
@@ -56,7 +61,7 @@ def add(name, *arguments, **options):
 
 
 def link(kind, *arguments):
-    """Put a link where the labels were."""
+    """Return a function that replaces the labels of an open file by a link."""
     def apply(file):
         del file["labels"]
         file["labels"] = kind(*arguments)
@@ -64,7 +69,7 @@ def link(kind, *arguments):
 
 
 def external_storage(file):
-    """Store the features in a separate file."""
+    """Store the features of an open file in a separate raw file, which is then deleted."""
     raw = Path(file.filename).with_name("raw.bin")
     raw.write_bytes(file["features"][()].tobytes())
     del file["features"]
@@ -74,7 +79,7 @@ def external_storage(file):
 
 
 def virtual(file):
-    """Make the features a view of another file."""
+    """Replace the features of an open file by a virtual view of another file."""
     layout = h5py.VirtualLayout((60, 7), np.float32)
     layout[:] = h5py.VirtualSource("other.h5", "x", (60, 7))
     del file["features"]
@@ -82,7 +87,7 @@ def virtual(file):
 
 
 def filters(*codes):
-    """Store the features through these filters."""
+    """Return a function that stores the features of an open file with these filter codes."""
     def apply(file):
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((60, 7))
@@ -95,7 +100,7 @@ def filters(*codes):
 
 
 def claims(**options):
-    """Make the features 2^45 doubles that take no room."""
+    """Return a function that replaces the features by 2^45 doubles that are not allocated."""
     def apply(file):
         del file["features"]
         file.create_dataset("features", (2**42, 8), np.float64, **options)
@@ -150,7 +155,7 @@ STRUCTURE = {
 
 
 def of_a_row_of_two(file):
-    """Return the first entry of a row that has more than one."""
+    """Return the position of the first entry in a row with several entries."""
     pointers = file["adjacency/indptr"][()]
     return int(pointers[np.flatnonzero(np.diff(pointers) > 1)[0]])
 

@@ -1,4 +1,4 @@
-"""Graphs of every kind, and a way to put the checksums of a changed file right."""
+"""Graphs of every kind, and a function that updates the checksums of a changed file."""
 import zlib
 from contextlib import suppress
 
@@ -18,10 +18,10 @@ ARRAYS = ("indptr", "indices", "data", "features", "labels", "degree_row", "degr
 
 def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=True, ids=False,
                density=0.1, seed=0):
-    """Make a random directed graph; `features` dense, sparse or none, `labels` class, multi or
-    none.
+    """Return a random directed graph with the given kinds of features and labels.
 
-    With `ids` classes have names, of which the last of five has no vertex.
+    `features` is dense, sparse or none; `labels` is class, multi or none. With `ids`,
+    classes have names, of which the last is unused.
     """
     rng = np.random.default_rng(seed)
     A = sp.random_array((n, n), density=density, rng=rng, format="csr")
@@ -39,8 +39,8 @@ def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=T
 
 
 def make_partition(n=60, k=3, seed=1, edges=None):
-    """Make a random partition, in random order inside each part; `edges`: entries are
-    partitioned as well.
+    """Return a random partition with a random order in each part; `edges` entries get
+    parts as well.
     """
     rng = np.random.default_rng(seed)
     return Partition.from_parts(
@@ -69,7 +69,7 @@ def assert_same(graph, expected):
 
 
 def datasets(path):
-    """Return the names of the datasets of a file, as its manifest has them."""
+    """Return the names of the datasets in a file's manifest."""
     names = {}
     with h5py.File(path) as file:
         file["manifest"].visititems(lambda name, item: names.update({name: type(item)}))
@@ -77,7 +77,7 @@ def datasets(path):
 
 
 def edit(path, change, *, stamp=True, readable=True):
-    """Let `change` work on the open file, and make all checksums right if it is `readable`."""
+    """Call `change` on the open file, then update all checksums unless `stamp` is false."""
     with h5py.File(path, "r+") as file:
         change(file)
     failures = () if readable else (DataError, KeyError, OSError, AttributeError, MemoryError)
@@ -87,7 +87,7 @@ def edit(path, change, *, stamp=True, readable=True):
 
 
 def restamp(path):
-    """Make all checksums right after arrays or attributes were changed."""
+    """Update all checksums of a file after its arrays or attributes changed."""
     names = datasets(path)
     with h5py.File(path, "r+") as file:
         for name in names:
@@ -106,7 +106,7 @@ def restamp(path):
 
 
 def middle(dataset):
-    """Place in the file of a byte in the middle of a dataset's first or only piece."""
+    """Return the file offset of a byte in the middle of a dataset's first chunk."""
     if dataset.chunks:
         piece = dataset.id.get_chunk_info(0)
         return piece.byte_offset + piece.size // 2

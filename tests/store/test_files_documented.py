@@ -1,4 +1,4 @@
-"""docs/files.md is enough to write a file without hpgcn, and names all that hpgcn writes."""
+"""docs/files.md describes the files of hpgcn completely: files written by it can be read."""
 import json
 import re
 import zlib
@@ -39,7 +39,7 @@ GRAPH_DATASETS = {
 
 
 def write_by_the_document(path, attributes, datasets, without=()):
-    """Write an HDF5 file by the text of docs/files.md, without hpgcn."""
+    """Write an HDF5 file as docs/files.md describes it, without hpgcn."""
     with h5py.File(path, "w", libver="v110") as file:
         for name, array in datasets.items():
             if name in without:
@@ -150,7 +150,7 @@ def test_a_checksum_of_another_block_size_is_noticed(tmp_path):
 
 
 def sections():
-    """Return the words set in backquotes in each section of docs/files.md, by heading."""
+    """Return the words in backquotes in each section of docs/files.md, by heading."""
     text = (Path(__file__).parents[2] / "docs" / "files.md").read_text()
     parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
     return {title: {word for quoted in re.findall(r"`([^`]+)`", body) for word in quoted.split()}
@@ -165,7 +165,7 @@ SECTIONS = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """Return a folder with files of every format, and a run with all files that a run may leave."""
+    """Return a folder with files of every format and a run with all its possible files."""
     folder = tmp_path_factory.mktemp("written")
     sparse = make_graph(features="sparse", ids=True, weighted=False)
     store.write_graph(folder / "dense.h5", make_graph())
@@ -210,7 +210,7 @@ def test_all_that_hpgcn_writes_is_in_the_document(written):
 
 
 def contents(file):
-    """Return attributes and datasets of a file as the document writes them."""
+    """Return the attributes and datasets of a file, named as in docs/files.md."""
     names = {*file.attrs}
 
     def visit(name, item):

@@ -1,4 +1,4 @@
-"""A file is there whole, or as it was before; a full disk is one line and no crash."""
+"""A written file is complete, or the old one remains; a full disk gives a one-line error."""
 import errno
 import os
 import subprocess
@@ -14,7 +14,7 @@ from hpgcn.store.writer import create
 
 
 class Interrupted:
-    """Rows that end in an exception after the first piece."""
+    """An array-like of rows that raises an exception after the first slice."""
 
     shape = (30_000_000,)
     dtype = np.dtype(np.float32)
@@ -140,7 +140,7 @@ for limit in (0, 40, 50, 300, 2000, 5000, 70_000, 800_000, 900_000, 2_500_000):
 
 @pytest.mark.parametrize("compress", ["none", pytest.param("gzip", marks=pytest.mark.long)])
 def test_full_disk(tmp_path, compress):
-    """HDF5 can crash after a write that failed: wherever the limit hits, here it does not."""
+    """Writing under a file size limit gives a one-line error and never a crash of HDF5."""
     path = tmp_path / "x.h5"
     child = subprocess.run([sys.executable, "-c", FULL, path, compress], capture_output=True,
                            text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""Files are read as they were written: every kind of graph, whole and in slabs, however packed."""
+"""Graph files of every kind are read as they were written: whole, in slabs, and compressed."""
 import hashlib
 import pickle
 import re
@@ -38,7 +38,7 @@ def test_round_trip(tmp_path, kind, compress):
 
 
 def test_literal_layout(tmp_path):
-    """0 -> 1 (weight 2), 1 -> 1 (loop), 2 -> 0: names, dtypes and numbers in the file."""
+    """The file of a graph with three edges has the documented names, dtypes and numbers."""
     A = sp.coo_array(([2.0, 1.0, 0.5], ([0, 1, 2], [1, 1, 0])), shape=(3, 3))
     graph = Graph.from_scipy(A, np.eye(3), [0, -1, 2], ([0], [], [2]), name="three",
                              source_sha256="ab" * 32)
@@ -94,7 +94,7 @@ def test_slabs_equal_slices_of_the_whole(tmp_path, features, compress):
 @pytest.mark.long
 @packed
 def test_slabs_of_datasets_of_many_blocks(tmp_path, compress):
-    """Rows of 1,452 bytes do not divide a mebibyte: slabs are widened to blocks and cut back."""
+    """Slabs whose rows do not align with checksum blocks of 1 MiB are read correctly."""
     path = tmp_path / "g.h5"
     rng = np.random.default_rng(3)
     n = 3000

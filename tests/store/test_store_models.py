@@ -1,4 +1,4 @@
-"""Files of models and predictions, and the text of `describe` for all files."""
+"""Files of models and predictions, and the output of `describe` for all kinds of files."""
 import re
 
 import numpy as np
@@ -98,13 +98,13 @@ def test_predictions_of_another_kind_are_refused(tmp_path, changes, message):
 
 
 def words(path, **options):
-    """Return the description as a dict of label -> text."""
+    """Return the output of `describe` as a dict of label -> text."""
     lines = store.describe(path, **options).splitlines()
     return dict(re.split(r" {2,}", line, maxsplit=1) for line in lines if not line.startswith(" "))
 
 
 def test_describe_graph(tmp_path):
-    """4 vertices: 0 -> 1, a loop on 2, 3 isolated; counted by hand."""
+    """`describe` prints the edges, degrees and loops of a graph with four vertices."""
     A = np.zeros((4, 4))
     A[0, 1] = A[2, 2] = 1
     graph = Graph.from_scipy(A, np.eye(4, 6), [0, 1, 1, -1], ([0], [1], [2]), name="four",

@@ -1,4 +1,4 @@
-"""Refusals, one crafted file each: one line with file and dataset, in good time."""
+"""Damaged or crafted files are refused quickly, in one line that names file and dataset."""
 import contextlib
 import os
 
@@ -14,7 +14,7 @@ from hpgcn.errors import DataError, InputNotFoundError, StorageError
 
 @contextlib.contextmanager
 def refuses(message, path, error=DataError):
-    """Expect a refusal in one line that begins with the path."""
+    """Expect a one-line error that begins with the path."""
     with pytest.raises(error, match=message) as refusal:
         yield
     assert str(refusal.value).startswith(str(path))
@@ -139,9 +139,7 @@ def test_bad_vertex_cuts(cut_file, damage, message):
 @pytest.mark.long
 @pytest.mark.parametrize("compress", ["none", pytest.param("gzip", marks=pytest.mark.long)])
 def test_one_flipped_bit_in_any_dataset(tmp_path, compress):
-    """A bit of the data or of checksums, never packed; no rank reads the rest of a partition to
-    train.
-    """
+    """A flipped bit in any dataset or its checksums is refused when that dataset is read."""
     graph = make_graph(ids=True, features="sparse")
     good, bad = tmp_path / "good.h5", tmp_path / "bad.h5"
     cut = make_partition(edges=graph.indices.size)

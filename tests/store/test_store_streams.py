@@ -1,4 +1,4 @@
-"""Arrays written while their input is read; unfinished files in a separate folder."""
+"""Arrays are written while their input is read; unfinished files are in a separate folder."""
 import dataclasses
 import os
 
@@ -12,7 +12,7 @@ from hpgcn.store.writer import create
 
 
 class Slices:
-    """An array that supports only short slices."""
+    """An array that supports only slices of `most` rows."""
 
     def __init__(self, array, most):
         self.array, self.most = array, most
