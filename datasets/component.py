@@ -5,7 +5,8 @@ from scipy.sparse.csgraph import connected_components
 
 
 def largest_component(csr, raw):
-    """Leave out vertices outside the largest weakly connected component; of equals, the first.
+    """Drop vertices outside the largest weakly connected component; if several are
+    equally large, keep the first.
 
     Parameters
     ----------

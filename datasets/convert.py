@@ -50,7 +50,8 @@ EDGE_BYTES = 128  # bytes of memory of an edge on its way through `read`
 
 
 def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=AUTO, **options):
-    """Read a graph as `read` and write it to `out`; edge lists may be larger than memory.
+    """Read a graph like `read` and write it to the file `out`; edge lists may be larger
+    than memory.
 
     Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory
     allows. Apart from the order the file is the same, bit for bit, whatever the memory.
@@ -73,7 +74,8 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
 
 
 def order_within(graph, name, memory):
-    """Return an order of the vertices, new -> old, or None; and a note.
+    """Return an order of the vertices, new -> old, or None to keep theirs; and a note
+    for the user.
 
     `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps
     its order, and so does one that would take too much memory.
@@ -94,7 +96,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
          columns=None, base=None, header=None, weights=None, num_nodes=None, bipartite=False,
          compact=False, duplicates=None, largest_component=False, num_splits=1, ids=None,
          id_column=None, label_column=None, feature_columns=None):
-    """Read a graph from a file, or digits or karate; return it and notes for the user.
+    """Read a graph from a file, or a built-in graph (digits or karate); return the
+    Graph and notes for the user.
 
     Options are those of `hpgcn convert`. The files `features`, (n, f), and `labels`,
     (n,) or (n, t), replace the input's, and so does `split`, FILE or FILE:COLUMN. They
@@ -187,7 +190,9 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
 
 
 class _MemoryAdjacency(NamedTuple):
-    """The adjacency of a graph in memory; its names are those of the one on disk."""
+    """The adjacency of a graph in memory, with the same attributes as the DiskAdjacency
+    of a graph on disk.
+    """
 
     counts: object
     isolated: int
@@ -196,7 +201,9 @@ class _MemoryAdjacency(NamedTuple):
 
 
 def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_component):
-    """Build the adjacency in memory or, of Entries, from runs on disk; extend `raw.notes`."""
+    """Build the adjacency in memory, or from `entries` on disk if these are given;
+    extend `raw.notes`.
+    """
     if entries is not None:
         if entries.rounded:
             raw.notes.append(rounded_note(entries.rounded))
@@ -213,7 +220,9 @@ def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_com
 
 @contextmanager
 def warnings_as(notes, where):
-    """Context manager: turn warnings into notes, without the name `where`."""
+    """Context manager: append each DataWarning to `notes`, without the file name
+    `where`, instead of showing it.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         yield
@@ -228,13 +237,17 @@ def warnings_as(notes, where):
 
 
 def _refuse_missing(source, fmt, *beside):
-    """Refuse missing input files, all in one line."""
+    """Raise one InputNotFoundError that names all missing input files, if there are
+    several.
+    """
     known = fmt == "auto" and str(source) in builtin.BUILTIN
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
 def _read(source, fmt, memory, scratch, asked, layout):
-    """Return Raw, the graph's name, the input's, its SHA-256, and Entries if they are on disk."""
+    """Read a file or built-in graph; return Raw, graph name, input name, SHA-256, and
+    Entries if the edges are on disk.
+    """
     if fmt not in formats.FORMATS:
         raise UsageError(f"format {fmt!r}: expected {', '.join(formats.FORMATS)}")
     layout.check()
@@ -291,7 +304,9 @@ def _read(source, fmt, memory, scratch, asked, layout):
 
 
 def _check_count(count, wanted):
-    """Refuse a number of splits that are not to be drawn, or whose seeds leave the range."""
+    """Raise UsageError if `count` splits cannot be drawn: out of range, not random, or
+    seeds beyond 2^63.
+    """
     if not isinstance(count, int) or not 1 <= count <= MAX_SPLITS:
         raise UsageError(f"{setting('num_splits', count)}: expected 1 to {MAX_SPLITS}")
     if count > 1 and (wanted is None or len(wanted) < 3):
@@ -303,7 +318,9 @@ def _check_count(count, wanted):
 
 
 def _split(raw, wanted, num_splits, where):
-    """Return masks and how they were made: the requested split, or the input's own."""
+    """Return the masks of the requested split, or else of the input's own, and a
+    description of the split.
+    """
     if wanted is None or wanted == ("file",):
         if wanted and raw.masks is None:
             raise DataError(f"{where}: no split in the input: give --split planetoid, --split "

@@ -1,4 +1,6 @@
-"""Features made of the adjacency only (--features identity, degree), or divided by row sums."""
+"""Features computed from the adjacency (--features identity, degree), and features
+divided by their row sums.
+"""
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,17 +12,20 @@ VERTEX_BYTES = 48  # bytes of memory of a vertex, for either
 
 
 def identity(row_sums, column_sums):
-    """Return the sparse identity (n, n): each vertex has a weight vector of its own."""
+    """Return the sparse identity matrix (n, n) as features: each vertex has a weight
+    vector of its own.
+    """
     n = row_sums.size
     indices = np.arange(n, dtype=index_dtype(n))
     return sp.csr_array((np.ones(n, np.float32), indices, np.arange(n + 1)), shape=(n, n))
 
 
 def degree(row_sums, column_sums):
-    """Return (n, 2): sign(d) log(1 + |d|) of the row sum and of the column sum d of each vertex.
+    """Return features (n, 2): sign(d) log(1 + |d|) for the row sum d and the column sum
+    d of each vertex.
 
-    These are the weights of the edges that it reads, and of those by which others read
-    it.
+    The row sum is over the edges that a vertex reads, the column sum over the edges by
+    which other vertices read it.
     """
     sums = np.stack([row_sums, column_sums], axis=1)
     return (np.sign(sums) * np.log1p(np.abs(sums))).astype(np.float32)
@@ -30,7 +35,11 @@ MADE = {"identity": identity, "degree": degree}
 
 
 def make_features(name, row_sums, column_sums, memory, where):
-    """Make MADE[name] of the adjacency's sums, two (n,) float64; DataError if n is too large."""
+    """Return the features that MADE calls `name`, from the row and column sums (n,)
+    float64 of the adjacency.
+
+    Raise DataError if n is too large.
+    """
     n = row_sums.size
     need(VERTEX_BYTES * n, memory, f"{where}: features {name} of {n} vertices")
     if name == "identity" and n > MAX_WIDTH:
@@ -40,7 +49,9 @@ def make_features(name, row_sums, column_sums, memory, where):
 
 
 def normalize_rows(X, where="features"):
-    """Divide each row of X, (n, f) dense or sparse, by its sum; rows that sum to 0 stay."""
+    """Return X, (n, f) dense or sparse, with each row divided by its sum; rows that sum
+    to 0 stay unchanged.
+    """
     if X is None:
         raise DataError(f"{where}: no features to normalize: give --features")
     if len(X.shape) != 2 or X.dtype.kind not in "fiub":

@@ -1,9 +1,10 @@
-"""Readers of input formats: the choice of one, and their interface.
+"""The readers of input formats: their interface, and the choice of the reader of a
+file.
 
-A reader is a function `read(source, memory, **options) -> Raw`; a module that has
-several calls it read_FORMAT. `source` is a Source, `memory` the bytes that it may
-allocate. What it cannot read it refuses in one line, a DataError that names the file,
-and the line, row or array in it.
+A reader is a function `read(source, memory, **options) -> Raw`; a module with several
+readers calls each read_FORMAT. `source` is a Source, and `memory` the number of bytes
+that the reader may allocate. A reader refuses a file with a DataError of one line that
+names the file, and the line, row or array in it.
 
 A reader of WEIGHTED has the option `weights`, the name of the edge attribute of
 weights. None: choose by name. False: weights of 1.
@@ -55,7 +56,9 @@ PACKED_USUAL = 4  # times that text is longer than compressed
 
 
 def reader(fmt):
-    """Return the reader of a format: read_FORMAT of a module that has several, else read."""
+    """Return the reader of a format: the function read_FORMAT if its module has one,
+    else `read`.
+    """
     module = import_module(READERS[fmt])
     return getattr(module, f"read_{fmt}", None) or module.read
 
@@ -65,7 +68,9 @@ def stream(fmt):
 
 
 def detect(source):
-    """Return the format of a file by its name, then by its first bytes; DataError if unknown."""
+    """Return the format of a file, by its name or else by its first bytes; raise
+    DataError if it is unknown.
+    """
     if fmt := folders.set_of(source.path):
         return fmt
     known = unsupported_formats.identify(source)
@@ -87,12 +92,16 @@ def detect(source):
 
 
 def graph_name(source, fmt):
-    """Return the name of the graph in a file, or of the set that the file belongs to."""
+    """Return the name of the graph in a file, or of the data set that the file belongs
+    to.
+    """
     return folders.SETS[fmt].graph_name(source.path) if fmt in folders.SETS else source.name
 
 
 def expected_edges(source):
-    """Return an estimate of the number of edges in an edge list, by its size and first lines."""
+    """Estimate the number of edges in an edge list from its size and the length of its
+    first lines.
+    """
     if source.magic[:4] == PARQUET:
         return source.size // PARQUET_EDGE
     lines = [line for line in source.head().split(b"\n")[:-1] if line and line[:1] not in b"#%"]

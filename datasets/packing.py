@@ -1,4 +1,4 @@
-"""Compressed text that is read directly: gzip, bzip2 and xz, recognized by their first bytes."""
+"""Decompression of gzip, bzip2 and xz files, recognized by their first bytes."""
 import zlib
 from importlib import import_module
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from hpgcn.errors import DataError
 
 
 class Packing(NamedTuple):
-    """A way to compress a file.
+    """A compression format of files.
 
     Attributes
     ----------
@@ -32,7 +32,9 @@ class Packing(NamedTuple):
     command: str
 
     def open(self, raw, where):
-        """Return a stream of the content of a binary file; `fileobj` of it is that file."""
+        """Return a stream of the decompressed content of the binary file `raw`; its
+        `fileobj` is `raw`.
+        """
         try:
             module = import_module(self.module)
         except ImportError as error:
@@ -52,17 +54,21 @@ PACKINGS = (
 
 
 def packing_of(magic):
-    """Return the Packing of a file by its first bytes, or None."""
+    """Return the Packing of a file, from its first bytes `magic`; None if it is not
+    compressed.
+    """
     return next((packing for packing in PACKINGS if magic.startswith(packing.start)), None)
 
 
 def unpacked_name(name):
-    """Return the name of a file without the ending of a Packing."""
+    """Return a file name without the suffix of a Packing."""
     return next((name[:-len(packing.suffix)] for packing in PACKINGS
                  if name.lower().endswith(packing.suffix)), name)
 
 
 def is_broken(error):
-    """Return whether an error means broken compressed data, not a fault of the disk."""
+    """Return whether an error means broken compressed data rather than a fault of the
+    disk.
+    """
     return isinstance(error, EOFError | zlib.error) or type(error).__name__ == "LZMAError" or (
         isinstance(error, OSError) and error.errno is None)

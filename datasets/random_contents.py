@@ -1,8 +1,8 @@
 """Random features and labels, for runs that measure time (--features random:128).
 
-A draw depends only on the seed, the input's id of the vertex and the column. So the order
-of rows, the memory and the number of columns change none. Features are uniform in
-[-1, 1), in steps of 2^-23: the same bits on every machine.
+A draw depends only on the seed, the vertex's id in the input and the column. It does
+not depend on the order of rows, the memory or the number of columns. Features are
+uniform in [-1, 1), in steps of 2^-23: the same bits on every machine.
 """
 import dataclasses
 import os
@@ -36,7 +36,8 @@ class RandomDraw(NamedTuple):
 
 
 def parse_draw(flag, text):
-    """Return the RandomDraw in the text of --features or --labels; None if it names a file.
+    """Return the RandomDraw that the value of --features or --labels describes; None if
+    the value names a file.
 
     A UsageError for text that begins with random: and is not random:N or random:N:SEED.
     """
@@ -53,7 +54,9 @@ def parse_draw(flag, text):
 
 
 def vertex_keys(num_nodes, base, original_ids):
-    """Return the key of each vertex, (n,) uint64: the input's id, or a hash of its name."""
+    """Return the random key of each vertex, (n,) uint64: its id in the input, or a hash
+    of its name.
+    """
     if original_ids is None:
         return np.arange(base, base + num_nodes, dtype=np.uint64)
     if original_ids.dtype.kind != "U":
@@ -63,12 +66,14 @@ def vertex_keys(num_nodes, base, original_ids):
 
 
 def random_labels(draw, keys):
-    """Return a class below `draw.count` for each key, (n,) int64."""
+    """Return a random class below `draw.count` for each key, (n,) int64."""
     return _draw_labels(_seed_key(draw.seed, LABELS), keys, np.uint64(draw.count))
 
 
 class RandomFeatures:
-    """Features (n, f) float32, drawn when rows of them are read: a slice or row numbers."""
+    """Random features (n, f) float32, drawn when rows are read, by a slice or an array
+    of row numbers.
+    """
 
     def __init__(self, draw, keys):
         self.key = _seed_key(draw.seed, FEATURES)
@@ -84,14 +89,18 @@ class RandomFeatures:
 
 
 class RandomContents(NamedTuple):
-    """Draws of the features and of the labels of a graph; None for those of the input."""
+    """The RandomDraws of a graph's features and labels; None where the input's own are
+    used.
+    """
 
     features: RandomDraw | None
     labels: RandomDraw | None
 
     @staticmethod
     def parse(features, labels, row_normalize):
-        """Make it from options of `hpgcn.datasets.convert.read`; a UsageError."""
+        """Return the RandomContents for options of `hpgcn.datasets.convert.read`; raise
+        UsageError for invalid ones.
+        """
         drawn = RandomContents(parse_draw("features", features), parse_draw("labels", labels))
         if drawn.features and row_normalize:
             raise UsageError(f"--features {drawn.features}: excludes --row-normalize, because the "
@@ -99,7 +108,7 @@ class RandomContents(NamedTuple):
         return drawn
 
     def clear(self, raw):
-        """Drop the features and labels of the input that are to be replaced."""
+        """Drop the features and labels of the input that random ones will replace."""
         if self.features:
             raw.features = None
             raw.row_normalize = False
@@ -107,7 +116,9 @@ class RandomContents(NamedTuple):
             raw.labels = raw.class_names = None
 
     def draw(self, raw, memory, where):
-        """Draw the labels of all vertices, and prepare the draws of features; extend notes."""
+        """Draw the labels of all vertices, and set features that are drawn when read;
+        extend `raw.notes`.
+        """
         if not any(self):
             return
         need(VERTEX_BYTES * raw.num_nodes, memory, f"{where}: {raw.num_nodes} vertices")
@@ -120,7 +131,9 @@ class RandomContents(NamedTuple):
                       for what, draw in zip(self._fields, self) if draw]
 
     def add_to(self, graph, raw, *, lazy):
-        """Return the graph with the contents drawn for `raw`; `lazy` features are not drawn yet."""
+        """Return `graph` with the random contents of `raw`; if `lazy`, features are
+        drawn when they are read.
+        """
         facts, arrays = {}, {}
         if self.features:
             arrays["features"] = raw.features if lazy else raw.features[:]
@@ -138,7 +151,9 @@ def _seed_key(seed, stream):
 
 @jit()
 def _draw_features(seed_key, keys, X):
-    """Fill X, (n, f): 24 bits of the hash of (seed, key, column) for each entry."""
+    """Fill X, (n, f), with random numbers: 24 bits of the hash of (seed, key, column)
+    each.
+    """
     for i in range(keys.size):
         state = mix(seed_key + keys[i] * GOLDEN)
         for j in range(X.shape[1]):
@@ -148,7 +163,9 @@ def _draw_features(seed_key, keys, X):
 
 @jit()
 def _draw_labels(seed_key, keys, classes):
-    """Return 32 bits of the hash of (seed, key), scaled to 0..classes - 1."""
+    """Return a class for each key: 32 bits of the hash of (seed, key), scaled to
+    0..classes - 1.
+    """
     labels = np.empty(keys.size, np.int64)
     for i in range(keys.size):
         bits = mix(mix(seed_key + keys[i] * GOLDEN)) >> np.uint64(32)
@@ -158,7 +175,9 @@ def _draw_labels(seed_key, keys, classes):
 
 @jit()
 def _hash_names(letters):
-    """Return a hash of each row of code points, (n, letters) uint32; zeros end a name."""
+    """Return a hash of each name, a row of code points (n, letters) uint32; zeros end a
+    name.
+    """
     keys = np.zeros(letters.shape[0], np.uint64)
     for i in range(letters.shape[0]):
         for letter in letters[i]:

@@ -1,4 +1,4 @@
-"""A graph as in its file, before duplicates are merged."""
+"""A graph as its file has it, before duplicates are merged."""
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,11 +10,11 @@ TARGET_FIRST = ("target", "source")  # as PyG aggregates
 
 @dataclass
 class Raw:
-    """Entries of the adjacency in any order, with features, labels and notes; every
-    reader returns one.
+    """The graph that a reader returns: entries of the adjacency in any order, features,
+    labels and notes.
 
-    Row u aggregates column v. Where `undirected` (the input says so of its edges)
-    or `symmetrize` (the format lists each edge at both ends), max(A, A^T) is taken.
+    Row u aggregates column v. If `undirected` (the input declares it) or `symmetrize`
+    (the format lists each edge at both ends), max(A, A^T) is used.
     """
 
     num_nodes: int  # n

@@ -1,4 +1,6 @@
-"""An input file: its name, its bytes, compressed or not, its SHA-256, and its memory."""
+"""An input file: its name, its bytes (maybe compressed), its SHA-256, and limits of
+memory.
+"""
 import errno
 import hashlib
 import io
@@ -19,7 +21,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some editors put before a text
 
 
 class BudgetError(DataError):
-    """An input needs more memory than it may have."""
+    """Error for an input that needs more memory than the limit."""
 
 
 def need(size, memory, where):
@@ -29,20 +31,22 @@ def need(size, memory, where):
 
 
 def not_utf8(where, error):
-    """Return the error for text in another encoding, as an old Excel writes it."""
+    """Return the DataError for text that is not UTF-8 but, for example, Latin-1 from an
+    old Excel.
+    """
     return DataError(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): if it is "
                      "Latin-1, convert it: iconv -f LATIN1 -t UTF-8 FILE > utf8.csv")
 
 
 def truncate(text, limit=200):
-    """Return text out of a file, fit to stand in a line; text beyond `limit` letters is cut."""
+    """Return text of a file in a form for one-line messages, cut after `limit` letters."""
     text = str(text)
     cut = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
     return cut + "..." * (len(text) > limit)
 
 
 def decoded(field, where):
-    """Return bytes as text; DataError if they are not UTF-8."""
+    """Return bytes as text; raise DataError if they are not UTF-8."""
     try:
         return field.decode()
     except UnicodeDecodeError as error:
@@ -51,7 +55,9 @@ def decoded(field, where):
 
 @contextmanager
 def refused(where, what="broken data"):
-    """Context manager: turn a library's errors on broken data into a DataError of one line."""
+    """Context manager: turn the errors of a library on broken data into a DataError of
+    one line.
+    """
     try:
         yield
     except DataError:
@@ -64,7 +70,9 @@ def refused(where, what="broken data"):
 
 
 class Source:
-    """A regular file, else refused; `files` are those whose bytes the SHA-256 is over."""
+    """A regular input file; `files` are those that `sha256` covers. Raises DataError
+    for other kinds of files.
+    """
 
     def __init__(self, path):
         self.path = Path(path)
@@ -89,23 +97,25 @@ class Source:
 
     @property
     def name(self):
-        """Name of the graph: the file's, without folder and suffix."""
+        """The name of the graph: the file name without folder and suffix."""
         stem = Path(unpacked_name(self.path.name)).stem
         return stem.encode("utf-8", "replace").decode() or "graph"
 
     @property
     def suffix(self):
-        """The ending of the name in lower case, such as `.csv` of `g.CSV.gz`."""
+        """The suffix of the file name in lower case, without that of compression:
+        `.csv` for `g.CSV.gz`.
+        """
         return Path(unpacked_name(self.path.name).lower()).suffix
 
     @property
     def packing(self):
-        """The Packing of the bytes, whatever the file is called, or None."""
+        """The Packing of the content, by its first bytes; None if it is not compressed."""
         return packing_of(self.magic)
 
     @property
     def text_room(self):
-        """Most bytes that the (decompressed) text can have."""
+        """The largest number of bytes that the (decompressed) text can have."""
         return self.size * self.packing.ratio if self.packing else self.size
 
     def head(self):
@@ -115,7 +125,8 @@ class Source:
 
     @contextmanager
     def open(self, digest=None):
-        """Open for reading decompressed bytes; errors are DataErrors of one line.
+        """Open the file to read its decompressed bytes; errors become DataErrors of one
+        line.
 
         Lines of text that end in single carriage returns end in line feeds. The file's
         bytes go through `digest`, a hash object; all of them, if the block ends well.
@@ -141,7 +152,9 @@ class Source:
             raise
 
     def sha256(self):
-        """Return the SHA-256 over `files`, in hexadecimal; DataError if one has changed."""
+        """Return the SHA-256 over the bytes of `files`, in hexadecimal; raise DataError
+        if a file has changed.
+        """
         digest = hashlib.sha256()
         for source in self.files:
             source.refuse_changed()
@@ -157,14 +170,18 @@ class Source:
 
 
 def open_all(paths):
-    """Return a Source of each path; InputNotFoundError names all that are missing."""
+    """Return a Source of each path; raise InputNotFoundError that names all missing
+    files.
+    """
     paths = list(paths)
     refuse_missing(paths)
     return [Source(path) for path in paths]
 
 
 def refuse_missing(paths):
-    """Refuse several missing files in one line; a single one raises when it is opened."""
+    """Raise one error that names all missing files, if there are several; `Source`
+    reports a single one.
+    """
     missing = [truncate(path) for path in paths if not os.path.exists(path)]
     if len(missing) > 1:
         raise InputNotFoundError(f"{', '.join(missing)}: {os.strerror(errno.ENOENT)}")
@@ -182,13 +199,17 @@ class _Hashed(io.FileIO):
 
 
 def _ends_lines_by_returns(head):
-    """Return whether bytes begin a text whose lines end in carriage returns, as old Macs wrote."""
+    """Return whether a text, by its first bytes, ends lines with carriage returns, like
+    old Macs.
+    """
     head = head[:HEAD]
     return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)
 
 
 def _as_lines(stream):
-    """Return a buffered stream of another one, with carriage returns replaced by line feeds."""
+    """Return a buffered stream that reads `stream` with carriage returns replaced by
+    line feeds.
+    """
     lines = io.BufferedReader(_LineFeeds(stream), 1 << 20)
     lines.fileobj = getattr(stream, "fileobj", stream)  # whose position says how far reading is
     return lines

@@ -1,4 +1,4 @@
-"""Splits of the labelled vertices into train, validation and test, class by class and keyed.
+"""Splits of labelled vertices into train, validation and test, drawn class by class.
 
 The draw of a vertex depends only on the seed and its number, a split on the seed and
 the labels.
@@ -21,10 +21,11 @@ EACH = re.compile(r"per-class:(\d{1,9})/(\d{1,9})(?::(\d{1,19}))?")
 
 
 def parse_split(text):
-    """Return ("file",), ("planetoid",), ("all",), ("random", percent of each, seed),
-    ("per-class", counts to train and to validate, seed), or ("table", FILE or FILE:COLUMN).
+    """Return the parts of a --split text as a tuple; raise UsageError for other text.
 
-    A UsageError for other text.
+    ("file",), ("planetoid",), ("all",), ("random", percentages, seed), ("per-class",
+    numbers of training and validation vertices, seed), or ("table", FILE or
+    FILE:COLUMN).
     """
     if text in ("file", "planetoid", ALL):
         return (text,)
@@ -65,7 +66,7 @@ def _seed(text, digits):
 
 
 def describe_split(kind, sizes=(), seed=0, count=1):
-    """Return the description of splits that is stored in a file, e.g.
+    """Return the description of splits that a graph file stores, such as
     "random:60/20/20:0" or "...:0..9".
     """
     seeds = f"{seed}..{seed + count - 1}" if count > 1 else seed
@@ -73,9 +74,11 @@ def describe_split(kind, sizes=(), seed=0, count=1):
 
 
 def drawn_splits(labels, wanted, count, where):
-    """Draw `count` splits, number i with the seed and i: masks (n,), or (n, count) of several.
+    """Draw `count` splits, the i-th with the seed plus i; return masks (n,), or (n,
+    count) of several splits.
 
-    `wanted` is what `parse_split` made of random or per-class; errors as theirs.
+    `wanted` is the result of `parse_split` for random or per-class; errors are those of
+    these splits.
     """
     kind, sizes, seed = wanted
     make = per_class_split if kind == "per-class" else random_split
@@ -86,13 +89,16 @@ def drawn_splits(labels, wanted, count, where):
 
 
 def all_labelled(labels, where):
-    """Put every labelled vertex into all three masks, for runs that only measure time."""
+    """Return masks with every labelled vertex in all three of them, for runs that only
+    measure time.
+    """
     labels = _classes(labels, where)
     return dict.fromkeys(SPLIT, labels >= 0)
 
 
 def random_split(labels, percent, seed, where):
-    """Divide the labelled vertices of each class by `percent` of train, validation and test.
+    """Divide the labelled vertices of each class by the percentages of train,
+    validation and test.
 
     `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one
     class. Returns (n,) bool masks under "train", "val" and "test"; what the percentages
@@ -110,8 +116,8 @@ def random_split(labels, percent, seed, where):
 
 
 def per_class_split(labels, counts, seed, where):
-    """Draw `counts` vertices of each class to train and to validate; all others with a label are to
-    test.
+    """Draw `counts` training and validation vertices of each class; all other labelled
+    vertices are test vertices.
 
     Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3: 20 and
     30, in the largest component. DataError: multi-label, or a class that leaves none to
@@ -125,7 +131,8 @@ def per_class_split(labels, counts, seed, where):
 
 
 def planetoid_split(labels, where, seed=0):
-    """Draw 20 vertices of each class to train, then 500 to validate and 1,000 to test.
+    """Draw 20 training vertices of each class, then 500 validation and 1,000 test
+    vertices.
 
     The latter two hold the classes in proportion. DataError: multi-label, or too few
     with a label.
@@ -152,7 +159,9 @@ def _classes(labels, where):
 
 
 def _whole_classes(labels, seed, least, split, where):
-    """Return labels (n,), `_ranks`, and refuse classes with fewer than `least` vertices."""
+    """Return labels (n,) and their `_ranks`; raise DataError if a class has fewer than
+    `least` vertices.
+    """
     if labels is not None and labels.ndim != 1:
         raise DataError(f"{where}: split {split} needs one class per vertex, but labels have shape "
                         f"{labels.shape}")
@@ -166,7 +175,9 @@ def _whole_classes(labels, seed, least, split, where):
 
 
 def _ranks(labels, seed):
-    """Return each vertex's place in its class, in the order of their draws, and its size."""
+    """Return the rank of each vertex within its class, by random draws, and the size of
+    its class.
+    """
     draws = np.random.Philox(key=seed).random_raw(labels.size)
     order = np.lexsort((draws, labels))
     grouped = labels[order]

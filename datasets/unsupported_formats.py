@@ -1,4 +1,6 @@
-"""Recognize formats by first bytes and file names; name the reader, or the way to convert them."""
+"""Recognition of file formats by first bytes and names: those with a reader, and advice
+to convert others.
+"""
 import re
 import zipfile
 from typing import NamedTuple
@@ -8,11 +10,11 @@ from hpgcn.errors import DataError
 
 
 class Format(NamedTuple):
-    """A format with its reader, or with advice to convert it.
+    """A file format: its reader, or advice on how to convert it.
 
-    `start` is a regular expression of how it begins, after blank lines and comments
-    where it is text; empty: nothing sure. It does not backtrack (++, *+), so that any
-    bytes are matched fast.
+    `start` is a regular expression for the first bytes, after blank lines and comments
+    of a text; empty if these are not certain. It does not backtrack (++, *+), so that
+    any bytes are matched fast.
     """
 
     name: str
@@ -160,9 +162,10 @@ COMMENTS = re.compile(rb"(?:[ \t]*(?:[#%][^\n]*)?\r?\n)*\s*(?:[#%][^\n]*\Z)?")
 
 
 def refuse(source, by_name=True, fmt=None):
-    """Refuse a Source (DataError) whose format is not read; without `by_name` only by content.
+    """Raise DataError if the format of a Source has no reader; without `by_name` judge
+    only the content.
 
-    If `fmt` is given, refuse other formats as well.
+    If `fmt` is given, raise it for all other formats as well.
     """
     known = identify(source, by_name)
     if known is None or (known.reader and known.reader == fmt):
@@ -173,7 +176,9 @@ def refuse(source, by_name=True, fmt=None):
 
 
 def refuse_array(source):
-    """Raise DataError, with the kind of the file, if features or labels are not an array."""
+    """Raise the DataError for a file of features or labels that is not a NumPy array;
+    name its kind.
+    """
     known = identify(source, by_name=False)
     if known is None and source.magic[:2] == b"PK":
         return
@@ -185,7 +190,9 @@ def refuse_array(source):
 
 
 def identify(source, by_name=True):
-    """Return the Format of a file, or None if the readers of edges, .npz and .mtx may try."""
+    """Return the Format of a file; None if the readers of edge lists, .npz and .mtx
+    should try it.
+    """
     head = source.head()
     body = head[COMMENTS.match(head).end():]
     suffix = source.suffix
@@ -211,7 +218,9 @@ def identify(source, by_name=True):
 
 
 def _named(source, head, body, suffix, named):
-    """Return the Format of a text by its name, the files beside it or the shape of its lines."""
+    """Return the Format of a text file, by its name, the files beside it, or the shape
+    of its lines.
+    """
     path = source.path
     match = TU_FILE.fullmatch(path.name)
     if match and path.with_name(f"{match[1]}_graph_indicator.txt").is_file():
@@ -240,7 +249,7 @@ def _in_zip(source, suffix):
 
 
 def _is_binary(head, body):
-    """Return whether the bytes before the first edge are not text."""
+    """Return whether the bytes up to the first edge are not text."""
     line = body.partition(b"\n")[0]
     if CONTROL.search(head[:len(head) - len(body)] + line):
         return True
@@ -251,9 +260,11 @@ def _is_binary(head, body):
 
 
 def _has_metis_shape(head, cut):
-    """Return whether line 1 counts vertices and edges, and a line a vertex lists its neighbours.
+    """Return whether a text has METIS's form: line 1 counts vertices and edges, each
+    other line lists neighbours.
 
-    If `head` is `cut`, lines must have different lengths, which no edge list has.
+    If `head` is `cut`, lines must have different lengths, which those of edge lists do
+    not.
     """
     lines = [line for line in head.split(b"\n") if line[:1] != b"%"]
     if lines and (cut or not lines[-1]):

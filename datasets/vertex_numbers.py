@@ -8,7 +8,8 @@ from hpgcn.graphs.validation import check_ids
 
 
 class Nodes:
-    """Vertices 0..n-1 by their ids: whole numbers rise, names stay in the order of the file.
+    """The vertices 0..n-1 of a file and their ids: whole numbers are sorted, names keep
+    the file's order.
 
     Attributes
     ----------

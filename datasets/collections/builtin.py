@@ -21,7 +21,8 @@ KARATE_VAL = (3, 5, 13, 21, 14, 23, 27, 30)
 
 
 def digits():
-    """Make 1,797 images of 8 x 8 pixels in 10 classes, each joined with its 10 nearest.
+    """Return the digits graph: 1,797 images of 8 x 8 pixels in 10 classes, each joined
+    to its 10 nearest images.
 
     Features are X / 16. Distances are integers and ties go to the lower number, so the
     graph has the same 24,678 entries everywhere. Needs scikit-learn: MissingError
@@ -40,8 +41,9 @@ def digits():
 
 
 def karate():
-    """Return the karate club: 34 vertices, 78 edges, 2 classes with 2 training vertices
-    each, features I.
+    """Return the karate club: 34 vertices, 78 edges and 2 classes.
+
+    Each class has 2 training vertices. The features are the identity matrix.
     """
     edges = np.array([(u, int(v)) for u, neighbors in enumerate(KARATE.split(";"))
                       for v in neighbors.split()])

@@ -1,4 +1,6 @@
-"""Folders of DGL's CSVDataset: meta.yaml names tables of nodes and edges, here of one graph.
+"""Reader of folders of DGL's CSVDataset: meta.yaml names the tables of nodes and edges.
+
+Only data sets of one graph are read.
 
 meta.yaml is read as lines `key: value`, and lists of them under edge_data and
 node_data.
@@ -33,7 +35,9 @@ CELL_BYTES = 120  # bytes of memory of a cell, without its text
 
 
 def belongs(path):
-    """Return whether a file is meta.yaml with edge_data, or a table that it names."""
+    """Return whether `path` is a meta.yaml with the key edge_data, or a table that
+    meta.yaml names.
+    """
     meta = path.with_name(META)
     if path.suffix not in (".csv", ".yaml") or not meta.is_file():
         return False
@@ -47,7 +51,9 @@ def graph_name(path):
 
 
 def read(source, memory, weights=None):
-    """Read the nodes and edges of one graph; an edge src -> dst is A[dst, src]."""
+    """Read the nodes and edges of the graph in a folder; an edge src -> dst is the
+    entry A[dst, src].
+    """
     folder = source.path.parent
     meta, = source.files = open_all([folder / META])
     edge_file, node_file, separator = _tables(meta)
@@ -63,7 +69,9 @@ def read(source, memory, weights=None):
 
 
 def _tables(file):
-    """Return the names of the tables of edges and nodes, and the separator of their fields."""
+    """Return the file names of the edge table and the node table, and the separator of
+    their fields.
+    """
     meta = _parse(file)
     tables = {}
     for key in ("edge_data", "node_data"):
@@ -86,7 +94,9 @@ def _tables(file):
 
 
 def _parse(file):
-    """Return meta.yaml as a dict of texts and lists of dicts; DataError for other YAML."""
+    """Return the content of meta.yaml as a dict of strings and lists of dicts; raise
+    DataError for other YAML.
+    """
     with file.open() as stream:
         text = stream.read(LONGEST + 1)
     if len(text) > LONGEST:
@@ -123,7 +133,7 @@ def _parse(file):
 
 @contextmanager
 def _reader(file, separator):
-    """Give an iterator over the rows of a CSV file, whose fields may be long lists."""
+    """Open a CSV file and give an iterator over its rows; a field may be a long list."""
     limit = csv.field_size_limit(LINE_LIMIT)
     try:
         with file.open() as stream:
@@ -136,7 +146,9 @@ def _reader(file, separator):
 
 
 def _columns(file, separator, memory):
-    """Return the names of the columns, and the texts of each by its name."""
+    """Return the column names of a CSV file, and a dict from each name to the list of
+    its cells.
+    """
     with _reader(file, separator) as rows:
         names = [name.strip() for name in next(rows, [])]
         columns = [[] for _ in names]
@@ -158,7 +170,7 @@ def _columns(file, separator, memory):
 
 
 def _one_graph(columns, file):
-    """Refuse a table of several graphs."""
+    """Raise DataError if the column graph_id of a table has several values."""
     graphs = set(columns.get("graph_id", ()))
     if len(graphs) > 1:
         raise DataError(f"{file}: {len(graphs)} graphs (graph_id), expected one: {WAY}")
@@ -172,7 +184,9 @@ def _require(columns, file, *names):
 
 
 def _vertices(file, names, columns):
-    """Return a Raw without edges, and its Nodes."""
+    """Return a Raw that has the vertices of the node table but no edges, and the Nodes
+    of their ids.
+    """
     _require(columns, file, "node_id")
     _one_graph(columns, file)
     ids = columns["node_id"]
@@ -221,7 +235,7 @@ def _vertices(file, names, columns):
 
 
 def _numbers(texts, where):
-    """Return (n, f) float64 of texts `number,number,..`."""
+    """Parse `texts` of the form `number,number,..` into an array (n, f) float64."""
     rows = []
     for row, text in enumerate(texts):
         try:
@@ -235,7 +249,7 @@ def _numbers(texts, where):
 
 
 def _edges(file, separator, nodes, raw, memory, weights):
-    """Put the edges into a Raw, with the weights that `choose_weight` finds."""
+    """Read the edge table into `raw`, with the weights that `choose_weight` finds."""
     names, columns = _columns(file, separator, memory)
     _require(columns, file, "src_id", "dst_id")
     _one_graph(columns, file)

@@ -1,4 +1,5 @@
-"""Graphs of several files: find the data set of a file, and the first file of a folder.
+"""Graphs of several files: find the format of a file's data set, or the data set in a
+folder.
 
 The module of such a format has two functions. `belongs(path)` returns whether a file is
 part of a set, by its name and its neighbours; `graph_name(path)` returns the name of
@@ -23,13 +24,14 @@ WITHIN = ("", "raw")  # subfolders of a folder in which the files may lie
 
 
 def set_of(path):
-    """Return the format of the set that a file belongs to, or None."""
+    """Return the format of the data set that a file belongs to, or None."""
     return next((fmt for fmt, module in SETS.items() if module.belongs(path)), None)
 
 
 def first_file(folder, fmt="auto"):
-    """Return a file of the only set in a folder, a Path; DataError if there is no set or
-    several.
+    """Return the Path of one file of the only data set in a folder.
+
+    Raise DataError if the folder has no data set, or several.
     """
     folder = Path(folder)
     first = {}

@@ -1,4 +1,5 @@
-"""Sets of Geom-GCN: out1_graph_edges.txt, out1_node_feature_label.txt, and ten splits.
+"""Reader of Geom-GCN's data sets: out1_graph_edges.txt, out1_node_feature_label.txt and
+ten splits.
 
 Pei et al., Geom-GCN: Geometric Graph Convolutional Networks, ICLR 2020. Both tables
 have a header and tabs. Splits are NAME_split_0.6_0.2_K.npz, beside the tables or in
@@ -26,13 +27,17 @@ NUMBER_BYTES = 100  # bytes of memory of a number in a list of features
 
 
 def belongs(path):
-    """Return whether a file is one of the tables, or a split beside them."""
+    """Return whether `path` is the edge table, the node table, or a split file in the
+    node table's folder.
+    """
     return path.name in (EDGES, NODES) or (
         SPLIT_FILE.fullmatch(path.name) is not None and (path.parent / NODES).is_file())
 
 
 def graph_name(path):
-    """Return NAME of the splits beside the tables, else the name of their folder."""
+    """Return NAME of the split files beside the tables, or else the name of the tables'
+    folder.
+    """
     names = {name for name, _, _ in _splits(path.parent)}
     folder = path.absolute().parent
     folder = folder.parent if folder.name == "raw" else folder
@@ -40,7 +45,9 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read both tables and all splits: u -> v is A[v, u], v aggregates u."""
+    """Read both tables and all splits; a line `u v` is the edge u -> v, which is the
+    entry A[v, u].
+    """
     folder = source.path.parent
     name = graph_name(source.path)
     edges, table = open_all(folder / file for file in (EDGES, NODES))
@@ -63,7 +70,9 @@ def read(source, memory):
 
 
 def _vertices(file, memory):
-    """Return ids, lists of features (bytes), labels, and their lines."""
+    """Return the ids, the feature lists (bytes), the labels and the line numbers of the
+    node table's rows.
+    """
     ids, lists, labels, lines = [], [], [], []
     for line, fields in _table(file, 3, "node_id, feature and label"):
         where = f"{file}: line {line}"
@@ -78,7 +87,8 @@ def _vertices(file, memory):
 
 
 def _features(lists, lines, name, file, memory):
-    """Return features (n, f) and a note: columns of numbers, or lists of the numbers of features.
+    """Return the features (n, f), and a note on how they were read: as columns of
+    numbers, or as lists of feature numbers.
 
     Lists of one length whose numbers are 0 and 1, or have points, are columns.
     """
@@ -120,7 +130,7 @@ def _features(lists, lines, name, file, memory):
 
 
 def _edges(file, nodes, memory):
-    """Return sources and targets, two (e,) int64."""
+    """Return the source and the target of each edge, two (e,) int64."""
     edges = []
     for line, fields in _table(file, 2, "two nodes"):
         where = f"{file}: line {line}"
@@ -134,7 +144,10 @@ def _edges(file, nodes, memory):
 
 
 def _table(file, width, expected):
-    """Yield the number and the fields of each line; a first line without numbers is a header."""
+    """Yield the line number and the fields of each line of a table.
+
+    A first line that does not begin with a number is skipped as a header.
+    """
     for line, fields in rows_of(file):
         if line == 1 and not fields[0].isdigit():
             continue
@@ -144,7 +157,9 @@ def _table(file, width, expected):
 
 
 def _splits(folder):
-    """Return (name, number, path) of the splits beside the tables, else in ../../splits."""
+    """Return (data set name, split number, path) of each split file, beside the tables
+    or else in ../../splits.
+    """
     beside = [(match[1], int(match[2]), path) for path in folder.glob("*_split_0.6_0.2_*.npz")
               if (match := SPLIT_FILE.fullmatch(path.name))]
     if beside:
@@ -155,7 +170,10 @@ def _splits(folder):
 
 
 def _masks(folder, name, n, source, memory):
-    """Return masks (n,), or (n, s) of s splits, or None; row i is of the i-th smallest id."""
+    """Return a dict of masks, (n,) or (n, s) for s splits; None without splits.
+
+    Row i of a mask belongs to the vertex with the i-th smallest id.
+    """
     splits = [split for split in _splits(folder) if split[0] == name]
     if not splits:
         names = sorted({split[0] for split in _splits(folder)})

@@ -1,4 +1,5 @@
-"""Folders of GraphSAINT: adj_full.npz, role.json, class_map.json, feats.npy.
+"""Reader of GraphSAINT's folders: adj_full.npz, role.json, class_map.json and
+feats.npy.
 
 Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its
 loader takes entries of the adjacency for edges of weight 1, and standardizes features
@@ -22,7 +23,9 @@ ROLES = {"train": "tr", "val": "va", "test": "te"}
 
 
 def belongs(path):
-    """Return whether a file is one of the set, with the adjacency and another file beside it."""
+    """Return whether `path` is a file of a GraphSAINT set: its folder has the adjacency
+    and another file of the set.
+    """
     names = (ADJACENCY, TRAIN, *BESIDE)
     return (path.name in names and (path.parent / ADJACENCY).is_file()
             and any((path.parent / name).is_file() for name in BESIDE))
@@ -34,7 +37,9 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read the four files; u aggregates v if row u of the adjacency has an entry in column v."""
+    """Read the four files of a data set; u aggregates v if row u of the adjacency has
+    an entry in column v.
+    """
     folder = source.path.parent
     source.files = open_all(folder / name for name in (ADJACENCY, *BESIDE))
     adjacency, features, classes, roles = source.files
@@ -51,7 +56,9 @@ def read(source, memory):
 
 
 def unweighted(raw):
-    """Return a Raw with weight 1 for each entry other than 0; add a note if that changes it."""
+    """Return `raw` without zero entries and with all weights 1; add a note if that
+    changes weights.
+    """
     there = raw.values != 0
     if not np.all(raw.values == 1):
         raw.notes.append("weights set to 1, like in GraphSAINT's own loader")
@@ -60,7 +67,9 @@ def unweighted(raw):
 
 
 def _classes(file, raw, memory):
-    """Return labels, (n,) class numbers, or (n, t) 0 and 1, of {"vertex": number or list}."""
+    """Return the labels in a file {"vertex": class}: class numbers (n,), or rows of 0
+    and 1 (n, t) if its values are lists.
+    """
     n = raw.num_nodes
     classes = parse_json(file, memory, dict, '{"vertex": class}')
 
@@ -95,7 +104,9 @@ def _classes(file, raw, memory):
 
 
 def _roles(file, n, memory):
-    """Return masks (n,) of {"tr": [..], "va": [..], "te": [..]}."""
+    """Return the masks (n,) of the vertex lists {"tr": [..], "va": [..], "te": [..]} in
+    a file.
+    """
     found = parse_json(file, memory, dict, '{"tr": [..], "va": [..], "te": [..]}')
     masks = {}
     for key, role in ROLES.items():
@@ -108,7 +119,9 @@ def _roles(file, n, memory):
 
 
 def _vertex(number, n, where):
-    """Return a vertex, an int or its text; DataError if it is not in 0..n-1."""
+    """Return `number`, an int or its text, as a vertex; raise DataError if it is not in
+    0..n-1.
+    """
     whole = type(number) is int or (isinstance(number, str) and WHOLE.fullmatch(number))
     if not whole or not 0 <= int(number) < n:
         raise DataError(f"{where}: vertex {truncate(repr(number), 40)}, expected 0..{n - 1}")

@@ -1,4 +1,5 @@
-"""Citation sets of the LINQS group: NAME.content (id, words, class) and NAME.cites.
+"""Reader of LINQS citation sets: NAME.content (id, words, class) and NAME.cites (cited,
+citing).
 
 Sen et al., Collective Classification in Network Data, AI Magazine 29(3), 2008. A line
 of NAME.cites is `cited citing`: the citing paper is the source, the cited one the
@@ -21,7 +22,9 @@ ID_BYTES = 400  # bytes of memory of a paper, without its words
 
 
 def belongs(path):
-    """Return whether a file is one of the two. A list of edges may also be called .cites."""
+    """Return whether `path` is NAME.content, or NAME.cites beside it: other edge lists
+    may also end in .cites.
+    """
     return path.suffix == ".content" or (path.suffix == ".cites"
                                          and path.with_suffix(".content").is_file())
 
@@ -31,7 +34,9 @@ def graph_name(path):
 
 
 def read(source, memory):
-    """Read both files; lines of NAME.cites with a paper that has no content are left out."""
+    """Read both files; skip a citation if one of its papers has no line in
+    NAME.content.
+    """
     source.files = open_all(source.path.with_suffix(suffix) for suffix in SUFFIXES)
     content, cites = source.files
     ids, features, labels, lines = _content(content, memory)
@@ -45,7 +50,9 @@ def read(source, memory):
 
 
 def _content(file, memory):
-    """Return ids, features (n, f) as CSR, labels and their lines, in the order of the file."""
+    """Return the ids, features (n, f) as CSR, labels and line numbers of NAME.content,
+    in the file's order.
+    """
     ids, labels, lines, columns, values, counts = [], [], [], [], [], [0]
     width = 0
 
@@ -82,7 +89,9 @@ def _content(file, memory):
 
 
 def _cites(file, nodes, memory):
-    """Return targets and sources, two (e,) int64, and notes on lines that were left out."""
+    """Return the targets and the sources of the citations, two (e,) int64, and notes on
+    skipped lines.
+    """
     edges, left_out, unknown = [], 0, set()
     for line, fields in rows_of(file):
         where = f"{file}: line {line}"
@@ -108,7 +117,9 @@ def _cites(file, nodes, memory):
 
 
 def rows_of(file):
-    """Yield the number and the fields of each line, which tabs separate, else blanks."""
+    """Yield the line number and the fields of each line, separated by tabs or, without
+    tabs, by blanks.
+    """
     with file.open() as stream:
         table = Table(stream, file)
         for block in table.blocks():

@@ -1,4 +1,4 @@
-"""Folders of the Open Graph Benchmark, node property prediction.
+"""Reader of Open Graph Benchmark folders for node property prediction.
 
     NAME/raw/edge.csv.gz num-node-list.csv.gz [node-feat.csv.gz] [node-label.csv.gz]
     NAME/raw/data.npz (edge_index, num_nodes_list, [node_feat]) [node-label.npz (node_label)]
@@ -31,7 +31,9 @@ BLOCK = 1 << 24  # bytes of a table at a time
 
 
 def belongs(path):
-    """Return whether a file is one of those above, by its name and its neighbours."""
+    """Return whether `path` is a file of an OGB data set, by its name and the files
+    beside it.
+    """
     raw = path.parent
     if path.name in TABLES:
         return (raw / NODES).is_file() and (raw / TABLES[0]).is_file()
@@ -39,14 +41,17 @@ def belongs(path):
 
 
 def graph_name(path):
-    """Return the name of the graph: that of the folder around raw."""
+    """Return the name of the graph, which is the name of the folder that contains
+    `raw`.
+    """
     folder = path.absolute().parent
     folder = folder.parent if folder.name == "raw" else folder
     return folder.name.encode("utf-8", "replace").decode() or "graph"
 
 
 def read(source, memory):
-    """Read the set that a file belongs to; the `files` of `source` become all that are read.
+    """Read the data set that the file `source` belongs to; set `source.files` to all
+    files that were read.
 
     Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. A set
     of several graphs, and what does not fit the number of vertices, is a DataError.
@@ -114,7 +119,9 @@ def _from_archives(raw, source, memory):
 
 
 def _labels(labels):
-    """Return class ids, -1 for unknown, from one column; several columns as they are."""
+    """Return the only column of `labels` as class ids, with -1 for NaN; return several
+    columns unchanged.
+    """
     if labels is None or labels.ndim != 2 or labels.shape[1] != 1:
         return labels
     labels = labels[:, 0]
@@ -122,7 +129,9 @@ def _labels(labels):
 
 
 def _split(raw, source, n, memory):
-    """Return masks out of the only folder in `split`, or None."""
+    """Return the masks in the only split folder beside the folder `raw`; None without
+    one.
+    """
     folders = sorted(file.parent for file in raw.parent.glob("split/*/train.csv.gz"))
     if raw.name != "raw" or not folders:
         return None
@@ -147,14 +156,14 @@ def _one_number(numbers, where):
 
 
 def _integers(file, stop, memory):
-    """Return one integer in 0..stop - 1 a line."""
+    """Return the integers in a file that has one integer in 0..stop - 1 on each line."""
     grammar = Grammar((U,), b",", high=stop - 1, names=("number", "", ""), comments=False)
     with file.open() as stream:
         return Table(stream, file).columns(grammar, memory)[0]
 
 
 def _numbers(file, n, memory):
-    """Read a table of n lines of numbers separated by commas, (n, f) float32."""
+    """Return the table in a file of n lines of comma-separated numbers, (n, f) float32."""
     table = None
     first = 0
     with file.open() as stream:
@@ -184,7 +193,9 @@ def _lines(stream, most):
 
 
 def _block(lines, width, first, file):
-    """Return the numbers of some lines, of which the first is number `first`, counted from 0."""
+    """Return the numbers in `lines`; the first of them is line `first` of the file,
+    counted from 0.
+    """
     for k, line in enumerate(lines, first + 1):
         if line.count(b",") != width - 1 or not line.strip():
             raise DataError(f"{file}: line {k}: {line.count(b',') + 1} field(s), expected {width}")

@@ -1,4 +1,5 @@
-"""Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index), without running a pickle.
+"""Reader of Planetoid sets (ind.NAME.x, y, tx, ty, allx, ally, graph, test.index) that
+unpickles only known types.
 
 A pickle names functions to call. Only the names that NumPy arrays, SciPy CSR matrices
 and a dict of lists need are allowed. Each stands for a small class below that keeps its
@@ -30,18 +31,21 @@ OBJECT_BYTES = 96  # bytes of memory of the objects that one byte of a pickle ma
 
 
 def belongs(path):
-    """Return whether a file is one of the eight, by its name."""
+    """Return whether the name of `path` is that of one of a Planetoid set's eight
+    files.
+    """
     return FILE.fullmatch(path.name) is not None
 
 
 def graph_name(path):
-    """Return NAME of ind.NAME.graph."""
+    """Return NAME of a file called ind.NAME.PART."""
     match = FILE.fullmatch(path.name)
     return match[1] if match else path.stem
 
 
 def read(source, memory):
-    """Read the Planetoid set that a file belongs to; the `files` of `source` become all eight.
+    """Read the Planetoid set that the file `source` belongs to; set `source.files` to
+    all eight files.
 
     Train are the first len(y) vertices, validation the next 500, test those of
     test.index: vertices that it leaves out stay, with edges, unlabelled and without
@@ -94,7 +98,9 @@ def read(source, memory):
 
 
 def _stack(allx, tx, test, n):
-    """Return features of all vertices: of allx, of tx at `test`, and empty rows."""
+    """Return the features of all vertices: the rows of allx, the rows of tx at the
+    vertices `test`, and empty rows elsewhere.
+    """
     parts = sp.coo_array(sp.vstack([allx, tx]))
     row_of = np.concatenate([np.arange(allx.shape[0]), test])
     rows, columns = parts.coords
@@ -102,7 +108,9 @@ def _stack(allx, tx, test, n):
 
 
 def _matrix(file, memory):
-    """Return the content of a file as an array or a csr_array; None for other objects."""
+    """Return the matrix in a pickle as an array or a csr_array; None if the pickle has
+    another object.
+    """
     pickled = _load(file, memory)
     return pickled.array(file) if isinstance(pickled, (_Array, _Csr)) else None
 
@@ -115,7 +123,9 @@ def _features(file, memory):
 
 
 def _classes(file, rows, memory):
-    """Return the class of each row of a one-hot matrix; -1 for an empty row."""
+    """Return the class of each row of the one-hot matrix in a file; -1 for an empty
+    row.
+    """
     # refuse other shapes and types
     matrix = _matrix(file, memory)
     shape = (0,) if matrix is None else matrix.shape
@@ -136,7 +146,10 @@ def _classes(file, rows, memory):
 
 
 def _test_index(file, first, count, memory):
-    """Return the test vertices, one a line: `count` of them, from `first` on."""
+    """Return the test vertices in a file of one vertex a line.
+
+    The file must have `count` lines, and no vertex below `first`.
+    """
     grammar = Grammar((U,), low=first, names=("vertex", "", ""), comments=False)
     with file.open() as stream:
         test = Table(stream, file).columns(grammar, memory)[0]
@@ -178,7 +191,9 @@ def _edges(graph, n, file, memory):
 
 
 class _Dtype:
-    """Stands for numpy.dtype: keeps code and byte order, never sets the flags of a real one."""
+    """Stand-in for numpy.dtype in a pickle: keeps the type code and the byte order, and
+    ignores all flags.
+    """
 
     def __init__(self, code, *_):
         self.code = code
@@ -193,7 +208,9 @@ class _Dtype:
 
 
 class _Array:
-    """Replaces the array of numpy's _reconstruct, whose content is set later."""
+    """Stand-in for the array that numpy's _reconstruct returns; the pickle sets its
+    content later.
+    """
 
     def __init__(self, *_):
         self.state = None
@@ -214,7 +231,9 @@ class _Array:
 
 
 class _Csr:
-    """Stands for scipy's csr_matrix: only its attributes, until they are checked."""
+    """Stand-in for scipy's csr_matrix in a pickle: stores the attributes until `array`
+    checks them.
+    """
 
     def array(self, where):
         state = vars(self)
@@ -254,7 +273,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _load(file, memory):
-    """Unpickle a file with only the names in ALLOWED, and objects that fit into `memory` bytes."""
+    """Unpickle a file; allow only the names in ALLOWED, and objects that fit into
+    `memory` bytes.
+    """
     with file.open() as stream:
         data = stream.read()
     with refused(file, "broken pickle"):

@@ -1,4 +1,5 @@
-"""The Reddit set as DGL and PyG ship it: reddit_data.npz with reddit_graph.npz beside it.
+"""Reader of the Reddit set of DGL and PyG: reddit_data.npz and, beside it,
+reddit_graph.npz.
 
 Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both
 loaders take row and column of an entry of the matrix for source and target of an edge
@@ -20,12 +21,16 @@ __all__ = ["belongs", "graph_name", "read"]
 
 
 def belongs(path):
-    """Return whether a file is the data, or the graph with the data beside it."""
+    """Return whether `path` is reddit_data.npz, or reddit_graph.npz in the same folder
+    as reddit_data.npz.
+    """
     return path.name in FILES and (path.parent / FILES[0]).is_file()
 
 
 def read(source, memory):
-    """Read `feature`, `label` and `node_types` (1 train, 2 validate, 3 test), and the graph."""
+    """Read the graph and the arrays `feature`, `label` and `node_types` (1: train, 2:
+    validation, 3: test).
+    """
     source.files = open_all(source.path.parent / name for name in FILES)
     data, graph = source.files
     archive = Archive(graph, memory)

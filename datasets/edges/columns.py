@@ -1,6 +1,6 @@
-"""The columns of an edge list by their names: those of a header, or those of --columns.
+"""The roles of an edge list's columns, by their names in a header or in --columns.
 
-Names are compared without case, blanks and punctuation; what is not known is refused.
+Names are compared without case, blanks and punctuation. Unknown names raise an error.
 """
 import re
 from dataclasses import dataclass
@@ -48,12 +48,14 @@ SNAP = {"fromnodeid", "tonodeid"}
 
 
 class UnclearError(Exception):
-    """The meaning of the columns is not clear from their names."""
+    """Error for column names whose meaning is not clear."""
 
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """The roles of the columns of an edge list."""
+    """The role of each column of an edge list: an end of the edge, its weight, or not
+    read.
+    """
 
     roles: tuple[int, ...]  # U (the edge's first end), V (its second), W (its weight) or PASSED
     ends: tuple[str, str] = ROW_FIRST  # what the first and the second end are called
@@ -63,12 +65,14 @@ class EdgeColumns:
 
     @property
     def sides(self):
-        """The names of the two kinds of ids in a bipartite list."""
+        """The names of the two kinds of ids in a bipartite edge list."""
         return self.ends if len(set(self.ends)) == 2 else ROW_FIRST
 
 
 def from_position(count):
-    """Return the columns of a list that names none: `u v` or `u v weight`."""
+    """Return the EdgeColumns of a list without column names, by its number of columns:
+    `u v` or `u v weight`.
+    """
     if count < 3:
         return EdgeColumns((U, V))
     note = "no header: the third column is read as weights; use --columns u,v,- to skip it"
@@ -76,8 +80,8 @@ def from_position(count):
 
 
 def third_column_error(where, kind, *, text=False):
-    """Return the error for a third column without a name, with numbers or `text` that
-    are not weights.
+    """Return the DataError for an unnamed third column that holds text (with `text`) or
+    numbers unlike weights.
     """
     ways = ["--columns u,v,- to skip it"]
     ways.insert(0 if text else 1, "--columns source,-,target to read triples")
@@ -87,7 +91,8 @@ def third_column_error(where, kind, *, text=False):
 
 
 def from_header(names, where, *, comment=False, textual=(), layout=None):
-    """Return columns by the names of a header at `where`; DataError if these are not clear.
+    """Return the EdgeColumns for the column names of a header at `where`; raise
+    DataError if their meaning is unclear.
 
     FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without
     header. `textual` are the columns without numbers: not read where their names are
@@ -107,7 +112,11 @@ def from_header(names, where, *, comment=False, textual=(), layout=None):
 
 
 def from_flag(text, names, where):
-    """Return columns by --columns; `names` are the header's, or empty. Errors as `check_flag`."""
+    """Return the EdgeColumns for `text`, the value of --columns; `names` are those of
+    the header, or empty.
+
+    Raise the errors of `check_flag`, and DataError if the numbers of columns differ.
+    """
     words = check_flag(text)
     if len(words) != len(names):
         raise DataError(f"{where}: {len(names)} column(s), but --columns {text} names {len(words)}")
@@ -123,7 +132,9 @@ def _columns(roles, names, directed, notes):
 
 
 def check_flag(text):
-    """Return the words of --columns; UsageError if they do not define the columns."""
+    """Return the list of words in `text`, the value of --columns; raise UsageError if
+    they do not define the columns.
+    """
     words = [word.strip() for word in text.split(",")]
     try:
         _assign(words)
@@ -135,25 +146,33 @@ def check_flag(text):
 
 
 def spelled(words):
-    """Return --columns with these words, as it can be typed; no more than fit a line."""
+    """Return the --columns flag for `words` as a user types it; words after the first
+    MOST_SHOWN become `...`.
+    """
     text = ",".join(words[:MOST_SHOWN]) + ("" if len(words) <= MOST_SHOWN else ",...")
     return f"--columns={text}" if text.startswith("-") else f"--columns {text}"
 
 
 def is_header(words):
-    """Return whether words are names of columns: of both ends, of a triple, or of labels."""
+    """Return whether `words` are column names: of both ends of an edge, of a triple, or
+    of vertex labels.
+    """
     return bool(_pairs(map(_kind, words))) or _are_labels(words) or _triple(words) is not None
 
 
 def _plain(name):
-    """Return a name to compare: without case, punctuation, and the type that Neo4j writes."""
+    """Return a column name in the form used for comparisons: without case, punctuation,
+    and Neo4j's type.
+    """
     if (typed := NEO4J.fullmatch(name)):
         name = typed[2] if typed[2].lower() in NEO4J_ROLES or not typed[1] else typed[1]
     return plain(name)
 
 
 def _refuse_two_kinds(names):
-    """Refuse ends from two id spaces of Neo4j, because their ids may be equal."""
+    """Raise UnclearError if a Neo4j header has ends in two id spaces, because their ids
+    may be equal.
+    """
     typed = [found for name in names if (found := NEO4J.fullmatch(name))]
     spaces = {found[2].lower(): found[3] for found in typed
               if found[2].lower() in ("start_id", "end_id")}
@@ -162,7 +181,9 @@ def _refuse_two_kinds(names):
 
 
 def _place(name, names):
-    """Return the position of a column by its name, exact or without case and blanks."""
+    """Return the index in `names` of the column called `name`, compared exactly or else
+    without case and blanks.
+    """
     same = [k for k, other in enumerate(names) if other == name]
     same = same or [k for k, other in enumerate(names) if _plain(other) == _plain(name)]
     if len(same) != 1:
@@ -171,7 +192,9 @@ def _place(name, names):
 
 
 def _kind(name):
-    """Return (ends, 0 or 1), or ("weight" or "ignored" or "unknown", 0)."""
+    """Return (pair of ENDS, 0 or 1) for the name of an end, else (kind, 0) with a kind
+    such as "weight" or "unknown".
+    """
     name = _plain(name)
     for ends, patterns in ENDS.items():
         for end, pattern in enumerate(patterns):
@@ -185,13 +208,15 @@ def _kind(name):
 
 
 def _pairs(kinds):
-    """Return the pairs of ENDS with both ends among the kinds."""
+    """Return the pairs of ENDS whose two ends are both in `kinds`."""
     kinds = set(kinds)
     return [ends for ends in ENDS if {(ends, 0), (ends, 1)} <= kinds]
 
 
 def _are_labels(names):
-    """Return whether these are a vertex and its label rather than both ends of an edge."""
+    """Return whether two column names mean a vertex and its label rather than the two
+    ends of an edge.
+    """
     if len(names) != 2:
         return False
     first, second = map(plain, names)
@@ -200,7 +225,9 @@ def _are_labels(names):
 
 
 def _assign(names, textual=(), weights=None, *, bipartite=False):
-    """Return the roles and the pair of ENDS; UnclearError if the names are not clear."""
+    """Return the role of each column and the pair of ENDS; raise UnclearError if the
+    names are not clear.
+    """
     if _are_labels(names):
         raise UnclearError("looks like labels of vertices, not edges: give the edges as the source "
                            "and this file as --labels; if these are edges, use --columns "
@@ -244,7 +271,7 @@ def _assign(names, textual=(), weights=None, *, bipartite=False):
 
 
 def _unknown(name, kind, k, words, weighted):
-    """Return advice on column k, whose name has no role."""
+    """Return an error message with advice on column `k`, whose `name` has no role."""
     if kind[0] == "graph":
         return (f"{name} numbers several graphs, but hpgcn trains on one: keep only the rows of "
                 f"one graph; if all rows belong to one graph, use {spelled(words)} to skip the "
@@ -256,21 +283,27 @@ def _unknown(name, kind, k, words, weighted):
 
 
 def _two_kinds(names, kinds):
-    """Return the places of columns of unknown names that may be two kinds of ids."""
+    """Return the indices of the columns with unknown names that may be two kinds of
+    ids.
+    """
     unknown = [k for k, kind in enumerate(kinds) if kind[0] == "unknown"]
     ids = [k for k in unknown if _plain(names[k]).endswith("id")]
     return ids if len(ids) == 2 else unknown
 
 
 def _find_two_kinds(names, kinds):
-    """Use two columns of unknown names as the ends of an edge, if there are no other columns."""
+    """Set the kinds of two columns with unknown names to the ends of an edge, if no
+    known names are ends.
+    """
     places = _two_kinds(names, kinds)
     if not _pairs(kinds) and len(places) == 2:
         kinds[places[0]], kinds[places[1]] = (("u", "v"), 0), (("u", "v"), 1)
 
 
 def _ends_of(names):
-    """Return the likely words for --columns: the ends of a triple, else the first two columns."""
+    """Return a likely --columns word for each column: the ends are head and tail of a
+    triple, or else the first two columns.
+    """
     triple = _triple(names)
     if triple is None:
         return ["source", "target", *"-" * (len(names) - 2)]
@@ -280,7 +313,9 @@ def _ends_of(names):
 
 
 def _triple(names):
-    """Return the positions of head, relation and tail in a header of triples, else None."""
+    """Return the indices of head, relation and tail in a header of triples; None for
+    other headers.
+    """
     plain = list(map(_plain, names))
     places = [[k for k, name in enumerate(plain) if re.fullmatch(pattern, name)]
               for pattern in TRIPLE]
@@ -288,7 +323,9 @@ def _triple(names):
 
 
 def _notes(names, roles, directed):
-    """Return notes on how a header was read, unless it has exactly the standard names."""
+    """Return a note on how a header was read; empty if all its names are the standard
+    ones.
+    """
     word_of = {U: "source" if directed else "u", V: "target" if directed else "v", W: "weight"}
     unread = [truncate(name) or "one without a name"
               for name, role in zip(names, roles) if role == PASSED]

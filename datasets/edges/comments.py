@@ -1,4 +1,4 @@
-"""The comments above an edge list, with the facts that SNAP, KONECT and hpgcn write there."""
+"""Comments above an edge list, and the facts that SNAP, KONECT and hpgcn write there."""
 import re
 from collections import deque
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ MOST_LINES = 1000  # comment lines that are kept
 
 @dataclass
 class Comments:
-    """Facts about an edge list from the comments above it."""
+    """Facts that the comments above an edge list state."""
 
     num_nodes: int | None = None  # vertices, numbered from 0, isolated ones included
     counted: int | None = None  # vertices that the edges are said to have, whatever their ids
@@ -34,7 +34,7 @@ class Comments:
     lines: deque = field(default_factory=lambda: deque(maxlen=MOST_LINES))  # those of no header
 
     def take(self, text):
-        """Take a comment, bytes without blanks around it."""
+        """Extract the facts from one comment, bytes without surrounding blanks."""
         if declared := VERTICES.match(text):
             self.num_nodes = int(declared[1])
             return
@@ -65,7 +65,9 @@ class Comments:
         return self.konect is not None and self.konect[0] == "sym"
 
     def notes(self, base):
-        """Return notes on how KONECT's first line was read; `base` is the user's, or None."""
+        """Return notes on how KONECT's first line was read; `base` is the user's
+        --base, or None.
+        """
         if not self.konect:
             return []
         shape, weights = self.konect
@@ -78,7 +80,9 @@ class Comments:
 
 
 def read_comments(table):
-    """Take the comments above the first line of a Table; return them and that line."""
+    """Read a Table up to its first line that is not a comment; return the Comments and
+    that line.
+    """
     comments = Comments()
     while (line := table.readline()) is not None:
         text = line.strip(BLANKS)

@@ -1,4 +1,5 @@
-"""Edge lists as text: SNAP's (.txt), KONECT's, and CSV, with two ids a line and maybe a weight.
+"""Reader of edge lists as text (SNAP, KONECT, CSV): two ids a line, and optionally a
+weight.
 
 Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the
 first edge # and % begin comments. Ids are integers or, where most of the first lines
@@ -41,8 +42,9 @@ def read(source, memory, **options):
 
 @contextmanager
 def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
-    """Open an edge list; base is 1 in KONECT's files unless the layout has one, else 0.
+    """Open an edge list; the context manager gives its Stream.
 
+    Ids count from `layout.base`, or else from 1 in KONECT's files and from 0 in others.
     Names of vertices may take `memory` bytes.
     """
     with source.open(digest) as file:
@@ -96,7 +98,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
 
 def _columns(first, comments, layout, where):
-    """Return columns by --columns, a header, a header among the comments, or their places."""
+    """Return the EdgeColumns by the first of these: --columns, a header, a header in a
+    comment, the positions.
+    """
     # what the user says, or the file itself, goes first
     count = len(first.fields)
     if layout.columns is not None:
@@ -133,7 +137,9 @@ def _columns(first, comments, layout, where):
 
 
 def _refuse_matrix(first, where):
-    """Refuse a square table of only numbers, judged by its first rows."""
+    """Raise DataError if the first rows look like a square matrix of numbers rather
+    than an edge list.
+    """
     rows = len(first.rows)
     count = len(first.fields)
     if rows <= count and (rows == count or rows > 16) and all(
@@ -156,7 +162,9 @@ def _comment_notes(comments, first):
 
 
 def _padding_notes(first, roles):
-    """Return the note that ids with zeros in front are numbers, by the first edges."""
+    """Return a note if the first edges have ids with leading zeros, which are read as
+    numbers.
+    """
     padded = [field for fields in first.rows for field, role in zip(fields, roles)
               if role in (U, V) and PADDED.fullmatch(field)]
     if not padded:
@@ -165,7 +173,7 @@ def _padding_notes(first, roles):
 
 
 def _gephi_notes(first, following):
-    """Return the note on a column that gives the direction of edges."""
+    """Return a note if a column, as Gephi writes it, declares edges undirected."""
     if first.header and GEPHI_TYPE.search(b"\n".join([*following, b""])):
         return ["edges declared undirected are read in one direction: use --symmetrize to read "
                 "both"]

@@ -1,4 +1,4 @@
-"""A user's options of an edge list: its columns, its header, its ids and its vertices."""
+"""The user's options for reading an edge list: columns, header, ids and vertices."""
 from dataclasses import dataclass, fields
 
 from hpgcn.datasets.edges.columns import check_flag
@@ -9,7 +9,9 @@ MOST_VERTICES = 2**62
 
 @dataclass(frozen=True)
 class Layout:
-    """The flags of `hpgcn convert` for the layout of edges; by default the file decides."""
+    """The flags of `hpgcn convert` on the layout of an edge list; a default leaves the
+    choice to the file.
+    """
 
     columns: str | None = None  # a word for each column: see hpgcn.datasets.edges.columns
     weights: str | None = None  # the name of the column of weights
@@ -21,13 +23,15 @@ class Layout:
 
     @property
     def flags(self):
-        """The given flags, spelled as in a command."""
+        """The flags that the user gave, as spelled on the command line."""
         return [f"--no-{each.name}" if getattr(self, each.name) is False else
                 "--" + each.name.replace("_", "-")
                 for each in fields(self) if getattr(self, each.name) != each.default]
 
     def check(self):
-        """Refuse values out of range, and flags that exclude each other: UsageError."""
+        """Raise UsageError if a value is out of range, or if two flags exclude each
+        other.
+        """
         if self.columns is not None:
             check_flag(self.columns)
         if self.base not in (None, 0, 1):
@@ -42,7 +46,9 @@ class Layout:
                 raise UsageError(f"{one} and {other}: expected only one of them")
 
     def refuse_for_names(self, where):
-        """Refuse flags that are of ids that are numbers: UsageError."""
+        """Raise UsageError for flags on numeric ids, because the ids of `where` are
+        names.
+        """
         if self.base:
             raise UsageError(f"--base {self.base}: the ids of {where} are names, not numbers")
         if self.num_nodes is not None:

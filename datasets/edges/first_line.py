@@ -1,4 +1,6 @@
-"""The first line of an edge list as text: its separator, and whether it is a header or an edge."""
+"""The first line of an edge list as text: its separator, and whether it is a header or
+an edge.
+"""
 import re
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ PADDED = re.compile("0[0-9]+")  # a name made of digits, or a label: no writer p
 
 
 class FirstLine(NamedTuple):
-    """Beginning of an edge list."""
+    """The first line of an edge list, divided into fields, and the first edges."""
 
     delimiter: bytes
     fields: list[str]  # words of the first line
@@ -30,10 +32,10 @@ class FirstLine(NamedTuple):
 
 
 def read_first_line(line, following, layout, where, beside=None):
-    """Return the FirstLine of an edge list, by the lines that follow it.
+    """Return the FirstLine of an edge list, judged by the lines `following` it.
 
-    A header may be `beside` it: see `header_beside`. DataError where the line may be a
-    header or an edge, and the Layout does not say which.
+    `beside` is a result of `header_beside`. Raise DataError if the line may be a header
+    or an edge, and the Layout does not say which.
     """
     delimiter, fields, wordy = _split(line)
     mark = b"\t" if b"\t" in line else delimiter
@@ -90,14 +92,16 @@ def _read_first_line(line, delimiter, fields, wordy, following, layout, where, b
 
 
 def has_names(first, roles):
-    """Return whether most of the first edges have an end that is not a number."""
+    """Return whether most of the first edges have an id that is not a number."""
     named = [any(is_name(field) for field, role in zip(fields, roles) if role in (U, V))
              for fields in first.rows if len(fields) == len(roles)]
     return 2 * sum(named) > len(first.rows)
 
 
 def refuse_text(first, where):
-    """Refuse a third column without a name that is text, such as the tail of a triple."""
+    """Raise DataError if an unnamed third column holds text, such as the tail of a
+    triple.
+    """
     third = [fields[2] for fields in first.rows if len(fields) == 3]
     texts = [field for field in third if is_name(field) or PADDED.fullmatch(field)]
     if 2 * len(texts) > len(third):
@@ -106,21 +110,27 @@ def refuse_text(first, where):
 
 
 def refuse_ragged(first, where):
-    """Refuse lines with various numbers of fields, like in an adjacency list."""
+    """Raise DataError if the lines have various numbers of fields, like those of an
+    adjacency list.
+    """
     if len({len(fields) for fields in first.rows}) > 2:
         raise DataError(f"{where}: lines of {len(first.fields)} and of other numbers of fields: "
                         f"{ADJACENCY}")
 
 
 def count_like_edges(comments, first):
-    """Return the number of comments above a list of names that may be edges: `#tag name`."""
+    """Count the comments above a list of named vertices that may be edges, such as
+    `#tag name`.
+    """
     marked = re.compile(rb"[#%][^#% \t,;!]")
     return sum(len(_fields(text, first.delimiter)) == len(first.fields)
                for text in comments.lines if marked.match(text))
 
 
 def _are_ended(delimiter, fields, following, layout):
-    """Return whether a separator ends each line below the first, which may lack it as a header."""
+    """Return whether a separator ends each line below the first; the first line may
+    lack it if it is a header.
+    """
     if delimiter == b" ":
         return False
     lines = [text for line in following
@@ -133,7 +143,7 @@ def _are_ended(delimiter, fields, following, layout):
 
 
 def _split(line):
-    """Return the first line's delimiter, its fields, and whether none of them is a number."""
+    """Return the first line's delimiter, its fields, and whether no field is a number."""
     delimiter = b";" if b";" in line else b" "
     if b"," in line and (delimiter == b" " or COMMA.search(line)):
         delimiter = b","
@@ -149,17 +159,20 @@ def _fields(line, delimiter):
 
 
 def _rows(lines, delimiter, count):
-    """Return the fields of lines; without those marked as comments, unless all are."""
+    """Return the fields of each line; skip lines marked as comments, unless all lines
+    are.
+    """
     lines = [stripped(line, delimiter) for line in lines if line.strip(BLANKS)]
     lines = [text for text in lines if text[:1] not in MARKS] or lines
     return [_fields(text, delimiter) for text in lines]
 
 
 def header_beside(source, layout):
-    """Return the names in a separate header file, `edges-header.csv`, and its path.
+    """Return the names in a separate header file, such as `edges-header.csv`, and the
+    path of that file.
 
-    None if there is no such file, or the Layout says what it does: Neo4j has headers
-    apart.
+    Neo4j writes headers to separate files. Return None without one, or if the Layout
+    has `columns` or `header`.
     """
     if layout.columns is not None or layout.header is not None:
         return None
@@ -174,13 +187,17 @@ def header_beside(source, layout):
 
 
 def _is_above_integers(fields, rows):
-    """Return whether words stand above rows of only integers, so they are a header."""
+    """Return whether all `rows` below the first line hold only integers, so that the
+    line is a header.
+    """
     whole = [row for row in rows if len(row) == len(fields) and all(map(WHOLE.fullmatch, row))]
     return bool(rows) and len(whole) == len(rows)
 
 
 def _has_numbers(rows, count):
-    """Return whether a column of `count` has only numbers, so that words above it are its name."""
+    """Return whether one of `count` columns holds only numbers, so that a word above it
+    is its name.
+    """
     rows = [row for row in rows if len(row) == count]
     return bool(rows) and any(all(row[k] and not is_name(row[k]) for row in rows)
                               for k in range(count))
@@ -192,12 +209,16 @@ def _is_numbered(line):
 
 
 def _shape(name):
-    """Return a name with # for its number: node# for node1, node_# for node_a."""
+    """Return a name in lower case with # in place of its number: node# for node1,
+    node_# for node_a.
+    """
     return re.sub(r"[0-9]+|(?<=_)[a-z]$", "#", name.lower())
 
 
 def _is_header(fields, rows, layout, where):
-    """Return whether words are names of columns; DataError if they may be an edge between names."""
+    """Return whether `fields` are column names; raise DataError if they may also be an
+    edge between names.
+    """
     if len(fields) < 2:
         return True
     if _has_numbers(rows, len(fields)):

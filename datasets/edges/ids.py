@@ -1,4 +1,4 @@
-"""Ids of an edge list: the number of vertices, and whether ids are relabelled."""
+"""Ids of an edge list: the number of vertices, and whether the ids are relabelled."""
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +17,12 @@ class Numbering(NamedTuple):
 
 
 def ids_are_kept(largest, distinct, counted=None, *, compact=False):
-    """Return whether ids are the numbers of vertices: else they are relabelled in increasing order.
+    """Return whether ids serve as vertex numbers; otherwise they are relabelled in
+    increasing order.
 
-    They are if the largest id is below 2 x (distinct ids) + 1024, or below `counted`,
-    the number of vertices in the input. If `counted` equals the number of distinct ids,
-    they are kept only without gaps. With `compact` they are where there are no gaps.
+    Ids are kept if the largest is below 2 x (distinct ids) + 1024, or below `counted`,
+    the number of vertices in the input. With `compact`, or if `counted` equals the
+    number of distinct ids, they are kept only without gaps.
     """
     if compact or counted == distinct:
         return largest + 1 == distinct
@@ -29,7 +30,11 @@ def ids_are_kept(largest, distinct, counted=None, *, compact=False):
 
 
 class Ids:
-    """Distinct ids of an edge list, met block by block; `refuse(count)` raises if above `limit`."""
+    """The set of distinct ids of an edge list, collected block by block.
+
+    `refuse(count)` must raise an error; it is called if more than `limit` ids are
+    found.
+    """
 
     def __init__(self, limit, refuse=None):
         self.limit = limit
@@ -42,7 +47,7 @@ class Ids:
         self.waiting = 0  # and how many
 
     def add(self, ids):
-        """Take ids, (k,) int64, not negative."""
+        """Add ids, (k,) int64, which must not be negative."""
         top = int(ids.max(initial=-1))
         self.largest = max(self.largest, top)
 
@@ -70,10 +75,11 @@ class Ids:
             self.refuse(self.others.size)
 
     def result(self, counted=None, *, compact=False, from_one=False):
-        """Return the Numbering; `counted`: number of vertices that the input declares.
+        """Return the Numbering of the ids; `counted` is the number of vertices that the
+        input declares.
 
-        These are 0..counted - 1 where all ids are, or else, with `from_one`,
-        1..counted. With `compact` they are those of the ids only.
+        Vertices are 0..counted - 1 if all ids are among these, or else, with
+        `from_one`, 1..counted. With `compact` only ids that occur are vertices.
         """
         self._merge()
         distinct = int(np.count_nonzero(self.present)) + self.others.size
@@ -107,7 +113,8 @@ def _marked(places, count):
 
 
 def compact_ids(rows, columns, **options):
-    """Renumber the vertices of edges, two (e,) int64 from 0 on; return Numbering, rows, columns.
+    """Renumber the vertices of edges, two (e,) int64 that are not negative; return the
+    Numbering, rows and columns.
 
     The `options` are those of `Ids.result`.
     """

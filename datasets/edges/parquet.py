@@ -1,4 +1,6 @@
-"""Edge lists in Parquet files, by the names of their columns: see hpgcn.datasets.edges.columns."""
+"""Reader of edge lists in Parquet files; hpgcn.datasets.edges.columns finds the roles
+of their columns.
+"""
 from contextlib import closing, contextmanager
 
 import numpy as np
@@ -27,10 +29,11 @@ def read(source, memory, **options):
 
 @contextmanager
 def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B008 (is frozen)
-    """Open an edge list, whose row groups may take `memory` bytes; MissingError without pyarrow.
+    """Open a Parquet edge list; the context manager gives its Stream. Raise
+    MissingError without pyarrow.
 
-    Its threads are its own, so that `threads` is not used. Names of vertices may also
-    take `memory` bytes.
+    A row group, and the names of vertices, may take `memory` bytes each. pyarrow has
+    threads of its own, so that `threads` is not used.
     """
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     if digest is not None:
@@ -63,7 +66,9 @@ def stream(source, digest, threads, *, layout=Layout(), memory=None):  # noqa: B
 
 
 def _columns(schema, layout, source):
-    """Return EdgeColumns, the names of the columns of ids and weights, and whether ids are text."""
+    """Return the EdgeColumns, the names of the columns to read, and whether ids are
+    text.
+    """
     kinds = [str(column.type) for column in schema]
     if layout.columns is not None:
         named = columns.from_flag(layout.columns, schema.names, source)
@@ -114,7 +119,9 @@ def _parts(file, chosen, limits, source, names):
 
 
 def _numbers(ends, names, row, source):
-    """Return two columns of text from row `row` on as numbers of names."""
+    """Return two text columns as numbers of names, (2, k) int64; `row` is the number of
+    their first row.
+    """
     for column, name in ends:
         _refuse_empty(column, name, row, source)
     (first, name), (second, other) = ends
@@ -135,7 +142,11 @@ def _refuse_empty(column, name, row, source):
 
 
 def _values(column, name, row, limits, source):
-    """Return a column from row `row` on: int64 ids within `limits`, or (None) float64 weights."""
+    """Return a column as int64 ids within `limits`, or as float64 weights if `limits`
+    is None.
+
+    `row` is the number of its first row, for errors.
+    """
     _refuse_empty(column, name, row, source)
     values = column.to_numpy(zero_copy_only=False)
 

@@ -1,4 +1,5 @@
-"""The compiled loop that parses lines of two integers, maybe a number, and fields passed over.
+"""Compiled loop that parses lines of text: two integers, optionally a number, and
+fields to skip.
 
 Numbers with few digits are exact here: a mantissa up to 2^53, times or by a power of
 ten up to 10^22, rounds once. All others are reported to the caller, which leaves them
@@ -18,7 +19,7 @@ DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7
 
 @jit()
 def _skip(text, at, delimiter):
-    """Return the position of the first byte from text[at] on that is not a blank."""
+    """Return the position of the first non-blank byte from `text[at]` on."""
     while text[at] == SPACE or text[at] == RETURN or (text[at] == TAB and delimiter != TAB):
         at += 1
     return at
@@ -26,7 +27,9 @@ def _skip(text, at, delimiter):
 
 @jit()
 def _pass(text, at, delimiter):
-    """Return the position after the field at text[at]; double quotes hide a delimiter."""
+    """Return the position after the field that begins at `text[at]`; a delimiter within
+    double quotes belongs to the field.
+    """
     quoted = False
     while text[at] != NEWLINE and (quoted or text[at] != delimiter):
         if delimiter == SPACE and not quoted and (text[at] == TAB or text[at] == RETURN):
@@ -39,7 +42,7 @@ def _pass(text, at, delimiter):
 
 @jit()
 def _sign(text, at):
-    """Return the sign at text[at], +1 if missing, and the position after it."""
+    """Return the sign at `text[at]`, +1 without one, and the position after it."""
     if text[at] == MINUS:
         return -1, at + 1
     return 1, at + (text[at] == PLUS)
@@ -107,12 +110,14 @@ def _number(text, at, integral):
 
 @jit()
 def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, inexact):
-    """Parse lines into u, v and w; `text` ends with a newline, `line` is the number of its first.
+    """Parse lines of text into the arrays u, v and w.
 
-    `roles` (k,) int64 are those of a line's fields; `inexact` (rows, 4) int64 gets row,
-    start, end and line of each value left to the caller. Returns status; position,
-    number and line of the field at fault; rows parsed, inexact values, comments
-    skipped.
+    `text` ends with a newline, and its first line has the number `line`. `roles` (k,)
+    int64 are the roles of a line's fields. `inexact` (rows, 4) int64 receives row,
+    start, end and line of each value left to the caller.
+
+    Returns the status; the position, number and line of the wrong field; and the
+    numbers of rows parsed, inexact values and comments skipped.
     """
     at = 0
     count = 0

@@ -1,4 +1,4 @@
-"""An edge list that is read block by block, and the same in memory."""
+"""An edge list that is read block by block, or at once into memory."""
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,10 +19,10 @@ LATE = 10**8  # numbers from here on are Unix times rather than weights
 
 @dataclass
 class Stream:
-    """Edges in the order of a file.
+    """The edges of a file, in the file's order, read block by block.
 
-    `parts` are read once: (u, v, w), (k,) int64 ids from `base` on, finite float64 or
-    None.
+    The iterator `parts` is consumed once. A part is (u, v, w): ids u and v, (k,) int64
+    from `base` on, and weights w, finite float64 or None.
     """
 
     where: str  # the file, for errors
@@ -45,7 +45,9 @@ class Stream:
         return W in self.columns.roles
 
     def edges(self):
-        """Yield (rows, columns, weights); ids begin at 0."""
+        """Yield (rows, columns, weights) of each block of edges, with ids that begin at
+        0.
+        """
         third = _ThirdColumn() if self.columns.guessed else None
         empty = True
 
@@ -74,7 +76,7 @@ class Stream:
             third.refuse(self.where)
 
     def collect(self, memory):
-        """Read all edges into memory, of which they may take `memory` bytes; return Raw."""
+        """Read all edges into at most `memory` bytes; return their Raw."""
         rows, columns, values = join_parts(self.edges(), self.weighted, memory, self.where)
         numbering = Numbering(self.num_nodes)
         if self.num_nodes is None:
@@ -88,12 +90,14 @@ class Stream:
 
     @property
     def numbering_options(self):
-        """Options of `Ids.result` for the ids of `edges`."""
+        """The keyword arguments of `Ids.result` for the ids that `edges` yields."""
         return {"counted": self.counted, "compact": self.compact or self.sides is not None,
                 "from_one": not self.base_known}
 
     def restored(self, numbering):
-        """Return a Numbering with the ids of the file, if `edges` counted them from 0."""
+        """Return `numbering` with the ids of the file in place of those that `edges`
+        counts from 0.
+        """
         ids = numbering.original_ids
         if self.sides:
             second = ids >= SIDE
@@ -105,7 +109,7 @@ class Stream:
         return numbering._replace(original_ids=ids)
 
     def _named(self, ids, side):
-        """Return ids of one side as text behind the side's name."""
+        """Return the ids of one side as texts SIDE:ID."""
         if self.names is not None:
             ids = self.names.array(side)
         else:
@@ -113,7 +117,9 @@ class Stream:
         return np.char.add(f"{self.sides[side]}:", ids)
 
     def raw(self, numbering, rows, columns, values):
-        """Return the Raw of these edges, with notes on their ids; see `restored`."""
+        """Return the Raw of edges; `numbering` has the ids of the file (see
+        `restored`). Add notes on these ids.
+        """
         ids = numbering.original_ids
         first = numbering.first if ids is None and not self.base_known else 0
         self.notes += self._notes_on_ids(numbering)
@@ -125,8 +131,8 @@ class Stream:
                    gap_notes=gaps)
 
     def _notes_on_ids(self, numbering):
-        """Return notes on the ids that are vertices, and on lines below the first edge like
-        comments.
+        """Return notes on ids and lines that may be meant otherwise, and on the number
+        of vertices.
         """
         n, ids, distinct, *_ = numbering
         notes = []
@@ -163,7 +169,7 @@ class Stream:
         return notes
 
     def _notes_on_gaps(self, numbering, from_one):
-        """Return notes on vertices in no edge whose ids are below the largest."""
+        """Return notes on isolated vertices whose ids are below the largest id."""
         n, ids, distinct, *_ = numbering
         notes = []
         if self.num_nodes is not None:
@@ -178,7 +184,7 @@ class Stream:
 
 
 def _both_directions(u, v, w):
-    """Return edges and, unless they are loops, their images, each after the edge itself."""
+    """Return (u, v, w) with the reverse of each edge after it; loops have no reverse."""
     times = 1 + (u != v)
     image = np.zeros(times.sum(), bool)
     image[np.cumsum(times) - 1] = times == 2
@@ -189,7 +195,9 @@ def _both_directions(u, v, w):
 
 
 class _ThirdColumn:
-    """A third column without a name, checked block by block for numbers that are not weights."""
+    """Check of an unnamed third column, block by block, for numbers that are not
+    weights.
+    """
 
     def __init__(self):
         self.low = np.inf
@@ -203,7 +211,7 @@ class _ThirdColumn:
             self.whole = self.whole and bool(np.all(numbers == np.floor(numbers)))
 
     def refuse(self, where):
-        """Refuse times and whole numbers, unless all are 1: the same graph without weights."""
+        """Raise DataError if the numbers look like times, or are whole and not all 1."""
         if self.low == self.high == 1 or self.low > self.high:
             return
         if self.low >= LATE:

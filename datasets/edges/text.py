@@ -1,4 +1,6 @@
-"""Lines of two integers, and maybe a number, out of text: millions of edges per second."""
+"""Fast parser of text lines of two integers and optionally a number: millions of edges
+per second.
+"""
 import re
 from collections import deque
 from contextlib import closing
@@ -23,7 +25,7 @@ WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")  # an id that is no name
 
 @dataclass(frozen=True)
 class Grammar:
-    """The fields of a line."""
+    """The fields of a line: their roles, delimiter and limits."""
 
     roles: tuple[int, ...] = (U, V)  # U, V (the two integers), W (the weight) or PASSED (not read)
     delimiter: bytes = b" "  # for any run of blanks; else one character, maybe with blanks around
@@ -41,12 +43,14 @@ class Grammar:
 
 
 def words(line):
-    """Return the words, bytes, that blanks separate in a line."""
+    """Return the words of a line, as bytes; blanks separate them."""
     return re.findall(rb"[^ \t\r]+", line)
 
 
 def finite(word, where, what=""):
-    """Return the number in a word, bytes; DataError if it is not a number or not finite."""
+    """Return the number that `word`, bytes, spells; raise DataError if it is not a
+    finite number.
+    """
     number = float(word) if NUMBER.fullmatch(word) else np.nan
     if not np.isfinite(number):
         text = truncate(word.decode("utf-8", "replace"), 40)
@@ -55,12 +59,18 @@ def finite(word, where, what=""):
 
 
 def point_hint(word):
-    """Return the end of an error for a number, bytes, that has a decimal comma."""
+    """Return the end of an error message for `word`, bytes, if it is a number with a
+    decimal comma; else "".
+    """
     return " with a decimal point" if re.fullmatch(rb"[-+]?\d+,\d+", word) else ""
 
 
 def whole_text(source, memory, factor):
-    """Return all text of a Source, UTF-8, as bytes; a byte of it may become `factor` in memory."""
+    """Return the whole text of a Source as UTF-8 bytes.
+
+    Raise BudgetError if `factor` times its size exceeds `memory`, and DataError for
+    other encodings.
+    """
     limit = memory // factor
     with source.open() as stream:
         text = stream.read(limit + 1)
@@ -76,12 +86,16 @@ def whole_text(source, memory, factor):
 
 
 def stripped(line, delimiter):
-    """Return a line without blanks around it; tabs that separate may have an empty field behind."""
+    """Return a line without surrounding blanks; a delimiting tab stays, because the
+    last field may be empty.
+    """
     return line.strip(b" \r" if delimiter == b"\t" else BLANKS)
 
 
 def split_line(line, delimiter):
-    """Return the fields of a line without blanks around them; double quotes hide a delimiter."""
+    """Return the fields of a line without surrounding blanks; a delimiter within double
+    quotes belongs to the field.
+    """
     if delimiter == b" ":
         return re.findall(rb'"[^"]*"(?=[ \t\r]|$)|[^ \t\r]+', line)
     fields = []
@@ -98,7 +112,9 @@ def split_line(line, delimiter):
 
 
 class Table:
-    """Text lines of a binary stream, of the file `where`; read one by one, then all at once."""
+    """Text lines of the binary `stream` of the file `where`, read one by one and then
+    in blocks.
+    """
 
     def __init__(self, stream, where):
         self.stream = stream
@@ -108,7 +124,9 @@ class Table:
         self.pending = b""
 
     def readline(self):
-        """Return the next line without its end or a byte-order mark; None after the last."""
+        """Return the next line without its newline and byte-order mark; None after the
+        last line.
+        """
         line = self.stream.readline(LINE_LIMIT)
         if not line:
             return None
@@ -120,12 +138,14 @@ class Table:
         return line.rstrip(b"\r\n")
 
     def unread(self, *lines):
-        """Put back these lines, the last ones read, for the next reader."""
+        """Put back `lines`, the last ones that were read, so that they are read again."""
         self.pending = b"".join(line + b"\n" for line in lines)
         self.line -= len(lines)
 
     def readlines(self, size):
-        """Return the next lines: at least `size` bytes of them, or all that are left."""
+        """Return the next lines, at least `size` bytes of them, or all lines that are
+        left.
+        """
         lines = []
         while size > 0 and (line := self.readline()) is not None:
             lines.append(line)
@@ -133,7 +153,7 @@ class Table:
         return lines
 
     def blocks(self):
-        """Yield the rest in blocks of whole lines, as bytes."""
+        """Yield the rest of the text in blocks of whole lines, as bytes."""
         rest = self.pending
         self.pending = b""
         raw = getattr(self.stream, "fileobj", self.stream)  # a gzip file: its length is known
@@ -159,7 +179,9 @@ class Table:
         return DataError(f"{self.where}: line {line} has more than {LINE_LIMIT} bytes")
 
     def parts(self, grammar, threads=1):
-        """Parse the rest on several threads; yield (u, v, w), w None without weights, by blocks."""
+        """Parse the rest of the text on `threads` threads; yield (u, v, w) of each
+        block, with w None without weights.
+        """
         pending = deque()
         with start_pool(threads)[0] as pool:
             for block in self.blocks():
@@ -176,14 +198,17 @@ class Table:
         return part
 
     def columns(self, grammar, memory=INT64_MAX):
-        """Parse the rest into (u, v, w), which may take `memory` bytes; see `parts`."""
+        """Parse the rest of the text into (u, v, w), which may take `memory` bytes; see
+        `parts`.
+        """
         with closing(self.parts(grammar)) as parts:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
     def _parse(self, block, grammar, line):
-        """Return the columns of a block of whole lines, and how many of these are comments.
+        """Return the columns (u, v, w) of a block of whole lines, and the number of
+        comments in it.
 
-        The number of the first of these lines is `line`.
+        The first line of the block has the number `line`.
         """
         text = np.frombuffer(block, np.uint8)
         roles = np.array(grammar.roles, np.int64)
@@ -205,7 +230,7 @@ class Table:
         return (u[:count].copy(), v[:count].copy(), w), skipped
 
     def _floats(self, text, tokens):
-        """Return the values of numbers that the compiled loop could not round itself."""
+        """Return the values of numbers that the compiled loop could not round exactly."""
         _, start, end, line = tokens.T
         width = int((end - start).max())
         if width > LONGEST_NUMBER:
@@ -227,7 +252,9 @@ class Table:
 
 
 def join_parts(parts, weighted, memory, where):
-    """Join the parts (u, v, w) of columns, of which two copies must fit into `memory` bytes."""
+    """Join parts (u, v, w) into whole columns; two copies of these must fit into
+    `memory` bytes.
+    """
     kept = []
     size = 0
     for part in parts:

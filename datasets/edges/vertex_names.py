@@ -1,4 +1,5 @@
-"""Edges whose ids are names: vertices are numbered in the order in which the names appear.
+"""Edges whose ids are names; vertices are numbered in the order in which the names
+first appear.
 
 Lines are split in Python, some hundred thousand a second: names are text of any kind,
 and each is looked up. Edges still go block by block, so that only they may be larger
@@ -18,7 +19,8 @@ MISSING = ("nan", "NaN", "NAN", "none", "None", "null", "Null", "NULL", "NA", "N
 
 
 class VertexNames:
-    """Names met so far, each with its number; they may take `memory` bytes.
+    """The distinct names of vertices read so far, each with its number; they may take
+    `memory` bytes.
 
     The names of an edge's first end and those of its second are numbered `apart`, or
     together.
@@ -32,7 +34,11 @@ class VertexNames:
         self.longest = 1
 
     def number(self, name, place, side=U):
-        """Return the number of a name, str, at one end (U or V); `place` is for errors."""
+        """Return the number of `name` (str) at the end `side`, U or V; a new name gets
+        the next number.
+
+        `place` is for errors.
+        """
         numbers = self.sides[side]
         found = numbers.get(name)
         if found is None:
@@ -44,11 +50,13 @@ class VertexNames:
         return found
 
     def blanks(self):
-        """Return those names that programs write for an empty cell."""
+        """Return the names read so far that programs write for an empty cell, such as
+        NaN.
+        """
         return [name for name in MISSING if any(name in side for side in self.sides)]
 
     def check(self):
-        """Refuse more names than fit into memory."""
+        """Raise an error if the names do not fit into memory."""
         first, second = self.sides
         count = len(first) + (len(second) if second is not first else 0)
         need(count * (NAME_BYTES + 4 * self.longest), self.memory, f"{self.where}: {count} names")
@@ -59,7 +67,7 @@ class VertexNames:
 
 
 def is_name(field):
-    """Return whether a field (str) is not a number."""
+    """Return whether a field (str) is a name: neither empty nor a number."""
     try:
         float(field)
     except ValueError:
@@ -68,10 +76,11 @@ def is_name(field):
 
 
 def named_parts(table, roles, delimiter, names, header=None):
-    """Yield (u, v, w) of blocks of lines; u and v are numbers of names, w None without weights.
+    """Yield (u, v, w) of each block of lines; u and v are numbers of names, and w is
+    None without weights.
 
-    Lines that begin with # or % are edges like others, for names may; one that is the
-    `header` again is refused.
+    Lines that begin with # or % are edges, because names may begin so. A line equal to
+    `header` raises DataError.
     """
     for block in table.blocks():
         columns = [], [], []

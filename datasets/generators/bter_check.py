@@ -1,4 +1,4 @@
-"""Compare the degrees and the clustering of a graph with the requested ones."""
+"""Comparison of a graph's degrees and clustering with the requested ones."""
 import numpy as np
 
 from hpgcn.datasets.generators.degree_distribution import by_degree
@@ -11,13 +11,14 @@ WIDTH = 1.1  # largest degree of a class over its least one, where that is more 
 
 
 def describe_match(degrees, indptr, indices, room):
-    """Return a line on a graph made of Degrees: edges, distance of degrees, of clustering.
+    """Return one line that compares a graph with the requested Degrees: edges, degrees
+    and clustering.
 
-    `indptr` and `indices` are arrays or DiskArrays. KS is the largest difference of the
-    shares of vertices of at most a degree (Kolmogorov, Smirnov). The difference of
-    clustering is absolute, and a mean over the vertices with a requested clustering and
-    two neighbours or more. All triangles are counted if that takes `room` bytes and
-    some seconds; else wedges of each degree are drawn.
+    `indptr` and `indices` are arrays or DiskArrays. KS is the Kolmogorov-Smirnov
+    distance: the largest difference of the shares of vertices up to a degree. The
+    difference of clustering is absolute, and a mean over the vertices with a requested
+    clustering and two neighbours or more. All triangles are counted if that fits into
+    `room` bytes and takes some seconds. Otherwise wedges of each degree are drawn.
 
     Source: C. Seshadhri, A. Pinar, T. G. Kolda, Triadic Measures on Graphs: The Power
     of Wedge Sampling, SDM 2013.
@@ -34,7 +35,9 @@ def describe_match(degrees, indptr, indices, room):
 
 
 def ks_distance(first, second):
-    """Return the largest difference of cumulated shares of two lists of counts."""
+    """Return the largest difference of two cumulative distributions, given by two lists
+    of counts.
+    """
     size = max(first.size, second.size)
     shares = np.zeros((2, size))
     shares[0, :first.size] = first / first.sum()
@@ -43,10 +46,11 @@ def ks_distance(first, second):
 
 
 def clustering_difference(degrees, values, clustering):
-    """Return the mean over vertices of |c_d - requested|, None if no clustering was requested.
+    """Return the mean over vertices of |clustering - requested|; None if no clustering
+    was requested.
 
-    `values` (k,) are increasing degrees, `clustering` (k,) is theirs; between them it
-    is a line.
+    `values` (k,) are increasing degrees, and `clustering` (k,) is the clustering of
+    each. Between them it is interpolated linearly.
     """
     asked = np.flatnonzero((degrees.counts > 0) & ~np.isnan(degrees.clustering))
     asked = asked[asked >= 2]
@@ -58,7 +62,9 @@ def clustering_difference(degrees, values, clustering):
 
 
 def _clustering(indptr, indices, degree, room):
-    """Return degrees from 2 on, increasing, the clustering of each, and how it was found."""
+    """Return increasing degrees from 2 on, the clustering of each, and a text on how it
+    was found.
+    """
     if isinstance(indices, np.ndarray) and ENTRY_BYTES * (indices.size + indptr.size) <= room:
         triangles = Triangles(indptr, indices)
         if triangles.steps <= EXACT_STEPS:
@@ -70,9 +76,10 @@ def _clustering(indptr, indices, degree, room):
 
 
 def sampled(indptr, indices, degree, wedges=WEDGES):
-    """Estimate the clustering of classes of degrees: (k,) mean degrees, (k,) shares.
+    """Estimate the clustering of classes of degrees: return (k,) mean degrees and (k,)
+    shares of closed wedges.
 
-    `wedges` wedges are drawn from each class, keyed: a vertex, and two of its
+    `wedges` wedges are drawn from each class by a key: a vertex, and two of its
     neighbours. The standard error of a share c is sqrt(c (1 - c) / wedges).
     """
     # classes of degrees from 2 on, each WIDTH times as wide as it begins

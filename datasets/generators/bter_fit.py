@@ -1,4 +1,5 @@
-"""Parameters of a BTER graph: how dense its blocks are, how many stubs its vertices have.
+"""Parameters of a BTER graph: the density of its blocks, and the numbers of stubs of
+its vertices.
 
 Vertices are gathered by degree into classes, between which expected edges and triangles
 are summed: a few hundred, whatever the graph. Results are rounded, so that the last
@@ -19,8 +20,9 @@ MOST_SHARE = 1 - 1e-6  # share of the stubs that one vertex may have
 
 @dataclass
 class _Classes:
-    """Classes of vertices with about the same number d >= 1; of_value (k,): class of
-    each number.
+    """Classes of vertices with about the same number d >= 1.
+
+    `of_value` (k,) has the class of each d.
     """
 
     of_value: np.ndarray
@@ -51,7 +53,9 @@ class _Classes:
 
 
 class _Segments:
-    """Groups of vertices with the same block and class, for means of one over the other."""
+    """Groups of vertices with the same block and class, to average values of blocks
+    over classes and the reverse.
+    """
 
     def __init__(self, degrees, classes, starts):
         counts = degrees.counts
@@ -68,25 +72,26 @@ class _Segments:
         self.block_size = np.diff(starts).astype(np.float64)
 
     def by_class(self, values):
-        """Return sums over the blocks' vertices of each class, over its size; values (b,)."""
+        """Return the values of blocks, (b,), averaged over the vertices of each class."""
         total = np.bincount(self.of_class, self.length * values[self.block],
                             minlength=self.classes.size.size)
         return total / self.classes.size
 
     def by_block(self, values):
-        """Return means over the vertices of each block; values (c,)."""
+        """Return the values of classes, (c,), averaged over the vertices of each block."""
         total = np.bincount(self.block, self.length * values[self.of_class],
                             minlength=self.block_size.size)
         return total / self.block_size
 
 
 def fit_blocks(degrees, starts):
-    """Return the probability of a pair of each block, (b,) float64, rounded to 2^-24.
+    """Return the probability of an edge between two vertices of each block, (b,)
+    float64, rounded to 2^-24.
 
     `starts` (b + 1,) are the blocks of `bter_kernels.block_starts`. Kolda et al. (2014)
-    take the cube root of the requested clustering. But triangles come from edges
-    outside blocks as well, most of all at vertices of high degree. The blocks leave out
-    the expected number of those.
+    take the cube root of the requested clustering. But edges outside blocks close
+    triangles as well, most of all at vertices of high degree. The probabilities are
+    lower by the expected number of these triangles.
     """
     classes = _Classes.of(degrees.counts)
     segments = _Segments(degrees, classes, starts)
@@ -117,11 +122,12 @@ def fit_blocks(degrees, starts):
 
 
 def fit_stubs(excess, in_block):
-    """Return the stubs that a vertex needs, over its excess degree, for each excess: (k,) float64.
+    """Return, for each excess degree, the stubs that a vertex needs divided by that
+    degree: (k,) float64.
 
-    `excess` (n,) int64 is the degree that blocks leave to be made, `in_block` (n,) what
-    they made. A random matching repeats edges, between hubs most, and those of blocks:
-    stubs make up for it.
+    `excess` (n,) int64 is the degree still missing after the blocks, `in_block` (n,)
+    the degree within the blocks. A random matching repeats edges of blocks, and edges
+    between hubs. Extra stubs make up for that.
     """
     counts = np.bincount(excess)
     classes = _Classes.of(counts)
@@ -138,18 +144,22 @@ def fit_stubs(excess, in_block):
 
 
 def _by_class(degrees, classes):
-    """Return the mean clustering of the vertices of each class; unknown values count as 0."""
+    """Return the mean requested clustering of the vertices of each class; unknown
+    values count as 0.
+    """
     known = np.flatnonzero(classes.of_value >= 0)
     weight = degrees.counts[known] * np.nan_to_num(degrees.clustering[known])
     return np.bincount(classes.of_value[known], weight) / classes.size
 
 
 def _linked(size, excess, mates, stubs=None):
-    """Return stubs (c,) and the probability (c, c) that a matching links two vertices.
+    """Return the stubs (c,) per vertex of each class, and the probability (c, c) that a
+    matching links two vertices.
 
-    A vertex of a class has `excess` (c,) neighbours beside its `mates` (c,) in the
-    block. The matching may link it with a mate once more. With S stubs, a vertex with a
-    and one with b, a <= b, are linked with probability 1 - (1 - b / (S - 1))^a.
+    A vertex of a class has `excess` (c,) neighbours outside its block and `mates` (c,)
+    within it. The matching may link it with a mate once more. With S stubs in all,
+    vertices with a and b of them, a <= b, are linked with probability 1 - (1 - b / (S -
+    1))^a.
     """
     excess = np.maximum(excess, 0)
     stubs = excess.copy() if stubs is None else stubs

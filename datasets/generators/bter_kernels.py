@@ -1,7 +1,8 @@
-"""Compiled loops of BTER graphs: affinity blocks, pairs within them, and a matching of stubs.
+"""Compiled loops of BTER graphs: affinity blocks, pairs within blocks, and a matching
+of stubs.
 
-Draws are hashes of seed and number, as in `keyed_sampling`. A stub is an end of an edge
-to be.
+Draws are hashes of seed and number, as in `keyed_sampling`. A stub is one end of a
+future edge.
 """
 import numpy as np
 
@@ -17,16 +18,18 @@ BITS = 32  # bits of a probability
 
 @jit()
 def stream_key(seed, stream):
-    """Return the key that separates the draws of one purpose from those of another, uint64."""
+    """Return the key, uint64, of one stream of random numbers; each purpose has its own
+    stream.
+    """
     return mix(mix(np.uint64(seed) * GOLDEN + ONE) + stream * GOLDEN)
 
 
 @jit()
 def block_starts(counts):
-    """Divide vertices in the order of their degrees into affinity blocks of d + 1 vertices.
+    """Divide vertices, ordered by degree, into affinity blocks of d + 1 vertices.
 
-    d >= 2 is the least degree in the block; the last one has all vertices that are
-    left. Returned are the first vertices of all blocks, and n: (b + 1,) int64.
+    d >= 2 is the least degree in a block; the last block has all vertices that are
+    left. Returns the first vertex of each block, and then n: (b + 1,) int64.
     """
     n = counts.sum()
     start = counts[:2].sum()
@@ -48,8 +51,8 @@ def pairs_within(key, starts, pairs, least, first, last):
     """Draw pairs first..last - 1 of vertices of one block; return the ends of the pairs
     that become edges.
 
-    `pairs` (b + 1,) int64 count the pairs of all blocks before. A pair of block b is an
-    edge if its 32 bits are below least[b], (b,) uint64.
+    `pairs` (b + 1,) int64 has the number of pairs in all blocks before each. A pair of
+    block b is an edge if its 32 random bits are below least[b], (b,) uint64.
     """
     u, v = np.empty((2, last - first), np.int64)
     size = 0
@@ -87,10 +90,11 @@ def pairs_within(key, starts, pairs, least, first, last):
 
 @jit()
 def round_stubs(key, excess, ratio, first_stub):
-    """Write to first_stub[1:] the stubs before each vertex: excess x ratio[excess], rounded.
+    """Write the number of stubs before each vertex to first_stub[1:]; a vertex has
+    excess x ratio[excess] stubs.
 
-    `ratio` (k,) float64 holds for each excess; what is no integer is rounded up or down
-    at random.
+    `ratio` is (k,) float64. A fractional number of stubs is rounded up or down at
+    random.
     """
     total = np.int64(0)
     for vertex in range(excess.size):
@@ -104,8 +108,8 @@ def round_stubs(key, excess, ratio, first_stub):
 
 @jit()
 def guide(first_stub, shift):
-    """Return the vertex of every 2^shift-th stub, and the last vertex: an index for the
-    search of a stub.
+    """Return the vertex of every 2^shift-th stub, and the last vertex: an index to find
+    a stub's vertex fast.
 
     `first_stub` is (n + 1,) int64, from 0 to the number of stubs.
     """
@@ -121,7 +125,8 @@ def guide(first_stub, shift):
 
 @jit()
 def _shuffled(number, count, half, columns, key):
-    """Return the image of a number under a keyed permutation of 0..count - 1.
+    """Return the image of `number` under a random permutation of 0..count - 1 that
+    `key` selects.
 
     A Feistel network over 2^half x columns cells, the fewest that hold all numbers, is
     applied until the result is one of them.
@@ -147,7 +152,7 @@ def _shuffled(number, count, half, columns, key):
 
 @jit()
 def _owner(stub, first_stub, table, shift):
-    """Return the vertex whose stub it is."""
+    """Return the vertex that the stub number `stub` belongs to."""
     low = table[stub >> shift]
     high = table[(stub >> shift) + 1] + 1
     while high - low > 1:
@@ -161,7 +166,9 @@ def _owner(stub, first_stub, table, shift):
 
 @jit()
 def matched(key, first_stub, table, shift, first, last):
-    """Return edges first..last - 1 of a random matching of all stubs: (u, v), loops among them."""
+    """Return edges first..last - 1 of a random matching of all stubs as (u, v); some
+    are loops.
+    """
     u, v = np.empty((2, last - first), np.int64)
     count = np.uint64(first_stub[-1])
     half = np.uint64(0)
@@ -179,7 +186,9 @@ def matched(key, first_stub, table, shift, first, last):
 
 @jit()
 def block_labels(key, starts, classes, labels):
-    """Write a class to each vertex, (n,) int64: the same in a block, at random outside them."""
+    """Write the class of each vertex to `labels` (n,) int64: one per block, or random
+    outside blocks.
+    """
     for vertex in range(starts[0]):
         drawn = mix(key + np.uint64(vertex) * GOLDEN) >> HALF
         labels[vertex] = np.int64(drawn * np.uint64(classes) >> HALF)

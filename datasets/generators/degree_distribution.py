@@ -1,4 +1,4 @@
-"""Degree distributions with clustering: the input of BTER graphs.
+"""Degree distributions with a clustering for each degree: the input of BTER graphs.
 
 The clustering of degree d is the share of pairs of neighbours that are neighbours
 themselves. It is the mean over the vertices of degree d: c_d = triangles / (d (d - 1) /
@@ -21,7 +21,7 @@ FIELDS = ("degree", "count")
 
 @dataclass
 class Degrees:
-    """Degrees of a graph without loops and directions.
+    """The degree distribution of an undirected graph without loops.
 
     Attributes
     ----------
@@ -45,19 +45,24 @@ class Degrees:
 
     @property
     def num_edges(self):
-        """Undirected edges; of an odd sum of degrees one end is left over."""
+        """The number of undirected edges; if the sum of degrees is odd, one end is left
+        over.
+        """
         return int(self.counts @ np.arange(self.counts.size)) // 2
 
     def scaled(self, vertices, edges, memory):
-        """Return `with_vertices` and then `with_edges`; BudgetError if that needs too
-        much memory.
+        """Return these Degrees after `with_vertices` and then `with_edges`.
+
+        Raise BudgetError if that needs too much memory.
         """
         more = self.with_vertices(vertices)
         need(DEGREE_BYTES * more.num_nodes, memory, f"{self.name}: {more.num_nodes} vertices")
         return more.with_edges(edges)
 
     def with_vertices(self, factor):
-        """Return the same shares for `factor` times the number of vertices."""
+        """Return Degrees with `factor` times the number of vertices and the same share
+        of each degree.
+        """
         _check_factor("scale-vertices", factor)
         if self.num_nodes * factor > MOST:
             raise UsageError(f"generate: scale-vertices {factor:g} makes more than {MOST} vertices")
@@ -73,7 +78,8 @@ class Degrees:
         return dataclasses.replace(self, counts=counts)
 
     def with_edges(self, factor):
-        """Return `factor` times the degree of every vertex, and so `factor` times the edges.
+        """Return Degrees with `factor` times the degree of every vertex, and so
+        `factor` times the edges.
 
         So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same
         vertices. Vertices of degree d are spread evenly over the `factor` degrees
@@ -118,7 +124,8 @@ class Degrees:
 
 
 def read_degrees(path, memory):
-    """Read lines `degree count [clustering]`, in any order; # and % begin comments.
+    """Read a file of lines `degree count [clustering]`, in any order; # and % begin
+    comments.
 
     A degree without clustering has no target. DataError, with the line and its field:
     no numbers, out of range, a degree on two lines, or too few vertices for a degree.
@@ -166,7 +173,9 @@ def read_degrees(path, memory):
 
 
 def degrees_of(graph, memory):
-    """Return the Degrees of a Graph in memory, whose pattern is taken both ways, without loops."""
+    """Return the Degrees of a Graph in memory; edges count in both directions, loops
+    are dropped.
+    """
     from hpgcn.kernels.triangles import Triangles
 
     name = graph.header.name
@@ -189,7 +198,9 @@ def degrees_of(graph, memory):
 
 
 def by_degree(degree, triangles):
-    """Return vertices and clustering of each degree, from degree and triangles of each vertex."""
+    """Return the number of vertices and the clustering of each degree, from each
+    vertex's degree and triangles.
+    """
     counts = np.bincount(degree)
     d = np.arange(counts.size, dtype=np.float64)
     pairs = counts * d * (d - 1) / 2
@@ -199,7 +210,7 @@ def by_degree(degree, triangles):
 
 
 def _capped(degree, count, wanted, most):
-    """Return min(t x degree, most), with t such that the degrees sum to `wanted`."""
+    """Return min(t x degree, most), with t chosen so that all degrees sum to `wanted`."""
     low = 0.0
     high = float(max(1, most))  # degree 1 is then as large as can be
     for _ in range(100):
@@ -212,9 +223,10 @@ def _capped(degree, count, wanted, most):
 
 
 def _spread(middle, number, width):
-    """Divide vertices over integers about `middle`; return these and how many each has.
+    """Divide `number` vertices over integers around `middle`; return these integers and
+    the vertices of each.
 
-    These are about `width` integers, but 1 is the least; the mean is kept.
+    About `width` integers are used, and 1 is the least; their mean is `middle`.
     """
     half = max(0, min((width - 1) / 2, middle - 1))
     place = (np.arange(number) + 0.5) / number * 2 - 1

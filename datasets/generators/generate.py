@@ -1,4 +1,5 @@
-"""Synthetic graphs: R-MAT, a planted partition, a lattice, BTER; features depend on the classes.
+"""Synthetic graphs: R-MAT, a planted partition, a lattice or BTER, with features that
+depend on classes.
 
 Draws are keyed by seed and edge. The same call gives the same graph: as arrays or text,
 in memory or sorted on disk, by any number of threads.
@@ -32,7 +33,8 @@ MOST_SEPARATE = 1e6
 
 def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, memory=None,
              scratch=None, **options):
-    """Make an undirected graph of `scale` and `edge_factor`, or of `degrees`; no loops, no repeats.
+    """Return an undirected random Graph of `scale` and `edge_factor`, or of `degrees`,
+    without loops and duplicates.
 
         rmat   edge_factor 2^scale draws with a, b, c = .57, .19, .19; vertices in random order
         sbm    as many draws, 4 of 5 within a class; vertices in random order
@@ -92,11 +94,12 @@ def generate(kind, *, features=64, classes=8, separation=SEPARATION, seed=0, mem
 
 
 def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, **options):
-    """Write the graph of `generate` to `out`, .h5; return notes for the user, a list of str.
+    """Write the graph of `generate` to the .h5 file `out`; return notes for the user, a
+    list of str.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory
-    allows; edges need not fit into `memory` bytes. OutputError, StorageError: nothing
-    is left behind.
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, if memory
+    allows. Edges need not fit into `memory` bytes. After OutputError or StorageError no
+    file is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.convert import order_within
@@ -117,10 +120,11 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
 
 
 def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=None, **options):
-    """Write the edges of `generate` as text, a line `u v` with u < v each; return their number.
+    """Write the edges of `generate` as text, a line `u v` with u < v each; return the
+    number of edges.
 
-    Line 1 counts the vertices, isolated ones too; with symmetrize=True it reads back
-    the same.
+    Line 1 states the number of vertices, including isolated ones. Reading the file with
+    symmetrize=True gives the same graph.
     """
     from hpgcn.store import atomic_write
 
@@ -154,7 +158,9 @@ def write_edge_list(kind, path, *, classes=8, seed=0, overwrite=False, memory=No
 
 
 def _draws(kind, classes, seed, room, *, scale=SCALE, edge_factor=EDGE_FACTOR, degrees=None):
-    """Return the draws of a kind, whose vertices fit into `room` bytes."""
+    """Return the draws (Bter or RmatDraws) of a `kind` of graph; raise UsageError if
+    its vertices exceed `room` bytes.
+    """
     if kind not in KINDS:
         raise UsageError(f"generate {kind!r}: expected {', '.join(KINDS)}")
     _check_range("seed", seed, 0, 2**63 - 1)
@@ -186,7 +192,7 @@ def _room(memory):
 
 
 def _size(draws, features):
-    """Return the bytes that a graph takes in memory."""
+    """Return the bytes of memory that a graph with these draws and features takes."""
     entries = 2 * draws.num_edges * index_dtype(draws.num_nodes).itemsize
     return draws.num_nodes * (VERTEX_BYTES + 4 * features) + entries
 
@@ -205,7 +211,7 @@ def _refuse_large(draws, features, room):
 
 
 def _assemble(draws, order):
-    """Return the Graph without features and labels, in memory."""
+    """Return the Graph of `draws`, without features and labels, in memory."""
     n = draws.num_nodes
     indptr, indices = drawing.adjacency(draws, order)
     header = Header(draws.name, n, indices.size, directed=False, all_ones=True)
@@ -215,7 +221,9 @@ def _assemble(draws, order):
 
 
 class _Features:
-    """Class means and unit noise, (n, f) float32, drawn when they are read, rows by rows."""
+    """Features (n, f) float32, class means plus unit noise, drawn when a slice of rows
+    is read.
+    """
 
     def __init__(self, labels, classes, width, separation, seed):
         self.labels = labels

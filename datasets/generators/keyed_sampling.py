@@ -1,7 +1,8 @@
-"""Compiled loops of the generators: keyed draws of edges, a counting sort into CSR, decimal text.
+"""Compiled loops of the generators: draws of edges by key, a counting sort into CSR,
+decimal text.
 
-A draw is SplitMix64's output over a counter of seed, number of the edge, number of the
-draw.
+A draw is SplitMix64's output for a counter made of the seed, the edge's number and the
+draw's number.
 """
 import numpy as np
 
@@ -17,13 +18,14 @@ WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within 
 
 @jit()
 def _key(seed, edge):
-    """Return the counter of draw 0 of an edge, less one step."""
+    """Return the random counter of draw 0 of an edge, minus one step."""
     return mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
 
 
 @jit()
 def rmat(seed, first, last, scale, classes):
-    """Return edges first..last - 1 of an R-MAT graph: a quadrant for each bit.
+    """Return edges first..last - 1 of an R-MAT graph; each bit of their ends is drawn
+    as a quadrant.
 
     Chakrabarti, Zhan and Faloutsos, R-MAT: A Recursive Model for Graph Mining, SDM
     2004.
@@ -49,7 +51,9 @@ def rmat(seed, first, last, scale, classes):
 
 @jit()
 def sbm(seed, first, last, scale, classes):
-    """Return edges of a planted partition: 4 of 5 join a vertex with one of its class."""
+    """Return edges first..last - 1 of a planted partition; 4 of 5 join two vertices of
+    one class.
+    """
     u, v = np.empty((2, last - first), np.int64)
     n = np.int64(1) << scale
     mask = np.uint64(n - 1)
@@ -69,7 +73,9 @@ def sbm(seed, first, last, scale, classes):
 
 @jit()
 def grid(seed, first, last, scale, classes):
-    """Return the lattice's edges right and down of vertices first..last - 1, or loops."""
+    """Return the lattice's edges to the right and down from vertices first..last - 1; a
+    missing edge is a loop.
+    """
     u, v = np.empty((2, 2 * (last - first)), np.int64)
     width = np.int64(1) << (scale // 2)
     n = np.int64(1) << scale
@@ -86,7 +92,9 @@ KINDS = {"rmat": rmat, "sbm": sbm, "grid": grid}
 
 @jit()
 def renumber(u, v, order):
-    """Replace ends of edges by order[end], in place, and drop loops; return the number left."""
+    """Replace each end of an edge by order[end], in place, and drop loops; return the
+    number of edges left.
+    """
     end = 0
     for k in range(u.size):
         if u[k] != v[k]:
@@ -98,7 +106,7 @@ def renumber(u, v, order):
 
 @jit()
 def count(u, v, degree):
-    """Add the edges to the degrees of both ends; loops are left out."""
+    """Add 1 to the `degree` of both ends of each edge; skip loops."""
     for k in range(u.size):
         if u[k] != v[k]:
             degree[u[k]] += 1
@@ -107,7 +115,9 @@ def count(u, v, degree):
 
 @jit()
 def place(u, v, position, indices):
-    """Write each edge into the rows of both ends, at `position`, which moves on."""
+    """Write each edge into the CSR rows of both ends, at `position`, which is advanced;
+    skip loops.
+    """
     for k in range(u.size):
         if u[k] != v[k]:
             indices[position[u[k]]] = v[k]
@@ -118,7 +128,9 @@ def place(u, v, position, indices):
 
 @jit()
 def sort_rows(indptr, indices):
-    """Sort each row and drop its duplicates, in place; return the number of entries left."""
+    """Sort each row of a CSR and drop duplicates, in place; return the number of
+    entries left.
+    """
     end = np.int64(0)
     start = np.int64(0)
     for row in range(indptr.size - 1):
@@ -135,7 +147,9 @@ def sort_rows(indptr, indices):
 
 @jit()
 def _decimal(number, text, at):
-    """Write a number that is not negative at text[at]; return the position after it."""
+    """Write a non-negative number in decimal at `text[at]`; return the position after
+    it.
+    """
     digits = 1
     rest = number
     while rest >= 10:
@@ -149,7 +163,9 @@ def _decimal(number, text, at):
 
 @jit()
 def write_rows(indptr, indices, first, last, text):
-    """Write `u v` for the entries of rows first..last - 1 above the diagonal; return the bytes."""
+    """Write `u v` for each entry of rows first..last - 1 above the diagonal; return the
+    number of bytes.
+    """
     at = 0
     for row in range(first, last):
         for k in range(indptr[row], indptr[row + 1]):

@@ -1,4 +1,6 @@
-"""Draws of a generator by number: the same edges however they are cut into blocks."""
+"""Numbered draws of a generator: the edges are the same for any division of the draws
+into blocks.
+"""
 from collections import deque
 
 import numpy as np
@@ -16,7 +18,8 @@ MOST_THREADS = 4  # drawing threads: the consumer of edges is no faster
 
 
 class RmatDraws:
-    """R-MAT, a planted partition or a lattice: 2^scale vertices, edges of `keyed_sampling`.
+    """Draws of an R-MAT graph, a planted partition or a lattice with 2^scale vertices,
+    by `keyed_sampling`.
 
     Attributes
     ----------
@@ -43,18 +46,24 @@ class RmatDraws:
         return edges(np.uint64(self.seed), first, last, self.scale, self.classes)
 
     def order(self):
-        """Return new numbers of the vertices, (n,) int32 or int64; a lattice keeps its order."""
+        """Return the new number of each vertex, (n,) int32 or int64; a lattice keeps
+        its order.
+        """
         if self.kind == "grid":
             return np.arange(self.num_nodes, dtype=index_dtype(self.num_nodes))
         return shuffled(self.num_nodes, self.seed)
 
     def labels(self, classes):
-        """Return the classes of the vertices before they are shuffled: contiguous ranges."""
+        """Return the class of each vertex before vertices are shuffled: contiguous
+        ranges.
+        """
         return np.arange(self.num_nodes) * classes // self.num_nodes
 
 
 def shuffled(n, seed):
-    """Return new numbers of n vertices, (n,) int32 or int64, by sorting keyed draws."""
+    """Return a random permutation of n vertices, (n,) int32 or int64, by sorting keyed
+    draws.
+    """
     draws = np.random.Philox(key=[seed, 1]).random_raw(n)
     order = np.empty(n, index_dtype(n))
     order[np.argsort(draws, kind="stable")] = np.arange(n, dtype=order.dtype)
@@ -62,9 +71,10 @@ def shuffled(n, seed):
 
 
 def edge_blocks(draws, order):
-    """Yield the edges (u, v) of all draws in their order, renumbered, without loops.
+    """Yield the edges (u, v) of all draws in order, block by block, with renumbered
+    ends and without loops.
 
-    Some threads draw ahead; an edge may be there several times.
+    Several threads draw ahead of the consumer. An edge may occur several times.
     """
     def block(first):
         u, v = draws.draw(first, min(first + CHUNK, draws.num_draws))
@@ -84,7 +94,9 @@ def edge_blocks(draws, order):
 
 
 def adjacency(draws, order):
-    """Return indptr, indices of both directions by a counting sort: draws are made twice."""
+    """Return (indptr, indices) with edges in both directions, by a counting sort that
+    draws all edges twice.
+    """
     n = draws.num_nodes
     indptr = np.zeros(n + 1, np.int64)
     for u, v in edge_blocks(draws, order):
@@ -99,7 +111,9 @@ def adjacency(draws, order):
 
 
 def stream(draws, order):
-    """Return the edges as a Stream, as if they were read, to be sorted on disk."""
+    """Return the drawn edges as a Stream, like edges of a file, so that they can be
+    sorted on disk.
+    """
     parts = ((u, v, None) for u, v in edge_blocks(draws, order))
     return Stream(draws.name, parts, columns.from_position(2), num_nodes=draws.num_nodes,
                   undirected=True)

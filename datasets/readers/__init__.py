@@ -1,1 +1,1 @@
-"""Readers of graphs in one file, one per format."""
+"""Readers of graphs in single files, one for each format."""

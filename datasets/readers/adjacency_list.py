@@ -1,4 +1,6 @@
-"""Adjacency lists: each line has a vertex and its neighbours, `u v1 .. vk` or `u k v1 .. vk`."""
+"""Reader of adjacency lists: a line has a vertex and its neighbours, `u v1 .. vk` or `u
+k v1 .. vk`.
+"""
 import numpy as np
 
 from hpgcn.datasets.edges.text import WHOLE, whole_text
@@ -12,9 +14,10 @@ FEW = 3  # lines, from which on counts are no accident
 
 
 def read(source, memory):
-    """Read the neighbours of each line as edges in both directions; see `_lines` for comments.
+    """Read each neighbour in a line as an edge in both directions; `_lines` describes
+    comments.
 
-    Edges that are listed at both ends, or twice, are one.
+    An edge that is listed at both ends, or twice, counts once.
     """
     rows, notes = _lines(whole_text(source, memory, TEXT_FACTOR).decode(), source)
     if (counted := _without_counts(rows)) is not None:
@@ -31,9 +34,11 @@ def read(source, memory):
 
 
 def _lines(text, source):
-    """Return the words of the lines, and notes; lines above the first that are marked are comments.
+    """Return the words of each line, and notes; marked lines above the first unmarked
+    one are comments.
 
-    Marked lines below it are comments among whole numbers, and vertices among names.
+    A marked line begins with # or %. Below the first unmarked line it is a comment if
+    all ids are whole numbers, else a vertex.
     """
     rows = [line.split() for line in text.splitlines()]
     rows = [row for row in rows if row]
@@ -57,10 +62,11 @@ def _lines(text, source):
 
 
 def _without_counts(rows):
-    """Return rows without the number of neighbours behind each vertex; None if it is not there.
+    """Return the rows without the number of neighbours after each vertex; None if they
+    have no such numbers.
 
-    A line above may have the number of vertices. Few lines may be so by accident: then
-    each vertex must have a line of its own.
+    The first line may be the number of vertices. Fewer than FEW lines may fit by
+    accident: then each vertex must have a line of its own.
     """
     if rows[0] == [str(len(rows) - 1)]:
         rows = rows[1:]

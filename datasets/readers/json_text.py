@@ -1,4 +1,6 @@
-"""Parse JSON within the memory limit; names that repeat in an object are refused."""
+"""Parser of JSON that respects the memory limit and refuses repeated names in an
+object.
+"""
 import json
 
 from hpgcn.datasets.edges.text import whole_text
@@ -9,7 +11,9 @@ TEXT_FACTOR = 30  # bytes of memory that a byte of text may become
 
 
 def parse_json(source, memory, kind, expected):
-    """Return the value in a JSON file, of type `kind`, list or dict; DataError else."""
+    """Return the value in a JSON file; raise DataError if its type is not `kind` (list
+    or dict).
+    """
     text = whole_text(source, memory, TEXT_FACTOR).decode()
 
     def unique(pairs):

@@ -1,4 +1,6 @@
-"""Graphs in .mat files of MATLAB 5 to 7: SuiteSparse, Facebook100, attributed networks."""
+"""Reader of graphs in .mat files of MATLAB 5 to 7: SuiteSparse, Facebook100, attributed
+networks.
+"""
 import numpy as np
 import scipy.sparse as sp
 
@@ -20,7 +22,8 @@ GENDER = 1  # its column in these: 1 or 2, 0 unknown
 
 
 def read(source, memory):
-    """Read the only square matrix, or the one with a known name; A[u, v]: u aggregates v.
+    """Read the adjacency matrix with a known name, or else the only square matrix; A[u,
+    v]: u aggregates v.
 
     Names are compared without regard to case. Besides the matrix, FEATURES (n, f),
     LABELS (n, 1) or (1, n) and `group` (n, t) are read. `local_info` (n, 7) is used as
@@ -63,7 +66,7 @@ def read(source, memory):
 
 
 def _graph(name, matrix, features, labels, source, memory):
-    """Return a Raw of the adjacency matrix, or of sources and targets."""
+    """Return the Raw of an adjacency matrix, or of an array of sources and targets."""
     where = f"{source}: {name}"
     if name.lower() != EDGES:
         matrix = sp.coo_array(matrix)
@@ -86,7 +89,9 @@ def _graph(name, matrix, features, labels, source, memory):
 
 
 def _named(found, names, but=None):
-    """Return the name of the first of these variables that is there, in any case, or None."""
+    """Return the key in `found` that equals the first possible one of `names`, in any
+    case; None without one.
+    """
     for name in names:
         same = [key for key in found if key.lower() == name.lower() and key != but]
         if same:
@@ -95,7 +100,9 @@ def _named(found, names, but=None):
 
 
 def _choose(shapes, where):
-    """Return the name of the adjacency matrix, or of the edges."""
+    """Return the name of the variable that has the adjacency matrix, or of the one that
+    has the edges.
+    """
     name = _named(shapes, ADJACENCY)
     if name is not None:
         return name
@@ -112,7 +119,9 @@ def _choose(shapes, where):
 
 
 def _take_labels(raw, values, where, memory, *, one):
-    """Take labels (n, t), or one number for each vertex (`one`): classes may begin at 1."""
+    """Set `raw.labels` to an array (n, t), or to one class for each vertex (`one`).
+    Classes may begin at 1.
+    """
     need(8 * values.shape[0] * values.shape[1], memory, where)
     values = values.toarray() if sp.issparse(values) else values
     if not one or values.shape not in ((raw.num_nodes, 1), (1, raw.num_nodes)):
@@ -133,7 +142,7 @@ def _take_labels(raw, values, where, memory, *, one):
 
 
 def _take_facts(raw, facts, where):
-    """Make labels and features of Facebook100's table."""
+    """Set the labels and the features of `raw` from Facebook100's table `local_info`."""
     n = raw.num_nodes
     if sp.issparse(facts) or facts.dtype.kind not in "fiu" or facts.shape != (n, 7):
         raise DataError(f"{where} has shape {np.shape(facts)}, expected numbers ({n}, 7)")

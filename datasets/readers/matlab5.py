@@ -1,7 +1,7 @@
-"""Matrices in the bytes of a MATLAB 5 to 7 file, by The MathWorks' "MAT-File Format".
+"""Parser of matrices in MATLAB 5 to 7 files, after The MathWorks' "MAT-File Format".
 
-SciPy's reader ends the process on some broken files (SIGSEGV), so these bytes are
-looked at here.
+SciPy's reader ends the process on some broken files (SIGSEGV), so that it is not used
+here.
 """
 import zlib
 
@@ -22,11 +22,11 @@ MOST_FIELDS = 1000
 
 
 class BrokenError(Exception):
-    """The bytes do not follow the format."""
+    """Error for bytes that do not follow the MATLAB format."""
 
 
 class Elements:
-    """Reads one element after another of some bytes."""
+    """Reader of the elements in a buffer of bytes, one after another."""
 
     def __init__(self, data, order):
         self.data = memoryview(data)
@@ -34,7 +34,7 @@ class Elements:
         self.at = 0
 
     def next(self):
-        """Return the type and the bytes of the next element."""
+        """Return the type number and the bytes of the next element."""
         head = self.data[self.at:self.at + 8]
         if len(head) < 8:
             raise BrokenError("ends within an element")
@@ -65,7 +65,9 @@ class Elements:
 
 
 class Matrix:
-    """A variable: `name`, `shape`, `kind` (its class), and the bytes of its content."""
+    """A variable of a MATLAB file: `name`, `shape`, `kind` (its class), and the bytes
+    of its content.
+    """
 
     def __init__(self, data, order):
         self.elements = Elements(data, order)
@@ -80,7 +82,9 @@ class Matrix:
         self.name = bytes(self.elements.next()[1]).decode("latin1")
 
     def field(self, name, where):
-        """Return a field of a struct of one element, as a Matrix; DataError without it."""
+        """Return the field `name` of a struct of shape (1, 1), as a Matrix; raise
+        DataError without it.
+        """
         if self.kind != STRUCT or self.shape != (1, 1):
             raise DataError(f"{where}: expected a struct")
         length = self.elements.numbers()
@@ -95,7 +99,9 @@ class Matrix:
         raise DataError(f"{where}: field {name} is missing")
 
     def read(self, where):
-        """Return numbers (r, c), an ndarray or a csr_array; DataError for other content."""
+        """Return the matrix of numbers (r, c) as an ndarray or a csr_array; raise
+        DataError for other content.
+        """
         if self.complex or len(self.shape) != 2 or not (
                 self.kind == SPARSE or self.kind in NUMERIC):
             kind = "complex numbers" if self.complex else f"class {self.kind}"
@@ -120,7 +126,9 @@ class Matrix:
 
 
 def variables(source, memory):
-    """Return the Matrix of each variable by its name; all their bytes may take `memory`."""
+    """Return a dict of all variables in a file, from name to Matrix; their bytes may
+    take `memory` in all.
+    """
     with source.open() as stream:
         data = stream.read(memory + 1)
     need(len(data), memory, source)

@@ -1,4 +1,6 @@
-"""MatrixMarket coordinate files: real, integer or pattern; general, symmetric or skew-symmetric."""
+"""Reader of MatrixMarket coordinate files: real, integer or pattern; general, symmetric
+or skew-symmetric.
+"""
 import numpy as np
 
 from hpgcn.datasets.edges.parse import U, V, W
@@ -13,10 +15,11 @@ SYMMETRIES = {"general": 0, "symmetric": 1, "skew-symmetric": -1}
 
 
 def read(source, memory):
-    """Read a MatrixMarket file, square and whole; the entry `u v` is a[u - 1, v - 1].
+    """Read a square matrix from a MatrixMarket file; the entry `u v` is a[u - 1, v -
+    1].
 
-    Without its banner, where the first line has rows, columns and entries, it is read
-    as general.
+    The banner may be missing. Then the first line has the numbers of rows, columns and
+    entries, and the matrix is general.
     """
     notes = []
     with source.open() as stream:
@@ -67,7 +70,9 @@ def _is_sizes(fields):
 
 
 def _fields(table):
-    """Return, by the first entry, None without values, else False (any numbers)."""
+    """Return None if the first entry of a file without banner has no value, else False:
+    values are any numbers.
+    """
     ahead = []
     while (line := table.readline()) is not None:
         ahead.append(line)
@@ -78,7 +83,9 @@ def _fields(table):
 
 
 def _banner(line, source):
-    """Return whether values are integers (None: no values), and the sign of the images."""
+    """Return whether values are integers (None: no values), and the sign of mirrored
+    entries (0: none).
+    """
     where = f"{source}: line 1"
     banner = [word.decode("latin1") for word in words(line.lower())]
 
@@ -99,8 +106,8 @@ def _banner(line, source):
 
 
 def _sizes(table, line):
-    """Return the numbers of rows and of entries, from `line` or the first line that is
-    not a comment.
+    """Return the number of rows and the number of entries, read from `line` or the
+    first line after comments.
     """
     while line is not None and (not words(line) or line.startswith(b"%")):
         line = table.readline()
@@ -116,7 +123,7 @@ def _sizes(table, line):
 
 
 def _line_of_entry(source, number, header):
-    """Return the line of an entry, counted from 1 after the header's line."""
+    """Return the line number of entry `number`, counted from 1 after the line `header`."""
     with source.open() as stream:
         table = Table(stream, source)
         while number:
@@ -127,7 +134,7 @@ def _line_of_entry(source, number, header):
 
 
 def _mirrored(rows, columns, values, sign, where):
-    """Return the entries and, after them, their images on the other side of the diagonal."""
+    """Return all entries, followed by the mirror images of those off the diagonal."""
     off = rows != columns
     if sign < 0 and np.any(values[~off]):
         k = np.flatnonzero(~off & (values != 0))[0]

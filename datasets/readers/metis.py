@@ -1,4 +1,6 @@
-"""Graphs of METIS, Chaco and the DIMACS challenge: a line a vertex lists its neighbours, from 1."""
+"""Reader of METIS, Chaco and DIMACS graphs: each line lists the neighbours of a vertex,
+numbered from 1.
+"""
 import numpy as np
 import scipy.sparse as sp
 
@@ -12,7 +14,9 @@ ENTRY_BYTES = 120  # bytes of memory of an entry on its way
 
 
 def read(source, memory):
-    """Read a METIS file; sizes and weights of vertices are left out, each edge is listed twice."""
+    """Read a METIS file, which lists each edge at both ends; skip the sizes and weights
+    of vertices.
+    """
     hint = " (if it holds edges `u v`: --format snap)"
     with source.open() as stream:
         table = Table(stream, source)
@@ -33,7 +37,9 @@ def read(source, memory):
 
 
 def _header(table, hint):
-    """Return n, m, the numbers before the neighbours of a vertex, whether edges have weights."""
+    """Return n, m, the count of numbers before a vertex's neighbours, and whether edges
+    have weights.
+    """
     line = _next(table)
     words = [] if line is None else line.split()
     where = f"{table.where}: line {table.line}"
@@ -55,14 +61,16 @@ def _header(table, hint):
 
 
 def _next(table):
-    """Return the next line that is not a comment, which may be empty; None after the last."""
+    """Return the next line that is not a comment, even if it is empty; None after the
+    last line.
+    """
     while (line := table.readline()) is not None and line.lstrip(BLANKS)[:1] == b"%":
         pass
     return line
 
 
 def _lists(table, n, m, skipped, weighted, hint):
-    """Return rows, columns and weights (or None) of all lines."""
+    """Return the rows, columns and weights (or None) of the entries of all lines."""
     parts = []
     row = entries = 0
     step = 1 + weighted
@@ -119,7 +127,9 @@ def _lists(table, n, m, skipped, weighted, hint):
 
 
 def _check(rows, columns, values, n, m, where):
-    """Refuse a neighbour that is listed twice, or an edge at only one end, or with two weights."""
+    """Raise DataError if a neighbour is listed twice, or an edge at one end only, or
+    with different weights.
+    """
     # no neighbour twice
     places = np.arange(1, rows.size + 1)
     matrix = sp.coo_array((places, (rows, columns)), shape=(n, n)).tocsr()

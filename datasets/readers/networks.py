@@ -1,8 +1,8 @@
-"""GraphML, GEXF and GML, parsed by NetworkX; Pajek's networks, parsed here.
+"""Readers of GraphML, GEXF and GML by NetworkX, and of Pajek's networks by a parser of
+this module.
 
-NetworkX's reader of Pajek takes arcs before edges for edges. It merges vertices of one
-label, and reads text that is no number as no weight. XML is refused where it declares
-entities.
+NetworkX's Pajek reader mistakes arcs before edges for edges, merges vertices with equal
+labels, and ignores weights that are not numbers. XML that declares entities is refused.
 """
 import io
 import re
@@ -31,13 +31,17 @@ def read_graphml(source, memory, weights=None):
 
 
 def read_gexf(source, memory, weights=None):
-    """Read GEXF of any version: NetworkX finds a graph only under some of their names."""
+    """Read GEXF of any version; its namespace is replaced by one that NetworkX
+    supports.
+    """
     text = GEXF.sub(rb"\1http://www.gexf.net/1.2draft\2", _xml(source, memory))
     return _read(source, lambda nx: nx.read_gexf(io.BytesIO(text)), "GEXF", weights)
 
 
 def read_gml(source, memory, weights=None):
-    """Read GML; nodes are called by their labels if these are distinct, else by their ids."""
+    """Read GML; vertices are named by their labels if these are distinct, else by their
+    ids.
+    """
     text = _text(source, memory).decode("utf-8")
     if not re.search(r"\bmultigraph\b", text):  # or NetworkX refuses an edge that is there twice
         text = re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1 ", text, count=1, flags=re.MULTILINE)
@@ -50,7 +54,9 @@ def _text(source, memory):
 
 
 def _xml(source, memory):
-    """Return XML whose entities cannot expand: it declares none, in an encoding that hides none."""
+    """Return the text of an XML file; raise DataError if it could expand entities, or
+    hide them by its encoding.
+    """
     text = _text(source, memory)
     declared = ENCODING.match(text)
     if declared and declared[1].lower() not in ENCODINGS:
@@ -65,7 +71,7 @@ def _xml(source, memory):
 
 
 def _read(source, parse, kind, weights=None, *, labels=False):
-    """Return the Raw of a file that NetworkX parses."""
+    """Return the Raw of a graph that NetworkX parses."""
     # parse
     networkx = require("networkx", "io", f"reading {kind}")
     with refused(source, f"broken {kind}"), warnings.catch_warnings(action="ignore"):
@@ -98,7 +104,9 @@ def _read(source, parse, kind, weights=None, *, labels=False):
 
 
 def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
-    """Return Raw: ids that are whole numbers rise, names stay in the order of the file."""
+    """Return a Raw; vertices with whole numbers as ids are sorted, those with names
+    keep the file's order.
+    """
     nodes = Nodes(names, source, base)
     place = np.empty(len(names), np.int64)
     place[nodes.order] = np.arange(len(names))
@@ -108,7 +116,9 @@ def _raw(source, names, rows, columns, values, notes, *, directed, base=0):
 
 
 def read_pajek(source, memory):
-    """Read *Vertices, then *Arcs (u -> v: v aggregates u), *Edges (both directions)."""
+    """Read a Pajek file: *Vertices, then *Arcs (u -> v: v aggregates u) and *Edges
+    (both directions).
+    """
     # sections follow each other: vertices first
     lines = _text(source, memory).decode("utf-8").splitlines()
     labels, arcs, edges = {}, [], []

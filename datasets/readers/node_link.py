@@ -1,4 +1,5 @@
-"""Graphs in JSON: nodes and links of NetworkX and d3, adjacency lists of NetworkX.
+"""Reader of graphs in JSON: nodes and links of NetworkX and d3, adjacency lists of
+NetworkX.
 
     {"directed": .., "nodes": [{"id": ..}], "links": [{"source": .., "target": .., ..}]}
     {"directed": .., "nodes": [{"id": ..}], "adjacency": [[{"id": ..}, ..], ..]}
@@ -22,10 +23,11 @@ FORM = "an object with nodes and links (or edges, or adjacency)"
 
 
 def read(source, memory, weights=None):
-    """Read links by the ids of their nodes, else by names, else by their places in `nodes`.
+    """Read the links between nodes, which they call by id, else by name, else by
+    position in `nodes`.
 
-    A directed link u -> v is A[v, u]; one without direction, or of a file that does not
-    say, is read both ways. Parallel links are duplicates.
+    A directed link u -> v is A[v, u]. A link is read in both directions unless the file
+    says that it is directed. Parallel links are duplicates.
     """
     # nodes, and links in either form
     document = parse_json(source, memory, dict, FORM)
@@ -65,7 +67,9 @@ def read(source, memory, weights=None):
 
 
 def _nodes(found, where):
-    """Return the nodes as a list of dict; a node may be just its id."""
+    """Return the nodes of a document as a list of dict; a node that is just an id
+    becomes {"id": id}.
+    """
     nodes = found.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         names = listed(found) or "nothing"
@@ -79,7 +83,7 @@ def _nodes(found, where):
 
 
 def _hashable(value, where):
-    """Return an id: a number, text, or a tuple of these for a list."""
+    """Return an id in hashable form: a number, a text, or a tuple for a list."""
     if isinstance(value, list):
         return tuple(_hashable(item, where) for item in value)
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -88,7 +92,7 @@ def _hashable(value, where):
 
 
 def _links(found, where):
-    """Return (start, end, attributes) of each link."""
+    """Return (start, end, attributes) of each link of a document."""
     keys = [key for key in LINKS if isinstance(found.get(key), list)]
     if len(keys) != 1:
         raise DataError(f"{where}: {len(keys)} lists called links or edges, expected {FORM}")
@@ -126,7 +130,9 @@ def _adjacency(lists, nodes, where):
 
 
 def _numbering(nodes, links, where, notes):
-    """Return names of the nodes, or None, and the place in `nodes` of each end of a link."""
+    """Return the names of the nodes, or None, and a dict from each end of a link to its
+    position in `nodes`.
+    """
     # ids and names may call the nodes, if each is there once
     n = len(nodes)
     ends = {end for start, stop, _ in links for end in (start, stop)}

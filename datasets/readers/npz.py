@@ -1,4 +1,6 @@
-"""Graphs in .npz files: CSR arrays or edges, with attributes, labels and splits."""
+"""Reader of graphs in .npz files: CSR arrays or edges, with attributes, labels and
+splits.
+"""
 import re
 
 import numpy as np
@@ -84,9 +86,10 @@ def read(source, memory, weights=None):
 
 
 def read_edge_index(archive, n=None, key="edge_index"):
-    """Return sources and targets, two (e,) int64 in [0, n), or not negative.
+    """Return the sources and the targets of edges, two (e,) int64 in [0, n), or not
+    negative if n is None.
 
-    The array is (2, e), that called `edges` (e, 2).
+    The array is (2, e), or (e, 2) if it is called `edges`.
     """
     where = f"{archive.source} {key}"
     edges = archive.read(key)
@@ -102,7 +105,9 @@ def read_edge_index(archive, n=None, key="edge_index"):
 
 
 def _features(archive):
-    """Return the features, (n, f), dense or sparse, or None."""
+    """Return the features of an archive, (n, f), dense or sparse; None without
+    features.
+    """
     prefix = archive.csr_prefix("attr_", "attr_matrix.", "attr_matrix_", "attr.")
     if prefix is None:
         return archive.first(*FEATURES)
@@ -120,7 +125,9 @@ def from_matrix(archive, matrix, where):
 
 
 def _edge_weights(archive, num_edges, num_nodes, asked):
-    """Return the weight of each edge, (e,), or None; add notes on arrays of edges left out."""
+    """Return the weight of each edge, (e,), or None; add notes on edge arrays that are
+    not read.
+    """
     shapes = archive.unread_shapes()
     key, left = choose_array(shapes, num_edges, num_nodes, asked, str(archive.source),
                              "--weights {}".format)
@@ -175,7 +182,9 @@ def _masks(archive, n):
 
 
 def as_mask(mask, n, where):
-    """Return a mask (n,), or masks (n, s) of s splits that are given either way round, as bool."""
+    """Return a bool mask (n,), or masks (n, s) of s splits, from an array of shape
+    (n,), (n, s) or (s, n).
+    """
     shape = mask.shape
     if n not in shape[:2] or len(shape) > 2:
         raise DataError(f"{where}: shape {shape}, expected ({n},), or ({n}, s) or (s, {n}) for s "

@@ -1,4 +1,4 @@
-"""NumPy arrays out of .npy and .npz files, each size checked before it is allocated."""
+"""Readers of .npy and .npz files that check each array's size before they allocate it."""
 import copy
 import math
 import os
@@ -21,11 +21,13 @@ SPARSE = {"csr": COMPRESSED, "csc": COMPRESSED, "coo": ("data", "row", "col")}
 
 
 def read_npy(stream, size, where, memory, kinds="fiub"):
-    """Read an array of numbers in .npy format from a binary file that declares `size` bytes.
+    """Read an array of numbers in .npy format from the binary `stream` of a file of
+    `size` bytes.
 
-    It may allocate `memory` bytes; of dtypes, `kinds` are taken. Returns the array,
-    in native byte order and C order, and notes on what was cast or copied. DataError:
-    not .npy; another dtype; a shape that does not match the size; more than `memory`.
+    It may allocate `memory` bytes, and accepts the dtype `kinds`. Returns the array, in
+    native byte order and C order, and notes on what was cast or copied. Raises
+    DataError for another format, another dtype, a shape that does not match the size,
+    or too little memory.
     """
     # validate the header before anything is allocated
     shape, fortran, dtype, offset = _read_header(stream, where)
@@ -62,7 +64,9 @@ def read_npy(stream, size, where, memory, kinds="fiub"):
 
 
 def _read_header(stream, where):
-    """Return (shape, whether in Fortran order, dtype, bytes before the data)."""
+    """Return a .npy header: (shape, whether in Fortran order, dtype, bytes before the
+    data).
+    """
     with refused(where, "not an array in .npy format"):
         version = np.lib.format.read_magic(stream)
         reader = np.lib.format.read_array_header_2_0
@@ -73,10 +77,11 @@ def _read_header(stream, where):
 
 
 class Archive:
-    """Arrays of an .npz file, read by name; of other members only the headers are looked at.
+    """Arrays of an .npz file, each read from the file when its name is requested.
 
-    All arrays together may take `memory` bytes, one of them half of these. DataError:
-    no zip, or a broken one; two members of one name, with or without .npy.
+    All arrays together may take `memory` bytes, a single one half of them. Raises
+    DataError for a file that is not a valid zip, and for two members of one name, with
+    or without .npy.
     """
 
     def __init__(self, source, memory):
@@ -119,7 +124,9 @@ class Archive:
             yield content, where
 
     def read(self, key, kinds="fiub"):
-        """Return the array of that name, as `read_npy`."""
+        """Return the array called `key`; `kinds` are the dtype kinds that `read_npy`
+        accepts.
+        """
         info = self.members[key]
         need(info.file_size, min(self.memory // 2, self.left), f"{self.source} {key}")
         self.left -= info.file_size
@@ -132,12 +139,12 @@ class Archive:
         return array
 
     def shape(self, key):
-        """Return the shape of the array of that name, which is not read."""
+        """Return the shape of the array called `key`, from its header."""
         with self._open(key, self.members[key]) as (content, where):
             return _read_header(content, where)[0]
 
     def dtype(self, key):
-        """Return the dtype of the array of that name, which is not read."""
+        """Return the dtype of the array called `key`, from its header."""
         with self._open(key, self.members[key]) as (content, where):
             return _read_header(content, where)[2]
 
@@ -152,7 +159,7 @@ class Archive:
         return notes
 
     def unread_shapes(self):
-        """Return the shapes of the arrays of numbers that were not read, by name."""
+        """Return the shapes of the numeric arrays that were not read, by name."""
         shapes = {}
         for key in self.unread:
             with suppress(DataError):  # no array
@@ -167,17 +174,21 @@ class Archive:
             return False  # no array
 
     def first(self, *keys, kinds="fiub"):
-        """Return the array of the first name that is there, or None; `kinds` as of `read_npy`."""
+        """Return the array of the first key that the archive has, or None; `kinds` is
+        as in `read_npy`.
+        """
         return next((self.read(key, kinds) for key in keys if key in self), None)
 
     def require(self, *keys):
-        """Refuse an archive without all of these arrays."""
+        """Raise DataError if the archive lacks one of these arrays."""
         for key in keys:
             if key not in self:
                 raise DataError(f"{self.source}: no array {key}, expected {', '.join(keys)}")
 
     def read_shape(self, key):
-        """Return two numbers as a tuple of int."""
+        """Return a matrix shape that is stored as an array of two numbers, as a tuple
+        of int.
+        """
         shape = self.read(key)
         if (shape.shape != (2,) or shape.dtype.kind not in "iu" or int(shape.min()) < 0
                 or int(shape.max()) > np.iinfo(np.int64).max):
@@ -186,12 +197,16 @@ class Archive:
         return int(shape[0]), int(shape[1])
 
     def csr_prefix(self, *prefixes):
-        """Return the first of these that arrays of a CSR matrix are called by, or None."""
+        """Return the first of `prefixes` with which the names of a CSR matrix's arrays
+        begin; None without one.
+        """
         return next((prefix for prefix in prefixes
                      if any(prefix + key in self for key in COMPRESSED)), None)
 
     def read_csr(self, prefix):
-        """Return the CSR matrix in PREFIX with data (default ones), indices, indptr and shape."""
+        """Return the CSR matrix in the arrays PREFIXindices, indptr and shape; without
+        PREFIXdata its values are 1.
+        """
         keys = [prefix + key for key in (*COMPRESSED, "shape")]
         self.require(*keys[1:])
         shape = self.read_shape(keys[3])
@@ -202,7 +217,9 @@ class Archive:
 
     @property
     def is_sparse(self):
-        """Whether the archive has the keys of scipy.sparse.save_npz; `format` may be missing."""
+        """Whether the archive has the keys of scipy.sparse.save_npz; the key `format`
+        may be missing.
+        """
         return "shape" in self and ("format" in self or all(key in self for key in COMPRESSED))
 
     def read_sparse(self):
@@ -233,7 +250,11 @@ class Archive:
 
 
 def read_matrix(source, memory):
-    """Read features and notes from .npy, .npz with one dense array, or SciPy's save_npz."""
+    """Read a matrix of features from .npy, from .npz with one dense array, or from
+    SciPy's save_npz.
+
+    Returns the matrix and a list of notes.
+    """
     if source.magic[:2] != b"PK":
         return read_array(source, memory)
     unsupported_formats.refuse_array(source)
@@ -248,7 +269,7 @@ def read_matrix(source, memory):
 
 
 def read_array(source, memory, kinds="fiub"):
-    """Read a .npy file of these kinds of dtypes; return the array and a list of notes."""
+    """Read a .npy file with the dtype `kinds`; return the array and a list of notes."""
     with source.open() as stream:
         if source.packing:
             raise DataError(f"{source}: compressed, expected a plain .npy file: unpack it with "
@@ -261,7 +282,9 @@ def read_array(source, memory, kinds="fiub"):
 
 
 def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
-    """Check the arrays of a CSR (or CSC: transposed) matrix, data None for ones; make it CSR."""
+    """Check the arrays of a CSR matrix, or of CSC if `transposed`, and return it as
+    CSR; data None means ones.
+    """
     check_csr_arrays(indptr, indices, shape[::-1] if transposed else shape, where)
     if data is None:
         data = np.ones(indices.shape, np.float32)
@@ -272,5 +295,7 @@ def sparse_matrix(data, indices, indptr, shape, where, *, transposed=False):
 
 
 def _signed(numbers):
-    """Return integers below 2^63 in a dtype that SciPy counts with: int64 for uint64."""
+    """Return integers below 2^63 with a dtype that SciPy accepts for indices: uint64
+    becomes int64.
+    """
     return numbers.astype(np.int64) if numbers.dtype == np.uint64 else numbers

@@ -1,4 +1,6 @@
-"""A graph of PyTorch Geometric in a file of torch.save: `data.pt`, one Data or a dataset of one."""
+"""Reader of a PyTorch Geometric graph in a file of torch.save: one Data, or a dataset
+of one.
+"""
 import numpy as np
 import scipy.sparse as sp
 
@@ -10,11 +12,10 @@ from hpgcn.graphs.validation import SPLIT, check_edges, check_ids
 
 
 def read(source, memory, weights=None):
-    """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and names of classes.
+    """Read `edge_index` or `adj_t`, weights, `x`, `y`, masks, ids and class names.
 
-    They are read as `hpgcn.from_pyg` reads them. `weights` names the tensor of edges
-    that has their weights; None: the one that is called a weight; False: all weights
-    are 1.
+    They are read as by `hpgcn.from_pyg`. `weights` names the tensor of edge weights.
+    None: the tensor that is called a weight; False: all weights are 1.
     """
     from hpgcn.interop import pt, pyg
 
@@ -60,7 +61,9 @@ def read(source, memory, weights=None):
 
 
 def _edges(arrays, others, weights, source, memory):
-    """Return rows, columns, weights or None, the number of vertices, and notes."""
+    """Return the rows, the columns, the weights or None, the number of vertices, and
+    notes.
+    """
     # the number of vertices
     n = arrays.get("num_nodes")
     if isinstance(n, np.ndarray):

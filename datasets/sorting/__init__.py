@@ -1,1 +1,1 @@
-"""Edge lists into CSR, in memory or on disk."""
+"""Conversion of edge lists into CSR, in memory or on disk."""

@@ -1,4 +1,6 @@
-"""Temporary files of a conversion, in the folder of its output; removed when it ends."""
+"""Temporary files of a conversion, in the folder of its output; they are removed when
+it ends.
+"""
 import os
 from contextlib import ExitStack
 
@@ -9,7 +11,9 @@ from hpgcn.runtime.atomic import scratch_folder, writing
 
 
 class Scratch(ExitStack):
-    """A folder beside the file `out`, on its file system; the block's end removes all in it."""
+    """A context manager for a temporary folder beside the file `out`; at its end the
+    folder is removed.
+    """
 
     def __init__(self, out):
         super().__init__()
@@ -28,7 +32,9 @@ class Scratch(ExitStack):
 
 
 class DiskArray:
-    """A one-dimensional array on disk, appended to, then read slice by slice."""
+    """A one-dimensional array on disk that is first appended to and then read slice by
+    slice.
+    """
 
     def __init__(self, path, dtype, out):
         self.path = path
@@ -47,7 +53,9 @@ class DiskArray:
         return (self.size,)
 
     def append(self, array):
-        """Write an array of any dtype at the end; return the byte where it begins."""
+        """Write an array of any dtype at the end; return the byte position where it
+        begins.
+        """
         start = self.nbytes
         rest = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
         with writing(self.out):
@@ -58,7 +66,7 @@ class DiskArray:
         return start
 
     def read(self, start, size, dtype):
-        """Read `size` elements of `dtype` from byte `start` on."""
+        """Read `size` elements of `dtype` from the byte position `start` on."""
         array = np.empty(size, dtype)
         rest = memoryview(array).cast("B") if size else b""
         while len(rest):

@@ -1,4 +1,6 @@
-"""An edge list in memory into CSR: the small twin of hpgcn.datasets.sorting.external."""
+"""Conversion of an edge list in memory into CSR; hpgcn.datasets.sorting.external does
+it on disk.
+"""
 import numpy as np
 
 from hpgcn.datasets.source import truncate
@@ -14,7 +16,8 @@ from hpgcn.graphs.validation import check_finite
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
-    """Build CSR from the edges in memory, which are freed; options as `convert.read`.
+    """Build CSR from the edges of `raw`, and free these; the options are those of
+    `convert.read`.
 
     Returns (indptr, indices, data) and Counts like
     `hpgcn.graphs.adjacency.build_adjacency`, and adds notes for the user to `notes`.
@@ -63,7 +66,7 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
 
 
 def count_isolated(indptr, indices):
-    """Return the number of vertices of a CSR without edges to others."""
+    """Return the number of vertices in a CSR that have no edges to other vertices."""
     n = indptr.size - 1
     out_degree = np.diff(indptr)
     loops = np.bincount(indices[indices == np.repeat(np.arange(n), out_degree)], minlength=n)
@@ -71,13 +74,17 @@ def count_isolated(indptr, indices):
 
 
 def describe_zeros(count):
-    """Return the note on dropped entries of weight 0, and on how an edge list keeps them."""
+    """Return the note that `count` entries of weight 0 were dropped, and how an edge
+    list can keep them.
+    """
     return (f"{count} entries of weight 0 dropped, also with --unweighted; use --columns u,v,- to "
             "keep them in an edge list")
 
 
 def _grouped(rows, columns):
-    """Return the stable order that sorts the entries, and the positions of new entries in it."""
+    """Return the stable order that sorts entries, and whether each entry in it differs
+    from the one before.
+    """
     order = np.lexsort((columns, rows))
     rows = rows[order]
     columns = columns[order]
@@ -87,13 +94,13 @@ def _grouped(rows, columns):
 
 
 def stored_as_zero(values):
-    """Return which values are 0 as float32, (e,) bool."""
+    """Return for each value whether float32 stores it as 0, (e,) bool."""
     with np.errstate(over="ignore", under="ignore"):
         return values.astype(np.float32, copy=False) == 0
 
 
 def _drop_zeros(raw, unweighted, where, notes):
-    """Drop entries of weight 0, which are not edges, and the values if all are then 1."""
+    """Drop entries of weight 0 from `raw`, and all values if they are then 1."""
     if raw.values is None:
         return
 

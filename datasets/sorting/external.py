@@ -1,6 +1,7 @@
-"""Edge lists larger than memory into CSR: runs on disk, then ranges of rows, sorted and merged.
+"""Conversion of edge lists larger than memory into CSR: sorted runs on disk, merged
+range by range of rows.
 
-The result is that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit.
+The result equals that of `build_adjacency` and `assemble` of hpgcn.graphs, bit for bit.
 Equal edges meet in the order of the input, and sums are taken in the order of the
 stored entries.
 """
@@ -31,7 +32,7 @@ TOP = np.uint64(2**64 - 1)
 
 @dataclass
 class Entries:
-    """All entries of an edge list, in runs on disk."""
+    """All entries of an edge list, stored as runs on disk."""
 
     where: str
     numbering: Numbering
@@ -47,23 +48,27 @@ class Entries:
 
     @property
     def zeros(self):
-        """Entries of weight 0, which were left out."""
+        """The number of entries of weight 0, which were dropped."""
         return int(self.tally[sort_kernels.ZEROS])
 
     @property
     def key_bits(self):
-        """Number of bits of a key for a column number and a flag of mirrored entries."""
+        """The number of low bits of a key: a column number and a flag of mirrored
+        entries.
+        """
         return np.uint64(max(2, (2 * self.numbering.num_nodes - 1).bit_length()))
 
     def renumber(self, image, num_nodes, original_ids):
-        """Let vertex v be image[v], of `num_nodes` vertices with these ids or None."""
+        """Change vertex v to image[v], among `num_nodes` vertices with the ids
+        `original_ids` (or None).
+        """
         if not np.array_equal(image, np.arange(image.size)):
             self.runs = self.runs.renumbered(image.__getitem__, self.scratch.new_array(), self.size,
                                              weighted=self.weighted, numbered=self.strict)
         self.numbering = self.numbering._replace(num_nodes=num_nodes, original_ids=original_ids)
 
     def merge(self, scratch, memory):
-        """Sort entries and merge equal ones; return a DiskAdjacency.
+        """Sort all entries and merge equal ones; return a DiskAdjacency.
 
         Raise a DataError if strict, or if a sum overflows.
         """
@@ -95,7 +100,9 @@ class Entries:
 
 @dataclass
 class DiskAdjacency:
-    """A CSR on disk: DiskArrays indptr, indices, values (None if all are 1); the rest as Graph."""
+    """A CSR on disk: DiskArrays indptr, indices and values (None if all are 1); degrees
+    are as in Graph.
+    """
 
     indptr: object
     indices: object
@@ -112,7 +119,9 @@ class DiskAdjacency:
 
     def assemble(self, X=None, y=None, masks=None, *, name, original_ids=None, split="file",
                  source_sha256="", class_names=None):
-        """Make a Graph of DiskArrays, fit to be written, as `hpgcn.graphs.graph.assemble`."""
+        """Return a Graph whose arrays are DiskArrays, ready to be written; like
+        `hpgcn.graphs.graph.assemble`.
+        """
         n = self.indptr.size - 1
         arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
         header = Header(name=name, num_nodes=n, num_edges=self.indices.size,
@@ -125,8 +134,8 @@ class DiskAdjacency:
 
 
 def room(memory):
-    """Return the bytes of the budget left for arrays, less the memory that this process
-    already uses.
+    """Return the bytes that a budget of `memory` leaves for arrays, less the memory
+    that this process already uses.
     """
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -138,7 +147,9 @@ def room(memory):
 
 def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweighted=False,
             strict=False, duplicates="merge"):
-    """Read a Stream into Entries, in `memory` bytes; options and errors as `convert.read`."""
+    """Read a Stream into Entries, in `memory` bytes; options and errors are those of
+    `convert.read`.
+    """
     def refuse(count):
         need(VERTEX_BYTES * count, memory, f"{stream.where}: {count} vertices")
 
@@ -219,10 +230,11 @@ def collect(stream, scratch, memory, *, reverse=False, symmetrize=False, unweigh
 
 
 class _SortedKeys:
-    """Keys of Entries in increasing order, a window of at most `capacity` of them after the other.
+    """The keys of Entries in increasing order, read in windows of at most `capacity`
+    keys.
 
-    A range of rows with more distinct keys than that is read several times, a window
-    each time.
+    A range of rows with more distinct keys than that is read several times, once for
+    each window.
     """
 
     def __init__(self, entries, capacity):
@@ -235,7 +247,9 @@ class _SortedKeys:
         self.repeated = None  # strict: number and ends of the first entry that repeats another
 
     def windows(self):
-        """Yield (first row, row after the last, keys, weights, whether these rows end here)."""
+        """Yield (first row, row after the last, keys, weights, whether these rows are
+        complete) of each window.
+        """
         n = self.entries.numbering.num_nodes
         first = 0
 
@@ -258,7 +272,9 @@ class _SortedKeys:
             first = stop
 
     def _window(self, first, stop, low):
-        """Return keys of these ranges from `low` on, their weights, the last key possible."""
+        """Return the keys of ranges first..stop - 1 from `low` on, their weights, and
+        the last key that was included.
+        """
         entries = self.entries
         row = np.uint64(first << self.shift)
         bits = entries.key_bits
@@ -283,7 +299,7 @@ class _SortedKeys:
         return keys[:filled], weights[:filled], high
 
     def _merge(self, keys, weights, numbers, row):
-        """Sort in place and merge equal keys; return how many are left."""
+        """Sort keys in place and merge equal ones; return the number of keys left."""
         if not weights.size and not numbers.size:
             keys.sort()
             return sort_kernels.unique(keys)
@@ -312,7 +328,7 @@ class _SortedKeys:
 
 
 class _FinishedRows:
-    """Collects the finished rows of the CSR in order."""
+    """Writer of the finished rows of the CSR, in order, to DiskArrays."""
 
     def __init__(self, entries, scratch):
         n = entries.numbering.num_nodes
@@ -335,7 +351,9 @@ class _FinishedRows:
         self.open = None  # counts, row sums and loops of rows that are not finished
 
     def take(self, start, stop, keys, weights, last):
-        """Take distinct keys of rows start..stop - 1, in order; `last` finishes these rows."""
+        """Add the distinct, sorted keys of rows start..stop - 1; `last` means that
+        these rows are complete.
+        """
         if self.open is None:
             count = stop - start
             self.open = np.zeros(count, np.int64), np.zeros(count), np.zeros(count)

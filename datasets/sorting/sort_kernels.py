@@ -1,9 +1,9 @@
-"""Compiled loops of the external sort: entries to runs, runs to keys, equal keys to one, to rows.
+"""Compiled loops of the external sort: entries to runs, runs to keys, equal keys to
+one, keys to CSR rows.
 
-An entry has a row, and twice its column plus 1 if it is the image of one of the input
-(--symmetrize). It may have a weight and its number in the input. A key is (row - first
-row) << bits
-| that column: keys increase as CSR entries do.
+An entry stores its row, and its column times 2, plus 1 if it is the mirror image of an
+entry of the input (--symmetrize). It may store a weight and its number in the input. A
+key is (row - first row) << bits | stored column: keys increase like CSR entries.
 """
 import numpy as np
 
@@ -19,10 +19,11 @@ ONE = np.uint64(1)
 
 @jit()
 def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
-    """Write the entries of a block, and their images, at `at` of a run; return the position after.
+    """Write the entries (u, v, w) of a block, and their mirror images, to a run from
+    `at` on; return the end position.
 
-    Entries of weight 0 are left out; `weights` and `numbers` are written unless they
-    are empty.
+    Entries of weight 0 are dropped. `weights` and `numbers` are written unless they are
+    empty.
     """
     for k in range(u.size):
         # zeros are dropped, others remembered if they are not 1
@@ -55,14 +56,16 @@ def append(u, v, w, mirror, rows, columns, weights, numbers, at, tally):
 
 @jit()
 def count(rows, shift, index):
-    """Add the number of rows with row >> shift == b to index[b + 1]."""
+    """Add the number of rows with row >> shift == b to index[b + 1], for every b."""
     for k in range(rows.size):
         index[(rows[k] >> shift) + ONE] += 1
 
 
 @jit()
 def place(rows, shift, position, order):
-    """Sort stably by counting: order[k] is the k-th entry by row >> shift; `position` moves on."""
+    """Sort stably by counting: order[k] becomes the k-th entry by row >> shift;
+    `position` is advanced.
+    """
     for k in range(rows.size):
         bucket = rows[k] >> shift
         order[position[bucket]] = k
@@ -72,7 +75,9 @@ def place(rows, shift, position, order):
 @jit()
 def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weights, key_numbers,
          at):
-    """Append the keys in [low, high] of a piece of a run to a buffer; return the position after."""
+    """Append to a buffer those keys of a run's piece that lie in [low, high]; return
+    the end position.
+    """
     for k in range(rows.size):
         key = ((np.uint64(rows[k]) - first) << bits) | np.uint64(columns[k])
         if low <= key <= high:
@@ -87,7 +92,7 @@ def join(rows, columns, weights, numbers, first, bits, low, high, keys, key_weig
 
 @jit()
 def unique(keys):
-    """Drop duplicates of sorted keys in place; return the number left."""
+    """Drop duplicates of sorted keys in place; return the number of keys left."""
     end = 0
     for k in range(keys.size):
         if k == 0 or keys[k] != keys[end - 1]:
@@ -98,12 +103,12 @@ def unique(keys):
 
 @jit()
 def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first):
-    """Sum the weights of equal keys, in the order in which they lie in the buffer.
+    """Sum the weights of equal keys, in the order in which the keys lie in the buffer.
 
     `order` sorts the keys, equal ones in any order, and is changed; `merged` and `sums`
-    are written. With `last_loops` the last weight of a self loop counts; keys of `bits`
-    begin at row `first`. Returns the number of distinct keys, and the least number of
-    an entry, no image, that repeats another, or -1.
+    are written. With `last_loops` only the last weight of a self loop counts. Keys of
+    `bits` begin at row `first`. Returns the number of distinct keys, and the least
+    number of an original entry (no mirror image) that repeats another, or -1.
     """
     end = 0
     again = np.int64(-1)
@@ -141,7 +146,8 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
 @jit()
 def emit(keys, weights, bits, first, mirror, refused, columns, values, counts, degree_row,
          degree_loop, degree_column, touched, tally, hash_keys, fingerprint):
-    """Turn increasing, distinct keys into entries of the CSR, and add them up; return their number.
+    """Turn increasing, distinct keys into entries of the CSR, and add up their degrees;
+    return the number of entries.
 
     `weights` (k,) float64 are empty for all ones. With `mirror` the larger of an entry
     and its image is taken, 0 for one that is missing. `columns` and `values` (k,) of

@@ -1,4 +1,6 @@
-"""Entries of an edge list on disk, in runs: each was in memory once, sorted by ranges of rows."""
+"""Entries of an edge list on disk, in runs; each run fits into memory and is sorted by
+ranges of rows.
+"""
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +17,16 @@ class _SortedRun:
     columns: tuple[tuple[int, np.dtype], ...]  # first byte, dtype: rows, columns, weights, numbers
 
     def cut(self, position, shift):
-        """Return the first entry of range number `position`, of ranges of 2^shift rows."""
+        """Return the position of the first entry in range number `position`, if ranges
+        have 2^shift rows.
+        """
         return self.index[np.minimum(position << (shift - self.shift), self.index.size - 1)]
 
 
 class Runs:
-    """Runs in the order of the input, in a DiskArray. Equal edges are never reordered."""
+    """The runs of an edge list in one DiskArray, in the order of the input. Equal edges
+    are never reordered.
+    """
 
     def __init__(self, stored):
         self.stored = stored
@@ -30,7 +36,9 @@ class Runs:
         return sum(int(run.index[-1]) for run in self.runs)
 
     def add(self, rows, columns, weights, numbers):
-        """Write entries in any order as a run: arrays (k,) as `sort_kernels.append` makes them."""
+        """Write entries in any order as a new run; the arrays (k,) are those of
+        `sort_kernels.append`.
+        """
         if not rows.size:
             return
         top = int(rows.max())
@@ -51,18 +59,22 @@ class Runs:
 
     @property
     def shift(self):
-        """The coarsest run's shift: from it on, all runs can be cut at the same rows."""
+        """The largest `shift` of a run, so that all runs can be divided into ranges of
+        2^shift rows.
+        """
         return max((run.shift for run in self.runs), default=0)
 
     def sizes(self, ranges, shift):
-        """Return the entries in each range of rows with the same row >> shift, (ranges,) int64."""
+        """Return the number of entries in each range of 2^shift rows, (ranges,) int64."""
         total = np.zeros(ranges, np.int64)
         for run in self.runs:
             total += np.diff(run.cut(np.arange(ranges + 1), shift))
         return total
 
     def pieces(self, first, stop, shift, step, *, weighted, numbered):
-        """Yield (rows, columns, weights, numbers) of ranges first..stop - 1, `step` at a time."""
+        """Yield (rows, columns, weights, numbers) of the entries in ranges first..stop
+        - 1, `step` entries at a time.
+        """
         wanted = (True, True, weighted, numbered)
         for run in self.runs:
             end = int(run.cut(stop, shift))
@@ -73,8 +85,8 @@ class Runs:
                     for (begin, dtype), take in zip(run.columns, wanted))
 
     def renumbered(self, image, stored, size, *, weighted, numbered):
-        """Return the runs, at most `size` entries each, with ids replaced by those that
-        `image` returns.
+        """Return new runs of at most `size` entries, in which `image` has replaced each
+        id.
 
         `image` takes and returns (k,) integers.
         """

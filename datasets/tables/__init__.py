@@ -1,1 +1,1 @@
-"""Tables of labels, features and splits beside a graph, and the vertices that their rows are of."""
+"""Tables of labels, features and splits beside a graph, and the vertices of their rows."""

@@ -17,7 +17,7 @@ EXACT = 2**53  # from here on float64 skips whole numbers
 
 
 class CellError(Exception):
-    """A cell is not a number."""
+    """Error for a cell that is not a number."""
 
     def __init__(self, row, text):
         super().__init__(row, text)
@@ -26,7 +26,7 @@ class CellError(Exception):
 
 
 class TextColumn:
-    """Cells of text, stored as blocks of UTF-8: a column takes about the bytes of its text."""
+    """A column of text cells, stored as blocks of UTF-8, about as large as its text."""
 
     def __init__(self, name="", cells=()):
         self.name = name
@@ -35,24 +35,26 @@ class TextColumn:
             self.append(cells)
 
     def append(self, cells):
-        """Append cells, list of str without NUL."""
+        """Append cells, a list of str without NUL."""
         self.blocks.append("\0".join(cells).encode("utf-8", "surrogatepass"))
 
     def prepend(self, cell):
         self.blocks.insert(0, cell.encode())
 
     def texts(self):
-        """Return the cells without blanks around them, a list of str."""
+        """Return the cells as a list of str without surrounding blanks."""
         return [cell.strip() for block in self.blocks
                 for cell in block.decode("utf-8", "surrogatepass").split("\0")]
 
     def head(self):
-        """Return the first cells, at most HEAD."""
+        """Return the first cells, at most HEAD of them."""
         cells = self.blocks[0].split(SEPARATOR, HEAD)[:HEAD] if self.blocks else []
         return [cell.decode("utf-8", "replace").strip() for cell in cells]
 
     def numbers(self):
-        """Return the cells as float64, NaN for an empty one; CellError at the first other text."""
+        """Return the cells as float64, NaN for an empty one; raise CellError at the
+        first cell that is not a number.
+        """
         parts = []
         row = 0
         for block in self.blocks:
@@ -68,7 +70,9 @@ class TextColumn:
         return np.concatenate([*parts, np.empty(0)])
 
     def whole_numbers(self):
-        """Return the cells as int64, or None if one is not a whole number; 7.0 is 7."""
+        """Return the cells as int64, or None if one is not a whole number; 7.0 counts
+        as 7.
+        """
         parts = []
         for block in self.blocks:
             cells = block.split(SEPARATOR)
@@ -85,7 +89,7 @@ class TextColumn:
 
 
 class NumberColumn:
-    """Cells that are numbers, (n,), or lists of numbers of one length, (n, k)."""
+    """A column of numbers, (n,), or of lists of k numbers, (n, k)."""
 
     def __init__(self, name, array):
         self.name = name
@@ -112,7 +116,7 @@ class NumberColumn:
 
 @dataclass
 class DataTable:
-    """Columns of equal length.
+    """A table: columns of equal length.
 
     Attributes
     ----------
@@ -139,11 +143,13 @@ class DataTable:
     first_line: int = 1
 
     def place(self, row):
-        """Return the name of a row in errors."""
+        """Return the name of a row for errors, such as "row 3" or "line 5"."""
         return f"row {row}" if self.lines is None else f"line {self.lines[row]}"
 
     def name_columns(self, header):
-        """Take the first row as the names of the columns (`header`), or else as a row."""
+        """Use the first row as the names of the columns if `header` is true, else as a
+        row of data.
+        """
         for k, (column, cell) in enumerate(zip(self.columns, self.first)):
             column.name = cell.strip() if header else str(k + 1)
             if not header:
@@ -154,7 +160,9 @@ class DataTable:
         self.names_known = True
 
     def refuse_header_again(self):
-        """Refuse a row that has the names of the columns, as where files were joined: DataError."""
+        """Raise DataError if a row repeats the names of the columns, as in files that
+        were concatenated.
+        """
         k = max(range(len(self.first)), key=lambda k: len(self.first[k]))
         name = self.first[k].strip()
         if any(name.encode() in block for block in self.columns[k].blocks):
@@ -165,7 +173,9 @@ class DataTable:
                                     "this line")
 
     def column(self, name, flag):
-        """Return the index of the column of that name, which a user gave with `flag`."""
+        """Return the index of the column called `name`, as the user typed it after
+        `flag`.
+        """
         places = [k for k, column in enumerate(self.columns) if column.name == name]
         if not places:
             places = [k for k, column in enumerate(self.columns)
@@ -177,15 +187,17 @@ class DataTable:
         return places[0]
 
     def listed(self):
-        """Return the names of the first columns and how many there are, for errors."""
+        """Return the names of the first columns and the number of columns, for errors."""
         return listed([self.title(k) for k in range(len(self.columns))])
 
     def title(self, k):
-        """Return the name of column k in messages."""
+        """Return the name of column k for messages."""
         return truncate(self.columns[k].name, 40) or "(no name)"
 
     def number_column(self, k, hint=""):
-        """Return column k as float64, (n,) or (n, width); DataError names the first other text."""
+        """Return column k as float64, (n,) or (n, width); raise DataError that names
+        the first cell without a number.
+        """
         try:
             return self.columns[k].numbers()
         except CellError as error:
@@ -196,7 +208,9 @@ class DataTable:
                             f"expected a number{hint}") from None
 
     def flags(self, k):
-        """Return column k as bool, (n,); DataError: a cell that is not 0, 1, true or false."""
+        """Return column k as bool, (n,); raise DataError if a cell is not 0, 1, true or
+        false.
+        """
         numbers = self.number_column(k)
         wrong = ~np.isin(numbers, (0, 1))
         if wrong.any():
@@ -207,7 +221,7 @@ class DataTable:
 
 
 def counted(count, one, several=None):
-    """Return a number of things in words, such as "1 row" or "2 rows"."""
+    """Return a number and its noun, such as "1 row" or "2 rows"."""
     return f"{count} {one if count == 1 else several or one + 's'}"
 
 

@@ -1,4 +1,6 @@
-"""Tables as text: cells separated by tabs, semicolons, bars, commas or blanks."""
+"""Reader of tables as text, with cells separated by tabs, semicolons, bars, commas or
+blanks.
+"""
 import csv
 import re
 from array import array
@@ -18,7 +20,7 @@ ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
 
 
 def read_delimited(source, memory, names=(), *, of_names=False):
-    """Return the DataTable of a text, whose first row may be a header.
+    """Return the DataTable of a text file; its first row may be a header.
 
     Lines above the first row that begin with # or % are comments, unless with one of
     the `names` of vertices. In a file `of_names`, lines that are names are not divided
@@ -81,7 +83,9 @@ def read_delimited(source, memory, names=(), *, of_names=False):
 
 
 class _CellRows:
-    """Rows of cells of a text; `line`: line number of the last row."""
+    """Iterator of a text table's rows, as lists of cells; `line` is the line number of
+    the last row.
+    """
 
     def __init__(self, table, memory, names):
         self.table = table
@@ -93,7 +97,9 @@ class _CellRows:
         self.started = False
 
     def lines(self):
-        """Yield the lines as str, without blank lines; comments above the first row are skipped."""
+        """Yield (line number, text) of each line that is not blank; skip comments above
+        the first row.
+        """
         while (line := self.table.readline()) is not None:
             try:
                 text = line.decode()
@@ -113,7 +119,7 @@ class _CellRows:
                 yield self.table.line, text
 
     def rows(self, lines, separator):
-        """Yield the cells of each row, lists of str."""
+        """Yield each row as a list of its cells, str."""
         lines = self._numbered(lines, separator == " ")
         if not separator:
             yield from ([_unquoted(text.strip())] for text in lines if text.strip())
@@ -152,7 +158,9 @@ def _block(rows, reader, width, lines, where):
 
 
 def _separator(texts):
-    """Return the separator that divides the first lines alike; None for one column."""
+    """Return the separator that divides the first lines into equally many cells; None
+    for one column.
+    """
     for separator in SEPARATORS:
         widths = _widths(texts, separator)
         if widths and widths[0] > 1 and len(set(widths)) == 1:
@@ -168,7 +176,9 @@ def _separator(texts):
 
 
 def _size_of_embedding(texts):
-    """Return the number of rows that word2vec and its like write above an embedding, or None."""
+    """Return the number of rows if the first line is word2vec's `rows columns`; None
+    otherwise.
+    """
     counts = re.fullmatch(r"(\d{1,18}) (\d{1,9})", texts[0].strip(), re.ASCII) if texts else None
     if not counts or len(texts) < 2 or counts[2] == "1":
         return None
@@ -185,7 +195,9 @@ def _widths(texts, separator):
 
 
 def _take_comment(table, comment):
-    """Use the comment above a table as its header, if it names the same number of columns."""
+    """Use the comment above a table as its header, if it names the right number of
+    columns.
+    """
     from hpgcn.datasets.tables.roles import is_known
 
     words = re.split(r"[\s,;|]+", comment.lstrip("#% \t").strip())

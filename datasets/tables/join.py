@@ -1,4 +1,4 @@
-"""Labels, features and splits of several files, joined with the vertices of a graph."""
+"""Join labels, features and splits of several files with the vertices of a graph."""
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,9 @@ from hpgcn.graphs.validation import SPLIT, check_features, check_labels, check_m
 
 @dataclass
 class TablePaths:
-    """Files beside a graph, as a user names them; None for those that are not given."""
+    """The paths of labels, features, split and ids that the user gave; None for those
+    not given.
+    """
 
     labels: object = None
     features: object = None
@@ -24,13 +26,14 @@ class TablePaths:
     ids: object = None
 
     def files(self):
-        """Return the paths without columns."""
+        """Return the paths of all given files, without :COLUMN."""
         given = (self.features, self.labels, self.split, self.ids)
         return [table_files.file_and_column(path)[0] for path in given if path is not None]
 
 
 def join(raw, entries, paths, options, where):
-    """Give `raw` the labels, features and masks of files, and the vertices that these add.
+    """Set the labels, features and masks of `raw` from files; add the vertices that
+    only these files have.
 
     `entries` are those of an edge list on disk, or None. Errors are those of
     `hpgcn.datasets.convert.read`.
@@ -91,7 +94,7 @@ def join(raw, entries, paths, options, where):
 
 
 def close_gaps(raw, where):
-    """Renumber the classes of `raw` if there are large gaps between their numbers."""
+    """Renumber the classes of `raw` if their numbers have large gaps."""
     labels = raw.labels
     if getattr(labels, "ndim", 0) != 1 or labels.dtype.kind not in "iuf" or raw.class_names:
         return
@@ -106,8 +109,9 @@ def close_gaps(raw, where):
 
 
 def _add_vertices(vertices, entries, files):
-    """Add vertices for ids of tables that are in no edge; refuse them if the input has
-    all vertices.
+    """Add a vertex for each id in a table that no edge has.
+
+    Raise DataError if the input already determines all vertices.
     """
     new = {}
     for rows in files:
@@ -148,7 +152,9 @@ def _add_vertices(vertices, entries, files):
 
 
 def _refuse_shifted(rows, vertices):
-    """Refuse ids 0..n-1 of a table beside ids 1..n of the edges, and the reverse."""
+    """Raise DataError if a table has ids 0..n-1 but the edges have ids 1..n, or the
+    reverse.
+    """
     raw = vertices.raw
     if vertices.named or not vertices.is_open or raw.original_ids is not None:
         return
@@ -163,7 +169,9 @@ def _refuse_shifted(rows, vertices):
 
 
 def _add_trailing(vertices, entries, files, order):
-    """Add vertices without edges at the end if arrays without ids have more rows."""
+    """Add vertices without edges at the end if a features array without ids has more
+    rows than vertices.
+    """
     raw = vertices.raw
     rows = next((rows for rows in files if rows.keys is None and rows.kind == "features"), None)
     if rows is None or order is not None or not vertices.is_open or raw.original_ids is not None \
@@ -183,7 +191,9 @@ def _places(vertices, files, order):
 
 
 def _leave_out(vertices, entries, files, places):
-    """Leave out numbers below the largest id that are in no edge and no table with features."""
+    """Drop numbers below the largest id that neither an edge nor a table has; return
+    whether any was dropped.
+    """
     raw = vertices.raw
     index = next((k for k, rows in enumerate(files) if rows.kind == "features"), None)
     if index is None or not vertices.is_open or files[index].keys is None:
@@ -210,7 +220,9 @@ def _leave_out(vertices, entries, files, places):
 
 
 def _take(raw, rows, places):
-    """Give `raw` the values of a file, by vertex."""
+    """Set the labels, masks or features of `raw` from the rows of a file; `places` are
+    the rows' vertices.
+    """
     n = raw.num_nodes
 
     # note how the rows were joined

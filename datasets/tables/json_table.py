@@ -1,4 +1,6 @@
-"""Tables in JSON: records, columns, or a value of each id; and lists of numbers of features."""
+"""Reader of tables in JSON: records, columns, a value for each id, or lists of feature
+numbers.
+"""
 import json
 
 import numpy as np
@@ -16,13 +18,14 @@ SCALARS = (str, int, float, bool, type(None))
 
 
 class JsonObject(list):
-    """The members of an object in their order, as (name, value)."""
+    """The members of a JSON object in their order, as (name, value) pairs."""
 
 
 def read_json(source, memory):
-    """Return the content of a JSON file; objects are JsonObjects, which keep repeated names.
+    """Return the content of a JSON file; its objects become JsonObjects, which keep
+    repeated names.
 
-    Lines of one value each, as in .jsonl, are a list.
+    A file of one JSON value a line, like .jsonl, becomes a list.
     """
     text = whole_text(source, memory, TEXT_FACTOR).decode()
     try:
@@ -39,9 +42,10 @@ def read_json(source, memory):
 
 
 def json_table(found, where, is_known):
-    """Return the DataTable of a result of `read_json`, or None for lists of numbers.
+    """Return the DataTable of a result of `read_json`; None if it consists of lists of
+    numbers.
 
-    `is_known` says whether a name is that of a column rather than an id.
+    `is_known(name)` says whether a name is that of a column rather than an id.
     """
     if isinstance(found, JsonObject):
         return _of_object(found, where, is_known)
@@ -106,7 +110,9 @@ def _of_columns(columns, where):
 
 
 def _column(name, cells, where):
-    """Return a column: lists of numbers of one length as numbers, all else as text."""
+    """Return the cells as a NumberColumn if they are lists of numbers of one length,
+    else as a TextColumn.
+    """
     cells = list(cells)
     if cells and all(type(cell) is list and len(cell) == len(cells[0])
                      and all(type(number) in (int, float, bool) for number in cell)
@@ -124,10 +130,11 @@ def _refuse_repeated(names, where):
 
 
 def feature_lists(found, where, memory):
-    """Return ids (list of str, or None), (rows, f) features, and a note on how they are read.
+    """Return the ids (list of str, or None), the features (rows, f), and a note on how
+    these were read.
 
-    Lists of whole numbers are the column numbers of ones, in CSR. Lists of one length
-    with fractions in them are the features.
+    Lists of whole numbers are the columns of ones, stored in CSR. Lists of one length
+    with fractions are the features themselves.
     """
     # fractions make the lists rows of features
     pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
@@ -157,7 +164,7 @@ def feature_lists(found, where, memory):
 
 
 def _dense(pairs, where, memory):
-    """Return (rows, f) float32 of lists of f numbers."""
+    """Return lists of f numbers each as an array (rows, f) float32."""
     width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
     need(12 * width * len(pairs), memory, f"{where}: {len(pairs)} rows")
     for row, numbers in pairs:
@@ -169,7 +176,9 @@ def _dense(pairs, where, memory):
 
 
 def multi_hot(pairs, where, memory):
-    """Return (rows, t) float32 of 0 and 1, and the t names, sorted, of lists of names of labels."""
+    """Return lists of label names as (rows, t) float32 of 0 and 1, and the t names,
+    sorted.
+    """
     for row, names in pairs:
         if not isinstance(names, list) or not all(type(name) is str for name in names):
             raise DataError(f"{where}: row {truncate(row, 40)}: {truncate(names, 40)}, expected a "

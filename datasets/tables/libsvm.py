@@ -1,4 +1,6 @@
-"""Labels and sparse features in LibSVM's format: lines `label number:value ...`."""
+"""Reader of labels and sparse features in LibSVM's format: lines `label number:value
+...`.
+"""
 import re
 
 import numpy as np
@@ -18,9 +20,9 @@ def is_libsvm(head):
 
 
 def read_libsvm(source, memory):
-    """Return labels (list of str), features (n, f) and notes; numbers begin at 1, or 0 if one is 0.
+    """Return the labels (list of str), features (n, f) and notes of a LibSVM file.
 
-    DataError names the line.
+    Feature numbers begin at 1, or at 0 if a 0 occurs. A DataError names the line.
     """
     labels, indices, values, counts = [], [], [], []
     with source.open() as stream:

@@ -1,4 +1,4 @@
-"""Tables in Parquet files."""
+"""Reader of tables in Parquet files."""
 
 from hpgcn.datasets.edges.parquet import refusing
 from hpgcn.datasets.source import need, truncate
@@ -9,7 +9,7 @@ FACTOR = 3  # bytes of memory that a byte of a column takes
 
 
 def read_parquet(source, memory):
-    """Return the DataTable of a Parquet file; MissingError without pyarrow."""
+    """Return the DataTable of a Parquet file; raise MissingError without pyarrow."""
     parquet = require("pyarrow.parquet", "io", "reading Parquet")
     with refusing(source):
         file = parquet.ParquetFile(source.path, page_checksum_verification=True)
@@ -62,7 +62,9 @@ def _text(cell):
 
 
 def _matrix(cells):
-    """Return lists of numbers of one length as (n, k), or None."""
+    """Return cells that are lists of k numbers each as an array (n, k); None for other
+    cells.
+    """
     rows = len(cells)
     values = cells.flatten()
     size = len(values) // rows if rows else 0

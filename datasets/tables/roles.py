@@ -1,4 +1,4 @@
-"""The columns of a table: which has the ids, the labels or the split, and which are features."""
+"""The roles of a table's columns: ids, labels, split or features."""
 import re
 from fnmatch import fnmatchcase
 
@@ -27,12 +27,12 @@ LINES = 3  # rows from which different values are no accident
 
 
 def is_known(name):
-    """Return whether a name is that of a column of ids, labels or a split."""
+    """Return whether `name` is a usual name for a column of ids, labels or a split."""
     return re.fullmatch(f"{ID}|{LABEL}|{MUSAE}|{SPLIT}|{MASK}", plain(name)) is not None
 
 
 def settle_header(table, vertices, header, count=None, asked=()):
-    """Decide whether the first row of a text is a header, and name the columns.
+    """Decide whether the first row of a text table is a header, and name the columns.
 
     In doubt these decide:
 
@@ -66,7 +66,7 @@ def settle_header(table, vertices, header, count=None, asked=()):
 
 
 def _is_header(table, vertices):
-    """Return whether the first row is a header; None if that is in doubt."""
+    """Return whether the first row is a header; None if that is unclear."""
     # words of a split in the first row and below are data
     cells = [cell.strip() for cell in table.first]
     if any(is_split([cell]) and is_split(column.head())
@@ -101,7 +101,9 @@ def _is_header(table, vertices):
 
 
 def _guess_header(table, vertices, count):
-    """Return whether an unclear first row is likely a header; DataError if neither is likely."""
+    """Guess whether an unclear first row is a header; raise DataError if neither is
+    likely.
+    """
     if len(table.first) > 1 and _goes_on(table.first[0], table.columns[0]):
         return False
     if len(table.first) > 1 and vertices.named and any(
@@ -117,7 +119,9 @@ def _guess_header(table, vertices, count):
 
 
 def _is_counter(cells):
-    """Return whether cells are 0, 1, .., as pandas names columns, after an index at most."""
+    """Return whether cells are 0, 1, .., as pandas names columns; one cell of an index
+    may precede them.
+    """
     first = 0 if cells and cells[0].strip() == "0" else 1
     if first and NUMBER.fullmatch(cells[0].strip()):
         return False
@@ -126,7 +130,9 @@ def _is_counter(cells):
 
 
 def _goes_on(cell, column):
-    """Return whether a first cell 0 and those below it are 0, 1, .., n-1 in some order."""
+    """Return whether the first cell is 0 and the column below it has the numbers 1..n-1
+    in some order.
+    """
     whole = column.whole_numbers() if cell.strip() == "0" else None
     return whole is not None and np.array_equal(np.sort(whole), np.arange(1, whole.size + 1))
 
@@ -147,8 +153,8 @@ def find_ids(table, vertices, flag, taken=()):
 
     It is the column that `flag` (--id-column) names. Otherwise it is one with a usual
     name whose values are ids of vertices. Otherwise it is the only one whose values are
-    ids, not counting one that numbers the rows. Those that are `taken` have other
-    roles. DataError: several are.
+    ids, except a column that numbers the rows. Columns in `taken` have other roles.
+    Raises DataError if several columns qualify.
     """
     # the flag, or a table of one column, leaves no choice
     columns = table.columns
@@ -209,13 +215,15 @@ def find_ids(table, vertices, flag, taken=()):
 
 
 def _counts_rows(column):
-    """Return whether a column is 0, 1, 2, .. in this order."""
+    """Return whether a column begins with 0, 1, 2, .. in this order."""
     head = column.head()
     return head == [str(k) for k in range(len(head))]
 
 
 def _looks_like_ids(column, k, table):
-    """Return whether a column is text, or the first and integers, and all its values differ."""
+    """Return whether all values of column k differ, and it has text, or is the first
+    column and has integers.
+    """
     head = column.head()
     if table.num_rows <= LINES or len(set(head)) < len(head):
         return False
@@ -226,7 +234,9 @@ def _looks_like_ids(column, k, table):
 
 
 def named_labels(table, flag):
-    """Return the indices of the columns that `flag` (--label-column) names: one, or several."""
+    """Return the indices of the columns that `flag`, the value of --label-column,
+    names: one or several.
+    """
     if flag is None:
         return []
     if "*" in flag or ("," in flag and flag not in [column.name for column in table.columns]):
@@ -235,7 +245,9 @@ def named_labels(table, flag):
 
 
 def find_label(table, ids, flag, taken=()):
-    """Return the index of the column of labels; `flag` (--label-column) names it."""
+    """Return the index of the column of labels; `flag`, the value of --label-column,
+    may name it.
+    """
     if flag is not None:
         return table.column(flag, "--label-column")
     rest = [k for k in range(len(table.columns)) if k != ids and k not in taken]
@@ -251,10 +263,11 @@ def find_label(table, ids, flag, taken=()):
 
 
 def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
-    """Return the indices of the columns of features, and the names of columns that are not read.
+    """Return the indices of the feature columns, and the names of columns that are not
+    read.
 
-    `patterns` (--feature-columns) are names, in which * and ? stand for any letters;
-    `used` are indices of columns that hold the labels or the split.
+    `patterns` (--feature-columns) are names, in which * and ? stand for any letters.
+    `used` are the indices of columns with the labels or the split.
     """
     names = [column.name for column in table.columns]
     if patterns is not None:
@@ -272,7 +285,9 @@ def find_features(table, ids, patterns, used=(), flag="--feature-columns"):
 
 
 def find_split(table, ids):
-    """Return the index of the column of a split, or a dict of three masks' by part."""
+    """Return the index of the split column, or a dict from "train", "val" and "test" to
+    the indices of mask columns.
+    """
     # masks, a column for each part
     masks = {}
     for k, column in enumerate(table.columns):
@@ -295,6 +310,6 @@ def find_split(table, ids):
 
 
 def is_split(cells):
-    """Return whether cells are words for the parts of a split, or empty."""
+    """Return whether all cells are words for parts of a split, such as train, or empty."""
     known = {cell.lower() for cell in cells} - UNLABELED
     return bool(known) and known <= PARTS.keys()

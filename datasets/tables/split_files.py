@@ -1,4 +1,4 @@
-"""Files of splits: masks or ids of vertices in .npz and JSON, or a column of a table."""
+"""Readers of split files: masks or vertex ids in .npz and JSON, or a column of a table."""
 import numpy as np
 
 from hpgcn.datasets.readers import numpy_files
@@ -15,11 +15,12 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def read_split(source, column, vertices, options, counts):
-    """Return VertexRows of masks, (rows, 3) bool, or (rows, 3, s) of s splits.
+    """Return the VertexRows of a split file: masks (rows, 3) bool, or (rows, 3, s) for
+    s splits.
 
     Masks without ids have a row for each vertex, for each id in --ids, or for each id
-    up to the largest. `counts` are these numbers; they distinguish masks (s, rows) from
-    (rows, s).
+    up to the largest. `counts` are these three numbers; they distinguish masks (s,
+    rows) from (rows, s).
     """
     if table_files.is_array(source):
         return _from_arrays(source, vertices, options, counts)
@@ -66,7 +67,9 @@ def _from_table(table, column, vertices, options):
 
 
 def _lists(found):
-    """Return the lists of ids by part, or None."""
+    """Return a dict from "train", "val" and "test" to lists of ids; None if the JSON
+    has another form.
+    """
     if not isinstance(found, JsonObject):
         return None
     lists = {roles.PARTS.get(name.lower().removesuffix("_idx").removesuffix("_mask")): value
@@ -86,7 +89,9 @@ def _id_column(ids, source, part):
 
 
 def _from_ids(columns, source, vertices):
-    """Return masks of the ids in some columns by part."""
+    """Return the VertexRows of masks for a dict from parts of the split to columns of
+    ids.
+    """
     keys, parts = [], []
     for part, column in columns.items():
         found = keys_of(column, vertices, f"{source}: {part}", "entry {}".format)

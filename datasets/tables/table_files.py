@@ -1,4 +1,4 @@
-"""Files of labels, features, splits and ids, in every format that is read."""
+"""Readers of files of labels, features, splits and ids, in every supported format."""
 import os
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,7 +34,9 @@ ZIP = b"PK\x03\x04"  # first bytes of .npz
 
 @dataclass
 class TableOptions:
-    """A user's options of tables, of `hpgcn.datasets.convert.read`."""
+    """The user's options for tables, a subset of those of
+    `hpgcn.datasets.convert.read`.
+    """
 
     id_column: str | None = None
     label_column: str | None = None
@@ -46,23 +48,23 @@ class TableOptions:
 
     @property
     def asked(self):
-        """The names of columns that the user gives."""
+        """The names of columns in the user's options."""
         labels = (self.label_column or "").split(",")
         names = (self.id_column, *labels, *(self.feature_columns or ()))
         return [name for name in names if name not in (None, "", roles.NONE)]
 
     def use(self, path, name):
-        """Record that a column of a file holds the labels or the split."""
+        """Record that the column `name` of a file has the labels or the split."""
         self.used.setdefault(os.path.realpath(path), set()).add(name)
 
     def used_in(self, table):
-        """Return the indices of such columns in a table."""
+        """Return the indices of a table's columns that were recorded by `use`."""
         names = self.used.get(os.path.realpath(table.where), ())
         return [k for k, column in enumerate(table.columns) if column.name in names]
 
 
 def file_and_column(text):
-    """Return the file and the column, or None, of FILE or FILE:COLUMN."""
+    """Return (FILE, COLUMN) of a text FILE:COLUMN, or (FILE, None) of a text FILE."""
     head, colon, column = str(text).rpartition(":")
     if colon and not os.path.exists(text) and os.path.exists(head):
         return head, column
@@ -70,7 +72,9 @@ def file_and_column(text):
 
 
 def read_labels(source, vertices, options):
-    """Return the VertexRows of labels: classes (rows,), -1 unlabeled, or 0/1 (rows, t)."""
+    """Return the VertexRows of a label file: classes (rows,) with -1 for unlabeled, or
+    0 and 1 (rows, t).
+    """
     rows = partial(VertexRows, "labels", str(source))
 
     # files that have labels and nothing else
@@ -112,7 +116,9 @@ def read_labels(source, vertices, options):
 
 
 def _of_columns(rows, table, labels, options):
-    """Return the VertexRows of multi-label columns of 0 and 1, whose names are the classes'."""
+    """Return the VertexRows of multi-label columns of 0 and 1, whose names become class
+    names.
+    """
     names = tuple(table.columns[k].name for k in labels)
     need(12 * table.num_rows * len(labels), options.memory, table.where)
     for name in names:
@@ -123,7 +129,9 @@ def _of_columns(rows, table, labels, options):
 
 
 def _multi_label(rows, found, vertices, options):
-    """Return the VertexRows of {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or of lists of these."""
+    """Return the VertexRows of JSON labels {"id": [0, 1, 0]} or {"id": ["a", "b"]}, or
+    of lists of the same values.
+    """
     pairs = found if isinstance(found, JsonObject) else list(enumerate(found))
     made = rows(np.empty(0))
 
@@ -144,7 +152,7 @@ def _multi_label(rows, found, vertices, options):
 
 
 def _zeros_and_ones(pairs, where):
-    """Return (rows, t) float32 of lists of t numbers 0 and 1."""
+    """Return lists of t numbers 0 and 1 each as an array (rows, t) float32."""
     width = len(pairs[0][1]) if isinstance(pairs[0][1], list) else 0
     for row, numbers in pairs:
         if not width or not isinstance(numbers, list) or len(numbers) != width \
@@ -176,7 +184,7 @@ def _classes(rows, texts, where, place="row {}".format, notes=(), hint=""):
 
 
 def read_features(source, vertices, options):
-    """Return the VertexRows of a file of features, (rows, f) dense or sparse."""
+    """Return the VertexRows of a feature file, (rows, f) dense or sparse."""
     rows = partial(VertexRows, "features", str(source))
 
     # files that have features and nothing else
@@ -217,7 +225,9 @@ def read_features(source, vertices, options):
 
 
 def _matrix(table, chosen, memory):
-    """Return columns as float32, (rows, f); DataError: a cell without a finite number."""
+    """Return the columns `chosen` as float32, (rows, f); raise DataError if a cell is
+    not a finite number.
+    """
     if not chosen:
         raise DataError(f"{table.where}: columns {table.listed()}: no column has features")
 
@@ -241,7 +251,9 @@ def _matrix(table, chosen, memory):
 
 
 def read_ids(source, column, vertices, options):
-    """Return the VertexRows of a file of ids, the order of rows of files without ids (--ids)."""
+    """Return the VertexRows of the file --ids, which gives the order of rows in files
+    without ids.
+    """
     # an array, or a column of a table
     if is_array(source):
         array, notes = numpy_files.read_array(source, options.memory, "iuSU")
@@ -276,7 +288,9 @@ def with_ids(rows, table, ids, vertices):
 
 
 def is_array(source):
-    """Return whether a file is .npy or .npz; DataError if it is no table either."""
+    """Return whether a file is .npy or .npz; raise DataError if it is not a table
+    either.
+    """
     if source.suffix in (".npy", ".npz") or source.magic.startswith(NPY):
         return True
     known = unsupported_formats.identify(source, by_name=False)
@@ -294,7 +308,10 @@ def is_json(source):
 
 
 def read_table(source, vertices, options, of_ids=False):
-    """Return the DataTable of a file, its columns named, or None; and JSON that is lists, or None.
+    """Return the DataTable of a file with named columns, or None; and the content of a
+    JSON file, or None.
+
+    Raise DataError for a table without rows.
 
     DataError: a table without rows.
     """

@@ -1,4 +1,4 @@
-"""The vertices of a graph by the ids that its user's files have for them."""
+"""Lookup of vertices by the ids that the user's files have for them."""
 import re
 
 import numpy as np
@@ -13,7 +13,8 @@ ROUND = re.compile(r"(\d{1,18})\.0+", re.ASCII)  # a whole number as pandas writ
 
 
 class VertexIds:
-    """Ids of the vertices of `raw`: whole numbers from its base on, other numbers, or names.
+    """The ids of the vertices of `raw`: whole numbers from its base on, other numbers,
+    or names.
 
     Attributes
     ----------
@@ -34,7 +35,7 @@ class VertexIds:
         self.refresh()
 
     def refresh(self):
-        """Take note of new vertices of `raw`."""
+        """Rebuild the tables of ids after the vertices of `raw` have changed."""
         self.num_nodes = self.raw.num_nodes
         self.numbers = self.order = None
         ids = self.raw.original_ids
@@ -59,7 +60,7 @@ class VertexIds:
 
     @property
     def last(self):
-        """The largest id of vertices that were renumbered, or None."""
+        """The largest numeric id, if vertices were renumbered; otherwise None."""
         ids = self.raw.original_ids
         return None if ids is None or self.named else int(ids.max())
 
@@ -73,8 +74,9 @@ class VertexIds:
         return f"{self.raw.original_ids.min()}..{self.last}"
 
     def keys(self, column):
-        """Return a column as ids, list of str or (k,) int64; None if one is not an id
-        of this kind.
+        """Return a column as ids, list of str or (k,) int64.
+
+        Return None if a cell is not an id of the graph's kind.
         """
         if not self.named:
             return column.whole_numbers()
@@ -93,7 +95,7 @@ class VertexIds:
         return text
 
     def find(self, keys):
-        """Return the vertex of each id, (k,) int64, and -1 for an id of no vertex."""
+        """Return the vertex of each id, (k,) int64; -1 for an id that no vertex has."""
         if self.repeated:
             raise DataError(f"{self.where}: {self.repeated} original_ids occur twice, expected one "
                             "vertex per id")
@@ -108,10 +110,11 @@ class VertexIds:
         return np.where(ids[places] == keys, self.order[places], -1)
 
     def fit(self, column, count, share=NEARLY_ALL):
-        """Return whether `count` cells of a column differ, and a `share` of them are ids in edges.
+        """Return whether all `count` cells of a column differ, and a `share` of them
+        are ids in edges.
 
-        For names half is enough. If the table has more rows than there are such ids,
-        this share of these is in the column.
+        For names, half of them is enough. If the table has more rows than the edges
+        have ids, this share of the ids must be in the column.
         """
         head = column.head()
         if len(set(head)) < len(head) or (not self.named and head and not _is_whole(head[0])):
@@ -126,7 +129,9 @@ class VertexIds:
         return 0 < matched >= share * min(count, known)
 
     def repeat(self, column, count):
-        """Return whether nearly all of `count` cells are ids of vertices, some of them twice."""
+        """Return whether nearly all distinct cells of a column are ids of vertices, and
+        some occur twice.
+        """
         keys = self.keys(column)
         if keys is None:
             return False
@@ -136,15 +141,18 @@ class VertexIds:
         return len(distinct) < count and matched >= NEARLY_ALL * max(known, len(distinct))
 
     def _count_in_edge(self, vertices):
-        """Return how many of these vertices are in an edge, and how many vertices are."""
+        """Return how many of `vertices` have an edge, and how many vertices have one in
+        all.
+        """
         in_edge = np.ones(self.num_nodes, bool) if self.raw.in_edge is None else self.raw.in_edge
         return np.count_nonzero(in_edge[vertices]), np.count_nonzero(in_edge)
 
     def add(self, keys):
-        """Return (image, number of vertices, original ids) with vertices of these ids added.
+        """Return (image, number of vertices, original ids) after vertices with the ids
+        `keys` are added.
 
-        Vertex v becomes image[v]. Names follow the others, numbers are in increasing
-        order.
+        Vertex v becomes image[v]. New names follow the old ones; numeric ids are in
+        increasing order.
         """
         raw = self.raw
         same = np.arange(raw.num_nodes)
@@ -164,7 +172,8 @@ class VertexIds:
         return same, ids.size, ids
 
     def move(self, entries, image, num_nodes, original_ids):
-        """Renumber the vertices: v becomes image[v]; those with image -1 have no edges.
+        """Renumber the vertices of `raw`: v becomes image[v]; vertices with image -1
+        are dropped and must have no edges.
 
         `entries` are those of an edge list on disk, or None.
         """

@@ -1,4 +1,4 @@
-"""Rows of labels, features or masks, and the vertices that they are of."""
+"""Rows of labels, features or masks, and the vertices to which the rows belong."""
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from hpgcn.errors import DataError
 
 @dataclass
 class VertexRows:
-    """Rows of a file.
+    """The rows of a file of labels, features or a split, each for one vertex.
 
     Attributes
     ----------
@@ -49,14 +49,16 @@ class VertexRows:
 
     @property
     def size(self):
-        """Description of the rows and their number, for errors."""
+        """The number of rows, described for errors."""
         if self.kind == "split":
             return f"split has {self.num_rows} rows"
         return f"{self.kind} have shape {tuple(self.values.shape)}"
 
 
 def keys_of(column, vertices, where, place):
-    """Return the ids in a column; DataError: one that is empty, of another kind, or there twice."""
+    """Return the ids in a column; raise DataError if one is empty, of another kind, or
+    repeated.
+    """
     keys = vertices.keys(column)
     if keys is None:
         for row, text in enumerate(column.texts()):
@@ -83,10 +85,12 @@ def _refuse_repeated(keys, where, place):
 
 
 def take_positional(rows, vertices, order):
-    """Give rows without ids their keys or vertices; return the vertex of each row, (rows,).
+    """Assign vertices to rows without ids, by their position; return the vertex of each
+    row, (rows,).
 
-    `order` are the VertexRows of --ids, or None. DataError: rows of named or renumbered
-    vertices without --ids, or another number of rows than there are vertices.
+    `order` are the VertexRows of --ids, or None. Raises DataError if vertices are named
+    or renumbered and --ids is missing, or if there are more or fewer rows than
+    vertices.
     """
     n = vertices.num_nodes
     raw = vertices.raw
@@ -134,10 +138,10 @@ def take_positional(rows, vertices, order):
 
 
 def by_vertex(rows, places, n, fill=None):
-    """Return the values in the order of the vertices.
+    """Return the values of `rows` in the order of the vertices.
 
-    `places` are the vertices of the rows, -1 for a row of none; a vertex without a row
-    gets `fill`.
+    `places` has the vertex of each row, -1 for a row without one. A vertex without a
+    row gets `fill`.
     """
     row_of = np.full(n, -1, np.int64)
     known = places >= 0
@@ -160,7 +164,7 @@ def by_vertex(rows, places, n, fill=None):
 
 
 def missing_vertices(places, n):
-    """Return which vertices have no row, (n,) bool."""
+    """Return for each vertex whether it has no row, (n,) bool."""
     missing = np.ones(n, bool)
     missing[places[places >= 0]] = False
     return missing
