@@ -56,7 +56,9 @@ __path__ = [_FOLDER]
 
 
 class _Clone:
-    """Finds hpgcn.kernels and hpgcn.datasets next to this folder, their place in a clone."""
+    """An import hook that finds `hpgcn.kernels` and `hpgcn.datasets` in a clone, where
+    both folders lie beside this one.
+    """
 
     @staticmethod
     def find_spec(name, path=None, target=None):

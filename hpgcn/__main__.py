@@ -59,7 +59,9 @@ def _main(argv, make_parser):
 
 
 def command(argv, make_parser):
-    """Run a command and return its exit code. Its output may still be in the buffers."""
+    """Run a command and return its exit code. Output may still wait in the buffers of
+    the streams.
+    """
     # parse, before anything is logged
     ranked = argv[:1] in (["train"], ["predict"]) or argv[:2] == ["bench", "machine"]
     launcher.ALONE.set("--alone" in argv)
@@ -93,8 +95,8 @@ def command(argv, make_parser):
 
 
 def failed(error, verbose, ranked):
-    """Report the error that a command ended with; return its exit code. Within the `except` of that
-    error.
+    """Report the error that ended a command, and return its exit code. Call it in an
+    `except` block.
     """
     number = signals.ended_by()
     if number:  # whatever the libraries on the way out made of it
@@ -125,7 +127,8 @@ def failed(error, verbose, ranked):
 
 
 def fail(error, verbose, ranked):
-    """Print one line (once if all ranks raise the error together); return its code, or end all.
+    """Print one line for `error` and return its exit code; end all ranks unless every
+    rank raises the error.
 
     Ranks that are about to start MPI get the message there, if this one has not started
     it.
@@ -147,7 +150,9 @@ def fail(error, verbose, ranked):
 
 
 def fail_to_print(error):
-    """End like `fail` if standard output is closed; end quietly if its reader has left."""
+    """Report like `fail` that standard output is closed; end quietly if only its reader
+    has left.
+    """
     streams.silence(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0
@@ -156,7 +161,9 @@ def fail_to_print(error):
 
 
 def interrupted(number):
-    """Print a line on rank 0, end all ranks, and return the exit code that a signal gives."""
+    """Print the name of the signal on rank 0, end all ranks, and return the exit code
+    of the signal.
+    """
     if not launcher.launched_rank():
         streams.say(f"hpgcn: {signals.told(number)}")
     return end_all(128 + number)
@@ -177,7 +184,9 @@ def connected():
 
 
 class OneLine(logging.Formatter):
-    """Write each record on one line; line feeds in names are escaped."""
+    """A log formatter that writes each record on one line; line feeds in names are
+    escaped.
+    """
 
     def format(self, record):
         return printable(super().format(record))

@@ -1,4 +1,4 @@
-"""Every setting of a training run: one frozen dataclass, of which flags and TOML file are made."""
+"""Settings of a training run: one dataclass defines the flags and the TOML file."""
 from __future__ import annotations
 
 import dataclasses
@@ -210,53 +210,53 @@ class Config:
 
     @property
     def number_dtype(self) -> str:
-        """Type of weights and sums, whatever rows are stored in."""
+        """Dtype of weights and sums: float32 if rows are stored in bf16."""
         return "float32" if self.dtype == "bf16" else self.dtype
 
     @property
     def updates_on(self) -> str:
-        """Where rows are updated: auto, cpu or cuda."""
+        """Device that updates rows: auto, cpu or cuda."""
         if self.update_on == "device":
             return "cuda" if self.aggregate_on == "cuda" and self.device == "auto" else self.device
         return self.update_on
 
     @property
     def aggregates_on_host(self) -> bool:
-        """Whether rows are aggregated on the host, wherever they are updated."""
+        """Whether the host aggregates rows, whichever device updates them."""
         where = self.device if self.aggregate_on == "device" else self.aggregate_on
         return where == "cpu"
 
     @property
     def first_dropout(self) -> float:
-        """Dropout before the first layer."""
+        """Probability of dropout before the first layer."""
         if self.input_dropout < 0:
             return 0.0 if self.input_layer else self.dropout
         return self.input_dropout
 
     def replace(self, **changes: Any) -> Config:
-        """Return a copy with some fields changed; an unknown one is a UsageError that suggests."""
+        """Return a copy with some fields changed; UsageError for an unknown name."""
         check_keys(changes, "setting")
         return dataclasses.replace(self, **changes)
 
     def select(self, kind: type) -> Any:
-        """Return the settings that the fields of a dataclass name, as an object of that class."""
+        """Return an object of dataclass `kind`: each field has the setting of its name."""
         return kind(**{entry.name: getattr(self, entry.name) for entry in dataclasses.fields(kind)})
 
     def to_toml(self) -> str:
-        """Return the text of config.toml, every field in it."""
+        """Return the text of config.toml, with every field."""
         return "".join(
             f"{entry.name} = {_toml(getattr(self, entry.name))}  # {entry.metadata['help']}\n"
             for entry in dataclasses.fields(self))
 
     @staticmethod
     def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Return settings from a TOML file, a dict; errors as `files.reading` and `parse_toml`."""
+        """Return the settings in a TOML file; errors as `files.reading` and `parse_toml`."""
         with reading(path) as file:
             return parse_toml(file.read(MAX_FILE + 1), path)
 
 
 def values_of(entry):
-    """Return the values of a field of Config in words: type, choices, range and default."""
+    """Return a text on the valid values of a field: type or choices, range, default."""
     limits, words = entry.metadata, entry.type
     if limits["choices"]:
         words = ", ".join(limits["choices"])
@@ -274,7 +274,7 @@ Config.__doc__ = "\n".join([
 
 
 def parse_toml(text, where):
-    """Return settings from the bytes of a TOML file, a dict of values that are not checked.
+    """Return the settings in the bytes of a TOML file; only their names are checked.
 
     Drops a byte-order mark. A UsageError names the file, and the field nearest to an unknown key.
     """
@@ -284,7 +284,7 @@ def parse_toml(text, where):
 
 
 def toml_values(text, where):
-    """Return the values like `parse_toml`, with any keys."""
+    """Return all values in the bytes of a TOML file, a dict with any keys."""
     if len(text) > MAX_FILE:
         raise UsageError(f"{where}: more than {MAX_FILE} bytes, expected settings in TOML")
     try:
@@ -306,7 +306,7 @@ def toml_values(text, where):
 
 
 def settings_of_run(out, given):
-    """Return settings, a dict, of a run directory for a command that resumes it; empty without any.
+    """Return the settings of the run directory that a command resumes; {} without it.
 
     Threads are this command's affair, a grid a strategy's. Errors as `Config.from_toml`.
     """
@@ -321,7 +321,7 @@ def settings_of_run(out, given):
 
 
 def size(text):
-    """Return bytes from 500M, 2G or a plain number; UsageError for other text."""
+    """Return the number of bytes that a text such as 500M or 2G means; else raise UsageError."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     try:
         unit = units.get(text.rstrip("Bb")[-1:].upper(), 1)
@@ -334,7 +334,7 @@ def size(text):
 
 
 def check_keys(values, where):
-    """Refuse a key that is not a field of Config, and suggest the nearest."""
+    """Refuse a key that is not a field of Config, and suggest the nearest name."""
     names = [entry.name for entry in dataclasses.fields(Config)]
     for key in values:
         if key not in names:

@@ -1,4 +1,6 @@
-"""Errors and the exit code of each kind: one class a code, one clear line a message."""
+"""The exceptions of hpgcn: each class has its own exit code, and each message is one
+line.
+"""
 from contextvars import ContextVar
 
 from hpgcn.runtime.advice import install_command
@@ -7,7 +9,8 @@ COMMAND_LINE = ContextVar("command_line", default=False)  # whether settings are
 
 
 def setting(name, value=None):
-    """Name a field of Config, or parameter of train, as its user writes it, maybe with a value.
+    """Return the name of a field of Config, or parameter of train, as the user writes
+    it, maybe with a value.
 
     That is `--comm-timeout 5` on the command line, and `comm_timeout=5` in Python. True
     is a flag without a value.
@@ -53,7 +56,7 @@ class HpgcnError(Exception):
 
 
 class UsageError(HpgcnError):
-    """The command line or a configuration key makes no sense."""
+    """The command line or a setting is invalid."""
 
     code = 2
 
@@ -65,7 +68,7 @@ class DataError(HpgcnError, ValueError):
 
 
 class DataWarning(UserWarning):
-    """An input was read in a way that may be unintended; the message names the flag
+    """Warning: an input was perhaps not read as intended. The message names the flag
     that decides.
     """
 
@@ -113,13 +116,13 @@ class StorageError(HpgcnError, OSError):
 
 
 class StoppedError(HpgcnError, TimeoutError):
-    """The work stopped early: a rank waited past its deadline, or a signal came."""
+    """The work stopped early: a rank waited past its deadline, or a signal arrived."""
 
     code = 75
 
 
 class CancelledError(HpgcnError, KeyboardInterrupt):
-    """Ctrl-C ended a training run after an epoch; its results so far are saved."""
+    """Training was ended by Ctrl-C after an epoch; the results so far are saved."""
 
     code = 130
 
@@ -131,19 +134,23 @@ class DivergedError(HpgcnError, ArithmeticError):
 
 
 class ConfigError(HpgcnError, ValueError):
-    """Settings contradict each other or the file: ranks against parts, for one."""
+    """Settings contradict each other or the file, such as the number of ranks and that
+    of parts.
+    """
 
     code = 78
 
 
 def agreed(error):
-    """Mark an error that every rank finds alike, and return it: it is raised on all of them."""
+    """Mark an error that all ranks raise together, and return it."""
     error.collective = True
     return error
 
 
 def warn(message):
-    """Warn of an input, a DataWarning, at the line outside of this package that called it."""
+    """Warn with a DataWarning that points to the line outside of this package that led
+    to the call.
+    """
     import sys
     import warnings
 
@@ -156,7 +163,9 @@ def warn(message):
 
 
 def require(module, extra, purpose):
-    """Import an optional module, or raise a MissingError that names the extra, and the command."""
+    """Import an optional module, or raise a MissingError with the name of the extra and
+    the pip command.
+    """
     from importlib import import_module
 
     try:

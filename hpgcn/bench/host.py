@@ -1,4 +1,6 @@
-"""The processors of this process: description, highest rates, and time of a call."""
+"""The processors of this process: their description, their highest rates, and the time
+of a call on them.
+"""
 
 import os
 import platform
@@ -42,7 +44,9 @@ class BenchHost:
         self.cache_bytes = last_level(self.caches)
 
     def describe(self):
-        """Return texts, and numbers whose keys end in their unit."""
+        """Return a description of this machine: a dict of texts and numbers, with the
+        unit at the end of keys.
+        """
         blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
         return {
             "cpu_model": cpu_model(), "architecture": platform.machine(), "cores": cores(self.cpus),
@@ -56,7 +60,7 @@ class BenchHost:
             "versions": versions()}
 
     def memory_limits(self, repeats):
-        """Measure the bandwidth of memory by all threads.
+        """Measure the memory bandwidth that all threads reach together.
 
         read sums an array, copy is a = b, triad is a = b + s c, all of float64. An
         array has several times the bytes of the last-level cache, or fewer if memory is
@@ -71,7 +75,7 @@ class BenchHost:
 
     @cached_property
     def memory_calls(self):
-        """The calls of `memory_limits`, by name."""
+        """The calls that `memory_limits` times, by name."""
         size = min(max(CACHES * self.cache_bytes, SMALLEST), memory_budget() // 4) // 8
         a, b, c = (np.empty(size) for _ in range(3))
         bounds = evenly(size)
@@ -83,14 +87,18 @@ class BenchHost:
                 "triad": partial(triad_arrays, size, a, b, c, 0.5, bounds)}
 
     def memory_rates(self, timings, arrays=COUNTED):
-        """Return NAME_bytes_per_s of timed `memory_calls`, and memory_bytes_per_s, the highest."""
+        """Return the bandwidth of each of `memory_calls` from its timing, and the
+        highest as memory_bytes_per_s.
+        """
         size = 8 * self.memory_calls["read"].args[0]
         rates = {f"{name}_bytes_per_s": count * size / (1e-3 * timings[name]["time_ms"])
                  for name, count in arrays.items()}
         return {**rates, "memory_bytes_per_s": max(rates.values())}
 
     def dense_limits(self, repeats, seed):
-        """Measure dense products of two matrices of n rows and columns: 2 n^3 operations each."""
+        """Measure the flops per second of the product of two square matrices, in
+        float32 and in float64.
+        """
         n = GEMM_SIZE
         rng = np.random.default_rng(seed)
         calls = {}
@@ -109,7 +117,9 @@ class BenchHost:
                              f"is {budget}; use --scale-down")
 
     def seconds(self, call):
-        """Return the seconds of a call, of the slowest rank, in a tuple of one."""
+        """Run `call` on all ranks; return the seconds of the slowest rank as a tuple of
+        one number.
+        """
         if self.comm is not None:
             self.comm.barrier()
         begin = time.perf_counter()
@@ -173,7 +183,9 @@ def cpu_model():
 
 
 def cores(cpus, root=CPUS):
-    """Count the cores of some processors; each is a core if the system does not list them."""
+    """Count the physical cores of some logical CPUs. Each CPU counts as a core if the
+    system has no list.
+    """
     names = ("physical_package_id", "core_id")
     folders = [root / f"cpu{cpu}" / "topology" for cpu in cpus]
     try:
@@ -183,7 +195,9 @@ def cores(cpus, root=CPUS):
 
 
 def caches(cpus, root=CPUS):
-    """List caches: level, type, size_bytes (of one), line_bytes, instances."""
+    """List the caches of some logical CPUs: level, type, size_bytes of one cache,
+    line_bytes, instances.
+    """
     files = ("level", "type", "size", "coherency_line_size", "shared_cpu_list")
     sharers = {}
     for cpu in cpus:
@@ -202,7 +216,9 @@ def caches(cpus, root=CPUS):
 
 
 def last_level(listed):
-    """Sum the bytes of all instances of the highest data cache that `caches` lists."""
+    """Return the total bytes of the caches of the highest level in a list from
+    `caches`.
+    """
     data = [cache for cache in listed if cache["type"] != "Instruction"]
     top = max((cache["level"] for cache in data), default=0)
     size = sum(cache["size_bytes"] * cache["instances"] for cache in data if cache["level"] == top)

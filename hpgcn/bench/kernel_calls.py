@@ -1,4 +1,6 @@
-"""Calls of the kernels that a training step makes beside its products, and their arrays."""
+"""Calls of kernels that a training step makes apart from its sparse products, and
+arrays for these calls.
+"""
 
 from typing import ClassVar
 
@@ -12,7 +14,8 @@ ADAM = {"step": 1, "lr": 1e-3}
 
 
 class Arrays:
-    """Arguments of kernels: arrays of n rows and of the nnz entries of an (n, n) matrix.
+    """Arguments for kernels that are timed: arrays of n rows, and of the nnz entries of
+    an (n, n) matrix.
 
     An array is made at its first use. Kernels only read x and y, which have normal
     draws; they may write z, out and above.

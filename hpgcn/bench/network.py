@@ -1,4 +1,6 @@
-"""The network between ranks, as training uses it: messages that all exchange with each other."""
+"""Measure the network between ranks by messages like those of training: all ranks
+exchange at once.
+"""
 import time
 from itertools import cycle
 
@@ -53,7 +55,9 @@ def measure(comm, repeats):
 
 
 class TimedExchange:
-    """An exchange of `count` float32 between every two ranks; `one_way`: only even ones send."""
+    """An exchange of `count` float32 between every two ranks. With `one_way` only even
+    ranks send.
+    """
 
     def __init__(self, comm, count, one_way=False):
         self.comm = comm
@@ -77,7 +81,7 @@ class TimedExchange:
 
 
 class TimedBroadcast:
-    """A broadcast of `count` float32 from rank 0."""
+    """A broadcast of `count` float32 from rank 0 to all ranks."""
 
     def __init__(self, comm, count):
         self.comm = comm

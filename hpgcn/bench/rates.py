@@ -1,4 +1,6 @@
-"""Measure the seconds of the kernels of a training step by their sizes, for `hpgcn plan`."""
+"""Measure the seconds of each kernel of a training step at several sizes, for `hpgcn
+plan`.
+"""
 from functools import partial
 from itertools import product
 
@@ -33,7 +35,8 @@ STEPS = 30  # steps of training
 
 
 def measure(settings, host, ranks=1):
-    """Time kernels on this rank, one of `ranks` that do the same; all ranks call this together.
+    """Time kernels while `ranks` ranks run the same kernels side by side; all ranks
+    call this together.
 
     Return kernel_rates.Rates as a dict of numbers and lists of numbers.
     """
@@ -53,7 +56,8 @@ def measure(settings, host, ranks=1):
 
 
 def least(host, calls, settings, label):
-    """Return the least seconds of each call, repeated by itself.
+    """Return the shortest time of each call in seconds; a call is repeated several
+    times in a row.
 
     It finds its own arrays in the caches, like a kernel that reads what the one before
     it wrote.
@@ -67,14 +71,18 @@ def least(host, calls, settings, label):
 
 
 def random_matrix(rows, columns, degree, seed):
-    """Return indptr, indices and values of a matrix with `degree` nonzeros anywhere in each row."""
+    """Return indptr, indices and values of a matrix whose rows have `degree` nonzeros
+    in random columns each.
+    """
     indptr = np.arange(0, degree * rows + 1, degree, dtype=np.int64)
     indices = np.random.default_rng(seed).integers(0, columns, indptr[-1], np.int32)
     return indptr, indices, np.full(indices.size, 0.5, np.float32)
 
 
 def row_times(settings, host, size, width):
-    """Return the seconds of a row by kernel, with arrays of `size` bytes."""
+    """Return the seconds that each kernel takes for one row, with arrays of `size`
+    bytes in total.
+    """
     size = min(size, memory_budget() // 8)
     n = max(64, size // (ARRAYS * 4 * width))
     label = f"{size >> 20} MiB, {width} columns"
@@ -90,7 +98,9 @@ def row_times(settings, host, size, width):
 
 
 def gather_pieces(kernels, arrays):
-    """Gather the halves of the columns one after the other, as for two ranks."""
+    """Gather the left and the right half of the columns separately, as for messages to
+    two ranks.
+    """
     half = -(-arrays.width // 2)
     room = arrays.out.reshape(-1)[:arrays.n * half].reshape(arrays.n, half)
     for piece in (arrays.x[:, :half], arrays.x[:, -half:]):
@@ -98,7 +108,9 @@ def gather_pieces(kernels, arrays):
 
 
 def entry_times(settings, host):
-    """Return the seconds of a nonzero, and of a row, by kernel and width, with arrays in caches."""
+    """Return the seconds of one nonzero and of one row, by attention kernel and width,
+    with arrays in caches.
+    """
     found = {name: np.zeros((2, len(ROW_WIDTHS))) for name in ENTRY_CALLS}
     for i, width in enumerate(ROW_WIDTHS):
         n = max(64, ROW_BYTES[0] // (ARRAYS * 4 * width))
@@ -118,7 +130,8 @@ def entry_times(settings, host):
 
 
 def product_times(settings, host):
-    """Return the seconds of a nonzero by bytes of x and width; of a row by bytes of out and width.
+    """Return the seconds of one nonzero and of one row of a sparse product, by array
+    size and width.
 
     The time of a nonzero is the difference of long and short rows over that of their
     nonzeros. The time of a row is the rest of a short row.
@@ -157,7 +170,9 @@ def product_times(settings, host):
 
 
 def dense_times(settings, host):
-    """Return the seconds of a multiplication in x W, and in x^T g, for pairs of DENSE_SIZES."""
+    """Return the seconds of one multiplication in the products x W and x^T g, for pairs
+    of DENSE_SIZES.
+    """
     found = {"rows": [], "sums": []}
     for small in DENSE_SIZES:
         calls = {}

@@ -39,13 +39,15 @@ def format_report(report):
 
 
 def labelled(values):
-    """Return (label, value with its unit) for each entry of a dict."""
+    """Return a pair (label, value with its unit) for each entry of a dict."""
     return [(plain(key), f"{cell(key, value)} {measure_of(key)[1]}".rstrip())
             for key, value in values.items() if key not in HIDDEN]
 
 
 def aligned(rows):
-    """Align a heading with units, and rows; text to the left, numbers to the right."""
+    """Return measured rows as an aligned table below a heading with units: text to the
+    left, numbers right.
+    """
     keys = [key for key in rows[0] if key not in HIDDEN]
     text = [column for column, key in enumerate(keys) if isinstance(rows[0][key], str)]
     heading = [[plain(key) for key in keys], [measure_of(key)[1] for key in keys]]
@@ -54,14 +56,16 @@ def aligned(rows):
 
 
 def measure_of(key):
-    """Return (divisor, unit, format) of a key; no unit for a plain number or text."""
+    """Return the divisor, the unit and the number format for a key of a report. Plain
+    values have no unit.
+    """
     if key.startswith("share_of"):
         key = "_share"
     return next((unit for end, unit in UNITS.items() if key.endswith(end)), (1, "", ""))
 
 
 def plain(key):
-    """Return a key in words, without its unit."""
+    """Return the key of a report as words, without the unit at its end."""
     for end in ("_per_s", "_ms", "_ns", "_s"):
         key = key.removesuffix(end)
     return key.replace("_", " ")

@@ -1,4 +1,4 @@
-"""Time calls in turns."""
+"""Time several calls in alternation."""
 
 import numpy as np
 
@@ -6,7 +6,8 @@ from hpgcn.runtime.progress_bar import bar
 
 
 def in_turns(host, calls, repeats, label):
-    """Time calls, by name, in turns: a disturbance of the machine then affects all of them.
+    """Time several calls in alternation, so that a disturbance of the machine affects
+    all of them.
 
     Each call is made once before, untimed, to compile code and touch pages. The
     progress bar shows `label`. Return a dict of times by name, as of `time_turns`.
@@ -17,7 +18,7 @@ def in_turns(host, calls, repeats, label):
 
 
 def time_turns(host, calls, repeats, label):
-    """Time calls that were made before; otherwise as `in_turns`.
+    """Time calls like `in_turns`, but without the first, untimed round.
 
     A dict of times has time_ms (least) and median_ms; of a GPU also host_ms, the median
     time of queueing the call.

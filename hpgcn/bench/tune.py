@@ -1,4 +1,5 @@
-"""Measure and keep the best prefetch distances of products on this CPU: `hpgcn bench tune`.
+"""Measure and store the best prefetch distances of sparse products on this CPU: `hpgcn
+bench tune`.
 
 The distance is an argument of a compiled product, but the number of lines of a row is
 compiled in. So few numbers of lines are tried, and many distances.
@@ -34,7 +35,8 @@ NEAR = ((0, 0), (6, 1), (12, 1), (24, 1), (32, 1), (64, 1), (16, 2), (16, ALL))
 
 
 def measure(settings, host, comm):
-    """Time products with each candidate PrefetchDistance, with x in each of LEVELS; keep the best.
+    """Time products with each candidate PrefetchDistance and with x in each of LEVELS;
+    store the best ones.
 
     rows : a dict for each level and row length, with level, row (its cache lines: one, few or
         more), near, near_lines, far, far_lines, time_ms of the choice, default_ms, and
@@ -84,7 +86,8 @@ def measure(settings, host, comm):
 
 
 def choose(level, place, product, settings, host):
-    """Return the best PrefetchDistance of a level for rows of a kind, and ms of all candidates.
+    """Return the best PrefetchDistance for x in a cache level and one kind of rows, and
+    the ms of all candidates.
 
     First the distance into the second cache is chosen, then the first cache. The best
     is compared with the default once more, and must be faster by SPARE.
@@ -101,7 +104,9 @@ def choose(level, place, product, settings, host):
         return {reach: timing["time_ms"] for reach, timing in timings.items()}
 
     def of(candidates):
-        """Return candidates that differ in rows of `lines` lines."""
+        """Merge the candidates that prefetch the same lines of a row; return those that
+        differ.
+        """
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
 
@@ -117,8 +122,8 @@ def choose(level, place, product, settings, host):
 
 
 def choose_other(found, field, values, product, settings, host):
-    """Return the best value of a field of Tuning, given the fields tuned before, and
-    the ms of all.
+    """Return the best value of one `field` of Tuning, and the ms of all values.
+    `found`: the tuned fields so far.
     """
     calls = {value: partial(run, found._replace(**{field: value}), product) for value in values}
     timings = in_turns(host, calls, settings.repeats, f"tune, {field}")
@@ -131,35 +136,43 @@ def choose_other(found, field, values, product, settings, host):
 
 
 def of_stores(settings):
-    """Return a product whose results are in memory, and are a large share of the bytes moved."""
+    """Return a product that mostly writes: its results lie in memory, outside of all
+    caches.
+    """
     width = ROWS["more"]
     rows = max(1, size_of("memory") // settings.scale_down // (4 * width))
     return make_product(rows, rows, width, FEW, settings.seed)
 
 
 def of_blocks(settings):
-    """Return a product of long rows with an x of several second caches."""
+    """Return a product of rows with many nonzeros, whose x is several times larger than
+    the second cache.
+    """
     width = ROWS["more"]
     rows = max(1, CACHES * tuning.second_cache() // settings.scale_down // (4 * width))
     return make_product(rows, rows, width, LONG, settings.seed)
 
 
 def of_entries(settings):
-    """Return a product with an x in the last cache, of rows of a line: much of it is entries."""
+    """Return a product that mostly reads its matrix: rows of x are one cache line, and
+    x fits the last cache.
+    """
     width = ROWS["one line"]
     rows = max(1, size_of("last") // settings.scale_down // (4 * width))
     return make_product(max(1, MANY // settings.scale_down), rows, width, PER_ROW, settings.seed)
 
 
 def size_of(level):
-    """Return bytes of an x that lies in this level and no nearer one."""
+    """Return the bytes of an x that fits this level of the memory, but no faster level."""
     last = tuning.last_level_cache()
     memory = max(2 * last, min(BEYOND * last, ENOUGH))
     return {"second": tuning.second_cache() // 2, "last": last // 3, "memory": memory}[level]
 
 
 def make_product(m, rows, width, per_row, seed):
-    """Return the arrays of a product of m rows: evenly drawn columns, x as in training."""
+    """Return the arguments of a sparse product with m rows, whose nonzeros lie in
+    uniformly drawn columns.
+    """
     columns = np.random.default_rng(seed).integers(0, rows, (m, per_row), np.int32)
     columns.sort(axis=1)
     x = HOST.empty((rows, width), np.float32)
@@ -181,7 +194,9 @@ OTHERS = {
 
 @contextmanager
 def writable():
-    """Turn an error in writing or removing the file into an OutputError."""
+    """Context manager: turn an error in writing or removing the tuning file into an
+    OutputError.
+    """
     try:
         yield
     except OutputError:
@@ -192,7 +207,9 @@ def writable():
 
 
 def with_reach(level, place, reach):
-    """Return the default Tuning with another PrefetchDistance."""
+    """Return the default Tuning with another PrefetchDistance for one level and one
+    kind of rows.
+    """
     default = tuning.default()
     kinds = list(default.reach[level])
     kinds[place] = reach
@@ -200,6 +217,6 @@ def with_reach(level, place, reach):
 
 
 def run(candidate, product):
-    """Multiply under a Tuning."""
+    """Compute a product with the settings of a candidate Tuning."""
     with tuning.using(candidate):
         return trusted.spmm(*product)

@@ -1,4 +1,5 @@
-"""Functions of the commands, on parsed arguments; the docstring of each is its help text.
+"""The functions of the commands, called with parsed arguments. The docstring of each is its help
+text.
 
 Heavy imports wait for the command.
 """
@@ -19,7 +20,7 @@ from hpgcn.runtime.text_table import label_list
 
 
 def compiles(command):
-    """Let a command log the compilation of kernels, which makes its first start slow."""
+    """Make a command log the compilation of kernels, because that delays its first run."""
     @functools.wraps(command)
     def run(args):
         from hpgcn.training.setup.warmup import compiling
@@ -95,7 +96,8 @@ def partition(args):
 
 
 def _partition_graph(args, source, out, vector, names, sampled):
-    """Partition an open graph by the methods of these names; write parts, or a `vector` of them.
+    """Partition an open graph by each method in `names`; write the parts, or a `vector` of part
+    numbers.
 
     `sampled` are the arguments of method stochastic.
     """
@@ -203,7 +205,7 @@ def train(args):
 
 
 def train_on(comm, args, config, grid, threads):
-    """Train on this rank of a communicator; all of its ranks call this together."""
+    """Run `hpgcn train` on this rank of a communicator; all of its ranks call this together."""
     from hpgcn import store
     from hpgcn.comm import as_comm
     from hpgcn.planning.answers import dry_run

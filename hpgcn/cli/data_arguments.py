@@ -66,7 +66,7 @@ def edge_flags(add):
 
 
 def table_flags(add):
-    """Add the flags of files of features and labels, and of their ids."""
+    """Add the flags for files with features and labels, and with the ids of their rows."""
     # features and labels
     add("--features", metavar="FILE",
         help="features: a table (text, Parquet, JSON) joined by its id column, or .npy, .npz, "
@@ -92,7 +92,7 @@ def table_flags(add):
 
 
 def graph_flags(command):
-    """Add the flags that change the edges, the features and the vertices that were read."""
+    """Add the flags that change the edges, features and vertices after reading."""
     add = command.heading("changes to edges").add_argument
     add("--duplicates", choices=["merge", "sum", "sum-edges"],
         help="result of an edge that is listed several times. merge: one edge; its weights are "
@@ -239,7 +239,7 @@ def partition(command):
 
 
 def parse_degrees(args):
-    """Return the Degrees that a graph is to be made of.
+    """Return the Degrees from which a graph is generated.
 
     UsageError: flags of other kinds, or not one of --degrees and --like; DataError: in
     the file.
@@ -261,7 +261,7 @@ def parse_degrees(args):
 
 
 def refuse_flags(args, names=OF_DEGREES):
-    """Refuse flags that this kind of generated graph has no use for."""
+    """Refuse flags that have no effect on this kind of generated graph."""
     for name in names:
         if getattr(args, name) is not None:
             raise UsageError(f"generate {args.kind}: takes no {setting(name)}")

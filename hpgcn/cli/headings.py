@@ -1,4 +1,6 @@
-"""Headings of `--help` for the settings of a run, and the common settings, which come first."""
+"""The headings under which `--help` lists the settings of a run, and the settings shown
+first.
+"""
 
 COMMON_HEADING = "common options"
 COMMON = ("out", "model", "layers", "hidden", "dropout", "lr", "epochs", "patience", "strategy",
@@ -27,5 +29,5 @@ RUN, MODEL, OPTIMIZER, PARALLEL, BATCHES, FILES = HEADINGS
 
 
 def heading_of(name):
-    """Return the heading of a field of Config."""
+    """Return the heading under which a field of Config is listed."""
     return next(title for title, names in HEADINGS.items() if name in names)

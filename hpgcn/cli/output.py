@@ -6,24 +6,26 @@ from hpgcn.errors import printable
 
 
 def print_unless_quiet(args, *lines):
-    """Print lines about the result of a command, unless --quiet is given."""
+    """Print lines about the result of a command, except with --quiet."""
     if not args.quiet:
         print_text(*lines)
 
 
 def print_text(*texts):
-    """Print text with control characters escaped: names of files cannot command a terminal."""
+    """Print text with control characters escaped, so that names of files cannot control
+    a terminal.
+    """
     print("\n".join(printable(line) for text in texts for line in text.split("\n")))
 
 
 def given(args, names):
-    """Return the settings that the command line gives, by name."""
+    """Return the settings among `names` that the command line sets, a dict."""
     values = {name: getattr(args, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def launch_signature(args, settings=None):
-    """Return the arguments, and settings by name, that must be equal on all ranks."""
+    """Return the arguments and settings that must be equal on all ranks, by name."""
     own = {"run": args.run.__name__, "version": __version__, "threads": 0, "verbose": 0,
            "quiet": 0, "config": None}
     return {**vars(args), **(settings or {}), **own}

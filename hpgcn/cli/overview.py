@@ -16,7 +16,8 @@ from hpgcn.training.runs.run_directory import FILES
 
 
 def describe(path, *, verify=False):
-    """Describe a file of hpgcn, a run directory or a checkpoint, and the next step.
+    """Describe a file of hpgcn, a run directory or a checkpoint, and name the next
+    command to run.
 
     `verify` compares every checksum, of a run directory that of its model; DataError
     for others.
@@ -43,7 +44,7 @@ def describe(path, *, verify=False):
 
 
 def _checkpoint(folder):
-    """Return whether a run can resume from a checkpoint, in words."""
+    """Return a text that says whether a run can resume from this checkpoint."""
     try:
         read_checkpoint(folder)
     except HpgcnError as error:
@@ -58,7 +59,9 @@ def _checkpoints(run):
 
 
 def _verified(folder, names):
-    """Read the files of a run directory that have checksums; StorageError if one does not match."""
+    """Verify the checksums of the files in a run directory; raise StorageError if one
+    does not match.
+    """
     checked = [name for name in ("model.h5", "predictions.h5") if name in names]
     for name in checked:
         store.describe(folder / name, verify=True)

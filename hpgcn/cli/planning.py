@@ -6,7 +6,8 @@ from hpgcn.errors import UsageError
 
 
 def answer(args, settings):
-    """Return the text that `hpgcn plan` prints, and draw its picture.
+    """Return the text that `hpgcn plan` prints, and write its picture if one is
+    requested.
 
     `settings` are those fields of hpgcn.Config that the command line says something of.
     """

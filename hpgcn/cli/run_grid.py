@@ -1,4 +1,4 @@
-"""Runs over several seeds and splits, and the summary of their results: `train --seeds`."""
+"""Train with several seeds and splits, and summarize the results: `train --seeds`."""
 import os
 import re
 import statistics
@@ -56,33 +56,41 @@ class RunGrid:
         return self.seeds is not None or self.splits is not None
 
     def of(self, header):
-        """Return a grid in which ALL is replaced by the numbers of the graph's splits."""
+        """Return this grid with ALL replaced by the numbers of all splits of the graph."""
         return replace(self, splits=list(range(header.num_splits))) if self.splits == ALL else self
 
     @property
     def first(self):
-        """Split and seed of the first run; None for each that the settings give."""
+        """Return the split and the seed of the first run. None means the value in the
+        settings.
+        """
         splits = [0] if self.splits == ALL else self.splits
         return (splits or [None])[0], (self.seeds or [None])[0]
 
     def last_split(self, split_index):
-        """Return the highest number of a split that is trained on; `split_index` is the setting."""
+        """Return the highest split number among the runs; `split_index` is the setting
+        for a single split.
+        """
         return max(self.splits or [split_index])
 
     def directory(self, out, split, seed):
-        """Return the run directory of a split and a seed; None adds no folder."""
+        """Return the run directory of a split and a seed. A None adds no folder to the
+        path.
+        """
         folders = [f"split-{split}"] * (split is not None) + [f"seed-{seed}"] * (seed is not None)
         return os.path.join(out, *folders)
 
     def configs(self, config):
-        """Return the settings of each run, split by split."""
+        """Return the Config of each run, all seeds of the first split first."""
         return [config.replace(seed=config.seed if seed is None else seed,
                                split_index=config.split_index if split is None else split,
                                out=self.directory(config.out, split, seed))
                 for split, seed in product(self.splits or [None], self.seeds or [None])]
 
     def words(self, configs, summaries):
-        """Return a table with a line for each run, and their mean."""
+        """Return a table with one line for each run, their mean and their standard
+        deviation.
+        """
         from hpgcn.store.describe_runs import percent
 
         names = {"split": "split_index"} if self.splits else {}
@@ -104,7 +112,9 @@ class RunGrid:
 
 
 def summarize_runs(configs, summaries):
-    """Return mean and sample standard deviation of the metrics of runs; None where one is None."""
+    """Return mean and standard deviation of the accuracies of all runs; None if a run
+    has no accuracy.
+    """
     found = {}
     for name in ("best_val_acc", "test_acc"):
         values = [summary[name] for summary in summaries]

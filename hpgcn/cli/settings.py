@@ -1,4 +1,6 @@
-"""Shared parts of all parsers: the parser class, settings as flags, sizes, integers."""
+"""Parts that all parsers share: the parser class, flags for settings, sizes and
+integers.
+"""
 import argparse
 import dataclasses
 import re
@@ -17,7 +19,9 @@ IN_REGISTRIES = ("strategy", "model")
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Keep the line breaks of examples; wrap all other texts."""
+    """A help formatter that keeps the line breaks of examples and wraps all other
+    texts.
+    """
 
     def add_argument(self, action):
         super().add_argument(action)
@@ -31,7 +35,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class HelpAll(argparse.Action):
-    """Print the options under all headings and exit, for the flag --help-all."""
+    """The action of the flag --help-all: print the options under all headings and exit."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         parser.hidden = ()
@@ -40,7 +44,8 @@ class HelpAll(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with headings; it raises UsageError, and accepts `-,u,v` as a value.
+    """An argument parser with headings. It raises UsageError, and accepts values such
+    as `-,u,v`.
 
     `examples` are command lines that end the help text.
     """
@@ -53,13 +58,15 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(rf"{self._negative_number_matcher.pattern}|-,")
 
     def heading(self, title):
-        """Return the group of options under this heading; make it at its first use."""
+        """Return the group of options with this title; create it at the first call."""
         if title not in self._headings:
             self._headings[title] = self.add_argument_group(title)
         return self._headings[title]
 
     def hide(self, titles):
-        """Show the options under these headings with --help-all only, and add that flag."""
+        """Hide the options under these headings from --help, and add --help-all, which
+        shows them.
+        """
         self.hidden = tuple(titles)
         self.add_argument("--help-all", action=HelpAll, nargs=0, default=argparse.SUPPRESS,
                           help="show all options, under headings, and exit")
@@ -99,14 +106,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def _placeholder(action):
-    """Return a positional as the usage line shows it."""
+    """Return the text for a positional argument in the usage line."""
     name = action.metavar or action.dest
     return {"?": f"[{name}]", "+": f"{name} [{name} ...]", argparse.PARSER: f"{name} ..."}.get(
         action.nargs, name)
 
 
 def verbosity(**options):
-    """Return a parent parser with the flags of all commands; `options` are argparse's."""
+    """Return a parent parser with --verbose and --quiet; `options` are passed to its
+    parser.
+    """
     common = Parser(add_help=False, **options)
     for flag, name, text in (
             ("-v", "--verbose", "print more log lines, and tracebacks of errors"),
@@ -116,7 +125,9 @@ def verbosity(**options):
 
 
 def alone(command):
-    """Add the flag that lets each process of a launcher work on its own."""
+    """Add the flag --alone: every process that a launcher starts runs the command by
+    itself.
+    """
     command.add_argument(
         "--alone", action="store_true",
         help="run each process that a launcher such as srun started on its own, without messages "
@@ -124,14 +135,15 @@ def alone(command):
 
 
 def integers(command, *flags):
-    """Add flags that take an integer: name, default, help."""
+    """Add one integer flag for each (name, default, help)."""
     for name, default, text in flags:
         command.add_argument(f"--{name}", type=int, default=default, metavar="N",
                              help=f"{text} (default: {default})")
 
 
 def add_settings(command, names, common=()):
-    """Add flags for some fields of Config under their headings; those of `common` come first.
+    """Add a flag for each named field of Config under its heading; the fields in
+    `common` come first.
 
     A flag that is not given has the value None.
     """
@@ -170,7 +182,9 @@ def _add_setting(group, entry):
 
 
 class RegistryNames:
-    """The names that a setting accepts, looked up only for a help text: the imports are slow."""
+    """The valid names of a setting, as text. They are imported only to print a help
+    text, since that is slow.
+    """
 
     def __init__(self, setting):
         self.setting = setting

@@ -36,7 +36,7 @@ _children = set()
 
 
 class Finding(NamedTuple):
-    """One line of the table."""
+    """One line in the table of `hpgcn doctor`."""
 
     name: str
     # "slow": no answer in time; no failure, since one that hangs looks like a busy
@@ -73,7 +73,9 @@ def examine():
 
 @contextmanager
 def asking(pool):
-    """Run processes from the threads of a pool; an exception of the block also ends them."""
+    """Context manager for a pool whose threads run processes; an exception in the block
+    ends these processes.
+    """
     try:
         yield pool
     except BaseException:
@@ -100,7 +102,9 @@ def probe(name, arguments):
 
 
 def answer(seconds, module, *arguments, launcher=()):
-    """Run a module of this room; return the JSON that it prints, or else a status and words."""
+    """Run a module of hpgcn.doctor; return the JSON that it prints, or a status and
+    text if it prints none.
+    """
     command = [*launcher, sys.executable, "-P", "-m", f"hpgcn.doctor.{module}", *arguments]
     code, out, err = ask(command, seconds)
     try:
@@ -110,8 +114,8 @@ def answer(seconds, module, *arguments, launcher=()):
 
 
 def judge(alone, pair):
-    """Return findings on the self tests on one rank and on two; `pair` is None without launcher or
-    MPI.
+    """Return the Findings on the self tests of one rank and of two ranks. `pair` is
+    None without mpiexec or MPI.
     """
     # one rank
     if isinstance(alone, tuple):
@@ -141,13 +145,15 @@ def judge(alone, pair):
 
 
 def find_launcher():
-    """Find mpiexec: beside this Python, else on the PATH; None if missing."""
+    """Find mpiexec beside this Python, else on the PATH. Return None if it is missing."""
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return shutil.which("mpiexec", path=os.pathsep.join(folders))
 
 
 def describe_launcher(launcher):
-    """Return a finding on the mpiexec in use, and whether the shell would find another."""
+    """Return a Finding on the mpiexec in use, and on another one that the shell would
+    find.
+    """
     if launcher is None:
         return Finding("mpiexec", "warn", "not found: only one rank, unless this cluster has its "
                                           "own launcher (srun)")
@@ -164,7 +170,9 @@ def python():
 
 
 def cores():
-    """Count the cores that this process may use, and the time that control groups leave of them."""
+    """Return a Finding on the cores that this process may use, and on the CPU time
+    limit of control groups.
+    """
     allowed = usable_cores()
     text = (f"{allowed} of {os.cpu_count() or 1} usable; P ranks on this node use max(1, {allowed} "
             "/ P) threads each")
@@ -188,7 +196,9 @@ def version(name):
 
 
 def ask(command, seconds):
-    """Run a process; return (code, standard output, standard error), code None on a timeout."""
+    """Run a process; return its exit code (None after a timeout), standard output and
+    standard error.
+    """
     try:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -214,7 +224,7 @@ def ask(command, seconds):
 
 
 def end(child):
-    """End a process and its children: first by a signal, then by force."""
+    """End a process and its children: first with SIGTERM, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(child.pid, number)
@@ -223,7 +233,9 @@ def end(child):
 
 
 def no_answer(code, err, seconds):
-    """Return how a process without an answer ended: a status, and words."""
+    """Return a status and a text for a process that ended, or timed out, without a
+    result.
+    """
     if code is None:
         return "slow", (f"no answer within {seconds} s: the machine is busy (load "
                         f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores), or it hangs; try "

@@ -1,4 +1,5 @@
-"""Probes, each in a process of its own (`python -m hpgcn.doctor.probes NAME`): a status, and words.
+"""Checks that each run in a process of their own: `python -m hpgcn.doctor.probes NAME`
+prints the result.
 
 Printed as JSON: "ok", "warn", "fail", or "missing" where a module is not installed.
 """
@@ -48,7 +49,9 @@ def mpi():
 
 
 def takes_gpu_memory(MPI):
-    """Return whether messages leave a GPU directly, and why; with CuPy a claim is tried."""
+    """Return a text: whether MPI sends GPU memory directly, and the reason. With CuPy a
+    message is tried.
+    """
     claimed, reason = route.query_gpu_support(MPI)
     failure = route.probe(0) if claimed and cupy_packages() else None
     if failure:
@@ -85,7 +88,9 @@ def engine(name):
 
 
 def files(folder):
-    """Try the file system of a folder (empty: of temporary files): fsync, rename, locks."""
+    """Test fsync, rename and locks in a folder. An empty name means the folder of
+    temporary files.
+    """
     folder = folder or tempfile.gettempdir()
     text = f"{folder}: {shutil.disk_usage(folder).free / GIB:.1f} GiB free"
     try:

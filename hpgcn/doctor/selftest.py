@@ -1,4 +1,6 @@
-"""Train on the karate club, two epochs, whole messages and small pieces: prints JSON."""
+"""Train two epochs on the karate club, with whole messages and with small pieces, and
+print JSON.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ def losses(graph, ranks):
 
 
 def run():
-    """Train; return a dict with the number of ranks and the figures for the doctor's table."""
+    """Train twice, with whole messages and with pieces; return the communicator and a
+    dict of the results.
+    """
     from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 
     ranks = world(SECONDS)

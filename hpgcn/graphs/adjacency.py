@@ -1,4 +1,6 @@
-"""Entries in any order into a valid CSR adjacency; its sums, and whether it is symmetric."""
+"""Build a valid CSR adjacency from unordered entries, sum its rows and columns, and
+test its symmetry.
+"""
 
 from dataclasses import dataclass
 
@@ -15,7 +17,9 @@ DUPLICATES = ("merge", "sum", "sum-edges")  # what becomes of an edge that is li
 
 @dataclass
 class Counts:
-    """Counts of events while an adjacency was built, for the reader's report."""
+    """The number of duplicates, zeros and other events that occurred while an adjacency
+    was built.
+    """
 
     duplicates: int = 0
     zeros: int = 0
@@ -27,7 +31,7 @@ class Counts:
 
 
 def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, name="graph"):
-    """Make a valid CSR adjacency from entries in any order.
+    """Build a valid CSR adjacency from entries in any order.
 
     `rows`, `columns` (e,) lie in [0, n); `values` (e,), or None for all ones.
     `symmetrize` takes max(A, A^T), after duplicates are merged. Weights of duplicates
@@ -82,7 +86,9 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
 
 
 def check_duplicates(duplicates):
-    """Return one of DUPLICATES, "merge" for None; UsageError for anything else."""
+    """Return `duplicates` if it is one of DUPLICATES, "merge" for None; UsageError for
+    other values.
+    """
     duplicates = DUPLICATES[0] if duplicates is None else duplicates
     if duplicates not in DUPLICATES:
         raise UsageError(f"{setting('duplicates', duplicates)}: expected {', '.join(DUPLICATES)}")
@@ -90,19 +96,22 @@ def check_duplicates(duplicates):
 
 
 def repeated_loops(rows, columns):
-    """Return the places of self loops, (k,) int64, that the same vertex has again further on."""
+    """Return the positions of self loops that are followed by another loop of the same
+    vertex, (k,) int64.
+    """
     loops = np.flatnonzero(rows == columns)[::-1]
     last = np.unique(rows[loops], return_index=True)[1]
     return np.delete(loops, last)
 
 
 def without(places, *arrays):
-    """Return arrays without the entries at these places; None stays None."""
+    """Return copies of arrays without the elements at these positions; None stays None."""
     return tuple(array if array is None else np.delete(array, places) for array in arrays)
 
 
 def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None):
-    """Make a valid CSR adjacency of a matrix, as `Graph.from_scipy`, and warn of changes.
+    """Build a valid CSR adjacency from a matrix, as for `Graph.from_scipy`; warn of
+    changes to its entries.
 
     Return indptr, indices, data as `build_adjacency`, and whether weights count
     parallel edges.
@@ -132,7 +141,9 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
 
 
 def merged_adjacency(rows, columns, values, n, duplicates, **options):
-    """Return the result of `build_adjacency`, with duplicates treated by `duplicates`."""
+    """Call `build_adjacency` after removing or counting duplicates, as the mode
+    `duplicates` requires.
+    """
     total = len(rows)
     ones = values is None
     again = repeated_loops(rows, columns)
@@ -147,7 +158,7 @@ def merged_adjacency(rows, columns, values, n, duplicates, **options):
 
 
 def duplicates_notes(counts, asked, option):
-    """Return notes for the user on edges that are listed several times.
+    """Return notes for the user on edges that the input lists several times.
 
     Parameters
     ----------
@@ -180,7 +191,9 @@ def duplicates_notes(counts, asked, option):
 
 
 def row_and_column_sums(indptr, indices, data):
-    """Sum a CSR (n, n), data None for ones, in the order of the entries: two (n,) float64."""
+    """Return the row sums and the column sums of a CSR matrix (n, n), two (n,) float64;
+    data None means ones.
+    """
     n = indptr.size - 1
     weights = np.ones(indices.size) if data is None else data.astype(np.float64)
     row_of = np.repeat(np.arange(n), np.diff(indptr))
@@ -190,7 +203,9 @@ def row_and_column_sums(indptr, indices, data):
 
 
 def is_symmetric(matrix):
-    """Return whether pattern and values of a CSR matrix with sorted columns are symmetric."""
+    """Return whether the pattern and the values of a CSR matrix with sorted columns are
+    symmetric.
+    """
     transposed = matrix.T.tocsr()
     transposed.sort_indices()
     return all(np.array_equal(getattr(matrix, name), getattr(transposed, name))

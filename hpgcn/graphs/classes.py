@@ -1,4 +1,6 @@
-"""Class numbers from labels that are text: whole numbers, booleans, or names of classes."""
+"""Convert labels that are text to class numbers: whole numbers, booleans, or names of
+classes.
+"""
 import re
 from collections import Counter
 from decimal import Decimal
@@ -17,7 +19,7 @@ MOST_NAMED = 8  # classes or markers in a note
 
 
 class Classes(NamedTuple):
-    """Labels as class numbers.
+    """The class numbers of labels, the names of classes and notes for the user.
 
     Attributes
     ----------
@@ -35,7 +37,7 @@ class Classes(NamedTuple):
 
 
 def parse_classes(texts, where, place="row {}".format, hint=""):
-    """Return the classes that texts name.
+    """Convert texts, one per vertex, to class numbers.
 
     Numbers written as text are numbers: 1, 01, +1, 1.0 and 1e0 are class 1. -1 is
     unlabeled, unless -1 and 1 are the only labels, which are then two classes. true and
@@ -115,7 +117,9 @@ def parse_classes(texts, where, place="row {}".format, hint=""):
 
 
 def _whole_numbers(texts, refuse):
-    """Return the whole number that each text means, by text."""
+    """Return a dict from each text to the whole number that it means; refuse other
+    texts.
+    """
     number_of = {}
     for text in texts:
         value = Decimal(text)
@@ -130,7 +134,9 @@ def _whole_numbers(texts, refuse):
 
 
 def _number_classes(number_of, counts, notes):
-    """Return the class of each text, and the names of the classes or None; add to `notes`."""
+    """Return the class number of each text, and the names of the classes or None;
+    append to `notes`.
+    """
     present = sorted(set(number_of.values()))
     if present == [-1, 1]:
         notes.append("labels -1 and 1 are two classes")
@@ -156,7 +162,8 @@ def _number_classes(number_of, counts, notes):
 
 
 def renumber_classes(labels):
-    """Return labels, the names of classes or None, and notes; close large gaps between numbers.
+    """Renumber classes if their numbers have large gaps; return labels, class names or
+    None, and notes.
 
     `labels` are (n,) integers, negative for unlabeled; the rule is that of
     `parse_classes`.
@@ -180,7 +187,7 @@ def _gap_note(present):
 
 
 def _note_case(names, notes):
-    """Add a note on names that differ in nothing but their case."""
+    """Append a note about class names that differ only in upper and lower case."""
     folded = Counter(name.casefold() for name in names)
     twice = sorted(name for name in names if folded[name.casefold()] > 1)
     if twice:

@@ -1,4 +1,4 @@
-"""Checks that the data stored beside an adjacency agree with its entries.
+"""Check that data stored beside an adjacency, such as degrees, agree with its entries.
 
 That is degrees, loops, symmetry, and a permutation. Each rank checks the rows that it
 has read anyway, once, and the ranks add up a few numbers. Only if these are wrong does
@@ -22,7 +22,9 @@ TOLERANCE = 1e-9
 
 
 def add_up(slab, where):
-    """Compare degrees, loops and entries of a slab; return (4 + 2 * BUCKETS,) for `refuse`."""
+    """Check the degrees and loops of a slab, and return its sums, (4 + 2 * BUCKETS,),
+    for `refuse`.
+    """
     from hpgcn.kernels import entries  # late: it brings the compiler
 
     hashes = np.zeros(2, np.uint64)
@@ -44,7 +46,8 @@ def check_whole(source, slabs):
 
 
 def refuse(total, source):
-    """Refuse a graph whose entries, by `add_up` over all rows, differ from its header.
+    """Refuse a graph whose entries contradict its header; `total` is the sum of
+    `add_up` over all rows.
 
     `source`, a GraphSource of all rows, is read, if memory allows, to name the first
     offender.
@@ -76,13 +79,13 @@ def refuse(total, source):
 
 
 def doubtful(total):
-    """Return whether the sums of `add_up` over all rows show an error."""
+    """Return whether `total`, the sum of `add_up` over all rows, shows an error."""
     difference, size = total[4:].reshape(BUCKETS, 2).T
     return bool(nonzero(total[:4]) or (np.abs(difference) > TOLERANCE * size).any())
 
 
 def permutation_sums(start, perm, iperm, part, parts):
-    """Sum up whether a permutation, its inverse and the parts belong together.
+    """Return sums that show whether a permutation, its inverse and the parts agree.
 
     The m vertices begin at number `start`. `perm` and `iperm`, in [0, n), are the old
     and new number of each. `part` and `parts` are its part in the old order, and in the
@@ -98,7 +101,8 @@ def permutation_sums(start, perm, iperm, part, parts):
 
 
 def order_sums(start, order):
-    """Return sums that show whether an order has each vertex once, like `permutation_sums`.
+    """Return sums that show whether an order contains each vertex once; see
+    `permutation_sums`.
 
     `order`, (m,) in [0, n), has the vertices of the rows from `start` on.
     """
@@ -110,13 +114,17 @@ def order_sums(start, order):
 
 
 def halves(numbers):
-    """Return (2 k,) float64, exact when summed over ranks: high and low 32 bits of (k,) uint64."""
+    """Split numbers, (k,) uint64, into high and low 32 bits, (2 k,) float64, whose sums
+    over ranks are exact.
+    """
     low = np.uint64(0xFFFFFFFF)
     return np.concatenate([numbers >> np.uint64(32), numbers & low]).astype(np.float64)
 
 
 def nonzero(sums):
-    """Return whether any number whose `halves` were summed is not 0 modulo 2^64."""
+    """Return whether any of the numbers that `halves` split, summed over ranks, is not
+    0 modulo 2^64.
+    """
     high, low = sums.reshape(2, -1).tolist()
     return any(((int(a) << 32) + int(b)) % 2**64 for a, b in zip(high, low))
 

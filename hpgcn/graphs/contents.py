@@ -1,4 +1,4 @@
-"""Contents of vertices besides edges: features, labels, their names and masks, checked together."""
+"""Check the data of vertices together: features, labels, names of classes and masks."""
 import scipy.sparse as sp
 
 from hpgcn.errors import DataError
@@ -14,7 +14,8 @@ from hpgcn.graphs.validation import (
 
 
 def check_contents(X, y, masks, class_names, n, name, split):
-    """Return those arrays of a Graph, and the fields of its Header that describe them.
+    """Check X, y, masks and class_names; return the arrays of a Graph and the Header
+    fields about them.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def check_contents(X, y, masks, class_names, n, name, split):
 
 
 def check_class_names(names, least, most, where):
-    """Return names of classes as a tuple of str, None of no classes.
+    """Check names of classes; return them as a tuple of str, or None without names.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Edge weights: the attribute with the weight, and its conversion to float32."""
+"""Find the attribute of edges that is their weight, and convert weights to float32."""
 import numbers
 import re
 import string
@@ -14,24 +14,24 @@ MOST_NAMED = 16  # attributes in a message
 
 
 def plain(name):
-    """Return a name without case, blanks and punctuation, to compare names."""
+    """Return a name in lower case, without blanks and punctuation, for comparisons."""
     return str(name).lower().translate(PUNCTUATION)
 
 
 def is_weight(name):
-    """Return whether an attribute of this name is read as weights."""
+    """Return whether an attribute with this name is read as edge weights by default."""
     return re.fullmatch(WEIGHT, plain(name)) is not None
 
 
 def listed(names):
-    """Return names with commas between them, fit for a line."""
+    """Return names joined by commas for a message; a long list is shortened."""
     names = [printable(str(name))[:80] or "one without a name" for name in names]
     rest = f", ... ({len(names)} in all)" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + rest
 
 
 def choose_weight(names, asked, where, option):
-    """Return the attribute with the weights of edges, or None.
+    """Return the name of the edge attribute to read as weights, or None.
 
     Parameters
     ----------
@@ -69,7 +69,8 @@ def choose_weight(names, asked, where, option):
 
 
 def choose_array(shapes, num_edges, num_nodes, asked, where, option):
-    """Return the array with the weights of edges, or None, and the arrays that are not read.
+    """Return the name of the array to read as edge weights, or None, and notes on
+    arrays that are ignored.
 
     Parameters
     ----------
@@ -113,7 +114,8 @@ def choose_array(shapes, num_edges, num_nodes, asked, where, option):
 
 
 def weights_of(edges, asked, where, option):
-    """Return the weights of edges that have attributes, (e,) float64, and notes.
+    """Read the weight of each edge from its attributes; return weights, (e,) float64,
+    and notes.
 
     Parameters
     ----------
@@ -152,12 +154,14 @@ def weights_of(edges, asked, where, option):
 
 
 def attribute_names(items):
-    """Return the names of attributes in pairs of an item and a dict, in the order of the input."""
+    """Return the distinct names of attributes of all items, in the order of their first
+    use.
+    """
     return list(dict.fromkeys(name for _, attributes in items for name in attributes))
 
 
 def count_rounded(values):
-    """Return how many numbers beyond 2^24 are other numbers in float32."""
+    """Count the numbers beyond 2^24 whose float32 value differs."""
     if not values.size or -EXACT <= values.min() <= values.max() <= EXACT:
         return 0
     large = values[(values > EXACT) | (values < -EXACT)]
@@ -166,6 +170,6 @@ def count_rounded(values):
 
 
 def rounded_note(count):
-    """Return the note for the user on weights that `count_rounded` counts."""
+    """Return a note for the user: `count` weights were rounded to float32."""
     return (f"{count} weights are beyond 2^24 and not kept exactly, for float32 rounds them: are "
             "they times or ids?")

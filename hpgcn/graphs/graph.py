@@ -1,4 +1,4 @@
-"""A graph in memory: adjacency, features, labels, split; its validation.
+"""A graph in memory: adjacency, features, labels and split, with their validation.
 
 Legend of all shapes: n vertices, m owned rows, g ghost rows, f features, c classes, P ranks, nnz
 nonzeros. Row i of the adjacency aggregates its columns: a[u, v] is the weight with which u reads v.
@@ -37,7 +37,7 @@ LARGE = 1 << 20  # entries from which on they are reordered by compiled code
 
 @dataclass(frozen=True, eq=False)
 class Graph(GraphSource):
-    """A contiguous range of rows of a graph: all (start 0, m == n), or the slab of one rank.
+    """Consecutive rows of a graph in memory: all (start 0, m == n), or those of a rank.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class Graph(GraphSource):
 
     @property
     def num_rows(self) -> int:
-        """Rows held here (m)."""
+        """Number of rows in this object (m)."""
         return self.indptr.size - 1
 
     @property
     def adjacency(self) -> sp.csr_array:
-        """The rows held, as scipy.sparse.csr_array (m, n), float32."""
+        """These rows of the adjacency, scipy.sparse.csr_array (m, n), float32."""
         data = np.ones(self.indices.size, np.float32) if self.data is None else self.data
         return sp.csr_array((data, self.indices, self.indptr),
                             shape=(self.num_rows, self.header.num_nodes))
@@ -221,7 +221,7 @@ class Graph(GraphSource):
         return cls.from_scipy(A, features, labels, masks, name=name, **options)
 
     def blocks(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield dtype with shape, and bytes as 1-D uint8, of all that a model is trained on."""
+        """Yield dtype and shape, and bytes (1-D uint8), of each array that training reads."""
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
         masks = (self.masks or {}).values()
@@ -231,9 +231,7 @@ class Graph(GraphSource):
                 yield f"{array.dtype.str} {array.shape}", content
 
     def checksum(self) -> int:
-        """Return the CRC32 of the training data: graphs with different data differ, except by
-        chance.
-        """
+        """Return the CRC32 of the training data, which identifies it up to chance."""
         crc = 0
         for kind, data in self.blocks():
             crc = zlib.crc32(data, zlib.crc32(kind.encode(), crc))
@@ -248,7 +246,7 @@ class Graph(GraphSource):
         return dict.fromkeys(DIGESTS, digest.hexdigest())
 
     def of_split(self, index: int) -> Graph:
-        """Return the graph with only one of its splits, whose masks are (m,); 0 is the first.
+        """Return the graph with the masks, (m,), of split `index` only, counted from 0.
 
         Raises
         ------
@@ -263,7 +261,7 @@ class Graph(GraphSource):
             self, header=dataclasses.replace(self.header, num_splits=1), masks=masks)
 
     def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
-        """Return rows [start, stop) of the whole graph, held here, as views; maybe `of_split`."""
+        """Return rows [start, stop) as views of these arrays, of one split or of all."""
         low = start - self.start
         high = stop - self.start
         if not 0 <= low <= high <= self.num_rows:
@@ -277,7 +275,7 @@ class Graph(GraphSource):
         return rows if split is None else rows.of_split(split)
 
     def _of_entries(self, chosen):
-        """Return those fields that have a value an entry, cut to the entries chosen."""
+        """Return the fields with one value per entry, restricted to the chosen entries."""
         return {name: None if array is None else array[chosen]
                 for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
 
@@ -321,7 +319,7 @@ class Graph(GraphSource):
 
     @property
     def vertex_partition(self) -> Partition | None:
-        """The Partition that its rows are in the order of; None without parts."""
+        """The Partition that determines the order of rows; None without parts."""
         if self.offsets is None:
             return None
         inverse, part = np.empty_like(self.vertex), np.empty(self.num_rows, np.int32)
@@ -339,11 +337,11 @@ class Graph(GraphSource):
                                    edge_parts=edge_parts)
 
     def order_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return zeros: the order of a graph in memory is right."""
+        """Return (4,) zeros: in memory the order of rows is always valid."""
         return np.zeros(4)
 
     def check_order(self, total: np.ndarray) -> None:
-        """Do nothing: the order of a graph in memory is right."""
+        """Do nothing: in memory the order of rows is always valid."""
 
     def close(self) -> None:
         """Do nothing: a graph in memory has no file."""
@@ -376,7 +374,7 @@ class Graph(GraphSource):
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
              split="file", source_sha256="", class_names=None, parallel_edges=False):
-    """Make a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
+    """Build a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
 
     They, and errors, are as of `Graph.from_scipy`.
     """

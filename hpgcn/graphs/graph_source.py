@@ -1,4 +1,4 @@
-"""Interface of a graph for a run, whether the graph lies in memory or in a file."""
+"""The interface through which a run reads a graph, in memory or in a file."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -47,16 +47,17 @@ class GraphSource(ABC):
 
     @property
     def where(self) -> str:
-        """The path of the file, or the name of a graph in memory, for messages."""
+        """Path of the file, or name of the graph in memory, for messages."""
         return self.path or self.header.name
 
     @abstractmethod
     def checksum(self) -> int | str:
-        """Return a checksum of the content that is quick to compute."""
+        """Return a checksum of the content that is fast to compute."""
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the graph, of its source and of its content, by DIGESTS.
+        """Return the SHA-256 of the graph, of its source and of its content, a dict
+        under DIGESTS.
 
         A graph in memory has one for all three, whatever the order of its rows.
         """
@@ -80,22 +81,27 @@ class GraphSource(ABC):
 
     @abstractmethod
     def pointers(self, start: int, stop: int) -> np.ndarray:
-        """Return row pointers of the rows [start, stop), (m + 1,) int64; differences count."""
+        """Return the row pointers of the rows [start, stop), (m + 1,) int64; they may
+        begin above 0.
+        """
 
     @abstractmethod
     def vertices(self, start: int, stop: int) -> np.ndarray:
-        """Return the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
+        """Return the ORIGINAL vertex numbers of the rows [start, stop), (m,) int64."""
 
     @abstractmethod
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
-        """Return the part of each entry of the rows [start, stop), (nnz,) int32.
+        """Return the part that stores each entry of the rows [start, stop), (nnz,)
+        int32.
 
         None if entries have no parts of their own.
         """
 
     @abstractmethod
     def degrees(self) -> dict[str, np.ndarray]:
-        """Return "row" and "column" sums and own "loop" weights, each (n,) float64."""
+        """Return the sums of rows ("row") and columns ("column") and the self-loop
+        weights ("loop"), (n,) float64.
+        """
 
     @abstractmethod
     def split_masks(self, split: int) -> dict[str, np.ndarray] | None:
@@ -119,7 +125,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def read(self) -> Graph:
-        """Return all rows as a Graph: part after part, else in ORIGINAL order if from a file."""
+        """Return all rows as a Graph, in the order of parts; a file without parts in
+        ORIGINAL order.
+        """
 
     @abstractmethod
     def in_original_order(self) -> Graph:
@@ -142,11 +150,13 @@ class GraphSource(ABC):
     @property
     @abstractmethod
     def vertex_partition(self) -> Partition | None:
-        """The hpgcn.partition.Partition of the rows, without the parts of entries; or None."""
+        """The hpgcn.partition.Partition of the rows, without parts of entries; None
+        without parts.
+        """
 
     @property
     def merges(self) -> Sequence[int]:
-        """Numbers of parts that nested parts merge to, descending."""
+        """Numbers of parts into which nested parts can be merged, descending."""
         return ()
 
     @abstractmethod
@@ -163,11 +173,13 @@ class GraphSource(ABC):
 
     @abstractmethod
     def order_sums(self, start: int, stop: int) -> np.ndarray:
-        """Return (4,) float64 of the vertices [start, stop); `check_order` adds them up."""
+        """Return sums over the vertices [start, stop), (4,) float64; `check_order`
+        checks their total.
+        """
 
     @abstractmethod
     def check_order(self, total: np.ndarray) -> None:
-        """Refuse (DataError) rows that miss some vertex, or whose parts are not as `offsets`.
+        """Raise DataError if the rows lack a vertex, or if parts contradict `offsets`.
 
         `total` is the sum of `order_sums` over all vertices.
         """

@@ -1,4 +1,4 @@
-"""Facts of a graph in a few numbers."""
+"""Metadata of a graph: its name, sizes and properties."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,7 +8,9 @@ from hpgcn.runtime.text_table import html_list
 
 @dataclass(frozen=True)
 class Header:
-    """Facts of a graph in a few numbers, known without reading its arrays."""
+    """Metadata of a graph: name, sizes and properties, available without reading its
+    arrays.
+    """
 
     name: str  # name of the source, without any path
     num_nodes: int  # n
@@ -39,18 +41,20 @@ class Header:
 
     @property
     def row_entries(self) -> float:
-        """Mean number of entries in a row of A with self loops, if none are stored."""
+        """Mean number of entries in a row of A after self loops are added, if the graph
+        stores none.
+        """
         return 1 + self.num_edges / max(1, self.num_nodes)
 
     @property
     def weights(self) -> str:
-        """Description of the weights in words."""
+        """Text that describes the edge weights."""
         if self.parallel_edges:
             return "numbers of parallel edges"
         return "all 1" if self.all_ones else "float32"
 
     def check_split(self, index: int, where: str | None = None) -> None:
-        """Refuse, with a ConfigError, the number of a split that the graph does not have."""
+        """Raise ConfigError if the graph has no split with the number `index`."""
         # planning uses number 0 of a graph without splits
         if not 0 <= index < max(1, self.num_splits):
             held = f"{self.num_splits} splits, 0 to {self.num_splits - 1}"
@@ -60,7 +64,7 @@ class Header:
                               f"graph has {held}")
 
     def html(self, held: str = "", counts: Mapping[str, int] | None = None) -> str:
-        """Return a table of HTML, for notebooks.
+        """Return the metadata as an HTML table, for notebooks.
 
         `held` says which rows are; `counts` are those of masks, of all splits together.
         """

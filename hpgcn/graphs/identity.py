@@ -1,4 +1,5 @@
-"""Checks that a file is still the one that was opened, so that its digest describes the data read.
+"""Check that an open file was not replaced or changed, so that its digest describes the
+data read.
 
 One that was replaced or written to is a DataError. `opened`: its os.stat before it was
 read.
@@ -12,14 +13,16 @@ PIECE = 1 << 20  # bytes hashed at a time
 
 
 def signature(status):
-    """Return the attributes that differ between files or contents: device, inode, size
-    and two times.
+    """Return five attributes that identify a file and its content: device, inode, size,
+    two times.
     """
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def refuse_replaced(path, opened):
-    """Refuse a file that its name does not lead to any more, or that was written to."""
+    """Raise DataError if `path` now leads to another file than `opened`, or if the file
+    was written to.
+    """
     try:
         now = os.stat(path)
     except OSError as error:
@@ -29,7 +32,9 @@ def refuse_replaced(path, opened):
 
 
 def refuse_rewritten(path, handle, opened):
-    """Refuse an open file (descriptor `handle`) that was written to, whatever has its name now."""
+    """Raise DataError if the open file `handle` was written to, even if `path` leads
+    elsewhere by now.
+    """
     now = os.fstat(handle)
     compared = 4 if now.st_nlink == 0 else 5  # removing a file changes its second time
     if signature(now)[:compared] != signature(opened)[:compared]:
@@ -37,7 +42,9 @@ def refuse_rewritten(path, handle, opened):
 
 
 def add_to(digest, path, handle, opened):
-    """Put an open file through a hash function, its position unmoved; as `refuse_rewritten`."""
+    """Add the content of an open file to a hash without moving its position; errors as
+    `refuse_rewritten`.
+    """
     place = 0
     while block := os.pread(handle, PIECE, place):
         digest.update(block)
@@ -46,6 +53,6 @@ def add_to(digest, path, handle, opened):
 
 
 def changed(path):
-    """Return the error about a file that did not stay as it was."""
+    """Return the DataError for a file that was changed while it was read."""
     return DataError(f"{path}: changed while it was read; run again when no other program writes "
                      "it")

@@ -1,4 +1,4 @@
-"""Labels as arrays: text labels, and notes for the user on label numbers."""
+"""Convert text labels to arrays, and warn of unusual label numbers."""
 import numbers
 
 import numpy as np
@@ -8,7 +8,8 @@ from hpgcn.graphs.classes import parse_classes
 
 
 def read_text_labels(y, name):
-    """Return labels whose text is read as class numbers, and the names of the classes or None.
+    """Convert labels that are text to class numbers; return labels and the names of
+    classes or None.
 
     Parameters
     ----------
@@ -62,7 +63,9 @@ def read_text_labels(y, name):
 
 
 def warn_of_labels(labels, num_classes, name):
-    """Warn of classes without vertices, of -1 that may be a class, and of one-hot labels."""
+    """Warn of classes without vertices, of -1 that may mean a class, and of one-hot
+    labels.
+    """
     if labels is None:
         return
     if labels.ndim == 2:

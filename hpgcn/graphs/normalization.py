@@ -1,4 +1,6 @@
-"""The matrix that layers multiply by, read in blocks: A with loops, scaled by degrees."""
+"""Read the matrix by which layers multiply, in blocks: A with self loops, scaled by
+degrees.
+"""
 
 from functools import cached_property
 from itertools import pairwise
@@ -37,13 +39,14 @@ class NormalizedAdjacency:
 
     @cached_property
     def scales(self):
-        """Factors of all rows, and of all columns; two (n,) float64."""
+        """Factors that scale the rows and the columns of A; two (n,) float64."""
         degrees = self.source.degrees()
         added = (degrees["loop"] == 0) & self.self_loops
         return scales(degrees["row"] + added, degrees["column"] + added, self.norm)
 
     def blocks(self, row_bounds, intervals):
-        """Read the rows row_bounds[0] to row_bounds[-1], cut into increasing intervals of columns.
+        """Read the rows row_bounds[0] to row_bounds[-1], split into blocks at ascending
+        column intervals.
 
         Return a csr_array for each interval. Rows are read once, in the portions of the
         bounds: no more than one portion, or one block, is in memory twice.
@@ -68,8 +71,8 @@ class NormalizedAdjacency:
         return blocks
 
     def block(self, start, stop, first=0, last=None):
-        """Return rows [start, stop), columns [first, last), renumbered from 0; csr_array,
-        sorted.
+        """Return rows [start, stop) and columns [first, last) as a sorted csr_array,
+        both numbered from 0.
         """
         last = self.num_rows if last is None else last
 
@@ -114,7 +117,9 @@ class NormalizedAdjacency:
 
 
 def scales(row, column, norm):
-    """Return factors of rows and of columns from their degrees; 0 if a degree is not positive."""
+    """Return the factors of rows and of columns for the degrees `row` and `column`; 0
+    for degrees up to 0.
+    """
     if norm == "sym":
         return inverse_sqrt(row), inverse_sqrt(column)
     if norm == "in":
@@ -135,7 +140,9 @@ def with_self_loops(slab):
 
 
 def insert_loops(indptr, indices, data, start):
-    """Insert loops like `with_self_loops`, into CSR arrays of the rows from `start` on."""
+    """Add missing self loops to the CSR arrays of the rows from `start` on, like
+    `with_self_loops`.
+    """
     m = indptr.size - 1
     own = start + np.arange(m)
     row_of = np.repeat(np.arange(m), np.diff(indptr))

@@ -10,7 +10,7 @@ from hpgcn.graphs.validation import first
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Part of every vertex, and the permutation that goes with it."""
+    """The part of every vertex, and the order of rows in which each part is contiguous."""
 
     part: np.ndarray  # (n,) int32: part that owns ORIGINAL vertex i
     perm: np.ndarray  # (n,) int64: new -> old row numbers
@@ -30,21 +30,24 @@ class Partition:
 
     @property
     def k(self):
-        """Number of parts, empty ones included."""
+        """Number of parts, including empty ones."""
         return self.offsets.size - 1
 
     @property
     def title(self):
-        """The method, and the one whose parts it took, e.g. "best (graph)"; "" if unknown."""
+        """Name of the method. "best" is followed by the method it chose, e.g. "best
+        (graph)"; "" if unknown.
+        """
         return f"{self.method} ({self.winner})" if self.winner else self.method
 
     @property
     def merges(self):
-        """Numbers of parts that nested parts merge to, descending; the last is odd, or 2."""
+        """Numbers of parts into which nested parts can be merged, descending."""
         return halves(self.k) if self.nested else ()
 
     def merged(self, k):
-        """Return the partition in fewer parts that nested ones merge to; rows keep their order.
+        """Return the partition in `k` parts, each a union of adjacent nested parts;
+        rows keep their order.
 
         Its `statistics` are empty. UsageError unless k is among `merges`, or the number
         of parts.
@@ -86,7 +89,7 @@ class Partition:
 
 
 def halves(k):
-    """Return the numbers that k can be halved to, descending; the last is odd, or 2."""
+    """Return k / 2, k / 4 and so on, as long as the number is whole and above 1."""
     numbers = []
     while k > 2 and k % 2 == 0:
         k //= 2
@@ -95,8 +98,8 @@ def halves(k):
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
-    """Return a part vector as int32 (n,): the part of each of n vertices; errors name
-    them by `what`.
+    """Check the part of each of n vertices; return it as int32 (n,). Errors call a
+    vertex `what`.
 
     DataError, naming `where`, for other than integers (n,), or the first part outside
     0..k-1.
@@ -111,5 +114,7 @@ def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
 
 
 def run_offsets(sizes):
-    """Return the first position of each run and the end of the last: (runs + 1,) int64."""
+    """Return where consecutive runs of these sizes begin, and the end of the last:
+    (runs + 1,) int64.
+    """
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

@@ -14,7 +14,8 @@ def symmetric_pattern(csr):
 
 
 def rcm_within_parts(graph, part, k):
-    """Order the vertices of each part by reverse Cuthill-McKee of the part's own induced subgraph.
+    """Order the vertices of each part by reverse Cuthill-McKee on the subgraph that the
+    part induces.
 
     `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part
     after part. One RCM over the edges inside parts orders all parts at once, since no
@@ -35,7 +36,9 @@ def rcm_within_parts(graph, part, k):
 
 
 def random_order(n, seed):
-    """Order n vertices, (n,) int64 new -> old, by draws that depend only on (seed, vertex)."""
+    """Return a random order of n vertices, (n,) int64 new -> old; draws depend only on
+    (seed, vertex).
+    """
     keys = np.random.Philox(key=seed).random_raw(n)
     below = np.uint64((1 << max(1, n - 1).bit_length()) - 1)
     # the vertex number in the low bits: no two keys are equal, and numbers need no
@@ -53,12 +56,16 @@ def bandwidth(csr):
 
 
 def pipeline_stages(n, bandwidth):
-    """Return the batches sent before the last is aggregated (mixgcn, Proposition 3.5; b < n)."""
+    """Return the number of row batches sent before the last one is aggregated (mixgcn,
+    Proposition 3.5).
+    """
     return -(-2 * n // (n - bandwidth)) if n else 0
 
 
 def profile(graph, iperm):
-    """Return bandwidth and pipeline stages, by name, as stored and by `iperm` (n,), old -> new."""
+    """Return bandwidth and pipeline stages in the stored order and in the order
+    `iperm`, old -> new; a dict.
+    """
     n = graph.header.num_nodes
     rows = np.repeat(np.arange(n), np.diff(graph.indptr))
     stored = bandwidth(graph)

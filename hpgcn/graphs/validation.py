@@ -1,4 +1,4 @@
-"""Checks of graphs, so that kernels can trust them. Errors name the first invalid entry."""
+"""Check graphs before kernels trust them; errors name the first invalid entry."""
 
 from itertools import combinations
 
@@ -17,7 +17,7 @@ INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bit
 
 
 def index_dtype(n):
-    """Return int32 for column numbers below n and pointers up to n, else int64."""
+    """Return int32 if column numbers below n and row pointers up to n fit it, else int64."""
     return np.dtype(np.int32 if n <= INT32_MAX else np.int64)
 
 
@@ -63,7 +63,7 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
 
 
 def check_csr_arrays(indptr, indices, shape, where):
-    """Refuse a CSR that is not valid, as `check_csr`; but columns may be in any order."""
+    """Refuse an invalid CSR like `check_csr`, but accept columns in any order."""
     for key, array in (("indptr", indptr), ("indices", indices)):
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise DataError(f"{where} {key}: dtype {array.dtype} and shape {array.shape}, "
@@ -83,7 +83,7 @@ def check_range(numbers, stop, where):
 
 
 def check_sparse(A, where):
-    """Refuse a SciPy sparse matrix without numbers, or whose indices leave its arrays."""
+    """Refuse a SciPy sparse matrix with values that are not numbers, or with invalid indices."""
     if A.dtype.kind not in "fiub":
         raise DataError(f"{where} have dtype {A.dtype}, expected numbers")
     if A.format in ("csr", "csc", "bsr"):
@@ -117,7 +117,9 @@ def check_adjacency(A, name):
 
 
 def check_edges(edge_index, edge_weight, num_nodes, name):
-    """Return sources, targets, (e,) int64, weights (e,), and n; DataError as `from_edge_index`."""
+    """Check edges; return sources and targets, (e,) int64, weights (e,) and n; errors as
+    `from_edge_index`.
+    """
     where = f"{name}: edge_index"
     edges = _as_array(edge_index, where)
     if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
@@ -238,12 +240,12 @@ def check_labels(y, n, name):
 
 
 def most_classes(n):
-    """Return the most classes of n vertices: a stray label must not make billions of them."""
+    """Return the largest number of classes that is accepted for n vertices."""
     return max(n, 1 << 16)
 
 
 def check_ids(ids, n, name):
-    """Return a vertex's own ids as (n,) int64 or text (kind U), or None; refuse all others."""
+    """Check the input's vertex ids; return them as (n,) int64 or text (kind U), or None."""
     if ids is None:
         return None
     where = f"{name}: original_ids"
@@ -271,7 +273,7 @@ def check_ids(ids, n, name):
 
 
 def num_splits(masks):
-    """Return how many splits there are in masks (n,) or (n, s); None has none."""
+    """Return the number of splits in masks of shape (n,) or (n, s); 0 for None."""
     if masks is None:
         return 0
     shape = masks["train"].shape
@@ -319,7 +321,9 @@ def check_masks(masks, n, labels, name, split=""):
 
 
 def _check_split(masks, labels, name, split):
-    """Refuse the masks of one split, dict of (n,) bool, as `check_masks`."""
+    """Refuse an empty train mask, overlapping masks, and masked vertices without a label, in one
+    split.
+    """
     if not masks["train"].any():
         raise DataError(f"{name}: train mask is empty")
     equal = all(np.array_equal(masks[key], masks["train"]) for key in SPLIT)
@@ -337,7 +341,7 @@ def _check_split(masks, labels, name, split):
 
 
 def _as_mask(mask, n, where):
-    """Return a mask as (n,) bool, or (n, s) of s > 1 splits."""
+    """Return a mask as (n,) bool, or as (n, s) bool if there are s > 1 splits."""
     mask = _as_array([] if mask is None else mask, where)
     if mask.shape == (0,):
         return np.zeros(n, bool)
@@ -374,7 +378,7 @@ def _as_array(values, where):
 
 
 def numbers(flag, text, most):
-    """Return the whole numbers from 1 to `most` in a list with commas, or raise UsageError."""
+    """Parse whole numbers from 1 to `most`, separated by commas; UsageError for other text."""
     words = text.split(",")
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 20 and 1 <= int(word) <= most):
@@ -383,7 +387,7 @@ def numbers(flag, text, most):
 
 
 def layer_widths(text):
-    """Return the numbers of --widths: features, hidden widths and classes; two or more."""
+    """Parse the text of --widths: number of features, hidden widths, number of classes."""
     widths = numbers("--widths", text, MAX_WIDTH)
     if len(widths) < 2:
         raise UsageError(f"--widths {widths[0]}: expected features, hidden widths and classes, "

@@ -1,4 +1,4 @@
-"""The order in which a file keeps its vertices, so that products find rows in caches.
+"""Choose the order of the vertices in a file so that products find rows in caches.
 
 A product A H reads the row of H of each neighbour. Raw files often number vertices at
 random: then every read goes to memory. Here vertices with common neighbours get numbers
@@ -24,23 +24,27 @@ VERTEX_BYTES, ENTRY_BYTES = 96, 48  # bytes of memory of ordering, besides the g
 
 
 def degree(graph):
-    """Order by degree, the highest first; return (n,) int64 new -> old."""
+    """Order vertices by descending degree; return (n,) int64 new -> old."""
     return np.argsort(-np.diff(graph.indptr), kind="stable")
 
 
 def rcm(graph):
-    """Order by reverse Cuthill-McKee; return (n,) int64 new -> old."""
+    """Order vertices by reverse Cuthill-McKee; return (n,) int64 new -> old."""
     return rcm_within_parts(graph, np.zeros(graph.num_rows, np.int32), 1)
 
 
 def breadth(graph):
-    """Order hubs by degree, then the others by breadth-first search; return (n,) new -> old."""
+    """Order hubs by degree, then the other vertices by breadth-first search; return
+    (n,) new -> old.
+    """
     indptr, indices = _both_ways(graph)
     return _searched(graph, indptr, indices, np.zeros(indptr.size - 1, np.int64))
 
 
 def communities(graph):
-    """Order hubs by degree, then one community after another; return (n,) int64 new -> old."""
+    """Order hubs by degree, then all other vertices by community; return (n,) int64 new
+    -> old.
+    """
     from hpgcn.kernels import orders
 
     indptr, indices = _both_ways(graph)
@@ -81,20 +85,20 @@ def find_order(graph, name=AUTO):
 
 
 def is_worth_ordering(graph, name):
-    """Return whether an order is wanted; for `auto`, whether the graph is large enough to gain by
-    one.
-    """
+    """Return whether to reorder the vertices: for `auto` only if the graph is large."""
     return name != NONE and (name != AUTO or (graph.num_rows >= SMALL and graph.indices.size > 0))
 
 
 def check_order(name):
-    """Raise UsageError unless this is the name of an order."""
+    """Raise UsageError unless `name` is the name of an order."""
     if name not in CHOICES:
         raise UsageError(f"order = {name!r}: expected one of {', '.join(CHOICES)}")
 
 
 def ordering_bytes(graph):
-    """Return the bytes of memory for ordering a graph and for writing it in the new order."""
+    """Return the bytes of memory needed to order a graph and to write it in the new
+    order.
+    """
     X = graph.features
     entries = graph.indices.size * (2 if graph.header.directed else 1)
     return (VERTEX_BYTES * graph.header.num_nodes + ENTRY_BYTES * entries
@@ -102,8 +106,8 @@ def ordering_bytes(graph):
 
 
 def misses(graph, order):
-    """Return the cache misses of row reads in a product, for caches of two sizes and
-    the page cache.
+    """Return the expected cache misses per row read in a product, summed over two
+    caches and the page cache.
 
     The sum of the three, over all reads that are looked at: of a large graph a sample.
     """
@@ -130,7 +134,9 @@ def _both_ways(graph):
 
 
 def _searched(graph, indptr, indices, group):
-    """Search breadth-first, from vertices of low degree, group by group; hubs come first."""
+    """Return an order: first hubs, then each group by breadth-first search from
+    vertices of low degree.
+    """
     from hpgcn.kernels import orders
 
     degrees = np.diff(indptr)

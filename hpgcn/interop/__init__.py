@@ -1,1 +1,3 @@
-"""Other libraries: their graphs, their tensors, their weights; each is imported when it is used."""
+"""Exchange graphs, tensors and weights with other libraries, which are imported only
+when used.
+"""

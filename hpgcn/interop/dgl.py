@@ -1,4 +1,4 @@
-"""Graphs of DGL: a homogeneous DGLGraph in, a DGLGraph out."""
+"""Convert graphs from and to DGL: homogeneous DGLGraph."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ LABELS = ("label", "labels", "y")
 
 
 def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
-    """Make a graph of a homogeneous `dgl.DGLGraph`.
+    """Make a graph from a homogeneous `dgl.DGLGraph`.
 
     Parameters
     ----------
@@ -81,7 +81,9 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
 
 
 def _own(frame):
-    """Return the arrays of a frame without those that DGL adds, such as `_ID`."""
+    """Return the arrays that the user stored in a frame, without those of DGL, such as
+    `_ID`.
+    """
     return {key: value for key, value in frame.items() if not key.startswith("_")}
 
 

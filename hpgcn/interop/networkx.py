@@ -1,4 +1,4 @@
-"""Graphs of NetworkX: Graph, DiGraph, MultiGraph or MultiDiGraph in; Graph or DiGraph out."""
+"""Convert graphs from NetworkX (all four classes) and to NetworkX (Graph or DiGraph)."""
 from __future__ import annotations
 
 import numbers
@@ -25,7 +25,7 @@ LABEL = "label"  # attribute of nodes that `to_networkx` writes
 def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
                   labels: ArrayLike | str | None = None, *, edge_weight: str | None = BY_NAME,
                   weight: str | None = BY_NAME, name: str = "graph", **options: Any) -> Graph:
-    """Make a graph of a `networkx.Graph`; vertex i is `list(G)[i]`.
+    """Make a graph from a `networkx.Graph`; vertex i is `list(G)[i]`.
 
     Parameters
     ----------
@@ -153,7 +153,8 @@ def to_networkx(graph: GraphSource) -> nx.Graph:
 
 
 def edge_arrays(G, asked, name, option):
-    """Return the edges of a graph, those without direction both ways, and notes.
+    """Return the edges of a graph as arrays, undirected ones in both directions, and
+    notes for the user.
 
     Parameters
     ----------
@@ -185,7 +186,9 @@ def edge_arrays(G, asked, name, option):
 
 
 def node_ids(nodes, name="graph"):
-    """Return nodes as ids, (n,) int64 or text; None if they are 0, 1, .. in this order."""
+    """Return the names of nodes as ids, (n,) int64 or text; None if they are 0, 1, ...
+    in this order.
+    """
     whole = all(isinstance(node, numbers.Integral) and not isinstance(node, bool)
                 and -2**63 <= node < 2**63 for node in nodes)
     if whole:
@@ -217,7 +220,9 @@ def _attribute(G, key, name):
 
 
 def _labels(G, key, name):
-    """Return classes (n,), -1 for nodes without the attribute, or (n, t) of lists; and names."""
+    """Return the labels in a node attribute, classes (n,) or 0/1 (n, t), and the names
+    of classes.
+    """
     values = [value for _, value in G.nodes(data=key)]
     nodes = list(G)
     known = [value for value in values if value is not None]
@@ -246,7 +251,7 @@ def _labels(G, key, name):
 
 
 def _masks(G, name):
-    """Return the masks that are attributes of nodes; None without masks."""
+    """Return the masks that node attributes contain; None without masks."""
     masks = {}
     for key in SPLIT:
         values = dict(G.nodes(data=f"{key}_mask"))

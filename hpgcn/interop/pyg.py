@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric: `Data` in, `Data` out."""
+"""Convert graphs from and to PyTorch Geometric: `Data`."""
 from __future__ import annotations
 
 import warnings
@@ -21,7 +21,7 @@ READ = ("edge_index", "adj_t", "x", "y", "num_nodes", "original_ids", "class_nam
 
 
 def from_pyg(data: Data, **options: Any) -> Graph:
-    """Make a graph of a `torch_geometric.data.Data`.
+    """Make a graph from a `torch_geometric.data.Data`.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def from_pyg(data: Data, **options: Any) -> Graph:
 
 
 def _from_adj_t(adj_t, arrays, options):
-    """Make a graph of a sparse matrix, whose values are the weights."""
+    """Make a graph from the sparse matrix `adj_t`, whose values are the edge weights."""
     name = options["name"]
     if not sp.issparse(adj_t):
         raise DataError(f"{name}: adj_t is a {type(adj_t).__name__}, expected a sparse tensor "
@@ -105,7 +105,7 @@ def _from_adj_t(adj_t, arrays, options):
 
 
 def _names(data):
-    """Return the names of the attributes of a Data."""
+    """Return the names of all attributes of a Data."""
     names = getattr(data, "keys", None)  # a property before PyG 2.4
     names = names() if callable(names) else names
     return list(vars(data) if names is None else names)
@@ -161,7 +161,9 @@ def to_pyg(graph: GraphSource) -> Data:
 
 
 def edges(graph):
-    """Return sources and targets, two (e,) int64 sorted by the source, and weights or None."""
+    """Return sources and targets of all edges, two (e,) int64 sorted by source, and
+    weights or None.
+    """
     A = sp.csr_array(graph.adjacency.T)  # row u: the vertices that aggregate u
     A.sort_indices()
     source = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))

@@ -1,6 +1,4 @@
-"""Tensors as arrays without a copy, on CPU or GPU; and arrays from the graphs of other
-libraries.
-"""
+"""Convert tensors to arrays, and collect arrays from graphs of other libraries."""
 import warnings
 
 import numpy as np
@@ -12,7 +10,8 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def to_array(value):
-    """Return a tensor as ndarray, a sparse one as scipy.sparse array; other objects unchanged.
+    """Convert a tensor to an ndarray, a sparse tensor to a scipy.sparse array; return
+    other objects unchanged.
 
     It may lie on a GPU, or require a gradient; bfloat16, which NumPy lacks, becomes
     float32.
@@ -60,7 +59,9 @@ def _matrix(kind, data, *arrays):
 
 
 def csr_tensor(torch, X, values):
-    """Return a csr_array as a sparse CSR tensor with these values, a tensor (nnz,)."""
+    """Return a sparse CSR tensor with the pattern of the csr_array X and the tensor
+    `values`, (nnz,).
+    """
     indptr, indices = (torch.from_numpy(each.astype(np.int64)) for each in (X.indptr, X.indices))
     with warnings.catch_warnings(action="ignore"):  # a beta, says PyTorch
         return torch.sparse_csr_tensor(indptr, indices, values, size=X.shape,
@@ -68,18 +69,22 @@ def csr_tensor(torch, X, values):
 
 
 def masks_of(get):
-    """Return the masks that `get` finds under train_mask and so on, or None if missing."""
+    """Return the masks that `get` returns for train_mask, val_mask and test_mask; None
+    without any.
+    """
     masks = {key: to_array(get(f"{key}_mask")) for key in SPLIT}
     return None if all(mask is None for mask in masks.values()) else masks
 
 
 def first_of(get, names):
-    """Return the first of these arrays that `get` finds, or None."""
+    """Return the first array among `names` for which `get` has a value, or None."""
     return next((to_array(value) for name in names if (value := get(name)) is not None), None)
 
 
 def _shape(array):
-    """Return the shape of an array or of nested lists; of ragged ones how many there are."""
+    """Return the shape of an array or of nested lists; of lists with unequal lengths
+    only their number.
+    """
     try:
         return tuple(np.shape(array))
     except ValueError:
@@ -87,7 +92,8 @@ def _shape(array):
 
 
 def weights_of(arrays, options, num_edges, num_nodes):
-    """Put the weights of edges into `options`; warn of arrays that are not read.
+    """Find the edge weights and store them in `options`; warn of arrays that are not
+    read.
 
     `arrays` are those of vertices or edges that nothing else is made of, by name. An
     option `edge_weight` may be an array, the name of one of these, or None for weights

@@ -1,4 +1,6 @@
-"""Models as lists of layers with explicit gradients: forward returns its backward."""
+"""Models as lists of layers with explicit gradients: each forward returns its backward
+function.
+"""
 from hpgcn.model.layers.layer import Layer
 from hpgcn.model.loss import Loss, MaskedRows, MultiLabelLoss, make_loss
 from hpgcn.model.masked_results import masked_layers

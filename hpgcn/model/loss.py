@@ -1,4 +1,6 @@
-"""Loss and metrics over all ranks, which send sums over the columns of a row, and scalars."""
+"""Loss and accuracies over all ranks. Ranks that share a row exchange sums over its
+columns.
+"""
 import copy
 from typing import NamedTuple
 
@@ -10,14 +12,18 @@ from hpgcn.model.targets import PLAIN
 
 
 class MaskedRows(NamedTuple):
-    """Rows of this rank in each mask, on its device, and how many there are over all ranks."""
+    """The rows of this rank in each mask, on its device, and their number over all
+    ranks.
+    """
 
     rows: dict  # by mask
     count: dict
 
     @staticmethod
     def of(masks, columns):
-        """Find the rows of masks, dict of (m,) bool; a row has one owner a column."""
+        """Find the rows of each mask, dict of (m,) bool. A row that several ranks share
+        counts once.
+        """
         rows = {key: columns.device.put(np.flatnonzero(masks[key])) for key in SPLIT}
         own = columns.row.rank == 0  # one of the ranks that share a row counts it
         totals = columns.comm.sum([own * rows[key].size for key in SPLIT])
@@ -25,10 +31,10 @@ class MaskedRows(NamedTuple):
 
 
 class BatchLoss:
-    """Mini-batches of both losses."""
+    """Base class of both losses: their restriction to mini-batches."""
 
     def part(self, labels, train, share):
-        """Return the training loss of some rows.
+        """Return the training loss restricted to some rows.
 
         labels: theirs, (m',) or (m', t). train: numbers of those that count, (k,).
         share: the chance over all ranks that a training vertex is among them. With
@@ -67,8 +73,8 @@ class Loss(BatchLoss):
             self.target = columns.device.put(targets.table(np.ones(num_classes)))
 
     def _weigh(self, labels, num_classes, targets):
-        """Return the weights of classes, and the total weight of the training vertices of all
-        ranks.
+        """Return the weight of each class, and the total weight of the training
+        vertices of all ranks.
         """
         mine = labels[self.columns.device.get(self.rows["train"])]
         own = self.columns.row.rank == 0  # one of the ranks that share a row counts it
@@ -77,8 +83,8 @@ class Loss(BatchLoss):
         return weights, float(counts @ weights)
 
     def gradient(self, logits, out=None):
-        """Return this rank's share in the SUM of training losses; gradient of their mean, (m,
-        c_j).
+        """Return this rank's term of the SUM of training losses, and the gradient of
+        their mean, (m, c_j).
         """
         grad = np.empty_like(logits) if out is None else out
         options = {"scale": 1 / self.norm, "grad": grad, "target": self.target}
@@ -110,8 +116,8 @@ class Loss(BatchLoss):
         return result
 
     def _moments(self, logits):
-        """Return the maximum and the sum of exp(z - maximum) of each row over the ranks that share
-        it.
+        """Return the maximum z_max and the sum of exp(z - z_max) of each row, over the
+        ranks that share the row.
         """
         largest = self._largest(logits)
         total = kernels.backend(logits).spread_sum(logits, largest)
@@ -125,13 +131,15 @@ class Loss(BatchLoss):
         return largest
 
     def _spread(self, logits, moments, key, **options):
-        """Return this block's terms of the losses of a mask."""
+        """Return the sum of the loss terms of this rank's columns over the rows of a
+        mask.
+        """
         return kernels.backend(logits).spread_gradient(
             logits, self.labels, self.first, self.rows[key], *moments, **options)
 
     def _right(self, logits, largest):
-        """Return which rows are classified rightly, counted by the first of the ranks that share
-        them.
+        """Return which rows are classified correctly; among the ranks that share a row
+        only the first counts it.
         """
         return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
 
@@ -142,7 +150,7 @@ class Loss(BatchLoss):
         return -where
 
     def tally(self, logits):
-        """Count correct, predicted and true vertices by mask and class over all ranks:
+        """Count correct, predicted and true vertices by mask and class, over all ranks:
         (masks, 3, c).
 
         A class that is predicted is the first with the largest logit.
@@ -160,8 +168,8 @@ class Loss(BatchLoss):
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
     def ranking(self, logits):
-        """Return scores and labels for ROC-AUC with two classes: z[:, 1] - z[:, 0], shape (m, 1),
-        and y == 1. On the host.
+        """Return scores and labels for ROC-AUC with two classes: z[:, 1] - z[:, 0], (m,
+        1), and y == 1, on the host.
         """
         lead = self.columns.device.xp.zeros(logits.shape[0], logits.dtype)
         for column in range(logits.shape[1]):
@@ -192,7 +200,9 @@ class MultiLabelLoss(BatchLoss):
         self.norm, self.smoothing = self.count["train"], targets.smoothing
 
     def gradient(self, logits, out=None):
-        """Return this rank's share in the SUM of mean losses of vertices; gradient (m, t_j)."""
+        """Return this rank's term of the SUM of the vertices' mean losses, and the
+        gradient (m, t_j).
+        """
         grad = np.empty_like(logits) if out is None else out
         scale = 1 / (self.norm * self.num_classes)
         kernel = kernels.backend(logits).sigmoid_cross_entropy
@@ -201,7 +211,7 @@ class MultiLabelLoss(BatchLoss):
         return total / self.num_classes, grad
 
     def evaluate(self, logits):
-        """Return the dict of Loss, with micro-F1."""
+        """Return the same dict as `Loss.evaluate`, with micro-F1 in place of accuracy."""
         kernel = kernels.backend(logits).sigmoid_cross_entropy
         found = [number for key in SPLIT for number in kernel(logits, self.labels, self.rows[key])]
         found = self.comm.sum(self.comm.device.numbers(found))
@@ -214,7 +224,7 @@ class MultiLabelLoss(BatchLoss):
         return result
 
     def tally(self, logits):
-        """Count as `Loss.tally`, by mask and label, (masks, 3, t)."""
+        """Count like `Loss.tally`, but by mask and label: (masks, 3, t)."""
         true, predicted = self.ranking(logits)[1], self.columns.device.get(logits) > 0
         counts = np.zeros((len(SPLIT), 3, self.num_classes))
         mine = self.columns.of(self.num_classes)
@@ -225,12 +235,12 @@ class MultiLabelLoss(BatchLoss):
         return self.comm.sum(counts.ravel()).reshape(counts.shape)
 
     def ranking(self, logits):
-        """Return the logits (m, t_j), and which labels are true, on the host."""
+        """Return the logits (m, t_j) and a bool array of the true labels, on the host."""
         get = self.columns.device.get
         return get(logits), get(self.labels) > 0
 
 
 def make_loss(spec, labels, masked, columns, targets=PLAIN):
-    """Return the loss of a model: on labels (m,), or (m, t) if spec.multilabel."""
+    """Return the loss of a model for labels (m,), or labels (m, t) if spec.multilabel."""
     kind = MultiLabelLoss if spec.multilabel else Loss
     return kind(labels, masked, columns, spec.widths[-1], targets)

@@ -1,4 +1,5 @@
-"""Products whose result dropout masks: S-SpMM in the forward, where it saves more than it costs.
+"""Skip elements of a product with A that dropout sets to 0 (S-SpMM), if that saves
+time.
 
 A (H W) is followed by bias, activation and dropout. The bits of dropout are keyed, so
 they are known before the product. Numbers that dropout sets to 0 need no sum.
@@ -20,7 +21,7 @@ PASSES = 3  # over the mask
 
 
 def skipped_share(dropped, width, together):
-    """Return the expected share of numbers in units without a kept bit, for independent bits.
+    """Return the expected share of a row in units that dropout sets to 0 completely.
 
     Units are `together` columns of a row of `width`; the last one may be narrower.
     """
@@ -30,7 +31,8 @@ def skipped_share(dropped, width, together):
 
 
 def saves(dropped, width, together, itemsize, row_entries):
-    """Return whether a product masked by dropout skips more than its mask costs.
+    """Return whether skipping the elements that dropout sets to 0 saves more than the
+    mask costs.
 
     `row_entries` is the mean number of entries in a row of A.
     """
@@ -39,7 +41,8 @@ def saves(dropped, width, together, itemsize, row_entries):
 
 
 def masked_layers(spec, setting, slices, row_entries, *, on_gpu=False):
-    """Return which layers mask their product with A if it comes last; tuple of bool.
+    """Return for each layer whether its product with A skips elements that dropout sets
+    to 0; tuple of bool.
 
     Parameters
     ----------

@@ -1,4 +1,5 @@
-"""Metrics of an evaluation in place of accuracies: exact over all ranks.
+"""Metrics of an evaluation other than accuracy: macro-F1 and ROC-AUC, exact over all
+ranks.
 
 Ranks add whole numbers, or one of them has all scores: no partition changes more than
 the logits.
@@ -10,7 +11,8 @@ from hpgcn.graphs.validation import SPLIT
 
 
 def macro_f1(loss, logits):
-    """Return the mean over classes, or labels, of 2 TP / (2 TP + FP + FN), by mask; as a dict.
+    """Return macro-F1 by mask: the mean of 2 TP / (2 TP + FP + FN) over classes, or
+    labels; a dict.
 
     As scikit-learn has it: classes that a mask neither has nor is given are left out,
     labels of that kind count as 0. None where a mask is empty.
@@ -26,7 +28,8 @@ def macro_f1(loss, logits):
 
 
 def roc_auc(loss, logits):
-    """Return the area under the ROC curve by mask; of several labels the mean; as a dict.
+    """Return the area under the ROC curve by mask, a dict; for several labels the mean
+    of their areas.
 
     The share of pairs of a true and a false vertex whose scores are in order, ties
     halved (Hanley and McNeil 1982). Labels that a mask has all true or all false are
@@ -56,7 +59,9 @@ def roc_auc(loss, logits):
 
 
 def _area(score, true):
-    """Return the area of scores (m,) and truth (m,) bool; None unless both classes are there."""
+    """Return the area under the ROC curve for scores (m,) and truth (m,) bool; None
+    with one class only.
+    """
     positive = int(true.sum())
     pairs = positive * (true.size - positive)
     if not pairs:
@@ -71,7 +76,7 @@ METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
 
 
 def metric_of(spec, name):
-    """Return the name of the metric that a model is judged by, `auto` resolved.
+    """Return the name of the metric by which a model is judged; `auto` is resolved.
 
     A UsageError if the labels have none of this name.
     """

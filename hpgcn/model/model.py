@@ -1,4 +1,5 @@
-"""A model as a list of stages, with explicit gradients: forward returns its backward.
+"""A model as a list of stages with explicit gradients: each forward returns its
+backward function.
 
 Before each layer dropout, after each but the last an activation: H' = dropout(act(Z +
 b)), or with normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts says
@@ -17,7 +18,8 @@ from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual,
 
 
 class Model:
-    """Layers of one of MODELS, with dropout, norms and activations, on distributed matrices.
+    """A model of the registry on distributed matrices: layers, dropout, norms and
+    activations.
 
     Besides one activation a layer, and the arrays that its gradient reads, it takes
     work arrays of the widest layer. Products with W go to one, products with A (which
@@ -53,8 +55,8 @@ class Model:
             self.stages = [*(stage for group in groups[:first] for stage in group), jump]
 
     def _groups(self):
-        """Return the stages of each layer, a list of lists; layers and norms are made on the
-        way.
+        """Return a list with the stages of each layer; this also creates the layers and
+        norms.
         """
         blocks = blocks_of(self.spec)
         scale = kernels.backend(self.parameters.flat).dropout_scale
@@ -77,7 +79,9 @@ class Model:
         return groups
 
     def _link_updates(self, groups):
-        """Find the layers whose rows may be updated as they return from the product with A."""
+        """Find the layers whose rows can be updated batch by batch, as the product with
+        A returns them.
+        """
         for group, following in zip(groups, [*groups[1:], []]):
             first, *behind = group
             if not (isinstance(first, LayerStage) and first.layer.updates_rows and behind
@@ -95,8 +99,8 @@ class Model:
             first.updates = RowUpdates(behind[0], layer)
 
     def _fused(self, blocks, number):
-        """Return whether the bits of the activation after a layer go into the next one's
-        backward.
+        """Return whether the next layer's backward applies the mask of the activation
+        after layer `number`.
         """
         block = blocks[number]
         if block.activation != "relu" or block.ffn:
@@ -107,7 +111,9 @@ class Model:
         return not (read_twice or (following.norm != "none" and following.norm_first))
 
     def _stages(self, block, layer, given, before, fused):
-        """Return the stages of a block."""
+        """Return the stages that make up one LayerBlock: norm, layer, activation and so
+        on.
+        """
         # the norm, before or after the layer
         number = block.number
         level = number + 1
@@ -147,21 +153,25 @@ class Model:
         return stages
 
     def _map(self, layer, kept, before=None, **which):
-        """Return the stage of a layer; its output and input are different arrays."""
+        """Return the LayerStage of a layer, with an output array that differs from its
+        input array.
+        """
         self._maps.append(layer)
         taken = self._place
         self._place = "ping" if layer.hop.maps or taken == "pong" else "pong"
         return LayerStage(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
-        """Choose output arrays for gradients of linear layers that differ from their inputs."""
+        """Choose the arrays for gradients so that a linear layer's output differs from
+        its input.
+        """
         place = "ping"  # place of the gradient of the logits
         for layer in reversed(self._maps):
             place = "ping" if layer.hop.maps or place == "pong" else "pong"
             layer.place = place
 
     def infer(self, features, *, embed=False):
-        """Apply the model, without dropout, to the Features of level 0.
+        """Apply the model without dropout to Features of the input level.
 
         Return this rank's columns of the logits (m_L, c), valid until the next step.
         With `embed` also return the inputs of the last layer, a list of (m, h). It is
@@ -173,7 +183,8 @@ class Model:
         return logits, embedded
 
     def forward(self, features, step):
-        """Run the training forward of the Features of level 0; the step, from 1, keys dropout.
+        """Run the forward of a training step on Features of the input level; `step`,
+        from 1, keys dropout.
 
         Return the logits (m_L, c) and backward. backward(G) takes the gradient of the
         logits and returns Parameters with this rank's partial sums; their sum over
@@ -190,12 +201,12 @@ class Model:
         return logits, partial(self._backward, backward)
 
     def prepare(self, features, width):
-        """Exchange the rows of the input features once, because they never change."""
+        """Exchange the rows of the input features once, because they stay constant."""
         self.layers[0].prepare(features, width)
 
     def outputs(self):
-        """Return the output of each layer in the last training forward, (m, f), as `forward` left
-        it.
+        """Return the output of each layer in the last training forward, a list of (m,
+        f).
         """
         last = self.layers[-1]
         return [self.workspace.buffer(f"{'F' if block.ffn else 'H'}{layer.number + 1}",

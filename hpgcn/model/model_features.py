@@ -1,4 +1,6 @@
-"""Features of some rows, dense or sparse, with A X if it is computed once."""
+"""Input features of a model, dense or sparse, and their product with A if it is
+computed once.
+"""
 import numpy as np
 
 from hpgcn import kernels
@@ -6,7 +8,9 @@ from hpgcn.parallel.csr import Csr
 
 
 class Features:
-    """X, (m, f_j) of this rank, an array or a Csr, and A X; None for X if only A X is read."""
+    """Input features X, (m, f_j) of this rank, an array or Csr, and A X. X is None if
+    only A X is read.
+    """
 
     def __init__(self, X, AX=None):
         self.X = X
@@ -17,15 +21,18 @@ class Features:
         return isinstance(self.X, Csr)
 
     def arrays(self):
-        """List of its arrays and matrices."""
+        """Return X and A X, a list without missing ones."""
         return [each for each in (self.X, self.AX) if each is not None]
 
     def select(self, rows, device):
-        """Return some rows, (r,) increasing, or all for None, in the memory of a device."""
+        """Return the features of some rows, (r,) increasing, or of all for None, in the
+        memory of `device`.
+        """
         return Features(*(select_rows(each, rows, device) for each in (self.X, self.AX)))
 
     def dropped(self, vertex, workspace, **key):
-        """Return X after dropout keyed by `key`: seed, epoch, layer, p, first.
+        """Return X after dropout; the draws are keyed by `key`: seed, epoch, layer, p,
+        first.
 
         Dense, it is the work array "X". Sparse features lose stored entries, by the
         bits of their dense form.
@@ -38,7 +45,7 @@ class Features:
 
 
 def select_rows(X, rows, device):
-    """Return some rows of an array, of a Csr or of None, in the memory of a device."""
+    """Return some rows of an array, of a Csr or of None, in the memory of `device`."""
     if isinstance(X, Csr):
         if rows is not None:
             X = X.take_rows(rows)

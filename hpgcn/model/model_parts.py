@@ -1,4 +1,6 @@
-"""Parts of a model, layer by layer: they determine the parameters and the stages."""
+"""The structure of a model, layer by layer, from which parameters and stages
+are made.
+"""
 from dataclasses import dataclass
 
 from hpgcn.model.layers.layer import indexed
@@ -12,7 +14,9 @@ INNER_KEY = 1024  # what keys the dropout within the block of layer 0: more than
 
 @dataclass(frozen=True)
 class LayerBlock:
-    """One layer, with its dropout, norm, activation and skip connection."""
+    """The structure of one layer: its class, widths, norm, activation, dropout and skip
+    connection.
+    """
 
     number: int
     kind: type  # a Layer
@@ -35,7 +39,7 @@ class LayerBlock:
 
     @property
     def bias(self):
-        """Name of the last bias, "" without one."""
+        """Name of the last bias; "" if the layer has none."""
         return self.kind.last_bias and indexed(self.kind.last_bias, self.number)
 
     def shapes(self):

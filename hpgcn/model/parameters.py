@@ -1,4 +1,4 @@
-"""All parameters of a model in one flat array, by name; keyed initial values."""
+"""All parameters of a model in one flat array, with keyed initial values."""
 import hashlib
 import math
 from dataclasses import dataclass
@@ -15,33 +15,40 @@ from hpgcn.runtime.device import HOST
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """All weights and biases, so that one reduction and one optimiser step do."""
+    """All weights and biases in one flat array, so that one allreduce and one optimizer
+    step suffice.
+    """
 
     flat: np.ndarray  # (p,), weights first
     arrays: dict[str, np.ndarray]  # views into it by name, in the order of `parameter_shapes`
 
     @staticmethod
     def zeros(spec, device=HOST):
-        """Return the parameters of a model, all 0, in the memory of a device."""
+        """Return the parameters of a model, all 0, in the memory of `device`."""
         flat = device.xp.zeros(num_parameters(spec), spec.dtype)
         return Parameters.over(flat, parameter_shapes(spec))
 
     @staticmethod
     def over(flat, shapes):
-        """Cut a flat array into parameters of these shapes by name."""
+        """Return Parameters whose arrays, of these shapes, are consecutive views of a
+        flat array.
+        """
         ends = accumulate(map(math.prod, shapes.values()))
         arrays = {name: flat[end - math.prod(shape):end].reshape(shape)
                   for (name, shape), end in zip(shapes.items(), ends)}
         return Parameters(flat, arrays)
 
     def on(self, device):
-        """Return the same parameters in the memory of a device: these themselves on the host."""
+        """Return a copy in the memory of `device`; on the host return views of the same
+        array.
+        """
         shapes = {name: array.shape for name, array in self.arrays.items()}
         return Parameters.over(device.put(self.flat), shapes)
 
     @staticmethod
     def initial(spec):
-        """Return Glorot uniform weights keyed by (seed, name), gains and variances 1, else 0.
+        """Return initial values: Glorot uniform weights keyed by (seed, name), gains
+        and variances 1, all others 0.
 
         They are equal on every rank.
         """
@@ -57,7 +64,8 @@ class Parameters:
 
     @staticmethod
     def stored(arrays, options, name):
-        """Build Parameters from the arrays of a file by name; return them and the ModelSpec.
+        """Build Parameters from the arrays in a file, by name; return them and the
+        ModelSpec.
 
         `options` are ModelOptions of the run that trained them, `name` is that of the
         file. A UsageError as `find_model`; a DataError if an array is missing, is one
@@ -109,15 +117,16 @@ class Parameters:
         return [array for array in self.arrays.values() if array.ndim == 1]
 
     def decayed(self, which):
-        """Return the number of elements of `flat` that decay: "first" layer's matrices, or
-        "all".
+        """Return the number of elements with weight decay: matrices of the "first"
+        layer, or of "all" layers.
         """
         return sum(array.size for name, array in self.arrays.items()
                    if array.ndim == 2 and (which == "all" or layer_of(name) == 0))
 
 
 def parameter_shapes(spec):
-    """Return the shapes of a model's parameters by name: matrices in order of layers, then vectors.
+    """Return the shapes of a model's parameters by name: first matrices in order of
+    layers, then vectors.
 
     They are those that each layer says, with its number, and those of what is around
     it; see `hpgcn.model.model_parts.LayerBlock.shapes`.

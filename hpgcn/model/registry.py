@@ -1,4 +1,4 @@
-"""The models by name: of each, the class of its layers."""
+"""The registry of models: the class of layers for each name of a model."""
 from dataclasses import replace
 
 from hpgcn.config import Config
@@ -22,7 +22,8 @@ STACK = ("residual", "ffn", "input_layer", "output_layer", "jump")  # around lay
 
 
 def find_model(options):
-    """Return the name in MODELS of ModelOptions: MODEL-AGGREGATOR, or MODEL without aggregators.
+    """Return the key of MODELS for some ModelOptions: MODEL-AGGREGATOR, or MODEL if it
+    has no aggregators.
 
     A UsageError if the name is unknown, or if the model does not take the aggregator,
     the norm or the stack. The same if settings of the stack exclude each other.
@@ -39,7 +40,9 @@ def find_model(options):
 
 
 def _check_halves(options, name):
-    """Refuse layers that compute with rows outside of the kernels that support 16 bits."""
+    """Refuse options that do not support rows in bf16; only some kernels compute with
+    16 bits.
+    """
     serving = ", ".join(each for each, layer in MODELS.items() if layer.supports_bf16)
     if not MODELS[name].supports_bf16:
         raise UsageError(f"dtype = {options.dtype}: model {name} does not support bf16; expected "
@@ -55,7 +58,9 @@ def _check_halves(options, name):
 
 
 def _check_stack(options, name):
-    """Refuse settings that the model does not use, and impossible combinations."""
+    """Refuse settings of layers that the model does not use, or that exclude each
+    other.
+    """
     layer = MODELS[name]
 
     # settings that this model does not read
@@ -94,7 +99,9 @@ def _model_name(model, aggregator):
 
 
 def norm_of(spec):
-    """Return the norm of the matrix that the layers of a model multiply by: given, or their own."""
+    """Return the normalization of A in a model: the requested one, or the default of
+    its layers.
+    """
     return MODELS[spec.architecture].norm if spec.norm_adj == "own" else spec.norm_adj
 
 
@@ -104,43 +111,49 @@ def model_kinds():
 
 
 def layer_kinds(spec):
-    """Return the class of each layer of a model, list."""
+    """Return the class of each layer of a model, a list."""
     last = spec.num_layers - spec.linear_last
     return [MODELS[spec.architecture] if spec.linear_first <= number < last else Linear
             for number in range(spec.num_layers)]
 
 
 def products_of(spec):
-    """Return the number of products with A of each layer, list of L int."""
+    """Return the number of products with A in each layer, a list of L int."""
     return [kind.products_of(spec) for kind in layer_kinds(spec)]
 
 
 def supports_pruning(spec):
-    """Return whether unread rows may be left out: not if a level's rows are read together."""
+    """Return whether a model can skip rows that no loss depends on. Batch norm needs
+    all rows.
+    """
     return spec.norm != "batch" and all(kind.supports_pruning for kind in layer_kinds(spec))
 
 
 def inner_widths(spec):
-    """Return the width within each layer, list of L int: see `hpgcn.model.Layer.inner_width`."""
+    """Return the inner width of each layer, list of L int: see
+    `hpgcn.model.Layer.inner_width`.
+    """
     return [kind.inner_width(spec, number)
             for number, kind in enumerate(layer_kinds(spec))]
 
 
 def reads_X(spec):
-    """Return whether the first layer reads X even if A X is formed once."""
+    """Return whether the first layer reads X even if A X is computed in advance."""
     return layer_kinds(spec)[0].reads_self or spec.residual
 
 
 def find_widths(options, architecture, features, classes):
-    """Return the L + 1 widths of a model with the options' layers, between features and classes."""
+    """Return the L + 1 widths of a model: features, hidden widths as the options
+    require, classes.
+    """
     outer = options.input_layer + options.output_layer
     hidden = [options.hidden] * (options.layers - 1 + outer)
     return (features, *hidden, classes, *([classes] * MODELS[architecture].after_mlp))
 
 
 def spec_of(options, architecture, widths, **others):
-    """Return the ModelSpec of ModelOptions and widths; `others` are fields that the graph
-    decides.
+    """Return the ModelSpec for ModelOptions and widths; `others` are fields that depend
+    on the graph.
     """
     layer = MODELS[architecture]
     own = options.activation == "own"
@@ -166,7 +179,7 @@ def spec_of(options, architecture, widths, **others):
 
 
 def make_spec(header, options, widths=None):
-    """Return the ModelSpec of a run on a graph of which the header is known.
+    """Return the ModelSpec of a run on the graph with this header.
 
     `widths` are the graph's features and classes, and the options' hidden layers
     between, unless they are given. A UsageError if the graph has no features or classes

@@ -1,4 +1,5 @@
-"""Work on rows between two products with A, done in batches as the rows of a product return.
+"""Row-by-row work between two products with A, done in batches while the first product
+runs.
 
 Behind a product A (H W) follow bias, activation and dropout, then the next layer's
 product with its W. All of this is row by row. A Strategy that returns rows in batches
@@ -8,7 +9,8 @@ product with its W. All of this is row by row. A Strategy that returns rows in b
 
 
 class RowUpdates:
-    """A layer's work on rows behind its product with A, up to the next product.
+    """The row-by-row work that follows a layer's product with A, until the next product
+    with A.
 
     Parameters
     ----------
@@ -23,7 +25,9 @@ class RowUpdates:
         self.following = following
 
     def begin(self, Z, context):
-        """Return a function that updates rows [first, last) of Z, (m, f'); each is taken once."""
+        """Return a function that updates rows [first, last) of Z, (m, f'); call it once
+        for each row.
+        """
         activate = self.activation.begin(Z, context)
         multiply = self.following and self.following.begin_times_W(Z)
 

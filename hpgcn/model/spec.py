@@ -1,4 +1,6 @@
-"""Specification of a model on no particular rank, and the settings that it is made from."""
+"""The specification of a model, independent of ranks, and the settings from which it is
+made.
+"""
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +12,9 @@ from hpgcn.kernels.bits16 import BF16
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Fields and properties of hpgcn.Config, by the same names; `Config.select` makes it."""
+    """The settings of hpgcn.Config that define a model, under the same names; made by
+    `Config.select`.
+    """
 
     model: str
     aggregator: str
@@ -40,7 +44,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """One of MODELS with its widths; hpgcn.model.model_parts lists its layers.
+    """The specification of a model: its name in MODELS, its widths and options.
 
     A UsageError for fewer than two widths, one that is not positive, or sparse
     features that are precomputed.
@@ -91,22 +95,22 @@ class ModelSpec:
 
     @property
     def itemsize(self):
-        """Bytes of a number of weights and sums."""
+        """Bytes of one number among weights and sums."""
         return np.dtype(self.dtype).itemsize
 
     @property
     def row_dtype(self):
-        """Dtype of stored and sent rows."""
+        """Dtype of the rows that are stored and sent."""
         return BF16 if self.halved else np.dtype(self.dtype)
 
     @property
     def row_itemsize(self):
-        """Bytes of a number in such a row."""
+        """Bytes of one number in a row that is stored and sent."""
         return self.row_dtype.itemsize
 
     @property
     def layers(self):
-        """Pairs (fan_in, fan_out), one a layer."""
+        """Pairs (fan_in, fan_out), one for each layer."""
         return list(pairwise(self.widths))
 
     @property

@@ -1,4 +1,5 @@
-"""The stages of a model: each forward returns its backward; `chain` puts several together.
+"""The stages of a model. Each forward returns its backward function; `chain` combines
+several stages.
 
 A stage has `forward(H, context)`, which returns its result (m', f'_j) of H (m, f_j) and
 backward(G, gradient). This writes the stage's parts of `gradient`, Parameters of this
@@ -14,7 +15,7 @@ from hpgcn import kernels
 
 
 class ForwardContext(NamedTuple):
-    """Arguments of a forward through all stages."""
+    """Arguments of a forward that all stages receive."""
 
     step: int = 0  # from 1: it keys dropout
     keep: bool = False  # for the backward; there is no dropout otherwise
@@ -23,7 +24,9 @@ class ForwardContext(NamedTuple):
 
 
 def chain(stages, H, context):
-    """Apply stages one after another; return the result and the backward of all."""
+    """Apply stages one after another; return the result and the backward function of
+    the whole chain.
+    """
     backwards = []
     for stage in stages:
         H, backward = stage.forward(H, context)
@@ -38,7 +41,8 @@ def _backward_of_all(backwards, G, gradient):
 
 
 class LayerStage:
-    """A Layer without its last bias; it computes the gradient of that bias.
+    """The stage of a Layer without its last bias. It computes the gradient of that
+    bias.
 
     `kept` names what it puts out in training, `place` the work array otherwise.
     `before` is the Activation whose bits the layer's own backward applies, if it does.
@@ -87,7 +91,8 @@ class LayerStage:
 
 
 class Activation:
-    """In place dropout(act(Z + b)) after a layer, the bias b being another's to learn.
+    """A stage that computes dropout(act(Z + b)) in place; the LayerStage before it
+    learns the bias b.
 
     `kind` is one of ACTIVATIONS, or "" for none; `vertex` (m,) numbers of the rows, and
     `key`, key dropout. ReLU and dropout leave only bits; if `fused`, the layer that
@@ -109,7 +114,7 @@ class Activation:
         self.begun = False  # its rows are activated as they return
 
     def draw(self, Z, context):
-        """Draw the bits that dropout keeps of Z, before Z is computed; return them."""
+        """Draw and return the dropout mask for Z before Z is computed."""
         layer = self.layer
         with layer.clock("dense"):
             bits = kernels.backend(Z).dropout_bits(
@@ -121,7 +126,9 @@ class Activation:
         return self.mask
 
     def begin(self, Z, context):
-        """Return a function that applies it to rows [first, last) of Z; `forward` comes after."""
+        """Return a function that activates rows [first, last) of Z, to be called before
+        `forward`.
+        """
         layer = self.layer
         mine = layer.columns.of(self.bias.size)
         options = {"first": mine.start}
@@ -174,7 +181,8 @@ class Activation:
 
 
 class Residual:
-    """H + F(H), or H W_res + F(H); F: the stages around a layer. He et al. 2016, equation 1.
+    """A skip connection around the stages F of a layer: H + F(H), or H W_res + F(H). He
+    et al. 2016, equation 1.
 
     The rows of H that the layer computes are added.
     """

@@ -1,4 +1,4 @@
-"""Training targets: smoothed labels, and class weights."""
+"""Training targets: label smoothing and class weights."""
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,8 @@ LONGEST = 400  # characters of a number
 
 
 class Targets(NamedTuple):
-    """Label smoothing and weights of classes in a training loss, as PyTorch's CrossEntropyLoss.
+    """Label smoothing and class weights of a training loss, defined as in PyTorch's
+    CrossEntropyLoss.
 
     The loss of a vertex of class y is the sum over the C classes of -t_c
     log(softmax_c). t_c is w_c smoothing / C, plus w_y (1 - smoothing) at y. Its mean is
@@ -23,7 +24,8 @@ class Targets(NamedTuple):
     class_weight: np.ndarray | str | None = None  # (C,) float64, BALANCED, or None: all 1
 
     def weights(self, counts):
-        """Return the weights of classes, (C,) float64, from their numbers of training vertices.
+        """Return the weight of each class, (C,) float64; `counts` are the training
+        vertices of each class.
 
         A DataError if all these vertices weigh 0.
         """
@@ -36,7 +38,9 @@ class Targets(NamedTuple):
         return self.class_weight
 
     def table(self, weights):
-        """Return the `target` of the kernels for these weights, (3, C)."""
+        """Return the argument `target` of the loss kernels for these class weights, (3,
+        C).
+        """
         own = (1 - self.smoothing) * weights
         every = self.smoothing / weights.size * weights
         return np.stack([own, every, own + every.sum()])
@@ -46,7 +50,8 @@ PLAIN = Targets()
 
 
 def find_targets(source, comm, class_weight, label_smoothing):
-    """Return the Targets of two settings on a GraphSource; all ranks call this together.
+    """Return the Targets for two settings and the graph of a GraphSource; all ranks
+    call this together.
 
     Raised on all ranks: a UsageError if classes are to weigh, but vertices have several
     labels; as `read_weights`.
@@ -65,7 +70,7 @@ def find_targets(source, comm, class_weight, label_smoothing):
 
 
 def read_weights(path, classes, names=None):
-    """Return the weights of `classes` classes from a text file, (C,) float64.
+    """Read the weight of each of `classes` classes from a text file, (C,) float64.
 
     A line has the weight of a class, a number from 0, in the order of the classes.
     Otherwise each line has the name of a class, a comma, a tab or blanks, and its
@@ -107,7 +112,9 @@ def _is_weight(text):
 
 
 def _named(line):
-    """Return the name of a class, maybe quoted as in CSV, and the text behind it."""
+    """Split a line into the name of a class, maybe quoted as in CSV, and the text after
+    it.
+    """
     separator = next((each for each in (b"\t", b",") if each in line), None)
     name, *text = line.rsplit(separator, 1)
     if not text:

@@ -1,1 +1,1 @@
-"""Forecast of training: plans summed over a model's layers, before it runs."""
+"""Forecast traffic, memory and seconds of training before it runs."""

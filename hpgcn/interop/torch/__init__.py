@@ -1,4 +1,5 @@
-"""PyTorch: kernels as its operators, its models on ranks, weights of PyG.
+"""PyTorch: operators that call the kernels, PyTorch models on several ranks, and
+weights of PyG.
 
 The names below load on first use, and need PyTorch then: pip install torch.
 """

@@ -1,4 +1,6 @@
-"""Products with sparse tensors in unchanged code, PyG's for one, by the kernels of this package."""
+"""Run products with sparse tensors in unchanged code, such as PyG's, on the kernels of
+hpgcn.
+"""
 import warnings
 from collections import Counter
 
@@ -25,7 +27,8 @@ REDUCES = ("sum", "mean", "max", "min", "amax", "amin")
 
 
 class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():`
-    """Context manager: in this thread, products A x with a sparse A in CSR run on hpgcn's kernels.
+    """Context manager: in this thread, products A x with a sparse CSR tensor A run on
+    hpgcn's kernels.
 
     These are `torch.sparse.mm` (also with `reduce`), `mm`, `mv`, `matmul` and `@`,
     forward and backward. Results differ only by rounding; anything else is left to
@@ -80,7 +83,9 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         return function(*args, **kwargs) if why else _multiply(A, x, reduce)
 
     def report(self) -> str:
-        """Return a table as text: a line for each function, shapes and outcome."""
+        """Return a table as text: a line for each function and shapes, with the
+        outcome.
+        """
         rows = [(str(count), name, "x".join(map(str, A)), "x".join(map(str, x)), outcome)
                 for (name, A, x, outcome), count in self.calls.items()]
         heading = ("calls", "function", "A", "x", "outcome")
@@ -100,7 +105,9 @@ def _multiply(A, x, reduce):
 
 
 def _refusal(function, args, kwargs):
-    """Return (why a product is left to torch, or "", its `reduce`)."""
+    """Return the reason to leave a product to torch ("" if hpgcn computes it), and its
+    `reduce`.
+    """
     if function in ADDED:
         return "a sum with a product", ""
 

@@ -1,4 +1,5 @@
-"""Any PyTorch model on distributed rows: the exact A H of a graph as a module of autograd.
+"""Train any PyTorch model on distributed rows: a torch module computes the exact
+product A H of a graph.
 
 Each rank holds whole rows of every matrix and all parameters. Each rank computes
 row-by-row parts of a model on its own rows. In products with A and in sums over rows
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class Propagation(torch.nn.Module):
-    """The product with the normalised adjacency of a graph; every rank of `comm` makes it together.
+    """The product with the normalized adjacency of a graph, as a module; all ranks of
+    `comm` create it together.
 
     Parameters
     ----------
@@ -88,7 +90,8 @@ class Propagation(torch.nn.Module):
         self.masks = masks and {key: as_tensor(mask, own_rows) for key, mask in masks.items()}
 
     def forward(self, H: torch.Tensor) -> torch.Tensor:
-        """Return this rank's rows of A H; differentiable, as often as wanted.
+        """Return this rank's rows of A H; autograd can differentiate it any number of
+        times.
 
         Parameters
         ----------
@@ -103,7 +106,8 @@ class Propagation(torch.nn.Module):
         return _Product.apply(H, self, True)
 
     def dropout(self, H: torch.Tensor, p: float = 0.5) -> torch.Tensor:
-        """Zero entries of H, (m, f), with probability p in training, and scale the others up.
+        """Apply dropout to H, (m, f): in training set entries to 0 with probability p,
+        and scale the others up.
 
         The draws depend only on the seed, the number of the call, the vertex and the
         column. So they are the same on any number of ranks, unlike those of
@@ -128,7 +132,8 @@ class Propagation(torch.nn.Module):
         return _Sum.apply(torch.as_tensor(value), self.product.comm)
 
     def all_reduce_gradients(self, model: torch.nn.Module) -> None:
-        """Sum the gradients of a model's parameters over ranks, in place, in one message.
+        """Sum the gradients of a model's parameters over all ranks, in place, in one
+        message.
 
         A parameter that has none on some ranks has the others'; one that has none on
         any keeps none. All ranks call this together, after `backward`; the sums are
@@ -166,7 +171,9 @@ class Propagation(torch.nn.Module):
             parameter.grad = part.reshape(parameter.shape).to(parameter)
 
     def broadcast(self, model: torch.nn.Module) -> None:
-        """Give all ranks rank 0's parameters and buffers of a model, in place."""
+        """Copy the parameters and buffers of a model from rank 0 to all ranks, in
+        place.
+        """
         state = [*model.parameters(), *model.buffers()]
         of_first = self.product.comm.bcast([rows_of(each.cpu()) for each in state])
         with torch.no_grad():
@@ -175,7 +182,7 @@ class Propagation(torch.nn.Module):
 
     @property
     def traffic(self) -> Sent:
-        """Bytes and messages that this rank has sent in products so far."""
+        """Bytes and messages that this rank has sent in all products so far."""
         return self.product.traffic
 
     def close(self) -> None:
@@ -249,7 +256,8 @@ class _Dropout(torch.autograd.Function):
 
 
 def as_tensor(array, rows):
-    """Return some rows of an array as a tensor of the same memory, None as None.
+    """Return the rows `rows` of an array as a tensor that shares memory with it; None
+    stays None.
 
     SciPy's CSR becomes sparse CSR, and what cannot be written to a copy.
     """

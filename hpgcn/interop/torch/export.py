@@ -1,4 +1,6 @@
-"""Export of trained models to PyG: a state_dict of tensors, and the lines that load it."""
+"""Export trained models to PyG: a state_dict, and Python code that builds the model and
+loads it.
+"""
 from __future__ import annotations
 
 import io
@@ -34,7 +36,8 @@ ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
 
 def export_pyg(run: Result | str | os.PathLike[str], *,
                file: str = "model.pt") -> tuple[dict[str, torch.Tensor], str]:
-    """Return a model of a run as a PyG module.
+    """Return the model of a run as a state_dict and the code of a PyG module that loads
+    it.
 
     Parameters
     ----------
@@ -78,7 +81,8 @@ def export_pyg(run: Result | str | os.PathLike[str], *,
 
 def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor], *,
                     overwrite: bool = False) -> None:
-    """Write a state_dict as torch.save does: whole or not at all; errors as `replacing`.
+    """Write a state_dict in the format of torch.save, completely or not at all; errors
+    as `replacing`.
 
     Examples
     --------
@@ -96,8 +100,8 @@ def save_state_dict(path: str | os.PathLike[str], state: dict[str, torch.Tensor]
 
 
 class Export:
-    """A model as a class with PyG layers: its attributes, the lines of `forward`, and
-    the tensors.
+    """The code of a model with PyG layers, built layer by layer: attributes, lines of
+    `forward`, and tensors.
     """
 
     def __init__(self, spec, arrays):
@@ -110,7 +114,7 @@ class Export:
         self.weighted = False  # whether a layer reads weights of edges
 
     def follow(self):
-        """Take in all layers, in order."""
+        """Append all layers of the model in order."""
         spec = self.spec
         blocks = blocks_of(spec)
         self._dropout(spec.first_dropout)
@@ -130,7 +134,9 @@ class Export:
         return {name: torch.from_numpy(np.array(array)) for name, array in self.state.items()}
 
     def code(self, file):
-        """Return the lines that make the model, and load it from a file."""
+        """Return the Python code that defines the model and loads its state_dict from a
+        file.
+        """
         inputs = "x, edge_index" + ", edge_weight=None" * self.weighted
         *before, last = self.said
 
@@ -156,7 +162,9 @@ class Export:
         return name
 
     def _make(self, kind, code, **state):
-        """Make an attribute, called by its kind and a number; `__` in names of tensors is a dot."""
+        """Add an attribute named `kind` plus a number, with its tensors; `__` in their
+        names becomes a dot.
+        """
         number = sum(name.startswith(kind) for name in self.made)
         name = f"{kind}{number}"
         self.made[name] = code
@@ -200,7 +208,9 @@ class Export:
             self._dropout(block.dropout)
 
     def _of(self, block):
-        """Return the arrays of a block by the names that they have in each layer: W_a for W0_a."""
+        """Return the arrays of a block by their names without the layer number: W_a for
+        W0_a.
+        """
         return {re.sub(r"^([a-z]+)\d+", r"\1", name, flags=re.IGNORECASE): self.arrays[name]
                 for name in block.shapes()}
 
@@ -232,7 +242,9 @@ class Export:
         self.said.append(f"x = self.{self._make('norm', code, **scaled)}(x)")
 
     def _conv(self, code, *, weighted=False, **state):
-        """Add a layer with A; PyG normalises by in-degrees if it reads edge weights."""
+        """Append a layer that multiplies by A. UsageError if it reads edge weights and
+        does not normalize by in-degree.
+        """
         if weighted and norm_of(self.spec) not in ("sym", "in"):
             raise UsageError(f"{setting('norm_adj', norm_of(self.spec))}: PyG's layer normalizes "
                              "by in-degrees")

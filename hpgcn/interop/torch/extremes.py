@@ -1,4 +1,6 @@
-"""Largest and smallest messages of a row as an operator of PyTorch, as its `torch.sparse.mm`."""
+"""A PyTorch operator for the max or min of the messages of a row, like
+`torch.sparse.mm` with `reduce`.
+"""
 import torch
 from torch import Tensor
 
@@ -23,7 +25,9 @@ def extreme(A, x, reduce):
 def _extreme(indptr: Tensor, indices: Tensor, values: Tensor | None, indptr_t: Tensor | None,
              indices_t: Tensor | None, order: Tensor | None, x: Tensor, reduce: str
              ) -> tuple[Tensor, Tensor]:
-    """Return the result, (m, f), and the entry that it is of, -1 in rows without."""
+    """Return the max or min of each row, (m, f), and the position of its entry, -1 in
+    rows without entries.
+    """
     wide = WIDE[x.dtype]
     with queued(x) as kernels:
         out, arg = kernels.aggregate(pattern_of(indptr), pattern_of(indices), rows_of(x, wide),
@@ -58,7 +62,9 @@ _extreme.register_autograd(_backward, setup_context=_keep)
 def _extreme_backward(indptr: Tensor, indices: Tensor, values: Tensor | None,
                       indptr_t: Tensor | None, indices_t: Tensor | None, order: Tensor | None,
                       x: Tensor, arg: Tensor, grad: Tensor, reduce: str) -> tuple[Tensor, Tensor]:
-    """Return the gradients of x and of the values, (nnz,); the latter is empty without values."""
+    """Return the gradients of x and of the values, (nnz,); the second is empty if there
+    are no values.
+    """
     wide = WIDE[x.dtype]
     flipped = None if order is None else tuple(map(pattern_of, (indptr_t, indices_t, order)))
     with queued(x) as kernels:

@@ -1,4 +1,5 @@
-"""Sparse times dense as an operator of PyTorch: it compiles, and has derivatives of any order.
+"""A PyTorch operator for sparse times dense: it works in torch.compile and has
+derivatives of any order.
 
 Operators take plain tensors: pattern, values and scale of A, pattern and values of A^T,
 the order of A's entries there. Values of A^T repeat those of A, so the gradient of
@@ -57,7 +58,7 @@ def spmm(A: Tensor | Adjacency, x: Tensor, *, transposed: bool = False) -> Tenso
 
 
 def product(A, x, transposed=False):
-    """Return `spmm` of an Adjacency."""
+    """Return the same as `spmm`, for an Adjacency."""
     check_rows(A, x, A.shape[0 if transposed else 1])
     if x.dim() == 1:
         return product(A, x[:, None], transposed)[:, 0]
@@ -66,7 +67,7 @@ def product(A, x, transposed=False):
 
 
 def check_rows(A, x, rows):
-    """Refuse an x that does not fit."""
+    """Raise UsageError if x has a dtype, device or shape that does not fit A."""
     if x.layout is not torch.strided or x.dtype not in WIDE or x.device != A.device:
         raise UsageError(f"x is {x.layout} of {x.dtype} on {x.device}, expected torch.strided, "
                          f"floating, on {A.device}")
@@ -104,7 +105,9 @@ def _keep_for_spmm(ctx, inputs, output):
 
 
 def _spmm_backward(ctx, grad):
-    """Compute a product by the transpose, and dot products of rows of grad and of x."""
+    """Return the gradients of the values of A and of x, as autograd expects from
+    `_spmm`.
+    """
     *arrays, x = ctx.saved_tensors
     indptr, indices, values, scale, indptr_t, indices_t, _, order = arrays
     dvalues, dx = None, None
@@ -123,7 +126,9 @@ _spmm.register_autograd(_spmm_backward, setup_context=_keep_for_spmm)
 @torch.library.custom_op("hpgcn::edge_dot", mutates_args=())
 def _edge_dot(indptr: Tensor, indices: Tensor, scale: Tensor | None, indptr_t: Tensor | None,
               indices_t: Tensor | None, order: Tensor | None, x: Tensor, y: Tensor) -> Tensor:
-    """Return scale_i times the dot product of x_i and y_j for each entry (i, j), (nnz,)."""
+    """Return scale_i times the dot product of x_i and y_j for each entry (i, j) of A,
+    (nnz,).
+    """
     wide = WIDE[x.dtype]
     if scale is not None:
         x = x * scale[:, None]
@@ -143,7 +148,7 @@ def _keep_for_dots(ctx, inputs, output):
 
 
 def _dots_backward(ctx, grad):
-    """Compute products by the matrix with the values grad, and by its transpose."""
+    """Return the gradients of x and y, as autograd expects from `_edge_dot`."""
     indptr, indices, scale, indptr_t, indices_t, order, x, y = ctx.saved_tensors
     dx, dy = None, None
     grad_t = None if order is None else grad.detach()[order]

@@ -1,4 +1,4 @@
-"""A state_dict of PyG's layers as a list of modules.
+"""Split a state_dict of PyG's layers into a list of modules.
 
 It holds tensors by name and no layers, but the names identify them:
 `convs.0.lin.weight` and `convs.0.bias` belong to a GCNConv.
@@ -33,7 +33,8 @@ class Module(NamedTuple):
 
 
 def tensors_of(model, name):
-    """Return a state_dict, given or in a file, as tensors by name; nothing in it is executed.
+    """Return a state_dict, passed directly or in a file, as tensors by name. Code in it
+    is never executed.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def as_arrays(tensors, name):
 
 
 def modules_of(tensors):
-    """List the Modules of a state_dict, in its order."""
+    """Return the Modules of a state_dict in its order, a list."""
     found = {}
     for key in tensors:
         match = NAME.fullmatch(key)
@@ -116,7 +117,9 @@ def _module(path, keys, tensors):
 
 
 def _perceptron(keys, tensors):
-    """Return the keys of a GINConv; maps and norms in `nn` are numbered in order."""
+    """Return the keys of a GINConv by tensor names; linear maps and norms in `nn` are
+    numbered in order.
+    """
     inner = modules_of({own.removeprefix("nn."): tensors[key] for own, key in keys.items()
                         if own.startswith("nn.")})
     found = {own: key for own, key in keys.items() if not own.startswith("nn.")}

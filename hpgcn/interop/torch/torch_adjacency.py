@@ -1,4 +1,4 @@
-"""A sparse matrix as tensors, with all that products by it need again and again."""
+"""A sparse matrix as tensors, together with everything that repeated products reuse."""
 from __future__ import annotations
 
 import functools
@@ -16,7 +16,7 @@ _known = {}  # by the identity of sparse tensors: a weak reference, their state,
 
 
 class Adjacency:
-    """Sparse matrix (m, n) in compressed rows, checked once, with its transpose.
+    """Sparse matrix (m, n) in CSR that is validated once and keeps its transpose.
 
     What `spmm` and `attend` take where `torch.compile` traces them, as it traces no
     sparse tensors.
@@ -71,12 +71,12 @@ class Adjacency:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.pattern.indices.device
 
     @property
     def learns(self) -> bool:
-        """Whether values require a gradient."""
+        """Whether the values require a gradient."""
         return self.values is not None and self.values.requires_grad
 
     def with_values(self, values: torch.Tensor) -> Adjacency:
@@ -87,7 +87,8 @@ class Adjacency:
         return other
 
     def averaging(self, dtype: torch.dtype) -> Adjacency:
-        """Return the matrix of means: each row divided by the number of its entries.
+        """Return the matrix that averages: each row is divided by the number of its
+        entries.
 
         `dtype` is that of x.
         """
@@ -100,8 +101,8 @@ class Adjacency:
         return self.means[dtype]
 
     def arrays(self, transposes: bool) -> tuple[torch.Tensor | None, ...]:
-        """Return the arguments of operators: pattern, values and scale of A, then of
-        its transpose.
+        """Return the arguments of operators: pattern, values and scale of A, then those
+        of its transpose.
         """
         indptr_t, indices_t, order = self.pattern.transpose() if transposes else (None,) * 3
         values_t = None
@@ -127,7 +128,9 @@ class TensorPattern:
         self.made = None
 
     def transpose(self):
-        """Return the pattern of the transpose, and the numbers here of its entries; made once."""
+        """Return the pattern of the transpose, and the position of each of its entries
+        here; computed once.
+        """
         if self.made is None:
             with torch.inference_mode(False), queued(self.indices) as kernels:
                 made = kernels.transpose_pattern(pattern_of(self.indptr), pattern_of(self.indices),
@@ -137,7 +140,7 @@ class TensorPattern:
 
 
 def check(indptr, indices, values, shape):
-    """Refuse invalid arrays, which kernels would trust."""
+    """Refuse invalid CSR tensors, because kernels trust them."""
     for name, tensor in (("indptr", indptr), ("indices", indices)):
         if tensor.dim() != 1 or tensor.dtype not in (torch.int32, torch.int64):
             raise UsageError(f"{name} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}, "
@@ -161,7 +164,7 @@ def check(indptr, indices, values, shape):
 
 
 def check_values(values, indices):
-    """Refuse values that are not a floating number for each entry."""
+    """Refuse values unless each entry has one floating-point number."""
     if values is None:
         return
     if values.shape != indices.shape or values.dtype not in WIDE:
@@ -172,7 +175,8 @@ def check_values(values, indices):
 
 
 def adjacency_of(A):
-    """Return (Adjacency, whether A is its transpose) of a sparse tensor; known while it lives.
+    """Return the Adjacency of a sparse tensor, cached as long as A lives, and whether
+    it is A's transpose.
 
     A is in CSR, or in CSC, which is the transpose in CSR. Changes in place through A,
     or its own `A.values()`, are seen by its version. Changes through a tensor that it
@@ -205,7 +209,9 @@ def adjacency_of(A):
 
 
 def traced_without_sparse(function):
-    """Skip `torch.compile` for a function of (A, ...) if A is a sparse tensor."""
+    """Wrap a function of (A, ...) so that `torch.compile` skips it if A is a sparse
+    tensor.
+    """
     aside = torch.compiler.disable(function)
 
     @functools.wraps(function)
@@ -216,7 +222,9 @@ def traced_without_sparse(function):
 
 
 def _made(A, flipped):
-    """Make the Adjacency of a sparse tensor, without a reference to it; ones become None."""
+    """Build the Adjacency of a sparse tensor; values that are all 1 become None. It
+    keeps no reference to A.
+    """
     values = None
     bare = A.detach()
     if not A.requires_grad:

@@ -1,4 +1,5 @@
-"""Graph attention as an operator of PyTorch: one pass over the entries each way, nothing kept.
+"""Graph attention as a PyTorch operator: one pass over the entries in each direction,
+without arrays per entry.
 
 See `hpgcn.kernels.reference.attend` for the formulas.
 """
@@ -86,7 +87,9 @@ def attend(A: Tensor | Adjacency, x: Tensor, row_score: Tensor, col_score: Tenso
 def _attend(indptr: Tensor, indices: Tensor, indptr_t: Tensor | None, indices_t: Tensor | None,
             x: Tensor, row_score: Tensor, col_score: Tensor, slope: float, p: float, seed: int,
             keep: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the result, and with `keep` also lse, above and share for the backward pass."""
+    """Return the result of attention, and with `keep` the arrays lse, above and share
+    for the backward pass.
+    """
     wide = WIDE[x.dtype]
     m, heads = row_score.shape
     with queued(x) as kernels:
@@ -159,7 +162,9 @@ _attend_backward.register_autograd(_refuse)
 
 
 def _drawn(m, x, p, seed):
-    """Return arguments of kernels that draw: rows and columns are numbered by position."""
+    """Return the kernel arguments for dropout; rows and columns are numbered by
+    position.
+    """
     if not p:
         return {}
     numbers = (torch.arange(size, device=x.device) for size in (m, x.shape[0]))

@@ -1,4 +1,6 @@
-"""Tensors as the arrays of kernels, and back, without a copy: NumPy's on a CPU, CuPy's on a GPU."""
+"""Convert tensors to arrays for kernels and back without a copy: NumPy on a CPU, CuPy
+on a GPU.
+"""
 import functools
 import math
 import weakref
@@ -16,7 +18,9 @@ _lasting = {}  # by the identity of tensors: weak references, and their arrays
 
 
 def rows_of(tensor, dtype=None):
-    """Return a tensor as an array in C order, of another dtype if one is given; None of None."""
+    """Return a tensor as an array in C order, optionally converted to `dtype`; None
+    stays None.
+    """
     if tensor is None:
         return None
     if dtype is not None and tensor.dtype is not dtype:
@@ -26,7 +30,8 @@ def rows_of(tensor, dtype=None):
 
 
 def pattern_of(tensor):
-    """Return row pointers or columns as an array: kernels on a GPU recognise it by its identity.
+    """Return row pointers or columns as an array. On a GPU the same tensor always gives
+    the same array object.
 
     None of None.
     """
@@ -41,7 +46,9 @@ def pattern_of(tensor):
 
 
 def empty(shape, dtype, like):
-    """Return (tensor, the same as an array) on the device of another tensor, with any contents."""
+    """Return an uninitialized tensor on the device of `like`, and an array that shares
+    its memory.
+    """
     if like.is_cuda:
         tensor = torch.empty(shape, dtype=dtype, device=like.device)
         return tensor, rows_of(tensor)
@@ -53,12 +60,14 @@ def empty(shape, dtype, like):
 
 
 def tensor_of(array, like):
-    """Return an array that a kernel made as a tensor."""
+    """Convert an array that a kernel returned to a tensor."""
     return torch.from_dlpack(array) if like.is_cuda else torch.from_numpy(array)
 
 
 def queued(like):
-    """Context of the kernels for a tensor; on a GPU they follow torch's current stream."""
+    """Context manager that gives the kernels for a tensor; on a GPU they run on torch's
+    current stream.
+    """
     return _on_stream(like) if like.is_cuda else _on_host()
 
 

@@ -1,4 +1,4 @@
-"""Weights of PyG's models: applied here, and put into models with names of their own.
+"""Apply weights of PyG models here, and load weights into other PyG models.
 
 Facts missing in a state_dict take PyG's default: the aggregator (mean), the slope of
 attention (0.2). Batch normalisation, in evaluation an affine map of columns, is folded
@@ -39,7 +39,7 @@ READ = f"expected {', '.join(KINDS)} and batch normalization only"
 
 
 class Trained(NamedTuple):
-    """Input of `hpgcn.predict` in place of a run: arrays by name, settings, and their source."""
+    """Trained weights for `hpgcn.predict`: arrays by name, settings and source."""
 
     weights: dict
     config: Config
@@ -92,7 +92,7 @@ def predict_pyg(graph: GraphSource | str | os.PathLike[str],
 
 
 def _check_weights(header, trained):
-    """Refuse (DataError) a graph with edges that the layers would read otherwise than PyG."""
+    """Raise DataError if the layers would treat the graph's edges differently from PyG."""
     layer = MODELS[find_model(trained.config.select(ModelOptions))]
     if header.parallel_edges and layer.uses_attention:
         raise DataError(f"{header.name}: has repeated edges, which the attention of {trained.name} "
@@ -105,7 +105,8 @@ def _check_weights(header, trained):
 
 
 def read_pyg(model, *, activation="own"):
-    """Read a trained GCN, SAGE (mean), GIN, GAT or SGC of PyG: a chain of such layers.
+    """Read the weights of a trained PyG model that is a chain of GCN, SAGE (mean), GIN, GAT or SGC
+    layers.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ def read_pyg(model, *, activation="own"):
 
 
 class LayerReader:
-    """Layers of a state_dict as those here: arrays by the names that `Layer.shapes` gives."""
+    """Converts the layers of a PyG state_dict to arrays with the names in `Layer.shapes`."""
 
     def __init__(self, tensors, name, layers):
         self.tensors = tensors
@@ -172,9 +173,7 @@ class LayerReader:
         return READERS[module.kind](self, Taken(self, module), last)
 
     def folded(self, arrays, norm):
-        """Return a layer with the batch normalisation behind it; attention divides its vectors by
-        it.
-        """
+        """Return the arrays of a layer, merged with the batch normalization behind it."""
         last = "b_b" if "b_b" in arrays else "b"
         b = arrays[last]
         taken = Taken(self, norm)
@@ -226,7 +225,7 @@ class LayerReader:
         return {"W": W, "a_self": a_self, "a_neighbour": a_neighbour, "b": b}
 
     def _gin(self, taken, last):
-        """Return two linear maps; a normalisation between them is folded in.
+        """Return both linear maps of a GIN layer; a norm between them is merged into the first.
 
         Units that a perceptron has here beyond those there are 0, and change nothing.
         """
@@ -255,7 +254,7 @@ class LayerReader:
                 "b_a": np.pad(b_a, (0, more)), "b_b": b_b, "eps": eps}
 
     def config(self, kind, found, activation):
-        """Return the Config of a model of these layers."""
+        """Return the Config of a model with these layers."""
         word = next(each for each, layer in MODELS.items() if layer is kind)
         model, _, aggregator = word.partition("-")
 
@@ -284,7 +283,7 @@ READERS = {"GCNConv": LayerReader._one_matrix, "SGConv": LayerReader._one_matrix
 
 
 class Taken:
-    """The tensors of a module, of which each is to be taken."""
+    """The tensors of one PyG module; it records which of them were read."""
 
     def __init__(self, reader, module):
         self.reader = reader
@@ -292,7 +291,7 @@ class Taken:
         self.left = set(module.keys)
 
     def take(self, own, ndim):
-        """Return a tensor of `ndim` dimensions, a copy in C order."""
+        """Return the tensor named `own`, which must have `ndim` dimensions, as an array."""
         key = self.module.keys.get(own)
         if key is None:
             raise DataError(f"{self.reader.name}: {self.module.path} ({self.module.kind}) has no "
@@ -305,15 +304,17 @@ class Taken:
         return array
 
     def matrix(self, own):
-        """Return a matrix as it multiplies from the right."""
+        """Return the transpose of a weight matrix, because hpgcn multiplies by weights from the
+        right.
+        """
         return np.ascontiguousarray(self.take(own, 2).T)
 
     def size(self, own, default):
-        """Return the number of elements of a tensor, `default` if it is missing."""
+        """Return the number of elements of a tensor; `default` if it is missing or was read."""
         return self.reader.tensors[self.module.keys[own]].size if own in self.left else default
 
     def vector(self, own, width, default=None):
-        """Return a vector of this width, full of a default if it is missing."""
+        """Return a vector with `width` elements; if it is missing, all of them are `default`."""
         if own not in self.module.keys and default is not None:
             return np.full(width, default, np.float32)
         key = self.module.keys.get(own)
@@ -323,7 +324,7 @@ class Taken:
         return array
 
     def done(self, *ignored):
-        """Refuse a tensor that was not taken."""
+        """Raise DataError if a tensor of the module was never read, except those in `ignored`."""
         left = sorted(self.left - {*ignored})
         if left:
             raise DataError(f"{self.reader.name}: {self.module.keys[left[0]]} is not expected in a "
@@ -331,7 +332,7 @@ class Taken:
 
 
 def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> torch.nn.Module:
-    """Load weights into a PyG model whose modules have other names, layer by layer in order.
+    """Load weights into a PyG model with other module names; layers of each kind match in order.
 
     Parameters
     ----------
@@ -386,9 +387,7 @@ def load_pyg(model: torch.nn.Module, state_dict: dict[str, torch.Tensor]) -> tor
 
 
 def slots(tensors):
-    """Return keys of a state_dict by (kind of layer, number among them, name of the tensor in
-    it).
-    """
+    """Return state_dict keys by (kind of layer, number within the kind, tensor name)."""
     counts, found = {}, {}
     for module in modules_of(tensors):
         number = counts[module.kind] = counts.get(module.kind, -1) + 1

@@ -1,1 +1,1 @@
-"""Layers, one file each: forward returns its backward."""
+"""The layers of the models, one file each; each forward returns its backward function."""

@@ -5,7 +5,8 @@ from hpgcn.model.layers.layer import Layer
 
 
 class PersonalizedPropagation(Layer):
-    """Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H; see Layer.
+    """The APPNP iteration: Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H; see
+    Layer.
 
     Each of the K products adds all rows of H, so none are left out between them.
     """
@@ -57,6 +58,6 @@ class PersonalizedPropagation(Layer):
         return self.masked(G, below)
 
     def _share(self, H):
-        """Return the share of H that each product adds, in a work array of its own."""
+        """Return a H, the term that each step adds, in a work array."""
         with self.clock("dense"):
             return np.multiply(H, self.restart, out=self.buffer("part", *H.shape))

@@ -26,7 +26,7 @@ class GraphAttention(Layer):
 
     @classmethod
     def inner_width(cls, spec, number):
-        """Return K f: all heads side by side."""
+        """Return the width of all K heads side by side."""
         heads, width = cls.heads(spec, number), spec.widths[number + 1]
         if number + 1 == spec.num_layers:
             return heads * width

@@ -16,7 +16,9 @@ class GraphConvolution(Layer):
         self.begun = None  # H W, if its rows were multiplied as they came
 
     def begin_times_W(self, H):
-        """Return a function that multiplies rows [first, last) of H by W; `forward` comes after."""
+        """Return a function that multiplies rows [first, last) of H by W, to be called
+        before `forward`.
+        """
         W = self.parameter("W")
         self.begun = Y = self.buffer("scratch", self.rows_in, self.width_out)
 
@@ -36,7 +38,9 @@ class GraphConvolution(Layer):
         return self.A.forward(Y, mask=mask, out=out, **updated), partial(self._back_to_A, H)
 
     def _aggregate_first(self, H, out, keep, T, update):
-        """Return (A H) W, and its backward; T is A H if that was formed once."""
+        """Return (A H) W and its backward function. `T` is A H if it was computed
+        before, else None.
+        """
         formed = T is not None
         if not formed:
             T = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
@@ -57,7 +61,7 @@ class GraphConvolution(Layer):
         return Z, partial(self._back_to_A, H)
 
     def _back_to_W(self, T, G, below, gradient):
-        """Compute the gradient of W as T^T G: A was first, and T = A H was kept."""
+        """Compute the gradients if T = A H was stored: that of W is T^T G."""
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", T, G)
         if not self.number:
@@ -66,7 +70,7 @@ class GraphConvolution(Layer):
         return self.A.backward(dT, mask=below, out=self.buffer("ping", self.rows_in, dT.shape[1]))
 
     def _back_to_A(self, H, G, below, gradient):
-        """Compute the gradient of W as H^T (A^T G)."""
+        """Compute the gradients if A H was not stored: that of W is H^T (A^T G)."""
         dY = self.buffer("scratch", self.rows_in, G.shape[1])
         if self.A.updates_in_batches and not isinstance(H, Csr):
             return self._back_in_batches(H, G, dY, below, gradient)
@@ -78,7 +82,9 @@ class GraphConvolution(Layer):
         return self.times_W_transposed(dY, "W", "ping", self.scale, below)
 
     def _back_in_batches(self, H, G, dY, below, gradient):
-        """Do the same with rows of A^T G as they return; ranks share no rows."""
+        """Compute the same as `_back_to_A` in batches of rows, as the product A^T G
+        returns them.
+        """
         W, dW = self.parameter("W"), gradient.arrays[self.name_of("W")]
         if self.scale != 1:
             W = W * W.dtype.type(self.scale)
@@ -100,7 +106,9 @@ class GraphConvolution(Layer):
 
 
 class MeanConvolution(GraphConvolution):
-    """The same with the mean of a vertex and its neighbours: A is divided by its row sums."""
+    """GraphConvolution with means over a vertex and its neighbors: each row of A is
+    divided by its sum.
+    """
 
     norm = "row"
     any_norm = False

@@ -95,7 +95,9 @@ class GraphIsomorphism(Layer):
         return 1 + self.parameter("eps")
 
     def _with_self(self, T, H, out):
-        """Return T + (1 + eps) H in `out`, which may be T, for the rows that the layer computes."""
+        """Write T + (1 + eps) H to `out`, which may be T, for the rows that the layer
+        computes.
+        """
         H = self.self_rows(H, "scratch2")
         with self.clock("dense"):
             scaled = self.buffer("scratch2", self.rows_out, H.shape[1])
@@ -103,13 +105,15 @@ class GraphIsomorphism(Layer):
             return np.add(T, scaled, out=out)
 
     def _add_self(self, T, G):
-        """Add (1 + eps) G to T; G is lost."""
+        """Add (1 + eps) G to T. This overwrites G."""
         with self.clock("dense"):
             G *= self._factor
         return self.add_self(G, T)
 
     def _epsilon_gradient(self, gradient, dS, H, factor=1.0):
-        """Sum of dS * H over this rank's rows and ALL columns, of ranks that share rows."""
+        """Store the gradient of eps: the sum of dS * H over this rank's rows and all
+        columns of the matrix.
+        """
         H = self.self_rows(H, "part")
         with self.clock("dense"):
             total = factor * kernels.backend(dS).inner(dS, H)

@@ -1,4 +1,6 @@
-"""Jumping knowledge (Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka 2018, section 4).
+"""Jumping knowledge: the last layer reads the outputs of all layers.
+
+Source: Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka 2018, section 4.
 
 The last layer reads the results of all layers with A, one beside the other or the
 largest of each. It reads only the rows that it computes.
@@ -12,7 +14,8 @@ from hpgcn.model.stages import chain
 
 
 class Jump:
-    """A stage of `groups` (the stages of each layer with A) and the stages after all of them.
+    """A stage that runs all layers and combines their outputs; `behind` are the stages
+    after it.
 
     A subclass combines the outputs of the groups and splits their gradient: `start`,
     `add`, `scatter_gradient`.
@@ -71,7 +74,9 @@ class Jump:
 
 
 class Concatenation(Jump):
-    """[H_1, H_2, ...] W, as the sum of products with the rows of W that belong to each."""
+    """Jumping knowledge by concatenation, [H_1, H_2, ...] W, computed as a sum of one
+    product per layer.
+    """
 
     def add(self, number, H, context):
         layer = self.layer
@@ -94,7 +99,9 @@ class Concatenation(Jump):
         return chain(others, self._total(context), context)
 
     def start(self, backward, G, gradient):
-        """Return all columns of the gradient of the sum, in an array that lasts."""
+        """Return all columns of the gradient of the sum, in an array that later calls
+        keep.
+        """
         layer = self.layer
         G = backward(G, gradient)
         with self.clock("dense"):
@@ -110,7 +117,9 @@ class Concatenation(Jump):
 
 
 class Maximum(Jump):
-    """The largest of each element; among equals only the first gets the gradient."""
+    """Jumping knowledge by element-wise maximum. Among equal elements only the first
+    gets the gradient.
+    """
 
     def add(self, number, H, context):
         total, which = self._arrays()

@@ -4,7 +4,7 @@ from hpgcn.parallel.csr import Csr
 
 
 class Layer:
-    """A map with A in it, of this rank's rows and columns.
+    """A layer that multiplies by A, for the rows and columns of this rank.
 
     Dropout, ReLU and the last bias are the model's. A layer is one class, which says
     purely what it needs, and does it. Class attributes and class methods say it:
@@ -90,7 +90,7 @@ class Layer:
 
     @classmethod
     def shapes(cls, spec, number):
-        """Return the shapes of the parameters by name; see `Layer`."""
+        """Return the shapes of a layer's parameters by name; see `Layer`."""
         fan_in, fan_out = spec.layers[number]
         return {"W": (fan_in, fan_out), "b": (fan_out,)}
 
@@ -101,7 +101,7 @@ class Layer:
 
     @classmethod
     def inner_width(cls, spec, number):
-        """Return the width of H W, for the W that follows the product with A or comes before it."""
+        """Return the width of H W, where W is the matrix next to the product with A."""
         return spec.widths[number + 1]
 
     def __init__(self, number, spec, parameters, hop, columns, workspace, scale, *, vertex=()):
@@ -135,28 +135,31 @@ class Layer:
         self._self_part = None
 
     def prepare(self, features, width):
-        """Exchange the constant Features of level 0 once, in slices of `width` columns.
+        """Exchange the input Features once, because they are constant, in slices of
+        `width` columns.
 
         All ranks call this together, once.
         """
 
     def name_of(self, name):
-        """Return the name of a layer's parameter in the model: "W_a" is "W0_a"."""
+        """Return the name of this layer's parameter in the model: "W_a" of layer 0 is
+        "W0_a".
+        """
         return indexed(name, self.number)
 
     def parameter(self, name):
-        """Return the array of the model's parameters for this layer's parameter `name`."""
+        """Return the array of this layer's parameter `name`."""
         return self.parameter_arrays[self.name_of(name)]
 
     def kept(self, name, rows, width, keep):
-        """Return an array for values that the backward reads: the layer's own array, or
-        a work array.
+        """Return an array for values that the backward reads: with `keep` the layer's
+        own, else a work array.
         """
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
 
     def self_rows(self, H, name):
-        """Select from the input rows those that this layer computes. Returns H itself if they are
-        the same, else a work array.
+        """Return the input rows that this layer computes: H itself if all are computed,
+        else a work array.
         """
         rows = self.hop.self_rows
         if rows is None:
@@ -179,12 +182,14 @@ class Layer:
             return kernels.backend(G).scatter_add(G, rows, to)
 
     def times_W(self, H, name, out):
-        """Return H W, W being the matrix `name` of this layer."""
+        """Return H W, where W is this layer's matrix `name`."""
         with self.clock("dense", part="gemm"):
             return self.columns.linear(H, self.parameter(name), out)
 
     def gathered(self, G, width):
-        """Return all columns of a gradient; valid until the next call."""
+        """Return all columns of a gradient whose columns are distributed over ranks;
+        valid until the next call.
+        """
         with self.clock("dense"):
             return self.columns.gathered(G, width)
 
@@ -199,8 +204,8 @@ class Layer:
                 kernels.backend(G).matmul(H.T, G, dW)
 
     def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
-        """Return G W^T times a factor, W being the matrix `name` and `out` the name of a work
-        array.
+        """Return scale * G W^T, where W is this layer's matrix `name`, in the work
+        array named `out`.
 
         If there is a mask, only its bits of the result are kept.
         """
@@ -213,7 +218,9 @@ class Layer:
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 
     def masked(self, G, mask):
-        """Apply the bits of a mask in place, if there is one."""
+        """Set the elements of G without a bit in `mask` to 0, in place; None changes
+        nothing.
+        """
         if mask is None:
             return G
         with self.clock("dense", part="activation"):
@@ -221,18 +228,19 @@ class Layer:
 
 
 def indexed(name, number):
-    """Return the name in the model of a layer's parameter: "W_a" of layer 0 is "W0_a"."""
+    """Return the name of a layer's parameter in the model: "W_a" of layer 0 is "W0_a"."""
     kind, *rest = name.split("_", 1)
     return "_".join([f"{kind}{number}", *rest])
 
 
 def layer_of(name):
-    """Return the number of the layer of a parameter of the model: 0 for "W0_a"."""
+    """Return the layer number in the name of a model's parameter: 0 for "W0_a"."""
     return int("".join(filter(str.isdigit, name.partition("_")[0])))
 
 
 def spmm_first(fan_in, fan_out, sparse=False, narrows=False):
-    """Return whether a layer multiplies by A before W: the narrower side is exchanged.
+    """Return whether a layer multiplies by A before W, because the rows to exchange are
+    narrower then.
 
     Sparse input goes through W first, so that it stays sparse. At equal widths W also
     goes first, unless the result has fewer rows than the input (`narrows`). Then W

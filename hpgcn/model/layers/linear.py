@@ -1,6 +1,4 @@
-"""Linear maps without A: layers before and after the layers with A, and the second map
-of a block.
-"""
+"""Linear layers without A: before and after the layers with A, and inside them."""
 from functools import partial
 
 from hpgcn.model.layers.layer import Layer
@@ -8,7 +6,9 @@ from hpgcn.parallel.receptive_field import Hop
 
 
 class Linear(Layer):
-    """Z = H W + b; see Layer. `place` is the work array that its backward writes."""
+    """A linear layer Z = H W + b; see Layer. Its backward writes the work array
+    `place`.
+    """
 
     products = 0
     supports_bf16 = True
@@ -27,7 +27,9 @@ class Linear(Layer):
 
 
 class FeedForward(Linear):
-    """The second linear map of a layer with A, on the rows that this computes."""
+    """A second linear map that follows a layer with A, on the rows that this layer
+    computes.
+    """
 
     matrix = "W_ffn"
     last_bias = "b_ffn"

@@ -1,4 +1,6 @@
-"""Normalisation of rows, spread over ranks or not, and of columns over the rows of all ranks."""
+"""Layer and batch normalization, also for rows whose columns are distributed over
+ranks.
+"""
 from functools import partial
 
 import numpy as np
@@ -12,7 +14,8 @@ MOMENTUM = 0.1  # share of a step's moments in the running ones
 
 
 class Norm:
-    """y = gain * (z - mean) / sqrt(variance + 1e-5), and a shift; a stage, see hpgcn.model.stages.
+    """A stage that computes gain * (z - mean) / sqrt(variance + 1e-5) + shift; see
+    hpgcn.model.stages.
 
     After a layer it works in place on the layer's result plus bias, and the activation
     adds the shift. Before a layer it makes an array of its own, and adds the shift
@@ -58,7 +61,9 @@ class Norm:
         return out, partial(self._backward, normal, moments, inv_std, gain)
 
     def _backward(self, normal, moments, inv_std, gain, G, gradient):
-        """Compute the gradient of Z in place of G; gradients of gain and shift go to `gradient`."""
+        """Compute the gradient of Z in the array G; write those of gain and shift to
+        `gradient`.
+        """
         ops = kernels.backend(G)
         dgain, dshift = (gradient.arrays[self.name_of(name)] for name in ("gain", "shift"))
         with self.clock("dense"):
@@ -69,13 +74,15 @@ class Norm:
             return self.back(ops, found, G, normal, inv_std, gain)
 
     def update_running_moments(self, gradient):
-        """Update the running moments from the slots of a summed gradient that the
-        backward filled.
+        """Update the running moments from the batch moments that the backward stored in
+        the gradient.
         """
 
 
 class LayerNorm(Norm):
-    """Moments over all columns of a row (Ba, Kiros and Hinton 2016, section 3)."""
+    """Normalization with moments over all columns of a row (Ba, Kiros and Hinton 2016,
+    section 3).
+    """
 
     def __init__(self, layer, block, rows):
         super().__init__(layer, block, block.norm_width)
@@ -99,7 +106,8 @@ class LayerNorm(Norm):
 
 
 class BatchNorm(Norm):
-    """Moments over all rows of a column (Ioffe and Szegedy 2015, Algorithm 1).
+    """Normalization with moments over all rows of a column (Ioffe and Szegedy 2015,
+    Algorithm 1).
 
     An evaluation takes running ones: they are parameters "mean{l}" and "variance{l}"
     that no gradient moves. In their place the gradient carries a step's own moments, of
@@ -129,8 +137,8 @@ class BatchNorm(Norm):
         return ops.batch_norm_backward(G, normal, inv_std, gain, means, G)
 
     def keep(self, moments, gradient):
-        """Write a step's moments to `gradient`, from which all ranks later update the
-        running moments.
+        """Store the batch moments of a step in `gradient`, whose sum over ranks updates
+        the running moments.
         """
         if self.columns.column.rank == 0:
             mean, variance = moments
@@ -139,7 +147,9 @@ class BatchNorm(Norm):
                 gradient.arrays[self.name_of(name)][self.mine] = found
 
     def update_running_moments(self, gradient):
-        """Update the running moments, and set the slots of the step's moments to 0."""
+        """Update the running moments from the batch moments in `gradient`, then set
+        those to 0.
+        """
         for name in map(self.name_of, MOMENTS):
             running = self.arrays[name]
             found = gradient.arrays[name]

@@ -1,1 +1,1 @@
-"""Answers to `hpgcn plan`: comparisons, choices, dry runs."""
+"""The answers of `hpgcn plan`: comparisons, choices and dry runs."""

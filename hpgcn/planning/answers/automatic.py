@@ -1,4 +1,6 @@
-"""Strategy auto: the rule by which a run chooses, and how it differs from the choice of a plan."""
+"""Strategy auto: the rule by which a run chooses a strategy, and notes if `hpgcn plan`
+chooses another.
+"""
 from hpgcn.errors import setting
 from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.strategies import STRATEGIES, Product
@@ -10,7 +12,9 @@ RULE = "the fastest single strategy that moves no more rows than these parts nee
 
 
 def rows_moved(strategy, plan):
-    """Count the rows that ranks send in a product with A; None of a strategy for each product."""
+    """Return the rows that all ranks send in one product with A; None if each product
+    has its own strategy.
+    """
     if hasattr(strategy, "kinds"):
         return None
     slices = plan.traffic.slices
@@ -19,7 +23,8 @@ def rows_moved(strategy, plan):
 
 
 def sparing(rows):
-    """Return the rows of a report that move no more rows than the parts need.
+    """Return the rows of a report whose strategy sends no more rows of H than the parts
+    require.
 
     That is the least of what BY_ROWS and BY_HOLDERS move. Rows that name a strategy for
     each product are left out.
@@ -31,7 +36,9 @@ def sparing(rows):
 
 
 def fitting(*choices):
-    """Return the first list of rows that has one that fits the memory; the last as if all did."""
+    """Return the first list with a case that fits the memory; else the last list,
+    marked as fitting.
+    """
     for rows in choices:
         if any(entry["fits"] for entry in rows):
             return rows
@@ -40,7 +47,9 @@ def fitting(*choices):
 
 
 def passed_over(rows, taken):
-    """Return a clause about the fastest row if the rule forbids it; "" if it is the one taken."""
+    """Return a clause about a faster case that the rule forbids; "" if `taken` is the
+    fastest.
+    """
     fastest = min((entry for entry in rows if entry["fits"]), default=taken,
                   key=lambda entry: entry["seconds"]["epoch"])
     if fastest["seconds"]["epoch"] >= taken["seconds"]["epoch"]:
@@ -51,7 +60,9 @@ def passed_over(rows, taken):
 
 
 def partitions_first(inputs, rows, methods):
-    """Return a note, in a list, if runs make parts that the rows do not count; else []."""
+    """Return a list with a note if runs make a partition that was not forecast; else
+    [].
+    """
     counted = inputs.part_counts or METHOD in (methods or ())
     if counted or all(entry["ranks"] == 1 for entry in rows):
         return []
@@ -60,7 +71,7 @@ def partitions_first(inputs, rows, methods):
 
 
 def difference(inputs, rows, choice, choose, options):
-    """Return a list of notes if a run without --strategy uses another strategy than the
+    """Return notes, a list, if a run without --strategy uses a strategy other than the
     plan's choice.
 
     `choose` is `report.choose`. A run assumes the default machine.

@@ -1,5 +1,5 @@
-"""`hpgcn plan --batch`: bytes and messages of mini-batch steps and epochs, as JSON and
-as a table.
+"""`hpgcn plan --batch`: forecast bytes and messages of mini-batch steps and epochs, as
+JSON and a table.
 """
 import numpy as np
 
@@ -17,7 +17,8 @@ from hpgcn.strategies import STRATEGIES, Strategy, variant
 
 
 def forecast(path, options, request, *, progress=False):
-    """Predict the bytes that mini-batches send, for every case of the Options that supports them.
+    """Forecast the bytes that mini-batches send, for each case of the Options that
+    supports mini-batches.
 
     Return the JSON object of docs/plan.md, a dict; errors as `report.forecast`, and
     as `sampler_of`; a UsageError if no strategy among the cases takes batches.
@@ -59,12 +60,12 @@ def forecast(path, options, request, *, progress=False):
 
 
 def takers():
-    """Return the names of the strategies that train on batches."""
+    """Return the names of the strategies that support mini-batches."""
     return [name for name, each in STRATEGIES.items() if each.supports_minibatches]
 
 
 def notes(others, rows):
-    """Return the notes for a reader of the numbers."""
+    """Return notes that explain the forecast, a list of str."""
     estimated = any(each["counted"] < each["steps"] for each in rows)
     found = [f"counted in {rows[0]['counted']} batches of epoch 1" if estimated else
              "all batches of epoch 1 are counted", "seconds and memory are not forecast for "
@@ -76,7 +77,7 @@ def notes(others, rows):
 
 
 def row(inputs, candidate, request):
-    """Return the numbers of one case, for the JSON object."""
+    """Return the forecast for one Candidate, a dict for the JSON object."""
     strategy = variant(STRATEGIES[candidate.strategy], inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     batches = batches_of(ordered, inputs, strategy, candidate.shape, offsets, request)
@@ -95,14 +96,14 @@ def row(inputs, candidate, request):
 
 
 def _mean(tables):
-    """Return the mean of nested dicts of numbers, a dict."""
+    """Return the element-wise mean of nested dicts of numbers, a dict."""
     return {name: _mean([each[name] for each in tables]) if isinstance(value, dict)
             else float(np.mean([each[name] for each in tables]))
             for name, value in tables[0].items()}
 
 
 def settings_of(config):
-    """Return the settings that a PlanInput of batches takes.
+    """Return the settings for the PlanInput of a forecast of mini-batches.
 
     Nothing is formed once, and no row is left out because no loss ever reads it.
     """
@@ -110,7 +111,7 @@ def settings_of(config):
 
 
 def batches_of(ordered, inputs, strategy, shape, offsets, request):
-    """Return the BatchPlans of a strategy on row blocks.
+    """Return the BatchPlans of a strategy for rows that are divided into blocks.
 
     Parameters as `hpgcn.planning.answers.candidates.count`. The inputs were made by
     `settings_of`.
@@ -127,7 +128,8 @@ def batches_of(ordered, inputs, strategy, shape, offsets, request):
 
 
 def sampler_of(inputs, ordered, request, seed):
-    """Return the Sampler of a request, and the unit of each row of OrderedRows, (n,), -1 for none.
+    """Return the Sampler of a request, and the sampling unit of each of OrderedRows,
+    (n,), -1 for none.
 
     Errors as `hpgcn.partition.batch_parts.parts_of`, and `BatchRequest.fan_outs_for`; a
     DataError without training vertices.
@@ -158,7 +160,9 @@ def sampler_of(inputs, ordered, request, seed):
 
 
 def _by_vertex(vertex, offsets):
-    """Return the part of each ORIGINAL vertex, of rows cut at offsets; and the number of parts."""
+    """Return the part of each ORIGINAL vertex, for rows divided at `offsets`, and the
+    number of parts.
+    """
     sizes = np.diff(offsets)
     return _scattered(np.repeat(np.arange(sizes.size), sizes), vertex), sizes.size
 
@@ -170,7 +174,9 @@ def _scattered(values, vertex):
 
 
 def table(report):
-    """Return lines of text: the notes, then a row a case. No line feed at the end."""
+    """Return the forecast as text: notes, then one row per case. No line feed at the
+    end.
+    """
     # the title and the heading
     graph = report["graph"]
     title = (f"{graph['name']}: {graph['num_nodes']:,} vertices, "

@@ -1,4 +1,6 @@
-"""The ways to train a graph that are compared: strategy, parts, ranks and grid; their volumes."""
+"""List the cases that a plan compares (strategy, parts, ranks, grid), and count their
+traffic and memory.
+"""
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -19,7 +21,9 @@ from hpgcn.strategies.strategy import grid_axes
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to train."""
+    """One case that a plan compares: a strategy on a partition, a number of ranks and a
+    grid.
+    """
 
     strategy: str
     parts: str  # method of the partition, or "stored" where the stored order of rows is cut
@@ -28,7 +32,8 @@ class Candidate:
 
 
 def candidates(inputs, ranks=None, methods=None):
-    """List the Candidates to compare, fewest ranks first; parameters as in Options.
+    """Return the Candidates to compare, those with fewest ranks first; parameters as in
+    Options.
 
     Numbers of ranks that the grid or the replication of the settings does not fit are
     left out. A DataError for more ranks than vertices. A UsageError for methods with a
@@ -85,8 +90,8 @@ def candidates(inputs, ranks=None, methods=None):
 
 
 def grid_shapes(options, ranks):
-    """Return the grid of each (strategy, number of ranks); None if the requested one does not
-    fit.
+    """Return the grid for each (strategy, number of ranks); None if the requested grid
+    does not fit.
     """
     shapes = {(name, k): strategy.default_shape(k)
               for name, strategy in STRATEGIES.items() for k in ranks}
@@ -119,7 +124,7 @@ def grid_shapes(options, ranks):
 
 
 def grid_owner(axes):
-    """Return the strategy whose grid has this number of axes."""
+    """Return the name of the strategy whose grids have this number of axes."""
     for name, each in STRATEGIES.items():
         if "grid" in each.options and len(each.axes.split("x")) == len(axes):
             return name
@@ -127,14 +132,16 @@ def grid_owner(axes):
 
 
 def count_candidate(inputs, candidate):
-    """Count one way to train: a RankFootprint."""
+    """Return the RankFootprint of a Candidate: its traffic and memory."""
     strategy = variant(strategy_by_name(candidate.strategy), inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     return count(ordered, inputs, strategy, candidate.shape, offsets)
 
 
 def arranged(inputs, candidate, strategy):
-    """Return the rows of a candidate: OrderedRows, and their owners, (B + 1,)."""
+    """Return the OrderedRows of a Candidate, and the offsets of its row blocks, (B +
+    1,).
+    """
     ordered = inputs.ordered
     if candidate.parts == "stored":
         return ordered, strategy.row_offsets(candidate.shape, inputs.pointers)
@@ -148,7 +155,9 @@ def arranged(inputs, candidate, strategy):
 
 
 def count(ordered, inputs, strategy, shape, offsets):
-    """Count training on row blocks, at (B + 1,) offsets of OrderedRows: a RankFootprint."""
+    """Return the RankFootprint of a strategy on OrderedRows that are divided at
+    `offsets`, (B + 1,).
+    """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
     rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST))
     plan = strategy.Plan.of(ordered.pattern, rank_grid)

@@ -1,4 +1,6 @@
-"""Strategy auto: the choice of `hpgcn plan` for the ranks and the parts of a run."""
+"""Strategy auto: choose a strategy like `hpgcn plan` for the ranks and the parts of a
+run.
+"""
 import logging
 
 from hpgcn.config import size
@@ -17,7 +19,7 @@ log = logging.getLogger("hpgcn")
 
 
 def choose_strategy(source, config, comm):
-    """Choose among the strategies that a source and config.memory allow on these ranks.
+    """Choose the strategy of a run among those that the graph and config.memory allow.
 
     The strategy with the least forecast of seconds is chosen. It may not move more rows
     in a product than the parts promise. Parts promise rows by their owners, or nonzeros

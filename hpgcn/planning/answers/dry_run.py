@@ -1,4 +1,4 @@
-"""Forecast a run on these ranks: `hpgcn train --dry-run` and `--memory`."""
+"""Forecast a run on the given ranks: `hpgcn train --dry-run` and `--memory`."""
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,8 @@ COUNTING = 3600.0  # seconds that ranks wait, beyond their timeout, for the one 
 
 
 def forecast(placed, config, comm):
-    """Return the traffic and memory of a run once owners are known; all ranks call this.
+    """Return the traffic and memory of a run whose Placement is known; all ranks call
+    this together.
 
     Rank 0 reads the pattern of the whole adjacency, and which rows are in the masks; no
     values and no features. The dict, equal on all ranks, is the JSON object of
@@ -41,7 +42,8 @@ def forecast(placed, config, comm):
 
 
 def drops_AX(placed, config, comm):
-    """Return whether A H does not fit, and is dropped: hpgcn.model.ModelSpec.drop_AX.
+    """Return whether A H is recomputed because it exceeds the memory:
+    hpgcn.model.ModelSpec.drop_AX.
 
     Parameters and errors as `forecast`; without config.memory nothing is read.
     """
@@ -95,7 +97,7 @@ def _count(placed, config):
 
 
 def table(report):
-    """Return lines of text. No line feed at the end."""
+    """Return a forecast as text, without a line feed at the end."""
     seconds = report["seconds"]
     lines = [
         ("graph", f"{report['graph']}, {report['model']} of widths "
@@ -128,13 +130,17 @@ def table(report):
 
 
 def first_batches(counts):
-    """Describe `Plan.first_batches` in words."""
+    """Return a sentence on the batches that the first product waits for:
+    `Plan.first_batches`.
+    """
     first, batches = counts
     return f"the first product begins after {first} of {batches} batches of rows"
 
 
 def _memory(heading, ranks, decisive, names):
-    """Return a table of the rank with most memory, and of all ranks."""
+    """Return a table of memory by purpose: of the rank that needs most, and of all
+    ranks.
+    """
     most = int(np.argmax([rank[decisive] for rank in ranks]))
     rows = [(heading, f"rank {most}", "all ranks")]
     for name in names:

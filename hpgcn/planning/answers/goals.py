@@ -1,5 +1,8 @@
-"""Goals of a plan: a limit of seconds an epoch, a limit of ranks, or the cheapest case. The answer
-is a case and the next best one, in a sentence; if no case fits, the nearest one.
+"""Goals of a plan: a limit of seconds per epoch, a limit of ranks, or the cheapest
+case.
+
+The answer is a sentence with the best case and the next best one. If no case meets the
+goal, it names the nearest one.
 """
 import re
 from dataclasses import dataclass
@@ -13,7 +16,9 @@ CHEAPEST = "cheapest"
 
 @dataclass(frozen=True)
 class Goal:
-    """Goal for the rows of a plan; `seconds` an epoch, `ranks` at most, or neither."""
+    """A goal of a plan: at most `seconds` per epoch, at most `ranks` ranks, or the
+    cheapest case.
+    """
 
     text: str
     seconds: float | None = None
@@ -21,7 +26,9 @@ class Goal:
 
     @staticmethod
     def parse(text):
-        """Read `10s` (us, ms, s, min, h), `64ranks` or `cheapest`; else a UsageError."""
+        """Parse `10s` (us, ms, s, min, h), `64ranks` or `cheapest`; UsageError for
+        other text.
+        """
         if text == CHEAPEST:
             return Goal(text)
         time = re.fullmatch(r"(\d+|\d*\.\d+) ?(us|ms|s|min|h)", text, re.ASCII)
@@ -34,8 +41,8 @@ class Goal:
                          f"number of ranks up to {MAX_RANKS}, such as 64ranks, or {CHEAPEST}")
 
     def numbers(self, num_nodes):
-        """Return the numbers of ranks to compare by default; None for the defaults of
-        `hpgcn plan`.
+        """Return the numbers of ranks to compare; None to use the defaults of `hpgcn
+        plan`.
         """
         if self.ranks is None:
             return None
@@ -79,7 +86,9 @@ class Goal:
         return row["ranks"] * epoch_seconds(row), row["ranks"]
 
     def _distance(self, row):
-        """Order cases none of which does: seconds above the limit, or ranks above it."""
+        """Return a sort key for cases that miss the goal: seconds, or ranks if these
+        are limited.
+        """
         seconds = epoch_seconds(row)
         return seconds if self.ranks is None else row["ranks"], row["ranks"], seconds
 
@@ -90,5 +99,5 @@ def _price(row):
 
 
 def epoch_seconds(row):
-    """Return the forecast seconds of an epoch in a row of a plan."""
+    """Return the forecast seconds per epoch in a row of a plan."""
     return row["seconds"]["epoch"]

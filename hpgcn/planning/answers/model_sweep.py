@@ -1,4 +1,6 @@
-"""`hpgcn plan --sweep`: the costs of models of several widths and depths on several ranks."""
+"""`hpgcn plan --sweep`: forecast models of several widths and depths on several numbers
+of ranks.
+"""
 import dataclasses
 from dataclasses import dataclass
 
@@ -17,21 +19,23 @@ MOST_LAYERS = 1000
 
 @dataclass(frozen=True)
 class Sweep:
-    """Hidden widths and numbers of layers, ascending; every pair is a model."""
+    """The models of a sweep: every pair of a hidden width and a number of layers, each
+    ascending.
+    """
 
     hidden: tuple[int, ...]
     layers: tuple[int, ...] | None = None  # None: that of the settings
 
     @staticmethod
     def parse(text):
-        """Read `64,128,256` or `64,128,256:2,3`; a UsageError for anything else."""
+        """Parse `64,128,256` or `64,128,256:2,3`; UsageError for other text."""
         hidden, colon, layers = text.partition(":")
         return Sweep(_ascending(hidden, MAX_WIDTH),
                      _ascending(layers, MOST_LAYERS) if colon else None)
 
 
 def forecast(path, options, sweep, *, progress=False):
-    """Predict the costs of a training step of each model of a Sweep in every case of the Options.
+    """Forecast a training step of each model of a Sweep in every case of the Options.
 
     The graph's partitions are made once for all models. The first and last of
     options.widths count. Return the JSON object of docs/plan.md, a dict: `models` hold
@@ -79,7 +83,8 @@ def forecast(path, options, sweep, *, progress=False):
 
 
 def best_of(model):
-    """Return the fastest row of a model on each number of ranks, fewest first: a list.
+    """Return the fastest case of a model for each number of ranks, fewest ranks first:
+    a list.
 
     Where none fits the memory of a rank, the one that needs least.
     """
@@ -92,8 +97,8 @@ def best_of(model):
 
 
 def table(found):
-    """Return lines of text: for each model the best case on each number of ranks. No line feed at
-    the end.
+    """Return text with the best case of each model on each number of ranks. No line
+    feed at the end.
     """
     graph = found["graph"]
     lines = [f"{graph['name']}: {graph['num_nodes']:,} vertices, "

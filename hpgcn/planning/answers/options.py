@@ -1,4 +1,6 @@
-"""Options of `hpgcn plan`, checked: ranks, widths, methods, a machine, settings of a run."""
+"""Checked options of `hpgcn plan`: ranks, widths, methods, a machine and settings of a
+run.
+"""
 import dataclasses
 from dataclasses import dataclass, field
 
@@ -30,7 +32,7 @@ NETWORK_ATTRIBUTES = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_pe
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a forecast.
+    """Checked options of a forecast.
 
     Defaults:
 
@@ -53,7 +55,8 @@ class Options:
     @staticmethod
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, goal=None,
               **settings):
-        """Make options from the text of the command line; `settings` are fields of hpgcn.Config.
+        """Make Options from the text of a command line; `settings` are fields of
+        hpgcn.Config.
 
         Lists are comma-separated, the machine is a name or path, as `read_machine`, the
         goal as `Goal.parse`. A UsageError for no whole numbers of at least 1, fewer
@@ -72,7 +75,8 @@ class Options:
 
 
 def read_machine(path):
-    """Read the rates of a rank: a shipped machine by name, or a file by path.
+    """Read the rates of one rank from a machine file: a shipped one by name, any other
+    by path.
 
     The file holds what `hpgcn bench machine --json` printed, or two devices, as
     `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with

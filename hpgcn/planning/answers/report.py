@@ -1,4 +1,4 @@
-"""Compare the ways to train a graph, choose one, and write the numbers as a table."""
+"""Compare the ways to train a graph, choose one, and write the results as a table."""
 import dataclasses
 from dataclasses import asdict
 from itertools import groupby
@@ -25,7 +25,7 @@ ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than 
 
 
 def forecast(path, options, *, progress=False):
-    """Predict the costs of one training step on a graph (.h5) in every case of the Options.
+    """Forecast a training step on a graph (.h5) in every case of the Options.
 
     Return the JSON object of docs/plan.md, a dict: `rows` hold a dict for each case,
     `choice` the one to take. A ConfigError if no case fits options.memory: it names the
@@ -57,7 +57,9 @@ def forecast(path, options, *, progress=False):
 
 
 def compare(inputs, options, progress=False):
-    """Count every case of the Options: rows of the JSON object, a list; errors as `candidates`."""
+    """Forecast every case of the Options; return a list of dicts, errors as
+    `candidates`.
+    """
     ranks = options.ranks
     if ranks is None and options.goal and not inputs.part_counts:
         ranks = options.goal.numbers(inputs.header.num_nodes)
@@ -95,14 +97,16 @@ def step_of(inputs):
 
 
 def machine_of(options):
-    """Return the machine for the JSON object; rates are listed by their numbers of ranks."""
+    """Return the machine as a dict for JSON; its kernel rates are listed by number of
+    ranks only.
+    """
     numbers = asdict(dataclasses.replace(options.machine, rates=()))
     return {**numbers, "rates": [each.ranks for each in options.machine.rates],
             "network_from_file": options.network}
 
 
 def row(candidate, footprint, options):
-    """Return the numbers of one case, for the JSON object."""
+    """Return the forecast for one Candidate, a dict for the JSON object."""
     compute, communication = step_seconds(options.machine, footprint)
     peak = footprint.peak
     largest = int(np.argmax(peak))
@@ -126,7 +130,9 @@ def row(candidate, footprint, options):
 
 
 def choose(rows):
-    """Choose a row that fits, the fewest ranks that come near the fastest; `text` says why."""
+    """Choose a case that fits: the fewest ranks whose time is near the fastest. `text`
+    gives the reason.
+    """
     good = [entry for entry in rows if entry["fits"]]
     fastest = min(epoch_seconds(entry) for entry in good)
     best = min((entry for entry in good if epoch_seconds(entry) <= ENOUGH * fastest),
@@ -154,7 +160,9 @@ def choose(rows):
 
 
 def left_out(inputs, rows, options):
-    """Return lines on missing strategies for some numbers of ranks, with reason and remedy."""
+    """Return a line for each strategy that some numbers of ranks lack, with the reason
+    and a remedy.
+    """
     asked = sorted({entry["ranks"] for entry in rows})
     config = options.config
     found = []
@@ -186,7 +194,7 @@ def _listed(things):
 
 
 def notes(options, rows):
-    """Return the notes for a reader of the numbers."""
+    """Return notes that explain the forecast, a list of str."""
     found = [options.calibrated] if options.calibrated else []
     if not options.network:
         found.append(f"network assumed: {options.machine.latency_s * 1e6:g} us, "
@@ -203,8 +211,8 @@ def notes(options, rows):
 
 
 def table(report):
-    """Return lines of text: the choice and the notes, then a row a case. No line feed at the
-    end.
+    """Return the forecast as text: the choice, notes, then one row per case. No line
+    feed at the end.
     """
     if "batch" in report:
         return batch_report.table(report)
@@ -253,7 +261,9 @@ def table(report):
 
 
 def _pipelines(rows):
-    """Return a line on the batches of rows that first products wait for, if there are any."""
+    """Return a list with a line on the batches that first products wait for; [] if no
+    case has batches.
+    """
     found = [f"{entry['first_batches'][0]} of {entry['first_batches'][1]} on {entry['ranks']} ranks"
              for entry in rows if entry["first_batches"]]
     return [f"batches of rows that the first product waits for: {', '.join(found)}"] * bool(found)
@@ -273,8 +283,8 @@ def _named(entry, ranks=True):
 
 
 def _refuse(inputs, rows, options):
-    """Raise the error that names the least power of two of ranks that fits, on parts without an
-    engine.
+    """Raise the error that names the smallest power of two of ranks that fits, with
+    block or random parts.
     """
     tried = sorted({entry["ranks"] for entry in rows})
 

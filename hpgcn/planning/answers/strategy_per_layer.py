@@ -1,6 +1,7 @@
-"""Choose a strategy for each layer: the least forecast seconds of its products with A. Candidates
-are the strategies that keep rows whole. On the same parts they hold H and G alike, and
-a switch between them costs nothing.
+"""Choose the strategy with the least forecast seconds separately for each layer.
+
+Candidates are the strategies that keep rows whole. On the same parts they store H and G
+alike, and a switch between them costs nothing.
 """
 import math
 from itertools import accumulate, pairwise
@@ -79,8 +80,8 @@ def of_layers(inputs, known, machine, limits=()):
 
 
 def _able(inputs, ordered):
-    """Return strategies that may share a layout; those by holders of nonzeros only if holders
-    exist.
+    """Return the strategies that can share a layout; those by nonzero owners only if
+    the pattern has owners.
     """
     return [kind for kind in STRATEGIES.values() if keeps_rows(kind)
             and (kind.supports_bf16 or not inputs.spec.halved)
@@ -88,7 +89,9 @@ def _able(inputs, ordered):
 
 
 def _cost(machine, footprint, products):
-    """Return the seconds of products on the slowest rank, and the bytes that all ranks send."""
+    """Return the seconds of some products on the slowest rank, and the bytes that all
+    ranks send in them.
+    """
     seconds = sum(product_seconds(machine, footprint, each) for each in products)
     itemsize = footprint.spec.row_itemsize
     sent = sum(int(footprint.train_plans[each.layer].traffic.counts(each, itemsize)[0].sum())
@@ -97,6 +100,6 @@ def _cost(machine, footprint, products):
 
 
 def _within(costs, limits):
-    """Return the costs that send no more than any of some strategies."""
+    """Return the costs whose bytes do not exceed those of any strategy in `limits`."""
     limit = min((sent for _, sent, kind in costs if kind in limits), default=math.inf)
     return [cost for cost in costs if cost[1] <= limit]

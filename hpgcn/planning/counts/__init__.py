@@ -1,1 +1,1 @@
-"""Traffic and memory of a run, counted."""
+"""Count the traffic and memory of a run."""

@@ -1,4 +1,5 @@
-"""Traffic of mini-batches before training: plans of some batches of the first epoch.
+"""Count the traffic of mini-batches before training, in some batches of the first
+epoch.
 
 Batches and draws are keyed, so any process can form a batch without a message. Each is
 a plan of its own, of the entries that it multiplies. The ranks that hold these entries
@@ -20,12 +21,16 @@ COUNTED = 8  # batches of an epoch that are counted: all, if there are no more
 
 
 def counted_batches(batches):
-    """Return the numbers of the batches that are counted, evenly spaced in an epoch; a list."""
+    """Return the numbers of the batches to count, evenly spaced over an epoch;
+    a list.
+    """
     return np.unique(np.linspace(0, batches - 1, COUNTED).astype(int)).tolist()
 
 
 def decreasing_levels(hops):
-    """Return levels that each have fewer rows than the one below, as fan-outs make them."""
+    """Return LevelSizes in which each level has fewer rows than the one before, as for
+    sampled neighbors.
+    """
     rows = [np.array([count]) for count in range(hops + 1, 0, -1)]
     return LevelSizes(rows, [False] * len(rows), [int(count[0]) for count in rows],
                       np.ones((2, 1), np.int64))
@@ -33,7 +38,8 @@ def decreasing_levels(hops):
 
 @dataclass(frozen=True, eq=False)
 class BatchPlans:
-    """Plans of the mini-batches of a sampler, from the plan of all rows.
+    """Communication plans of the mini-batches of a sampler, derived from the plan of
+    all rows.
 
     Attributes
     ----------
@@ -60,7 +66,9 @@ class BatchPlans:
     vertex: np.ndarray
 
     def predict(self, epoch, number):
-        """Return the Prediction of a batch, which equals the counters of its step."""
+        """Return the Prediction of a batch, equal to the traffic that its training step
+        counts.
+        """
         members = np.zeros(self.unit.size, bool)
         dealt = self.unit >= 0
         members[dealt] = self.sampler.batch_of(self.unit[dealt], epoch) == number
@@ -78,7 +86,9 @@ class BatchPlans:
         return prediction
 
     def _induced(self, members):
-        """Return the plan of each product: of the matrix that some rows, (n,) bool, induce."""
+        """Return the plan of each product on the submatrix that some rows, (n,) bool,
+        induce.
+        """
         pattern = self.plan.pattern
         kept = members[pattern.rows] & members[pattern.indices]
         plan = self._plan(pattern.select(kept, members, members))
@@ -86,7 +96,8 @@ class BatchPlans:
 
     @cached_property
     def _off_diagonal(self):
-        """Entries off the diagonal, by row and then by the ORIGINAL number of the column.
+        """Entries off the diagonal, sorted by row and then by the ORIGINAL number of
+        the column.
 
         Their positions among all entries, row pointers, and degrees of rows.
         """
@@ -97,7 +108,9 @@ class BatchPlans:
         return off, run_offsets(degrees), degrees
 
     def _drawn(self, members, epoch):
-        """Return the plan of each product: of entries that are drawn for the rows it computes."""
+        """Return the plan of each product, made of the entries that are sampled for its
+        rows.
+        """
         pattern, sampler = self.plan.pattern, self.sampler
         off, indptr, degrees = self._off_diagonal
         values = np.empty(off.size, np.float32)
@@ -118,5 +131,5 @@ class BatchPlans:
         return plans
 
     def _plan(self, pattern):
-        """Return the plan of some entries, with the holders of all rows."""
+        """Return the plan of a submatrix, on the same grid of ranks."""
         return type(self.plan)(pattern, self.plan.rank_grid)

@@ -1,4 +1,5 @@
-"""Bytes of memory of each rank in a training run, on the host and on a GPU, by purpose.
+"""Count the bytes of memory of each rank in a training run, on host and GPU, by
+purpose.
 
 Only arrays are counted. The interpreter, its libraries and MPI come on top: about 0.2
 GB a rank. Pure; all numbers are (P,) int64.
@@ -39,7 +40,9 @@ LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longe
 
 @dataclass(frozen=True, eq=False)
 class DenseFootprint:
-    """Storage of a model and its rows on ranks; A and messages come on top (RankFootprint)."""
+    """Memory of ranks for the model and its rows. RankFootprint adds the matrix A and
+    messages.
+    """
 
     spec: ModelSpec
     layout: BlockLayout  # layout of all rows
@@ -53,12 +56,12 @@ class DenseFootprint:
 
     @cached_property
     def rows(self):
-        """All rows that each rank owns."""
+        """Number of rows that each rank owns, (P,)."""
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     @cached_property
     def rank_steps(self):
-        """The RankStep of each rank, list of P."""
+        """The RankStep of each rank, a list of P."""
         columns = self.layout.columns
         return [self.steps.of(self.spec, self.levels, rank, columns)
                 for rank in range(self.rows.size)]
@@ -67,7 +70,9 @@ class DenseFootprint:
         return np.array([value(step) for step in self.rank_steps], np.int64)
 
     def _owned(self, width):
-        """Return the columns that each rank owns of a matrix of some width."""
+        """Return the number of columns that each rank owns of a matrix with `width`
+        columns.
+        """
         return owned_width(width, self.layout.columns, np.arange(self.rows.size))
 
     @cached_property
@@ -75,7 +80,9 @@ class DenseFootprint:
         return layer_bounds(products_of(self.spec))
 
     def _left(self, view):
-        """Return the rows of the levels between layers that leave rows out."""
+        """Return the rows of each rank in all pruned levels between layers, summed over
+        the levels.
+        """
         return sum((view.rows[place] for place in self._bounds if not view.every[place]),
                    np.zeros_like(self.rows))
 
@@ -85,7 +92,9 @@ class DenseFootprint:
 
     @cached_property
     def feature_bytes(self):
-        """Bytes of X for training and evaluation; one array if both have all rows."""
+        """Bytes of X for training and for evaluation; they share one array if both read
+        all rows.
+        """
         spec = self.spec
         itemsize = spec.itemsize
         width = self._owned(spec.widths[0])
@@ -105,13 +114,14 @@ class DenseFootprint:
 
     @property
     def placed_last(self):
-        """Bytes of all that a rank puts on its GPU once the matrix is there."""
+        """Bytes that a rank allocates on its GPU after the matrix."""
         return (self._of_steps(lambda step: step.nbytes) + self._parameter_bytes
                 + self.feature_bytes + self._vertices_on_gpu + self._work_bytes)
 
     @property
     def _vertices_on_gpu(self):
-        """Original numbers; of a level that leaves rows out its numbers.
+        """Bytes of the ORIGINAL row numbers, and of the row numbers of pruned levels,
+        on a GPU.
 
         Labels, and places in masks; places of rows in the level below.
         """
@@ -124,7 +134,9 @@ class DenseFootprint:
 
     @cached_property
     def _work_bytes(self):
-        """The longest copy of an operand to rows of a multiple of LOAD bytes; sums in float64."""
+        """Bytes of temporary arrays: the largest padded copy of an operand, and float64
+        sums.
+        """
         spec = self.spec
         most = np.zeros_like(self.rows)
         for view in self.levels:
@@ -138,7 +150,7 @@ class DenseFootprint:
 
     @property
     def _unpacked(self):
-        """Bytes of rows of a dense product in float32, of its result, and of its other operand."""
+        """Bytes of the float32 copies that a dense product of bf16 rows makes."""
         spec = self.spec
         most = np.zeros_like(self.rows)
         for view in self.levels:
@@ -152,7 +164,7 @@ class DenseFootprint:
 
 @dataclass(frozen=True, eq=False)
 class RankFootprint(DenseFootprint):
-    """Storage and work of ranks for a graph."""
+    """Memory and work of all ranks for a graph, with the matrix A and messages."""
 
     plan: Plan  # plan of all rows
     train_plans: list  # plan of each product with A; None for one that was formed once
@@ -162,7 +174,7 @@ class RankFootprint(DenseFootprint):
 
     @property
     def products(self):
-        """Products with A and A^T of a training step, a list of Product."""
+        """Products with A and A^T in a training step, a list of Product."""
         return self.steps.products(self.spec, self.levels)
 
     @cached_property
@@ -172,18 +184,20 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def widest(self):
-        """Columns that buffers of messages are made for."""
+        """Number of columns for which message buffers are allocated."""
         return self.steps.widest(self.spec, self.plan.traffic)
 
     @cached_property
     def operands(self):
-        """All that is kept of A: the whole of it, and each layer's own map, of both views."""
+        """All stored matrices: A itself and the submatrices of pruned layers, for
+        training and evaluation.
+        """
         plans = [self.plan, *filter(None, self.train_plans + self.evaluated_plans)]
         return list(dict.fromkeys(operand for plan in plans for operand in plan.stored_operands))
 
     @cached_property
     def parts(self):
-        """Bytes of memory of each rank from the first epoch on: dict under PARTS.
+        """Bytes of memory of each rank from the first epoch on, a dict under PARTS.
 
         The parts are:
 
@@ -212,8 +226,8 @@ class RankFootprint(DenseFootprint):
 
     @property
     def _persistent_bytes(self):
-        """Return the bytes that products keep from step to step, and that an evaluation pulled
-        once.
+        """Return the bytes that products store between steps, including rows that
+        evaluation fetches once.
         """
         total = np.zeros_like(self.rows)
         for product in self.steps.products(self.spec, self.levels):
@@ -231,7 +245,7 @@ class RankFootprint(DenseFootprint):
 
     @cached_property
     def setup(self):
-        """Maximum bytes of memory of each rank before the first epoch.
+        """Peak bytes of memory of each rank before the first epoch.
 
         It is the larger of two moments. In the first a rank holds its rows as read and
         their results. In the second the maps of layers that leave rows out are cut from
@@ -248,7 +262,7 @@ class RankFootprint(DenseFootprint):
         return most.astype(np.int64)
 
     def _read_features(self):
-        """Return the bytes of features while they are read, and afterwards."""
+        """Return the bytes of the features as read plus those of their stored copy."""
         spec = self.spec
         if spec.sparse_features:
             entry = 2 * INDEX + POINTER + spec.itemsize
@@ -260,12 +274,13 @@ class RankFootprint(DenseFootprint):
 
     @property
     def peak(self):
-        """The larger of `setup` and `total`."""
+        """Maximum of `setup` and `total`, in bytes."""
         return np.maximum(self.setup, self.total)
 
     @cached_property
     def on_gpu(self):
-        """Bytes of each rank on a GPU from the first epoch on; a dict under ON_GPU, and "total".
+        """Bytes of each rank on its GPU from the first epoch on; a dict under ON_GPU
+        and "total".
 
         They are the `parts` without masks, which stay on the host, and with two more.
         One is the memory of kernels: pieces of rows if degrees are skewed, and copies
@@ -289,7 +304,7 @@ class RankFootprint(DenseFootprint):
 
 
 def _cut_bytes(operand):
-    """Return the bytes of the rows of a matrix in pieces, and of row pointers of
+    """Return the bytes of the row pieces of a matrix, and of the row pointers of
     received blocks.
     """
     copied = operand.copied_pointers

@@ -1,4 +1,6 @@
-"""Input of planning from a graph: its pattern, and the rows that matter to a model; no values."""
+"""The input of planning: the pattern of a graph without values, and the rows that a
+model needs.
+"""
 import dataclasses
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -35,7 +37,9 @@ REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for e
 
 @dataclass(frozen=True, eq=False)
 class OrderedRows:
-    """A graph's rows in some order, as far as planning reads them."""
+    """The rows of a graph in a certain order, with the properties that planning
+    reads.
+    """
 
     pattern: Pattern  # pattern of the multiplied matrix
     train: list  # (n,) bool each, or None for all rows, as in `find_levels`
@@ -46,20 +50,24 @@ class OrderedRows:
     labelled: np.ndarray | None  # (n,) bool, rows to train on; None without a split
 
     def with_holders(self, graph, edge_part):
-        """Return these rows with the part of each stored entry of the graph, (nnz,) or None."""
+        """Return these rows with the given owners of nonzeros, `edge_part` (nnz,) or
+        None.
+        """
         if edge_part is None:
             return self
         return dataclasses.replace(self, pattern=self.pattern.with_holders(graph, edge_part))
 
     def merged(self, size):
-        """Return these rows with every `size` parts that hold entries merged into one."""
+        """Return these rows after each group of `size` consecutive parts of entries is
+        merged into one.
+        """
         if self.pattern.holders is None:
             return self
         pattern = self.pattern.assign_holders(self.pattern.holders // size)
         return dataclasses.replace(self, pattern=pattern)
 
     def permuted(self, order):
-        """Return these rows with row order[i] as row i."""
+        """Return these rows in another order: the new row i is row order[i]."""
 
         def move(array):
             return None if array is None else array[order]
@@ -70,7 +78,7 @@ class OrderedRows:
 
 
 class PlanInput:
-    """The pattern of a graph, and the numbers that a model reads.
+    """The pattern of a graph, and the sizes and rows that a model needs.
 
     `source` is a GraphSource of all rows, or the path of a file; `widths` as
     `make_spec`. `config` are the settings that all answers are for. `name` is the path
@@ -123,12 +131,12 @@ class PlanInput:
 
     @property
     def strategy_options(self):
-        """The settings that strategies read."""
+        """Settings that strategies read."""
         return self.config.select(StrategyOptions)
 
     def _read(self, source, split):
-        """Read the pattern and the parts of a source; return masks of a split, pointers of sparse
-        features, parts of entries.
+        """Read the pattern and the parts; return masks of a split, feature row
+        pointers, and parts of entries.
         """
         self.name = source.where
         self.header = source.header
@@ -143,7 +151,8 @@ class PlanInput:
         return source.split_masks(split), feature_pointers, edge_parts
 
     def partition(self, method, k):
-        """Return a hpgcn.partition.Partition of the rows, made once for all strategies.
+        """Return the hpgcn.partition.Partition of the rows by a method; all strategies
+        share it.
 
         It is that of the graph in its ORIGINAL order, like in runs.
         """
@@ -173,14 +182,18 @@ class PlanInput:
         return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 
     def totals(self, levels):
-        """Return the rows of levels, at the bounds of layers; list of L + 1 int."""
+        """Return the number of rows in each level at the bounds of layers; a list of L
+        + 1 int.
+        """
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))
                 for rows in read]
 
 
 def assume_widths(header):
-    """Return a Header with ASSUMED features and classes if it has none, and notes on them."""
+    """Return the Header, with ASSUMED features and classes if the graph has none, and
+    notes on them.
+    """
     missing = {what: width for what, width in ASSUMED.items() if not getattr(header, f"num_{what}")}
     notes = [f"no {'labels' if what == 'classes' else what} in the graph: {width} {what} assumed; "
              "`hpgcn plan --widths` takes other widths" for what, width in missing.items()]
@@ -189,7 +202,8 @@ def assume_widths(header):
 
 
 def _of_rows(made, original, vertex):
-    """Return a partition of a graph in its ORIGINAL order as one of the rows that `vertex` names.
+    """Convert a partition of the graph in ORIGINAL order to one of the rows of the
+    file.
 
     With `vertex`, (n,), the ORIGINAL number of each row.
     """

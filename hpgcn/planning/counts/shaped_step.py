@@ -1,4 +1,6 @@
-"""One training step, run on shapes only: its products with A, its memory and its messages."""
+"""Run a training step on arrays without contents, to record its products, memory and
+messages.
+"""
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -29,7 +31,8 @@ PHASES = ("forward", "backward")
 
 @dataclass(frozen=True, eq=False)
 class LevelSizes:
-    """Rows of each rank at each level of a receptive field, one level more than products with A.
+    """Number of rows of each rank at each level of a receptive field: before and after
+    each product with A.
 
     `feature_entries` (2, P) int64 are stored entries of sparse features. The first row
     counts the rows of the first level, the second those that the first layer computes;
@@ -43,7 +46,8 @@ class LevelSizes:
 
     @staticmethod
     def of(levels, layout, feature_pointers=None, products=1):
-        """Count the rows of levels, list of (n,) bool or None for all, that ranks own by a layout.
+        """Count the rows of each level that each rank owns; levels are (n,) bool, or
+        None for all rows.
 
         The columns of sparse features, whose (n + 1,) row pointers are given, are
         taken to hold alike many entries; `products` with A has the first layer.
@@ -60,13 +64,15 @@ class LevelSizes:
                           [int(each.offsets[-1]) for each in layouts], entries)
 
     def of_rank(self, rank):
-        """Return the sizes of one rank: (rows of levels, entries), tuples of int."""
+        """Return the numbers of rows by level, and of feature entries, of one rank: two
+        tuples of int.
+        """
         entries = self.feature_entries[:, rank]
         return tuple(int(rows[rank]) for rows in self.rows), tuple(entries.tolist())
 
     def narrows(self, first, last):
-        """Return whether a layer between two levels computes fewer rows than it reads: (P,)
-        bool.
+        """Return for each rank whether a layer between two levels computes fewer rows
+        than it reads: (P,) bool.
         """
         if self.every[last]:
             return np.zeros(self.rows[0].shape, bool)
@@ -77,8 +83,8 @@ class LevelSizes:
 
 @dataclass(frozen=True, eq=False)
 class RankStep:
-    """Work and messages of one rank in a training step and an evaluation, without products with
-    A.
+    """Work, memory and messages of one rank in a training step, except for its products
+    with A.
     """
 
     products: list  # with A and A^T, of the columns of this rank, in order
@@ -92,12 +98,14 @@ class RankStep:
 
     @property
     def nbytes(self):
-        """Bytes of its work arrays."""
+        """Bytes of the work arrays."""
         return sum(self.arrays.values())
 
 
 class ShapeMap:
-    """Replaces the Strategy of a product with A, and records the products."""
+    """A substitute for the map that multiplies by A: it records the products and
+    computes nothing.
+    """
 
     updates_in_batches = False  # the same work and arrays either way
 
@@ -107,7 +115,7 @@ class ShapeMap:
         self.device = device
 
     def note(self, product):
-        """Record a Product, and the work since the last one."""
+        """Record a Product, and the amount of other work before it."""
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
         self.products.append(product)
@@ -125,7 +133,9 @@ class ShapeMap:
 
 
 class ShapeAttention(Attention):
-    """Replaces the attention over own rows, and records the products."""
+    """A substitute for the attention on a rank: it records the products and computes
+    nothing.
+    """
 
     def __init__(self, owner, heads):
         super().__init__(heads.vertex_in.device, Clock(), heads)
@@ -141,7 +151,8 @@ class ShapeAttention(Attention):
 
 
 def run_rank(spec, levels, rank, columns):
-    """Run a training step and an evaluation of one rank on shapes, a RankStep.
+    """Run a training step and an evaluation of one rank on arrays without contents;
+    return a RankStep.
 
     `levels` are the LevelSizes of both. `columns` (C) ranks share the rows of this one,
     which has the columns of block rank mod C.
@@ -195,7 +206,9 @@ def run_rank(spec, levels, rank, columns):
 
 
 def shape_field(spec, view, rank, products, device):
-    """Return the ReceptiveField of one rank on shapes; its maps note products in a list."""
+    """Return the ReceptiveField of one rank without contents; its maps append products
+    to `products`.
+    """
     bounds = layer_bounds(products_of(spec))
     rows = [int(each[rank]) for each in view.rows]
     numbers = [None if every else device.empty(size, np.int64)
@@ -211,7 +224,7 @@ def shape_field(spec, view, rank, products, device):
 
 
 def features_of(spec, rows, entries, columns, device):
-    """Return Features with `rows` rows that have shapes but no numbers."""
+    """Return Features that have shapes but no contents."""
     width = columns.width(spec.widths[0])
     if spec.sparse_features:
         return Features(ShapeCsr(device, rows, width, entries[0], spec.dtype, entries[1]))
@@ -222,19 +235,21 @@ def features_of(spec, rows, entries, columns, device):
 
 
 def owned_width(width, columns, rank):
-    """Return the columns that a rank, or each of an array, owns if `columns` ranks share rows."""
+    """Return how the columns are divided: those of `rank` (int or array) if `columns`
+    ranks share a row.
+    """
     quotient, remainder = divmod(width, columns)
     return quotient + (rank % columns < remainder)
 
 
 class Steps:
-    """Steps of ranks on shapes, each run once: ranks of equal sizes take the same step."""
+    """A cache of RankSteps, because ranks of equal sizes do the same work."""
 
     def __init__(self):
         self._known = {}
 
     def of(self, spec, levels, rank, columns):
-        """Return the RankStep; parameters as `run_rank`."""
+        """Return the RankStep of a rank; parameters as `run_rank`."""
         widths = sorted({*spec.widths, *inner_widths(spec)})
         own = tuple(owned_width(width, columns, rank) for width in widths)
         sizes = ((view.of_rank(rank), tuple(view.every), tuple(view.totals)) for view in levels)
@@ -244,14 +259,14 @@ class Steps:
         return self._known[key]
 
     def products(self, spec, levels):
-        """Return the products with A and A^T of a training step, at full widths; list of
-        Product.
+        """Return the products with A and A^T in a training step, with all columns; a
+        list of Product.
         """
         return self.of(spec, levels, 0, 1).products
 
     def widest(self, spec, traffic=Traffic):
-        """Return the columns of the widest message of a type of Traffic, also if A X is formed
-        once.
+        """Return the largest number of columns in any message, even if A X is computed
+        in advance.
 
         Rows that are left out narrow none: buffers of messages are made for it.
         """

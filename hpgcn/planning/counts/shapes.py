@@ -1,4 +1,4 @@
-"""A device of shapes only: a training step runs on it, and its memory and messages are counted.
+"""A device whose arrays have no contents: a training step on it shows memory, work and messages.
 
 Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and
 log the reads and multiplications of real ones. Its communicator counts the messages of
@@ -21,7 +21,7 @@ DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which
 
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array with a shape but no numbers; it supports the operations that layers use."""
+    """An array with a shape and a dtype but no contents, with the operations that layers use."""
 
     __slots__ = ("device", "dtype", "shape")
     flags = SimpleNamespace(c_contiguous=True)
@@ -45,12 +45,12 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def kernels(self):
-        """The kernels, in place of those of hpgcn.kernels.backend."""
+        """Kernels for these arrays; hpgcn.kernels.backend returns them."""
         return self.device.kernels
 
     @property
     def data(self):
-        """A unique number, like the address of a GPU's array."""
+        """Unique number of this array, like the address of an array on a GPU."""
         return SimpleNamespace(ptr=id(self))
 
     @property
@@ -81,7 +81,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._like((*shape, *self.shape[len(key):]))
 
     def __setitem__(self, key, value):
-        """Count a copy, of an array; contents are of no account."""
+        """Count an assignment of a matrix as a copy; contents do not matter."""
         if getattr(value, "ndim", 0) == 2:
             self.device.kernels.work.kernels["numpy", *value.shape] += 1
 
@@ -127,7 +127,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 @dataclass
 class Work:
-    """Reads and multiplications of kernels."""
+    """The amount of work of kernels: bytes moved, flops and calls."""
 
     moved: int = 0  # bytes read and written by all but dense products
     dense: list = field(default_factory=list)  # (flops, bytes) of each dense product
@@ -140,7 +140,9 @@ class Work:
 
 
 class ShapeKernels:
-    """Kernels of hpgcn.kernels.reference: they return arrays of the right shapes, and log work."""
+    """Substitutes for hpgcn.kernels.reference that return arrays of the right shapes and record the
+    work.
+    """
 
     dropout_scale = staticmethod(dropout_scale)
 
@@ -152,7 +154,7 @@ class ShapeKernels:
         self.work.moved += sum(each.nbytes for each in arrays if each is not None)
 
     def _in_place(self, x, *others, **named):
-        """Run a kernel that changes its first array, and returns it."""
+        """Record a kernel that changes its first argument in place and returns it."""
         self._log(x, x)
         return x
 
@@ -175,7 +177,7 @@ class ShapeKernels:
         return g
 
     def _to_out(self, x, *others, out=None, **named):
-        """Run a kernel that writes something like its first array to `out`."""
+        """Record a kernel that writes an array with the shape of its first argument to `out`."""
         if out is None:
             alike = [each for each in others
                      if isinstance(each, ShapeArray) and each.shape == x.shape]
@@ -232,7 +234,7 @@ class ShapeKernels:
         return x._like((), np.float64)
 
     def _by_row(self, x, *others):
-        """Return a number for each row, in float64."""
+        """Record a kernel that returns one float64 per row of its first argument."""
         self._log(x)
         return x._like((x.shape[0],), np.float64)
 
@@ -259,7 +261,7 @@ class ShapeKernels:
 
 
 class Counted:
-    """Kernels whose calls are counted in `work.kernels` by name and size."""
+    """A wrapper of kernels that counts their calls in `work.kernels`, by name and size."""
 
     def __init__(self, kernels):
         self._kernels = kernels
@@ -285,7 +287,7 @@ class Counted:
 
 
 def _size(name, first, *others):
-    """Return the sizes that determine the time of a kernel, as in `Work.kernels`."""
+    """Return the sizes that determine the time of a kernel call, as listed in `Work.kernels`."""
     if name == "matmul":
         return (*first.shape, others[0].shape[1])
     if name == "spmm":
@@ -296,7 +298,7 @@ def _size(name, first, *others):
 
 
 class Shapes:
-    """The device; see hpgcn.runtime.device.Host."""
+    """The device of arrays without contents; see hpgcn.runtime.device.Host."""
 
     name = "shapes"
     in_tiles = False
@@ -311,7 +313,7 @@ class Shapes:
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
     def put(self, array):
-        """Return an array like one of the host."""
+        """Return a ShapeArray with the shape and dtype of a host array."""
         if array is None or isinstance(array, ShapeArray):
             return array
         return ShapeArray(self, array.shape, array.dtype)
@@ -327,7 +329,7 @@ class Shapes:
 
 
 class ShapeCsr(Csr):
-    """A sparse matrix with a shape but no entries; `some`: number of entries in selected rows."""
+    """A sparse matrix without contents. `some` is its number of entries after rows are selected."""
 
     def __init__(self, device, rows, columns, entries, dtype, some=0):
         super().__init__(device.empty(rows + 1, np.int64), device.empty(entries, np.int32),
@@ -358,7 +360,7 @@ class ShapeCsr(Csr):
 
 
 class ShapeComm(SerialComm):
-    """One rank of several, which counts its messages without sending them; see
+    """A communicator that counts the messages of one rank without sending them; see
     hpgcn.comm.MpiComm.
     """
 
@@ -372,13 +374,13 @@ class ShapeComm(SerialComm):
         self.reductions = {}
 
     def group(self, ranks):
-        """Return the communicator of some of these ranks."""
+        """Return the communicator of a subset of these ranks."""
         group = ShapeComm(self.device, ranks.index(self.rank), len(ranks), self.counters)
         group.reductions = self.reductions
         return group
 
     def start_allreduce(self, array, kind, op="sum"):
-        """Record the bytes of each by phase; the first ranks send the remainder of the division."""
+        """Record the bytes of an allreduce under the current phase, and return at once."""
         if kind is not None and self.size > 1:
             self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
         return Pending(self)

@@ -1,4 +1,6 @@
-"""Bytes and messages of a training step: of its products with A, and of ranks that share rows."""
+"""Predict the bytes and messages of a training step, in products with A and between
+ranks that share rows.
+"""
 import math
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -15,7 +17,8 @@ KINDS = ("aggregation", "dense", "weights")
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """Traffic of each of P ranks in one training step: dicts of (P,) int64 under (kind, phase).
+    """Bytes and messages of each of P ranks in a training step: dicts of (P,) int64
+    under (kind, phase).
 
     The phase is "forward" or "backward". The kinds are:
 
@@ -43,18 +46,20 @@ class Prediction:
                     counts.setdefault((kind, phase), np.zeros(self.ranks, np.int64))
 
     def add(self, kind, phase, counts, times=1):
-        """Count a call: (bytes, messages), each of P elements in rank order, or a Collective."""
+        """Add a call: (bytes, messages), each of P elements in rank order, or a
+        Collective.
+        """
         for book, amount in zip((self.bytes, self.messages), counts):
             book[kind, phase] += times * np.asarray(amount, np.int64).reshape(-1)
         if isinstance(counts, Collective):
             self.collectives.append((counts, times))
 
     def rank_bytes(self):
-        """Return the bytes that each rank sends, (P,) int64."""
+        """Return the bytes that each rank sends in a step, (P,) int64."""
         return sum(self.bytes.values()) // self.period
 
     def rank_messages(self):
-        """Return the messages that each rank sends, (P,) int64."""
+        """Return the messages that each rank sends in a step, (P,) int64."""
         return sum(self.messages.values()) // self.period
 
     def total_bytes(self):
@@ -67,14 +72,15 @@ class Prediction:
         return int(sum(counts.values()).sum()) // self.period
 
     def non_aggregation_total(self, name):
-        """Return the bytes or messages, by name, of a step without its products with A; of all
-        ranks.
+        """Return the "bytes" or "messages" (`name`) of all ranks in a step, except for
+        products with A.
         """
         return sum(int(sent.sum()) for (kind, _), sent in getattr(self, name).items()
                    if kind != KINDS[0])
 
     def summary(self, name):
-        """Return the sum over ranks, the largest and the sums by kind and phase of a step, a dict.
+        """Return the total over ranks, the maximum of a rank, and totals by kind and
+        phase; a dict.
 
         `name`: "bytes" or "messages".
         """
@@ -86,7 +92,7 @@ class Prediction:
                    for kind in KINDS}}
 
     def max_bytes(self):
-        """Return the bytes sent by the rank that sends most."""
+        """Return the bytes of the rank that sends most."""
         return int(self.rank_bytes().max())
 
 
@@ -136,8 +142,8 @@ def predict_step(spec, traffics, levels, layout, steps):
 
 
 def weights(row_blocks, columns, spec):
-    """Return the traffic of all gradients: an allreduce over columns of ranks, an allgather along
-    rows.
+    """Return the traffic of weight gradients: an allreduce in each grid column, an
+    allgather in each grid row.
     """
     shapes = parameter_shapes(spec).values()
     size = sum(np.diff(split(shape[0], columns)) * math.prod(shape[1:]) for shape in shapes)

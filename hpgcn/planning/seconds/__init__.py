@@ -1,1 +1,1 @@
-"""Seconds of a run on a machine, forecast."""
+"""Forecast the seconds of a run on a machine."""

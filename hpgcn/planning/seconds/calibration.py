@@ -15,7 +15,8 @@ FIELDS = (*COST_FIELDS, "hidden", "layers")  # fields of a run that a plan uses
 
 
 def settings_of(run):
-    """Return the settings of an hpgcn.Run that a plan uses: `graph` (a path) and the FIELDS.
+    """Return the settings of an hpgcn.Run that a plan needs: `graph` (a path) and the
+    FIELDS.
 
     A DataError if the run has not finished, or trained in batches, whose seconds are
     not forecast.
@@ -32,7 +33,8 @@ def settings_of(run):
 
 
 def calibrate(run, options):
-    """Return Options with rates scaled to the measured seconds of a Run of `settings_of`.
+    """Return Options whose machine rates are scaled so that the forecast matches a
+    measured Run.
 
     Medians of the run's steps over what is forecast of them, of computing and of
     communication, are the factors. The first step, which touches what it holds for the

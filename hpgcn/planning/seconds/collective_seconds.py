@@ -1,4 +1,4 @@
-"""Seconds of collectives that MPI executes by itself, on the critical path of their messages.
+"""Forecast the seconds of MPI collectives from the critical path of their messages.
 
 A long broadcast over q ranks is scattered along a tree and gathered in a ring. Each rank
 passes on 2 (q - 1) / q of its bytes. Short messages go along a binomial tree. MPI is
@@ -11,7 +11,8 @@ import numpy as np
 
 
 def algorithms(kind, ranks):
-    """Return (rounds, copies) of each algorithm of a collective over `ranks` ranks.
+    """Return (rounds, copies) for each algorithm that MPI may use for a collective over
+    `ranks` ranks.
 
     On the critical path are `rounds` messages one after the other. Together they have
     `copies` times the bytes of the collective. `kind`: "broadcast", "reduce" or
@@ -25,7 +26,9 @@ def algorithms(kind, ranks):
 
 
 def collective_seconds(kind, ranks, sizes, latency_s, byte_s):
-    """Return the seconds of collectives of `sizes` bytes, an array; 0 where nothing is sent."""
+    """Return the seconds of collectives of `sizes` bytes, an array; 0 bytes take 0
+    seconds.
+    """
     if ranks == 1:
         return np.zeros(np.shape(sizes))
     found = [rounds * latency_s + copies * byte_s * np.asarray(sizes)
@@ -34,6 +37,8 @@ def collective_seconds(kind, ranks, sizes, latency_s, byte_s):
 
 
 def measured_rate(kind, ranks, size, latency_s, seconds):
-    """Return the bytes per second for which a collective takes these seconds."""
+    """Return the bytes per second at which `collective_seconds` gives the measured
+    seconds.
+    """
     return max(1e-15, min(copies * size / max(seconds - rounds * latency_s, 1e-15)
                           for rounds, copies in algorithms(kind, ranks)))

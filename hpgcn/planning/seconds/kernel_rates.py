@@ -1,4 +1,5 @@
-"""Seconds of kernels of one rank on a machine, by their sizes, from `hpgcn bench machine`.
+"""Forecast the seconds of kernels on one rank by size, from the output of `hpgcn bench
+machine`.
 
 Times were measured at few widths and at few sizes of the arrays; between them they are
 read off straight lines. So no size of a cache is needed. A nonzero of a sparse product
@@ -36,7 +37,7 @@ NEEDED = {"rows": ("pack", "pack pieces", "take", "adam", "numpy"),
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds of kernels of one of `ranks` that compute side by side.
+    """Measured seconds of kernels on one rank while `ranks` ranks compute side by side.
 
     `rows` has seconds of a row by kernel, for each of ROW_BYTES and then of ROW_WIDTHS.
     Other names are "numpy", a sum of two arrays by NumPy, and "take", a gather of
@@ -59,7 +60,9 @@ class Rates:
 
     @staticmethod
     def of(held, where):
-        """Check the output of hpgcn.bench.rates.measure; a DataError begins with `where`."""
+        """Check the output of hpgcn.bench.rates.measure and return Rates; a DataError
+        begins with `where`.
+        """
         if not isinstance(held, dict):
             raise DataError(f"{where} is {type(held).__name__}, expected an object")
         found = {}
@@ -71,7 +74,8 @@ class Rates:
         return Rates(**found)
 
     def row_seconds(self, kernel, width, size):
-        """Return the seconds of a row of some width; None for a kernel that was not measured.
+        """Return the seconds of a kernel for one row of `width` columns; None if it was
+        not measured.
 
         `size` are the bytes that go through caches between two calls.
         """
@@ -81,13 +85,16 @@ class Rates:
         return logarithmic(ROW_BYTES, [line(ROW_WIDTHS, values, width) for values in known], size)
 
     def product_seconds(self, nonzeros, rows, width, distances):
-        """Return the seconds of A x; `distances`: as in `Locality`, from which cache x is read."""
+        """Return the seconds of a product A x; `distances` as in `Locality` show in
+        which cache rows of x lie.
+        """
         row = [line(PRODUCT_WIDTHS, values, width) for values in self.product_rows]
         return (nonzeros * np.dot(*self._reads(width, distances))
                 + rows * logarithmic(ROW_BYTES, row, rows * 4 * width))
 
     def entry_seconds(self, kernel, nonzeros, rows, width, distances=None):
-        """Return the seconds of a kernel of `entries`; `distances` as in `product_seconds`.
+        """Return the seconds of a kernel in `entries`; `distances` as in
+        `product_seconds`.
 
         What x costs beyond caches comes on top: as much as in a product. None: x is not
         read.
@@ -99,20 +106,24 @@ class Rates:
         return nonzeros * nonzero + rows * row
 
     def _reads(self, width, distances):
-        """Return shares of the nonzeros of a product, and the seconds of one for each share."""
+        """Divide the nonzeros of a product by reuse distance; return shares, and
+        seconds of one nonzero in each.
+        """
         shares, sizes = distances
         costs = [line(PRODUCT_WIDTHS, values, width) for values in self.products]
         return shares, logarithmic(PRODUCT_BYTES, costs, sizes)
 
     def dense_seconds(self, m, k, n):
-        """Return the seconds of a dense product (m, k) times (k, n)."""
+        """Return the seconds of a dense product of matrices (m, k) and (k, n)."""
         kind, long, small = ("rows", m, k) if m >= k else ("sums", k, m)
         small, other = (max(size, DENSE_SIZES[0]) for size in (small, n))
         return long * small * other * surface(self.dense[kind], small, other)
 
 
 def _checked(value, shape, where):
-    """Return a value of JSON if it has a shape as in SHAPES."""
+    """Return a JSON value if it has the nested form `shape`, as in SHAPES; else raise a
+    DataError.
+    """
     if isinstance(shape, tuple):
         one, count = shape
         if not isinstance(value, list) or len(value) != count:
@@ -136,7 +147,9 @@ def _checked(value, shape, where):
 
 
 def line(widths, values, width):
-    """Interpolate; constant below the first width, and straight on above the last one."""
+    """Interpolate linearly at `width`; constant below the first width, extrapolated
+    above the last.
+    """
     if width <= widths[-1]:
         return float(np.interp(width, widths, values))
     slope = max(values[-1] - values[-2], 0) / (widths[-1] - widths[-2])
@@ -144,18 +157,20 @@ def line(widths, values, width):
 
 
 def logarithmic(sizes, values, size):
-    """Interpolate along the logarithms of sizes; constant beyond them."""
+    """Interpolate linearly in log(size); constant outside of the range of `sizes`."""
     return np.interp(np.log(np.maximum(size, 1)), np.log(sizes), values)
 
 
 def surface(values, first, second):
-    """Interpolate a table over pairs of DENSE_SIZES by the logarithms of these; constant beyond."""
+    """Interpolate a table over pairs of DENSE_SIZES linearly in both logarithms;
+    constant outside.
+    """
     along = [logarithmic(DENSE_SIZES, row, second) for row in values]
     return float(logarithmic(DENSE_SIZES, along, first))
 
 
 class Locality:
-    """Reuse distance of rows of x in products with a sparse matrix, in bytes.
+    """Reuse distance, in bytes, of rows of x in products with a sparse matrix.
 
     The footprint of a window of T reads is the integral of the miss ratio for all t up
     to T. The miss ratio of t is the share of reads of a row that was not among the last
@@ -182,7 +197,9 @@ class Locality:
 
     @cached_property
     def missed(self):
-        """Shares of the reads of a row that was not among the last SPANS: (SPANS.size,)."""
+        """Share of reads whose row was not among the last SPANS reads:
+        (SPANS.size,).
+        """
         from hpgcn.kernels import orders
 
         reads = self.indices.size
@@ -198,7 +215,8 @@ class Locality:
         return np.array(missed) / max(looked_at, 1)
 
     def distances(self, row_bytes):
-        """Return shares of the reads, and the bytes read since the same row was, for each share.
+        """Group reads by reuse distance; return the share of each group, and the bytes
+        read since the last reuse.
 
         Reads of rows that were not among the last SPANS[-1] find all of x between.
         """

@@ -1,4 +1,5 @@
-"""Machines that come with the package, and files that describe two devices a rank.
+"""Find the machine files of the package, and read those that describe two devices per
+rank.
 
 A file of hpgcn/planning/machines is named without its folder and suffix; "source" in it
 says where its numbers are from, and what is assumed.
@@ -29,7 +30,8 @@ SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
 
 
 def machine_path(text):
-    """Return the path of a machine file: of a shipped one by its name, else the text itself.
+    """Return the path of a machine file: of a shipped one by its name, otherwise `text`
+    itself.
 
     A file that bears the name of a shipped one is meant by ./NAME.
     """
@@ -37,7 +39,8 @@ def machine_path(text):
 
 
 def read_devices(path, found):
-    """Make MixedDevices of a machine file's object, or None if it describes no two devices.
+    """Return MixedDevices from a machine file's object, or None if it does not describe
+    two devices.
 
     A DataError names file and field in these cases:
 
@@ -58,7 +61,7 @@ def read_devices(path, found):
 
 
 def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):
-    """Return the numbers of one object of a machine file, a dict of float.
+    """Return the numbers in one object of a machine file, a dict of float.
 
     `required` and `optional` are Fields by name. A DataError if a number does not fit
     or a required one is missing. Unknown ones are errors as well, unless `others` are

@@ -1,4 +1,5 @@
-"""Seconds of a training step on a machine of which only rates of memory and flops are known.
+"""Forecast the seconds of a training step from memory bandwidth and flops per second
+only.
 
 It adds bytes over memory bandwidth, flops of dense products over their rate, and a time
 per call. The bytes are those of products with A, of element-wise work and of narrow
@@ -11,8 +12,8 @@ from hpgcn.strategies.plan import INDEX
 
 
 def compute_seconds(machine, footprint):
-    """Return the seconds that each rank computes, by memory bandwidth and the rate of dense
-    products.
+    """Return the computing time of each rank in seconds, from memory bandwidth and the
+    rate of dense products.
 
     A product with A reads a row of H for each entry, as if none were found in a cache
     again.
@@ -43,13 +44,17 @@ def compute_seconds(machine, footprint):
 
 
 def product_seconds(machine, footprint, product):
-    """Return the seconds that each rank computes for one product with A, (P,)."""
+    """Return the computing time of each rank for one product with A, in
+    seconds, (P,).
+    """
     moved, calls = _bytes_and_calls(footprint, product)
     return moved / machine.memory_bytes_per_s + calls * machine.call_s
 
 
 def _bytes_and_calls(footprint, product):
-    """Return the bytes and calls of ranks for one product with A; two (P,) int64."""
+    """Return the bytes that each rank moves, and its kernel calls, in one product with
+    A; two (P,) int64.
+    """
     itemsize = footprint.spec.itemsize
     row_itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]

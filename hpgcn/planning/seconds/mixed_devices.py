@@ -1,4 +1,5 @@
-"""Seconds of a training step on two devices a rank: one aggregates, one updates.
+"""Forecast the seconds of a training step on two devices per rank: one aggregates, one
+updates.
 
 Products with A run on a device for sparse work, all else on one for dense work. Rows go
 from the first to the second in batches, so that both work at once (mixgcn, section
@@ -23,7 +24,8 @@ UPDATE = 7  # times the parameters are read or written when Adam updates them
 
 @dataclass(frozen=True)
 class Aggregator:
-    """A device that adds up rows; A is binary to it: only the column number of an entry is read.
+    """A device that adds up rows. It treats A as binary and reads only the column
+    numbers of entries.
 
     Sources: mixgcn, section 4.1 (adders, clock, memory, cache) and 3.2.1 (masks).
     """
@@ -35,8 +37,8 @@ class Aggregator:
     masked_share: float = 1.0  # share of additions that are left if a mask drops results (S-SpMM)
 
     def seconds(self, entries, results, row_bytes, itemsize, rows, masked=False):
-        """Return the seconds of a product with A, arrays that broadcast: additions or memory, the
-        slower.
+        """Return the seconds of a product with A: the maximum of additions and memory.
+        Arguments broadcast.
 
         Entries read rows at random. The cache holds a share of the rows that are read,
         and an entry finds its row there with that chance. Each row comes from memory
@@ -75,8 +77,8 @@ class Updater:
     memory_bytes_per_s: float
 
     def seconds(self, dense, moved, itemsize):
-        """Return the seconds of dense products, list of (flops, bytes), and of `moved` bytes of
-        other work.
+        """Return the seconds of dense products, a list of (flops, bytes), and of other
+        work on `moved` bytes.
         """
         flops = (self.gemm_float32_flops_per_s if itemsize == 4
                  else self.gemm_float64_flops_per_s)
@@ -86,7 +88,9 @@ class Updater:
 
 @dataclass(frozen=True)
 class MixedDevices:
-    """The two devices of a rank, and the batches (s) in which rows pass from one to the other."""
+    """The two devices of a rank, and the number of batches in which rows pass from one
+    to the other.
+    """
 
     aggregate: Aggregator
     update: Updater
@@ -94,7 +98,8 @@ class MixedDevices:
 
 
 def pipeline_seconds(first, second, stages):
-    """Return the seconds of two devices in sequence on s equal batches: exact.
+    """Return the seconds of two devices in sequence that process s equal batches; the
+    formula is exact.
 
     Each takes its batches in order, and the second a batch once the first has finished
     it. So it is the slower device that is never idle between batches; the faster adds
@@ -151,7 +156,9 @@ def product_seconds(device, footprint, product):
 
 
 def _updates(work):
-    """Yield (dense, moved) of a step's Work before, between and after its products with A."""
+    """Yield (dense, moved) for the Work before, between and after the products with A
+    in a step.
+    """
     marks = [(0, 0), *work.marks, (len(work.dense), work.moved)]
     for (first, moved), (last, moved_then) in pairwise(marks):
         yield work.dense[first:last], moved_then - moved

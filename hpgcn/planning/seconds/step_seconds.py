@@ -1,4 +1,5 @@
-"""Seconds of a training step on a machine of given rates: alpha, beta and gamma of each rank.
+"""Forecast the seconds of a training step from the latency, bandwidth and computing
+rates of a rank.
 
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
@@ -21,7 +22,7 @@ from hpgcn.planning.seconds.collective_seconds import collective_seconds
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of ONE rank: of a node if each node runs one, of its share of a node otherwise.
+    """Rates of ONE rank. If a node runs several ranks, each has its share of the node.
 
     The defaults stand for one rank on each server of two sockets (56 cores, 12
     channels of DDR4), 100 Gb/s InfiniBand.
@@ -45,13 +46,15 @@ class Machine:
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
 
     def rates_of(self, ranks):
-        """Return the Rates of most ranks side by side, not more than these; None if unknown."""
+        """Return the Rates measured with most ranks side by side, up to `ranks` ranks;
+        None if unknown.
+        """
         fewer = [each for each in self.rates if each.ranks <= ranks] or self.rates[:1]
         return fewer[-1] if fewer else None
 
 
 def compute_seconds(machine, footprint):
-    """Return the seconds that each rank of a RankFootprint computes in a training step, (P,)."""
+    """Return the computing time of each rank in a training step, in seconds, (P,)."""
     if machine.devices is not None:
         return mixed_devices.compute_seconds(machine.devices, machine.call_s, footprint)
     rates = machine.rates_of(footprint.rows.size)
@@ -62,7 +65,8 @@ def compute_seconds(machine, footprint):
 
 
 def product_seconds(machine, footprint, product):
-    """Return the seconds of one product with A on each rank, (P,): computing and sending.
+    """Return the time of one product with A on each rank, computing and sending, in
+    seconds, (P,).
 
     With two devices only the seconds of the aggregating one count, without an update.
     """
@@ -83,7 +87,9 @@ def product_seconds(machine, footprint, product):
 
 
 def seconds_of_messages(machine, sent, messages):
-    """Return the seconds of each rank for sending bytes in `messages` messages, (P,)."""
+    """Return the seconds that each rank needs to send `sent` bytes in `messages`
+    messages, (P,).
+    """
     passing = sent / machine.network_bytes_per_s * (1 - machine.hidden)
     return messages * machine.latency_s + passing
 
@@ -99,7 +105,9 @@ def seconds_of_collectives(machine, call):
 
 
 def communication_seconds(machine, prediction):
-    """Return the seconds of each rank for the messages of a Prediction in a step, (P,)."""
+    """Return the seconds that each rank needs for the messages of a Prediction,
+    (P,).
+    """
     sent, messages = (sum(book.values()).astype(float)
                       for book in (prediction.bytes, prediction.messages))
     seconds = np.zeros(prediction.ranks)

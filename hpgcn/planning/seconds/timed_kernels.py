@@ -1,4 +1,5 @@
-"""Seconds of a training step on a machine whose kernels were timed (kernel_rates).
+"""Forecast the seconds of a training step on a machine whose kernels were timed
+(kernel_rates).
 
     products with A   nonzeros x seconds of one as far away as its row of H is, rows x seconds of
                       one; rows that are packed, or put in their place
@@ -17,7 +18,7 @@ FLOAT = 4  # bytes of the numbers that were measured
 
 
 def compute_seconds(rates, footprint, slower, bandwidth):
-    """Return the seconds that each rank of a RankFootprint computes in a training step, (P,).
+    """Return the computing time of each rank in a training step, in seconds, (P,).
 
     `slower`: times that a dense product of float64 takes as long. `bandwidth`: of
     memory, in bytes a second, for kernels that were not measured.
@@ -45,7 +46,9 @@ def compute_seconds(rates, footprint, slower, bandwidth):
 
 
 def product_seconds(rates, footprint, product):
-    """Return the seconds that each rank computes for one product with A, (P,)."""
+    """Return the computing time of each rank for one product with A, in
+    seconds, (P,).
+    """
     # the work of each rank, and the width of its rows
     spec = footprint.spec
     itemsize = spec.row_itemsize
@@ -79,7 +82,7 @@ def product_seconds(rates, footprint, product):
 
 
 def kernel_seconds(rates, name, size, itemsize, bandwidth):
-    """Return the seconds of one call of a kernel, of a `size` like
+    """Return the seconds of a kernel call on arrays of this `size`; see
     hpgcn.planning.counts.shapes.Work.
     """
     wide = itemsize / FLOAT
@@ -98,5 +101,7 @@ def kernel_seconds(rates, name, size, itemsize, bandwidth):
 
 
 def number_seconds(rates, name, count):
-    """Return the seconds of `count` numbers in the widest rows that were measured."""
+    """Return the seconds of a kernel for `count` numbers, at the largest width that was
+    measured.
+    """
     return count * rates.row_seconds(name, ROW_WIDTHS[-1], ARRAYS * FLOAT * count) / ROW_WIDTHS[-1]
