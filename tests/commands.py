@@ -1,4 +1,4 @@
-"""Runs commands as a user does, in processes, with or without mpiexec, or in this process."""
+"""Functions that run commands in a process, under mpiexec, or within this process."""
 import contextlib
 import io
 import os
@@ -20,13 +20,13 @@ MPIEXEC = shutil.which("mpiexec", path=PLACES)
 
 
 def clean_environment():
-    """Return the environment without a launcher's variables: a test may itself be a rank."""
+    """Return the environment without variables of an MPI launcher, under which a test may run."""
     return {key: value for key, value in without_launcher(os.environ).items()
             if not key.startswith(("MPI_", "MPIR_"))}
 
 
 def python(*words, ranks=None, cwd=None, timeout=120, **environment):
-    """Return the finished process of Python; ranks=None runs without a launcher."""
+    """Run Python with these arguments, under mpiexec if `ranks` is given; return the process."""
     command = [sys.executable, *map(str, words)]
     if ranks is not None:
         if MPIEXEC is None:
@@ -38,12 +38,12 @@ def python(*words, ranks=None, cwd=None, timeout=120, **environment):
 
 
 def hpgcn(*args, **options):
-    """Return the finished process of a command; options as of `python`."""
+    """Run `python -m hpgcn` with these arguments; return the finished process."""
     return python("-m", "hpgcn", *args, **options)
 
 
 def run(*args, cwd=None, program=main):
-    """Run `hpgcn`, or another program, in this process, which saves the start of one."""
+    """Run `hpgcn` or another `program` within this process, which is faster than a new process."""
     out = io.StringIO()
     err = io.StringIO()
     # a number of threads would hold for all tests behind this one
@@ -58,19 +58,19 @@ def ended(*args, **options):
 
 
 def succeed(*args, **options):
-    """Return the standard output of a command that must succeed."""
+    """Run a command that must succeed; return its standard output."""
     done = ended(*args, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def without_notice(text):
-    """Return standard error without the lines of progress, which slow machines get."""
+    """Remove progress lines, which appear on slow machines, from standard error."""
     return re.sub(r"hpgcn: (compiling kernels, once per|set-up: |[\d,]+ of [\d,]+ ).*\n", "", text)
 
 
 def refused(code, *args, **options):
-    """Return the one line on standard error of a command that must fail with this exit code."""
+    """Run a command that must fail with exit code `code`; return its only line of error."""
     done = ended(*args, **options)
     said = without_notice(done.stderr).splitlines()
     lines = [line for line in said if line.startswith("hpgcn: ")]

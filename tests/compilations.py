@@ -1,4 +1,4 @@
-"""The kernels that Numba compiles while a test listens."""
+"""Record the kernels that Numba compiles during a test."""
 from numba.core import event
 
 

@@ -1,4 +1,4 @@
-"""Options and fixtures of all tests; HPGCN_TEST_DATA is the folder of real data, ../shared/data."""
+"""Options and fixtures of all tests. HPGCN_TEST_DATA is the folder of real data sets."""
 import gc
 import os
 import signal
@@ -46,15 +46,16 @@ def pytest_configure(config):
 
 
 def pytest_make_parametrize_id(val, argname):
-    """Name binary data by its parameter: all processes need one name, and gzip holds the time."""
+    """Name a case with binary data by its parameter, because its bytes differ between processes."""
     return argname if isinstance(val, bytes) and not is_plain(val) else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_generate_tests(metafunc):
-    """Keep a covering choice of the cases of each test, before an item is made of each.
+    """Reduce the cases of each test to a few that cover all values.
 
-    All cases stay with --product, and in a file of which a test is named (file.py::test).
+    All cases remain with --product, and in a file from which a test is named
+    (file.py::test).
     """
     yield
     config = metafunc.config
@@ -97,7 +98,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def later_markers(config):
-    """Return the markers of tests that this tier leaves out."""
+    """Return the names of markers whose tests are not run in this tier."""
     return {"release"} if config.option.full else {"long", "release"}
 
 
@@ -110,9 +111,10 @@ def is_named(node):
 def covering(cases, strength):
     """Return the positions of few cases that cover all combinations of `strength` values.
 
-    With strength 1 each value of each parameter occurs, with 2 each pair of two parameters' values.
-    The choice is greedy: next is the case with the most new combinations. Among equals the case
-    whose combinations were used least is taken, then the first. So all ranks choose alike.
+    With strength 1 each value of each parameter occurs; with 2 each pair of values
+    occurs. The choice is greedy: next is the case with the most new combinations. Ties
+    go to the case with the least used combinations, then to the first. All ranks
+    therefore choose the same cases.
     """
     parts = {k: combinations_of(values, strength) for k, values in enumerate(cases)}
     missing = set().union(*parts.values())
@@ -132,7 +134,7 @@ def covering(cases, strength):
 
 
 def combinations_of(values, strength):
-    """Return the combinations of `strength` values of a case, or all its values if it has fewer."""
+    """Return the combinations of `strength` values of a case; all values if it has fewer."""
     return set(combinations(sorted(values, key=repr), min(strength, len(values))))
 
 
@@ -153,7 +155,7 @@ def is_plain(value):
 
 
 def pytest_collection_finish():
-    """Leave modules and cases, which stay, to no later garbage collection: each would visit all."""
+    """Keep collected modules and cases out of later garbage collections, which get faster."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
@@ -180,7 +182,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(autouse=True)
 def numba_threads():
-    """Keep the number of threads that Numba was loaded with, whatever a command here set."""
+    """Restore the number of Numba threads after a command that changed it."""
     before = os.environ["NUMBA_NUM_THREADS"]
     yield
     os.environ["NUMBA_NUM_THREADS"] = before
@@ -188,7 +190,7 @@ def numba_threads():
 
 @pytest.fixture(scope="session")
 def data_dir():
-    """Return the folder of real datasets; without it the test is skipped with a message."""
+    """Return the folder of real data sets; skip the test if it does not exist."""
     if not DATA.is_dir():
         pytest.skip(f"no shared data at {DATA}: set HPGCN_TEST_DATA")
     return DATA

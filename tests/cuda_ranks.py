@@ -1,4 +1,4 @@
-"""A GPU for tests of training: a real one where CuPy sees it, else the fake one."""
+"""A GPU for tests of training: the real one if CuPy finds one, else a fake one."""
 import gc
 from contextlib import contextmanager
 
@@ -19,7 +19,7 @@ def real():
 
 @contextmanager
 def real_or_fake(**options):
-    """Provide the kernels' device; None if the GPU is real."""
+    """Provide None if there is a real GPU, else the device of a fake one."""
     if real():
         yield None
         return
@@ -41,7 +41,7 @@ def gpu(cuda):
 
 
 def held_bytes():
-    """Return the bytes of all arrays on the fake GPU, without views."""
+    """Return the bytes of all arrays on the fake GPU, without counting views."""
     owners = {}
     gc.collect()
     for thing in gc.get_objects():

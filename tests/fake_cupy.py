@@ -1,10 +1,9 @@
-"""CuPy without a GPU, for tests: arrays that NumPy cannot see, and kernels compiled for the CPU.
+"""A fake CuPy without a GPU: separate arrays, and CUDA kernels compiled for the CPU.
 
-Stricter than NumPy where CuPy is: an array never turns into NumPy's by itself, and no function
-takes both kinds. `installed(folder)` puts it in the place of CuPy. With late="all", kernels and
-copies between addresses are as late as a GPU may be. They happen when their stream is waited for,
-or one at a time when an event behind them is tested. With late="kernels", streams other than the
-null stream are as early as their events allow.
+Like CuPy, it never converts an array to NumPy implicitly, and no function takes both
+kinds. `installed(folder)` replaces the module cupy. With late="all", kernels and copies
+are delayed until their stream is synchronized or an event after them is queried. With
+late="kernels", streams other than the null stream run as soon as their events allow.
 """
 import contextlib
 import copy
@@ -29,7 +28,7 @@ VIEWS = {"ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"}
 
 
 def bare(value):
-    """Return NumPy arrays from fake ones; a NumPy array itself is an error, as in CuPy."""
+    """Return the NumPy arrays in fake arrays; a NumPy array raises an error, as in CuPy."""
     if isinstance(value, ndarray):
         return value.held
     if isinstance(value, np.ndarray) and value.ndim:
@@ -42,9 +41,7 @@ def bare(value):
 
 
 def dressed(value):
-    """Return fake arrays from NumPy ones, also from scalars, which on a GPU are arrays without
-    axes.
-    """
+    """Return fake arrays for NumPy arrays and scalars; a scalar becomes an array without axes."""
     if isinstance(value, (np.ndarray, np.generic)):
         return ndarray(np.asarray(value))
     return type(value)(map(dressed, value)) if type(value) in (tuple, list) else value
@@ -60,14 +57,14 @@ def adapted(function):
 
 
 def of_held(function):
-    """Return a method on the contents of an array after all work queued so far."""
+    """Return a method that applies `function` to an array's contents after all queued work."""
     return lambda self, *args: function(self.held, *args)
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801 - the name is CuPy's
-    """An array on a GPU that is not there.
+    """A fake GPU array.
 
-    `memory` is its memory; `held` is the same after all work queued so far.
+    `memory` is its NumPy array; `held` is the same after all queued work is done.
     """
 
     __module__ = "cupy"
@@ -168,7 +165,7 @@ class Event:
         self.seconds = time.perf_counter()
 
     def now(self):
-        """Return the state that a stream waits for: this moment, whatever is recorded later."""
+        """Return a copy of the event, which later records do not change."""
         return copy.copy(self)
 
     def behind(self):
@@ -187,7 +184,7 @@ class Event:
 
 
 class Stream:
-    """Work in order; `late`: see above."""
+    """A fake CUDA stream: a queue of operations, delayed as `late` says (see the module)."""
 
     current: ClassVar = []
     null = None
@@ -215,14 +212,14 @@ class Stream:
         return self
 
     def queue(self, task, after=None):
-        """Add a function, to be called behind an event."""
+        """Append an operation to the queue, to run after the event `after`."""
         self.tasks.append((task, after or Event()))
         self.queued += 1
         Stream.early()
 
     @staticmethod
     def early():
-        """Run the operations that are not delayed."""
+        """Run all queued operations that `late` does not delay."""
         for stream in Stream.known.values() if Stream.late != "all" else ():
             while stream.tasks and not (Stream.late and stream is Stream.null):
                 if stream.tasks[0][1].behind():
@@ -350,7 +347,7 @@ class FakeGpu(ShimDevice):
 
 @contextlib.contextmanager
 def installed(folder, warps=False, late=""):
-    """Let `import cupy` find the fake one, and kernels run on it; yields their device."""
+    """Replace the module cupy by the fake one for a while; yield the device of its kernels."""
     before = sys.modules.get("cupy")
     cupy = module()
     sys.modules["cupy"] = cupy

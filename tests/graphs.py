@@ -1,4 +1,4 @@
-"""Small graphs for tests, each with a trap in it."""
+"""Small random graphs for tests, with difficult cases such as loops and isolated vertices."""
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +11,11 @@ from hpgcn.partition import Partition
 
 def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed=0, degree=8,
          train=None):
-    """Return a random graph with traps.
+    """Return a random graph with difficult cases.
 
-    Loops, isolated vertices, empty feature rows and columns, unknown labels, an odd width. `train`:
-    number of training vertices; three quarters of it are for validation. Without it nearly all
-    vertices are in a mask.
+    There are loops, isolated vertices, empty rows and columns of features, unknown
+    labels, and an odd width. `train` is the number of training vertices; three quarters
+    of it validate. Without `train` nearly all vertices are in a mask.
     """
     rng = np.random.default_rng(seed)
     A = sp.random_array((n, n), density=min(1, degree / n), rng=rng, format="lil")
@@ -40,43 +40,41 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
 
 
 def several_labels(graph, labels=4):
-    """Return the graph with that many labels of 0 or 1 a vertex."""
+    """Return the graph with `labels` random labels (0 or 1) for each vertex."""
     y = (np.random.default_rng(7).random((graph.num_rows, labels)) < 0.4).astype(float)
     return Graph.from_scipy(graph.adjacency, graph.features, y, graph.masks)
 
 
 def scattered(graph, comm):
-    """Return the graph partitioned at random, a part for each rank."""
+    """Return the graph with a random partition, one part for each rank."""
     part = np.random.default_rng(5).integers(0, comm.size, graph.num_rows)
     partition = Partition.from_parts(part, comm.size)
     return graph.permuted(partition.perm, partition.offsets)
 
 
 def in_blocks(graph, comm):
-    """Return the graph in its order, in even parts for all ranks but the last, which owns no
-    row.
-    """
+    """Return the graph in its order, in equal blocks of rows; the last rank has no row."""
     part = np.arange(graph.num_rows) * max(1, comm.size - 1) // graph.num_rows
     partition = Partition.from_parts(part, comm.size)
     return graph.permuted(partition.perm, partition.offsets)
 
 
 def dealt(graph, comm):
-    """Return the graph of `scattered`, with entries of the adjacency held by any rank."""
+    """Return the graph of `scattered` with each entry of the adjacency on a random rank."""
     graph = scattered(graph, comm)
     parts = np.random.default_rng(4).integers(0, comm.size, graph.indices.size)
     return replace(graph, edge_parts=parts.astype(np.int32))
 
 
 def reading_nobody(graph, rows):
-    """Return a directed graph whose first `rows` rows read no other vertex, but are read."""
+    """Return a directed graph whose first `rows` rows have no entries, but are read."""
     A = graph.adjacency.tolil()
     A[:rows] = 0
     return Graph.from_scipy(A.tocsr(), graph.features, graph.labels, graph.masks, symmetrize=False)
 
 
 def row_blocks(n, parts, kind="uneven"):
-    """Offsets of row blocks; "gaps": the first and the last of three or more are empty."""
+    """Return offsets of `parts` row blocks; with "gaps" the first and the last are empty."""
     if kind == "even":
         return split(n, parts)
     if kind == "last":

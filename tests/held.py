@@ -1,4 +1,4 @@
-"""Compare the arrays of a trainer with the plan for its rank."""
+"""Compare the arrays that a trainer allocates with the plan for its rank."""
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from hpgcn.training.setup.placement import assign_rows
 
 
 def run_two_epochs(source, config, comm):
-    """Return a Trainer that has taken two steps and evaluations, and the metrics of the steps."""
+    """Train and evaluate two epochs; return the Trainer and the metrics of its steps."""
     trainer = make_trainer(source, config, comm, warm=False)
     metrics = []
     for number in (1, 2):
@@ -27,19 +27,19 @@ def run_two_epochs(source, config, comm):
 
 
 def footprint_of(source, config, comm, inputs):
-    """Return the RankFootprint of a run on these ranks, from a PlanInput."""
+    """Return the RankFootprint that a plan predicts for this run, given a PlanInput."""
     placed = assign_rows(source, comm, config)
     return count(inputs.ordered, inputs, placed.strategy, placed.rank_grid.shape,
                  placed.layout.offsets)
 
 
 def distinct(arrays):
-    """Return the bytes of arrays, each once."""
+    """Return the total bytes of arrays, counting each array once."""
     return sum({id(array): array.nbytes for array in arrays if array is not None}.values())
 
 
 def arrays_of(matrix):
-    """Return the arrays of a Csr, with its kept transpose, or a dense array."""
+    """Return the arrays of a Csr and its cached transpose, or [array] for a dense one."""
     if not isinstance(matrix, Csr):
         return [matrix]
     arrays = [matrix.indptr, matrix.indices, matrix.data, matrix.edges]
@@ -48,7 +48,7 @@ def arrays_of(matrix):
 
 
 def matrix_of(strategy):
-    """Return (arrays of the blocks of A, row numbers) of one map."""
+    """Return (arrays of the blocks of A, arrays of row numbers) that a strategy stores."""
     if isinstance(strategy, Summa):
         blocks = {strategy.A, strategy.A_transposed}
         return [message for each in blocks for message in each.messages.values()], []
@@ -124,9 +124,7 @@ def check_held(footprint, trainer, rank=0):
 
 @contextmanager
 def peak_within():
-    """Yield a list; afterwards it holds the largest growth of the resident set in the block, in
-    bytes.
-    """
+    """Yield a list, to which the block's peak growth of resident memory (bytes) is added."""
     grown = []
     peaks = []
 

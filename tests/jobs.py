@@ -1,4 +1,4 @@
-"""Jobs under an mpiexec that tests can start, kill and look for."""
+"""Start jobs under mpiexec, kill them, and look for their processes."""
 import contextlib
 import os
 import subprocess
@@ -11,7 +11,7 @@ OPENMPI = Path(os.environ.get("HPGCN_OPENMPI_VENV", Path(__file__).parents[1] / 
 
 
 class Launcher:
-    """An mpiexec with its Python; `run` waits for the end, `start` does not."""
+    """An mpiexec and its Python; `run` waits for a job's end, `start` does not."""
 
     def __init__(self, folder):
         self.folder, self.started = folder, []
@@ -23,8 +23,8 @@ class Launcher:
             self.environment |= {root: "1", f"{root}_CONFIRM": "1"}
 
     def command(self, *args, ranks=2):
-        """Return the words of a start on equal ranks, or, for args that are tuples, of one rank
-        each.
+        """Return the command that starts hpgcn on equal ranks, or on one rank for each
+        tuple in `args`.
         """
         program = [str(self.folder / "python"), "-m", "hpgcn"]
         parts = [(1, part) for part in args] if isinstance(args[0], tuple) else [(ranks, args)]
@@ -41,7 +41,7 @@ class Launcher:
         return process
 
     def run(self, *args, ranks=2, **environment):
-        """Return (exit code, standard error)."""
+        """Run hpgcn on `ranks` ranks; return (exit code, standard error)."""
         process = self.start(*args, ranks=ranks, **environment)
         _, err = process.communicate(timeout=100)
         return process.returncode, err
@@ -57,7 +57,7 @@ def launching(folder):
 
 
 def processes(word):
-    """Return the numbers of the living processes that have `word` in their command line."""
+    """Return the ids of living processes whose command line contains `word`."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -67,9 +67,7 @@ def processes(word):
 
 
 def none_left(word, seconds=30):
-    """Return whether within `seconds` seconds no process has `word` in its command line any
-    more.
-    """
+    """Return whether all processes with `word` in their command line end within `seconds`."""
     end = time.monotonic() + seconds
     while processes(word):
         if time.monotonic() > end:

@@ -1,13 +1,13 @@
-"""Results that several tests, or all ranks of this process, compare with: computed once."""
+"""A cache of reference results, which several tests or all ranks of this process need."""
 import hashlib
 import pickle
 from functools import wraps
 
 
 def once(function):
-    """Call a function once for arguments of equal content; each caller gets its own copy.
+    """Cache a function by the content of its arguments; each caller gets its own copy.
 
-    What a test has patched for a while is no argument: call nothing here that depends on it.
+    Patches of a test are not part of the key, so the function must not depend on them.
     """
     known = {}
 

@@ -1,7 +1,7 @@
-"""The models in dense NumPy with float64 and all rows: the reference for parallel runs.
+"""All models in dense float64 NumPy on all rows: the reference for parallel runs.
 
-Nothing is reordered here: sage multiplies [H, A H] by its two matrices stacked, gin multiplies by
-A + (1 + eps) I.
+Products have the order of the formulas: sage multiplies [H, A H] by its two stacked
+matrices, gin by A + (1 + eps) I.
 """
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropo
 
 
 def normalised(graph, norm="sym", self_loops=True):
-    """Return dense A with loops of 1: D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A."""
+    """Return dense A with self-loops: D_row^-1/2 A D_col^-1/2 ("sym"), D_row^-1 A ("row") or A."""
     A = graph.adjacency.toarray().astype(np.float64)
     if self_loops:
         A[np.diag_indices_from(A)] = np.where(np.diag(A) == 0, 1, np.diag(A))
@@ -42,7 +42,7 @@ def features(graph):
 
 
 def drop(H, p, **key):
-    """Return the factor of each element: 0, or 1 / (1 - p)."""
+    """Return the dropout factor of each element of H: 0, or 1 / (1 - p)."""
     if not p:
         return np.ones(H.shape)
     keep = unpack_mask(reference.dropout_bits(np.arange(len(H)), H.shape[1], p=p, **key),
@@ -51,7 +51,7 @@ def drop(H, p, **key):
 
 
 def attention_keep(w, n, layer, config, epoch):
-    """Return the factor of each weight of attention, (n, n, K), 1 if none is dropped."""
+    """Return the dropout factor of each attention weight, (n, n, K); 1 without dropout."""
     if not config.attention_dropout:
         return 1
     rows, columns = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
@@ -63,8 +63,8 @@ def attention_keep(w, n, layer, config, epoch):
 
 
 def attention_forward(A, H, w, layer, keep):
-    """Return Z of a layer of GAT: heads side by side, or their mean if its bias is that of one
-    head.
+    """Return Z of a GAT layer: heads concatenated, or their mean if the bias has one
+    head's width.
     """
     of_row, of_column = w[f"a{layer}_self"], w[f"a{layer}_neighbour"]
     x = (H @ w[f"W{layer}"]).reshape(len(H), *of_row.shape)
@@ -93,7 +93,7 @@ def attention_backward(H, w, layer, kept, G):
 
 
 def propagated(A, hops=10, restart=0.1):
-    """Return the matrix of `hops` steps Z = (1 - a) A Z + a H on H."""
+    """Return the matrix M for which M H is the result of `hops` steps Z = (1 - a) A Z + a H."""
     found = np.eye(len(A))
     for _ in range(hops):
         found = (1 - restart) * A @ found + restart * np.eye(len(A))
@@ -101,7 +101,9 @@ def propagated(A, hops=10, restart=0.1):
 
 
 def of_hops(model, A, w, layer):
-    """Return the matrix of a layer of sgc, of two hops, or of appnp; A for other models."""
+    """Return the propagation matrix of a layer: A A for sgc, that of `propagated` for
+    appnp, else A.
+    """
     if model == "sgc":
         return A @ A
     if model == "appnp":
@@ -110,7 +112,7 @@ def of_hops(model, A, w, layer):
 
 
 def layer_forward(model, A, H, w, layer, keep=1):
-    """Return Z of one layer, and the input of its backward."""
+    """Return Z of one layer, and the values that its backward needs."""
     if model == "gat":
         return attention_forward(A, H, w, layer, keep)
     A = of_hops(model, A, w, layer)
@@ -151,7 +153,7 @@ def layer_backward(model, A, H, w, layer, kept, G):
 
 
 def class_weights(config, y, train, classes):
-    """Return the weights of classes in the settings."""
+    """Return the weight of each class that the settings specify."""
     if isinstance(config.class_weight, np.ndarray):
         return config.class_weight
     if config.class_weight == "balanced":
@@ -161,8 +163,8 @@ def class_weights(config, y, train, classes):
 
 
 def loss_and_slope(Z, y, train, config):
-    """Return the mean loss over the rows in `train` and its gradient; y is a matrix for several
-    labels.
+    """Return the mean loss over the rows `train`, and its gradient; y is (n, C) for
+    several labels.
     """
     G = np.zeros_like(Z)
     smoothing = config.label_smoothing
@@ -181,8 +183,8 @@ def loss_and_slope(Z, y, train, config):
 
 
 def norm_forward(Z, gain, shift):
-    """Return rows of mean 0 and variance 1, times gain plus shift; and the input of the
-    backward.
+    """Normalize rows to mean 0 and variance 1, scale and shift; return also the
+    backward's input.
     """
     deviation = np.sqrt(Z.var(1, keepdims=True) + 1e-5)
     normal = (Z - Z.mean(1, keepdims=True)) / deviation
@@ -190,7 +192,7 @@ def norm_forward(Z, gain, shift):
 
 
 def norm_backward(G, gain, normal, deviation):
-    """Return the gradients of gain, shift, and Z.
+    """Return the gradients of the gain, the shift and Z of a layer normalization.
 
     The Jacobian of a row is (1 - 1 1^T / f - n n^T / f) / deviation.
     """
@@ -201,16 +203,14 @@ def norm_backward(G, gain, normal, deviation):
 
 
 def activated(model, Z):
-    """Return ReLU, or ELU for gat, and its slope."""
+    """Return activations of Z (ELU for gat, else ReLU), and their derivative."""
     if model == "gat":
         return np.where(Z > 0, Z, np.expm1(Z)), np.where(Z > 0, 1, np.exp(np.minimum(Z, 0)))
     return np.maximum(Z, 0), Z > 0
 
 
 def loss_and_gradient(model, A, X, y, train, w, *, drops, config, epoch):
-    """Return the mean loss over the rows in `train`, and the gradients by name, in the order of
-    w.
-    """
+    """Return the mean loss over the rows `train`, and its gradient by parameter name."""
     Z, kept = X, []
     for layer, p in enumerate(drops):
         H, before = activated(model, Z) if layer else (X, 1)
@@ -245,7 +245,7 @@ def logits(model, A, X, w, layers):
 
 
 def learning_rate(epoch, config):
-    """Return the learning rate of an epoch from 1: warm-up, then the schedule from its start."""
+    """Return the learning rate of an epoch (from 1): warm-up, then the schedule."""
     if epoch <= config.warmup:
         return config.lr * epoch / config.warmup
     after = epoch - config.warmup - 1
@@ -256,9 +256,9 @@ def learning_rate(epoch, config):
 
 
 def losses(graph, config, initial, epochs, *, model=None, A=None):
-    """Return training losses of some epochs from initial weights; the first gradient, flat.
+    """Return the training losses of `epochs` epochs and the first gradient, as a flat array.
 
-    `model`, `A`: what stands for the settings' model, and a matrix in place of the graph's.
+    `model` and `A` replace the model of the settings and the matrix of the graph.
     """
     read = {name: getattr(config, name) for name in READ}
     if read["class_weight"] not in ("", "balanced"):  # the file may change

@@ -1,8 +1,7 @@
-"""Fill arrays with NaN wherever a layer, strategy or kernel must not read; early reads
-show in results.
+"""Fill arrays that must not be read with NaN, so that reads show in results.
 
-`poisoned` is a fixture. Memory of the host begins with NaN. So do the work arrays and the result of
-a layer in each call of its forward and backward.
+The fixture `poisoned` fills new host memory, and the work arrays and results of each
+layer call.
 """
 from functools import wraps
 
@@ -18,7 +17,7 @@ LAST = "ping"  # holds H or G, or nothing
 
 
 def fill(array):
-    """Fill an array of numbers with NaN, of any other type with bits that are all 1."""
+    """Fill an array of floats with NaN, and one of bytes with 255."""
     if array.dtype.kind == "f":
         array.fill(np.nan)
     elif array.dtype == BF16:
@@ -28,7 +27,7 @@ def fill(array):
 
 
 def fill_apart(arrays, *read):
-    """Fill arrays that share no memory with those that are read."""
+    """Fill those of `arrays` that share no memory with the arrays `read`."""
     kept = [array for array in read if isinstance(array, np.ndarray)]
     for array in arrays:
         if isinstance(array, np.ndarray) and not any(
@@ -43,7 +42,7 @@ def work_arrays(layer, *names):
 
 
 def poisoned_forward(forward):
-    """Wrap the forward of a Layer: arrays that it or its backward must not read contain NaN."""
+    """Wrap a layer's forward: before it and its backward, fill arrays that they must not read."""
 
     @wraps(forward)
     def call(self, H, out, **options):
@@ -61,7 +60,7 @@ def poisoned_forward(forward):
 
 @pytest.fixture
 def poisoned(monkeypatch):
-    """Fill the arrays that must not be read with NaN."""
+    """Fill new host memory and the layers' work arrays with NaN."""
     empty = Host.empty
 
     def poisoned_empty(self, shape, dtype):

@@ -1,7 +1,7 @@
-"""All ranks in one process: products of each strategy, block by block, on collectives that count.
+"""Products of each strategy for all ranks in one process, on collectives that count bytes.
 
-`Ranks` moves NumPy arrays between ranks and counts each on its way. The strategies below compute A
-H and A^T G from the blocks that each rank holds. They use no code of hpgcn.strategies.
+`Ranks` moves NumPy arrays between ranks and counts them. The classes below compute A H
+and A^T G from the blocks of each rank. They use no code of hpgcn.strategies.
 """
 from itertools import pairwise, product
 
@@ -12,7 +12,7 @@ from hpgcn.parallel.layout import BlockLayout, RowPartition, split, stages
 
 
 def halo_plans(indptr, indices, offsets):
-    """Return the HaloPlans of all ranks, of the CSR pattern of the whole matrix."""
+    """Return the HaloPlans of all ranks for the CSR pattern of a whole matrix."""
     layouts = [RowPartition(offsets, rank) for rank in range(offsets.size - 1)]
     wanted = [needs(indices[indptr[one.start]:indptr[one.stop]], one) for one in layouts]
     cuts = [by_owner(rows, one) for rows, one in zip(wanted, layouts)]
@@ -21,7 +21,9 @@ def halo_plans(indptr, indices, offsets):
 
 
 class Ranks:
-    """Simulated collectives over groups of P ranks, with counters of the bytes that each sends."""
+    """Simulated collectives over groups of ranks, with counters of the bytes that each
+    rank sends.
+    """
 
     def __init__(self, size):
         self.size = size
@@ -44,7 +46,7 @@ class Ranks:
         return {q: [self.send(p, q, parts[p]) for p in group] for q in group}
 
     def reduce_scatter(self, group, parts):
-        """Sum blocks; parts[p] is a list of one block for each member of the group."""
+        """Sum blocks and scatter the sums; parts[p] has one block for each member of the group."""
         return {q: sum(arrived) for q, arrived in self.alltoall(group, parts).items()}
 
     def alltoall(self, group, parts):
@@ -76,7 +78,7 @@ class Simulated:
                                for b in range(0, len(parts), self.C)])
 
     def sums(self, partial):
-        """Reduce and scatter each big block over the L ranks that have partial sums of it."""
+        """Run a reduce-scatter of each big block over the L ranks that have partial sums of it."""
         found = {}
         for i, j in product(range(self.R), range(self.C)):
             group = [self.rank(i, piece, j) for piece in range(self.L)]
@@ -86,7 +88,7 @@ class Simulated:
         return [found[rank] for rank in range(self.ranks.size)]
 
     def forward(self, H, mask=None):
-        """Return blocks of A H from those of H; `mask`: of the result."""
+        """Return the blocks of A H from those of H; `mask` masks the result."""
         return self.multiply(H)
 
     def backward(self, G, mask=None):
@@ -95,7 +97,7 @@ class Simulated:
 
 class PointToPoint(Simulated):
     def needs(self):
-        """Yield (reader, owner, rows): the rows that each rank reads of each other rank."""
+        """Yield (reader, owner, rows): the rows that each rank reads from each other rank."""
         for reader, mine in enumerate(self.blocks):
             read = np.flatnonzero(self.A[mine].any(0))
             for owner, theirs in enumerate(self.blocks):
@@ -133,17 +135,17 @@ class OneD(Simulated):
 
 
 class OneAndAHalfD(Simulated):
-    """Rank (i, j): big block i, replica j; L is c."""
+    """The 1.5d strategy: rank (i, j) has replica j of big block i; L is the number of replicas."""
 
     def gathered(self, H):
-        """Return an allgather of each big block over its replicas; zeros for the results."""
+        """Gather each big block among its replicas; return it, and zeros for the results."""
         groups = [[self.rank(i, j, 0) for j in range(self.L)] for i in range(self.R)]
         parts = [self.ranks.allgather(group, H) for group in groups]
         whole = {rank: np.concatenate(blocks) for part in parts for rank, blocks in part.items()}
         return whole, {rank: np.zeros_like(block) for rank, block in whole.items()}
 
     def columns(self):
-        """Yield (k, ranks) for each big block: the ranks of the replica that multiplies by it."""
+        """Yield (k, ranks) for each big block k: the ranks that multiply by it."""
         for k in range(self.R):
             j = int(np.searchsorted(split(self.R, self.L), k, side="right")) - 1
             yield k, [self.rank(i, j, 0) for i in range(self.R)]
@@ -166,7 +168,7 @@ class OneAndAHalfD(Simulated):
 
 
 class Summa(Simulated):
-    """Rank (i, j, l): big block i, column block j, layer l."""
+    """The SUMMA strategies: rank (i, j, l) has big block i, column block j and layer l."""
 
     def multiply(self, H, A=None):
         A = self.A if A is None else A
@@ -222,7 +224,9 @@ SIMULATED = {"p2p": PointToPoint, "1d": OneD, "1.5d": OneAndAHalfD, "2d": Summa,
 
 
 def packed(block):
-    """Pack a block as CSR: row pointers int64, values, columns int32; nothing if it is empty."""
+    """Pack a block as CSR bytes: int64 row pointers, values, int32 columns; empty
+    without entries.
+    """
     rows, columns = np.nonzero(block)
     if not rows.size:
         return np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""Stacks of layers composed by settings, and the same in PyTorch with equal dropout masks."""
+"""Layer stacks composed by settings, and the same stacks in PyTorch with equal dropout."""
 import numpy as np
 import oracle
 import pytest
@@ -31,7 +31,7 @@ KINDS = {"gcn": {"model": "gcn"}, "sage-mean": {"model": "sage"},
 
 
 def of_torch(graph, config, model, initial):
-    """Return training and validation losses of each epoch, and the parameters behind the last."""
+    """Train a stack in PyTorch; return training and validation losses, and the final parameters."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     torch.set_num_threads(1)
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (

@@ -1,4 +1,4 @@
-"""Arguments other than a graph, path or array raise the right class of error, in one line."""
+"""Invalid graphs, paths and arrays as arguments raise the right class of error, in one line."""
 import resource
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Progress bars: outputs that show them, and the text while kernels are compiled."""
+"""Progress bars: terminals and files that show them, and the text during compilation."""
 import io
 import logging
 import re
@@ -51,7 +51,7 @@ def test_a_bar_shows_in_a_notebook_without_widgets_and_without_a_warning(shown):
 
 
 def lines_of(seconds, **options):
-    """Return the lines of `ProgressLines` at these times, one item after the other."""
+    """Return the lines that `ProgressLines` prints if items finish at the times `seconds`."""
     times = iter([0, *seconds])
     shown = ProgressLines(clock=lambda: next(times), **options)
     with shown:

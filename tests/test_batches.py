@@ -1,4 +1,4 @@
-"""Batches of rows: assignment and order, dependencies, shared buffers."""
+"""Row batches of strategy mop: assignment, order, dependencies and shared buffers."""
 import itertools
 
 import numpy as np

@@ -1,4 +1,6 @@
-"""`hpgcn bench`: facts of the machine, turns, tables and refusals. No time is checked."""
+"""`hpgcn bench`: machine facts, order of measurements, tables and refusals; times are
+not checked.
+"""
 import json
 
 import pytest
@@ -13,7 +15,7 @@ from hpgcn.kernels.cpu.emit import emitter
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    """Measure bandwidths and rates with small arrays: no timing is judged."""
+    """Measure bandwidths and rates with small arrays, because the tests check no times."""
     monkeypatch.setattr(host, "CACHES", 0)
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(host, "GEMM_SIZE", 64)
@@ -21,9 +23,7 @@ def little_memory(monkeypatch):
 
 @pytest.fixture
 def system(tmp_path):
-    """Write two sockets in the form of /sys: a core of two threads each, an L1 a core, an L3 a
-    socket.
-    """
+    """Write a fake /sys of two sockets, each with one core of two threads and L1 and L3 caches."""
     for cpu, (package, users) in enumerate([(0, "0-1"), (0, "0-1"), (1, "2-3"), (1, "2-3")]):
         files = {"topology/physical_package_id": package, "topology/core_id": 0}
         for index, cache in enumerate([(1, "Data", "48K"), (1, "Instruction", "64K"),
@@ -83,7 +83,7 @@ def test_table_is_aligned_with_units():
 
 @pytest.mark.usefixtures("little_memory")
 def test_machine(monkeypatch):
-    """tests/mpi/test_bench_machine.py measures the rates of kernels."""
+    """`hpgcn bench machine --json` prints the machine, its bandwidths and its rates."""
     monkeypatch.setattr(machine_rates.rates, "measure", lambda settings, host: settings.repeats)
     text = succeed("bench", "machine", "--repeats", 1, "--threads", 1, "--json")
     report = json.loads(text, parse_constant=pytest.fail)

@@ -1,4 +1,4 @@
-"""Measurements of `hpgcn bench tune`: read again, ignored if wrong; no bit depends on them."""
+"""Results of `hpgcn bench tune` are stored and read; invalid ones are ignored; no bit changes."""
 import json
 import os
 import tempfile
@@ -22,7 +22,7 @@ QUICK = {"scale_down": 4096, "repeats": 1}
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Set an empty cache folder of the user, and forget values read from the real one."""
+    """Provide an empty cache folder of the user, and forget tuned values read before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     tuning.measured.cache_clear()
     yield tmp_path
@@ -66,7 +66,7 @@ def test_rows_of_one_line_of_few_and_of_more(row_bytes, kind, monkeypatch):
 
 
 def changed(*keys, value):
-    """Return the text of a kept file with one entry changed, or without it if the value is None."""
+    """Return the JSON of tuned values with one entry changed, or removed if `value` is None."""
     held = json.loads(json.dumps(tuning.to_json(OTHER)))
     part = held
     for key in keys[:-1]:
@@ -140,7 +140,7 @@ NEAR, FAR = 24, 128  # nonzeros ahead that candidates have, and no default of AM
 
 
 def seconds(host, call):
-    """Return the seconds of a product on a CPU that likes only NEAR and FAR, and 2 blocks."""
+    """Return fake seconds of a product, fastest with the distances NEAR and FAR and 2 blocks."""
     candidate, _ = call.args
     reaches = [each for kinds in candidate.reach.values() for each in kinds]
     liked = any(each.near == NEAR for each in reaches) + any(each.far == FAR for each in reaches)

@@ -1,4 +1,4 @@
-"""Time to accuracy: counts, the text if the target is missed, and the comparison with PyG."""
+"""The benchmark of time to accuracy: counts, missed targets, and the comparison with PyG."""
 import importlib.util
 import json
 import sys
@@ -31,7 +31,7 @@ def graph(tmp_path_factory):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Run hpgcn in this process, which saves the start of one each."""
+    """Run each measurement in this process, which is faster than a new one."""
     monkeypatch.setattr(accuracy, "alone", lambda label, hint, call, *args: call(*args))
 
 
@@ -43,7 +43,7 @@ def measured(*args):
 
 
 def run_of(epochs, library="hpgcn", steps=2):
-    """Return a run with epochs of (seconds, validation accuracy, test accuracy)."""
+    """Return a run with the given epochs (seconds, validation accuracy, test accuracy)."""
     names = ("epoch_s", "val_acc", "test_acc")
     return {"library": library, "batch": "full", "seed": 0, "steps": steps, "setup_s": 1.0,
             "peak_rss_bytes": 7, "history": [dict(zip(names, epoch)) for epoch in epochs]}
@@ -100,7 +100,7 @@ def test_a_target_that_is_never_reached_is_said_plainly(graph):
 
 @pytest.mark.long
 def test_seconds_end_a_run(graph):
-    """The run has its own process, whose peak memory is reported."""
+    """A run ends after --seconds; its own process reports the peak memory."""
     row, = measured(graph, "--epochs", 500, "--seconds", 1e-6)["rows"]
     assert row["epochs_run"] == 1 and row["reached"] == "1 of 1"
     assert row["peak_rss_bytes"] > 10 << 20
@@ -175,7 +175,9 @@ def test_draws_of_the_peer_are_uniform_and_distinct(fan_out, tmp_path):
 
 
 class TheirLoader:
-    """Stands for NeighborLoader: all neighbours of all neighbours, with or without hops."""
+    """A fake NeighborLoader of PyG that samples all neighbors of two hops; counts by
+    hop if `told`.
+    """
 
     told = True
 

@@ -1,4 +1,4 @@
-"""The benchmark of the CUDA kernels, without a GPU: its arithmetic and its order of events."""
+"""The benchmark of CUDA kernels, without a GPU: its arithmetic and its order of events."""
 import json
 import os
 import subprocess
@@ -24,7 +24,7 @@ QUICK = {"graphs": "dense,road", "widths": "7,16", "scale_down": 4096, "repeats"
 
 
 class Fake(Processors):
-    """A fake GPU: every call takes 1 ms, or its time in `took`."""
+    """A fake GPU on which every call takes 1 ms, or the time set in `took`."""
 
     xp = np
     kernels = reference
@@ -39,9 +39,7 @@ class Fake(Processors):
         return {"memory_bytes_per_s": 16e6, "array_bytes": 4000}
 
     def product_peers(self, A, threads, absent):
-        """Return peers that are right, right but slow, fast but wrong, and that fail: early, and
-        late.
-        """
+        """Return peer libraries: a right one, a slow one, a wrong one, and two that fail."""
         def taking(seconds, factor=1):
             def bind(x, out):
                 def call():
@@ -175,7 +173,7 @@ def test_turns_take_least_and_median():
 
 @pytest.fixture
 def cupy(monkeypatch):
-    """Put NumPy in CuPy's place, with a GPU; `events` are its calls, in order."""
+    """Replace CuPy by NumPy with a fake GPU; return the list of its recorded events."""
     events = []
 
     class Event:
@@ -231,7 +229,7 @@ def test_without_a_gpu(cupy, monkeypatch):
 
 
 def check(*args, cwd, **environment):
-    """Run scripts/gpu_check.sh where no GPU is seen."""
+    """Run scripts/gpu_check.sh without a visible GPU; return the finished process."""
     done = subprocess.run(
         [SCRIPT, *map(str, args)], cwd=cwd, capture_output=True, text=True, check=False, timeout=60,
         env={**os.environ, "PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": "", **environment})
@@ -272,7 +270,7 @@ esac
     ("0", 0, 0), ("none", 0, 0), ("5", 70, 5),
     *(pytest.param(*case, marks=pytest.mark.long) for case in (("1", 0, 1), ("0", 70, 70)))])
 def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status):
-    """The script runs with a Python without hpgcn, and with fake tests and times."""
+    """gpu_check.sh writes its report, with fake tests and times, by a Python without hpgcn."""
     python, times, out = (tmp_path / name for name in ("python", "report.json", "out/check.json"))
     out.parent.mkdir()
     times.write_text(json.dumps(report))
@@ -297,6 +295,6 @@ def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status)
 
 
 def test_the_command_says_so_too(tmp_path):
-    """In another folder, and where Python does not put the script's folder on its path."""
+    """The benchmark `cuda` without a GPU exits with 69, also from another folder."""
     done = python("-P", run.__file__, "cuda", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 69 and "cuda12" in done.stderr

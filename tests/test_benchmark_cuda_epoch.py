@@ -1,4 +1,4 @@
-"""The benchmark of training epochs on a fake GPU: compared losses, and sums of times."""
+"""The benchmark of training epochs on a fake GPU: equal losses, and sums of times."""
 import json
 import types
 

@@ -1,4 +1,4 @@
-"""Drift: bf16 compared with float32; counts and messages."""
+"""The benchmark of drift, which compares bf16 with float32: counts and messages."""
 import json
 
 import numpy as np

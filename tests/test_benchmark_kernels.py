@@ -1,4 +1,6 @@
-"""Bytes of kernels, checked by hand; and timings next to a process that copies memory."""
+"""The bytes of benchmark kernels, checked by hand, and timings beside a process that
+copies memory.
+"""
 import json
 import os
 import signal
@@ -31,7 +33,7 @@ def test_each_public_kernel_is_timed_or_there_is_a_reason():
 
 
 def tiny(n, nnz, width):
-    """Return arrays of n rows and nnz entries, all of row 0."""
+    """Return arrays of a matrix with n rows whose nnz entries are all in row 0."""
     indptr = np.r_[0, np.full(n, nnz)]
     indices = (np.arange(nnz) % n).astype(np.int32)
     return Arrays(indptr, indices, np.ones(nnz, np.float32), width, 0)
@@ -84,9 +86,9 @@ def test_what_is_stored_past_the_cache_is_counted_once(monkeypatch):
 @pytest.mark.parametrize("width", [5, 8])
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_writes_what_it_says(name, width):
-    """And nothing else: of arrays that are read no bit changes, of those written one does.
+    """A benchmark case changes the arrays that it declares as written, and no others.
 
-    The oracle is called, which need not be compiled, by the signatures that all backends have.
+    The case runs on the reference kernels, which need no compilation.
     """
     arrays = tiny(40, 120, width)
     case = CASES[name]
@@ -107,7 +109,7 @@ def test_a_case_writes_what_it_says(name, width):
 
 @pytest.fixture
 def twice(monkeypatch):
-    """Name the one processor that a test may have twice: both processes take turns on it."""
+    """Use one processor under two names, so that two processes share it."""
     class Twice(processors.Processors):
         def __init__(self):
             super().__init__()
@@ -125,7 +127,7 @@ SOME = {name: CASES[name] for name in ("spmm", "gather", "column_sum")}
 
 @pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.long)])
 def cases(request, monkeypatch):
-    """Choose the timed kernels: in long tests all, each of which is compiled."""
+    """Choose the benchmark kernels: all of them in long tests, otherwise a few."""
     chosen = CASES if request.param == "all" else SOME
     monkeypatch.setattr(kernels, "CASES", chosen)
     return chosen
@@ -235,7 +237,7 @@ def test_it_ends_when_its_parent_is_killed(tmp_path):
 
 
 def running(process):
-    """Return whether a process is there and not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return ") Z" not in Path(f"/proc/{process}/stat").read_text()
     except OSError:

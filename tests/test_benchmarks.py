@@ -1,4 +1,4 @@
-"""Benchmarks of scripts/benchmarks: bytes by hand, commands, refusals. No timing is judged."""
+"""scripts/benchmarks: bytes by hand, commands and refusals; times are not checked."""
 import json
 import math
 from collections import OrderedDict
@@ -39,14 +39,14 @@ MEMORY = {"read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_b
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch):
-    """Measure bandwidths and rates with small arrays: no timing is judged."""
+    """Measure bandwidths and rates with small arrays, because the tests check no times."""
     monkeypatch.setattr(host, "CACHES", 0)
     monkeypatch.setattr(host, "SMALLEST", 1 << 20)
     monkeypatch.setattr(growth, "FILL", (0.5, 0.5, 1))
 
 
 def measured(*args):
-    """Return the report of a command, whose numbers must be finite and positive."""
+    """Run a benchmark; check that its numbers are finite and positive; return its report."""
     report = json.loads(succeed(*args, program=run.main), parse_constant=pytest.fail)
     assert report["bench"] == args[0] and report["machine"]["cpu_model"]
     assert report["machine"]["threads"] >= 1
@@ -170,7 +170,9 @@ def test_products(command, kernels, bytes_of):
 
 
 def test_a_graph_of_the_user(tmp_path):
-    """Parts {0, 1} and {2, 3}: 3 reads row 0, with a weight; row 1 is unread."""
+    """Benchmarks run on a file of four vertices, and count the one row that the other
+    half reads.
+    """
     A = np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 2], [3, 0, 0, 0]])
     hpgcn.save(Graph.from_scipy(A), tmp_path / "g.h5")
     few = (tmp_path / "g.h5", "--widths", "5", "--repeats", 1, "--threads", 1, "--json")
@@ -240,7 +242,7 @@ def test_a_cache_that_holds_all_misses_each_row_once():
 
 
 def test_epoch(monkeypatch):
-    """Run in this process; tests of accuracy have runs in separate processes."""
+    """The benchmark `epoch` reports the graph, and times that add up to the epoch's."""
     monkeypatch.setattr(epoch, "alone", lambda label, hint, call, *args: call(*args))
     row, = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
     assert row["widths"] == [6, 5, 5, 3]
@@ -305,7 +307,7 @@ def test_refusals_of_the_command_line(capsys):
 
 @pytest.mark.long
 def test_it_runs_as_a_script(tmp_path):
-    """In another folder, and where Python does not put the script's folder on its path."""
+    """The benchmark script runs from another folder, also with `python -P`."""
     for words in ((), ("-P",)):
         done = python(*words, run.__file__, "growth", *QUICK, "--widths", 5, cwd=tmp_path)
         assert not done.returncode, done.stderr

@@ -1,4 +1,4 @@
-"""Rows of 16 bits on one rank: compared with NumPy code that rounds at the documented places."""
+"""Training with bf16 rows on one rank equals NumPy code that rounds at the documented places."""
 import numpy as np
 import oracle
 import pytest
@@ -13,14 +13,14 @@ from hpgcn.model import Parameters
 
 
 def rounded(x):
-    """Return the nearest numbers of 16 bits, ties to even: by the spacing of these, not by bits."""
+    """Round to the nearest bf16 numbers, ties to even, by their spacing."""
     x = np.asarray(x, np.float64)
     spacing = np.ldexp(1.0, np.frexp(x)[1] - 8)
     return (np.rint(x / spacing) * spacing).astype(np.float32)
 
 
 def train_by_hand(graph, config, epochs):
-    """Train a GCN in float32 with stored rows of X, H and G rounded; return the losses."""
+    """Train a GCN in float32 with stored rows of X, H and G rounded to bf16; return the losses."""
     trainer = start(graph, config)
     spec = trainer.shard.spec
     trainer.close()
@@ -94,7 +94,9 @@ def apart(found, expected):
     (False, False), *(pytest.param(True, sparse, marks=pytest.mark.long)
                       for sparse in (False, True))])
 def test_the_curve_is_that_of_an_oracle_that_rounds(directed, sparse):
-    """In most runs to the last bits: a sum between two numbers of 16 bits may fall to either."""
+    """In most bf16 runs the losses equal those of the NumPy code; ties may be rounded
+    differently.
+    """
     graph = make(directed=directed, sparse=sparse)
     ours, wide = [], []
     for seed in range(9):

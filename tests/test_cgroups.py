@@ -1,4 +1,4 @@
-"""Limits of control groups that lie within each other, read from made-up trees."""
+"""Limits of nested control groups, read from made-up folder trees."""
 import os
 
 import pytest

@@ -1,4 +1,4 @@
-"""Class names: checked, and kept from the input to the predictions."""
+"""Class names are checked, and kept from the input to the predictions."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -59,7 +59,7 @@ def test_names_stay_with_a_graph_and_its_files(tmp_path):
 
 
 def test_a_reader_may_name_classes(tmp_path, monkeypatch):
-    """In memory, and where the entries are sorted on disk."""
+    """Class names from a file reader are stored, in memory and if entries are sorted on disk."""
     def read(*arguments):
         raw, *rest = read_file(*arguments)
         raw.labels, raw.class_names = np.array([0, 2, 1, -1]), NAMES
@@ -80,7 +80,7 @@ def test_a_reader_may_name_classes(tmp_path, monkeypatch):
 
 
 def test_an_archive_may_name_classes(tmp_path):
-    """Class names that are text are read; pickled ones are not."""
+    """Class names in an .npz file are read if they are text, and ignored if they are pickled."""
     for names, kept in ((np.array(NAMES), NAMES), (np.array(NAMES, object), None)):
         np.savez(tmp_path / "g.npz", edges=np.array([[0, 1], [1, 2]]), labels=[0, 1, 2],
                  class_names=names)

@@ -1,4 +1,4 @@
-"""Labels that are text: numbers, names, booleans, or no label."""
+"""Labels given as text: numbers, names, booleans, or missing ones."""
 import doctest
 
 import pytest

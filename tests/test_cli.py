@@ -1,4 +1,4 @@
-"""The path through the house by its commands, from raw data to predictions; refusals' codes."""
+"""The commands in sequence, from raw data to predictions, and the exit codes of refusals."""
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from hpgcn import load, predict, store
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    """Write digits.h5, and digits.p3.h5 in 3 parts."""
+    """Write digits.h5 and its partition into three, digits.p3.h5; return the folder."""
     pytest.importorskip("sklearn", reason="digits need scikit-learn: pip install '.[demo]'")
     pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     folder = tmp_path_factory.mktemp("digits")

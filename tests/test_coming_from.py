@@ -1,4 +1,4 @@
-"""The code of the pages for users of PyG and DGL runs as it stands there."""
+"""The code on the pages for users of PyG and DGL runs as printed."""
 import re
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Settings: ranges, TOML round trip, suggestions, help texts, words for None."""
+"""Settings: ranges, TOML round trip, suggestions, help texts, and words for None."""
 import dataclasses
 import math
 import textwrap
@@ -31,7 +31,7 @@ def test_toml_round_trip(tmp_path):
 
 
 def test_files_of_earlier_versions_open(tmp_path):
-    """A run directory's config.toml and a checkpoint's text are read by the same function."""
+    """`Config.from_toml` translates settings that earlier versions named differently."""
     (tmp_path / "run.toml").write_text("stages = 3\n")
     assert Config.from_toml(tmp_path / "run.toml") == {"pipeline_batches": 3}
 
@@ -86,7 +86,9 @@ def test_unknown_keys_get_a_suggestion(tmp_path):
 
 
 def settings_list():
-    """Return the list of settings in docs/config.md: a heading for each group, an item a field."""
+    """Return the list of settings for docs/config.md: a heading for each group, an item
+    for each field.
+    """
     entries = {entry.name: entry for entry in dataclasses.fields(Config)}
     lines = []
     for heading, names in HEADINGS.items():
@@ -100,7 +102,7 @@ def settings_list():
 
 
 def test_every_field_is_documented():
-    """docs/config.md ends with this list; `help(hpgcn.Config)` has all fields as well."""
+    """docs/config.md ends with the list of settings, and `help(hpgcn.Config)` has every field."""
     text = (Path(__file__).parents[1] / "docs" / "config.md").read_text()
     expected = settings_list()
     assert text.partition("### ")[1:] == ("### ", expected.removeprefix("### ").rstrip() + "\n")

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING are the code that tests/ranks/test_proof.py runs."""
+"""The examples in CONTRIBUTING.md equal the code that tests/ranks/test_proof.py runs."""
 import ast
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def definitions(text):
-    """Return the syntax of the classes and functions of a file, by name; and its imported names."""
+    """Return a file's classes and functions as syntax trees by name, and its imported names."""
     body = ast.parse(text).body
     named = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]

@@ -1,4 +1,4 @@
-"""Covers of blocks: the fewest rows and sums by trying all, limits, ranks apart as together."""
+"""Covers of matrix blocks: minimal, within limits, and equal if ranks compute them separately."""
 import itertools
 import threading
 
@@ -13,7 +13,9 @@ from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 
 def entries(n, k, density, seed):
-    """Return nonzeros across ranks of a random pattern: rows, columns, and their owners."""
+    """Return a random pattern's nonzeros between ranks: vertex owners, rows, columns,
+    and their owners.
+    """
     rng = np.random.default_rng(seed)
     own = rng.integers(0, k, n)
     A = sp.random_array((n, n), density=density, rng=rng).tocoo()
@@ -23,21 +25,19 @@ def entries(n, k, density, seed):
 
 
 def minimum_cover(rows, columns, reader, owner):
-    """Return the cover of blocks without a limit."""
+    """Return the cover of all blocks without a limit on ranks."""
     ranks = 1 + max(reader.max(), owner.max())
     return balanced_cover(rows, columns, reader, owner, np.zeros(ranks, np.int64), 2**62)
 
 
 def passed(rows, columns, reader, owner, pushed):
-    """Return the number of rows and sums that pass between ranks."""
+    """Return the number of rows and partial sums that a cover sends."""
     sums = {*zip(rows[pushed], owner[pushed])}
     return len(sums) + len({*zip(columns[~pushed], reader[~pushed])})
 
 
 def least(rows, columns):
-    """Return the fewest rows and columns of a small block that hold all its nonzeros, by trying
-    all.
-    """
+    """Return the least number of rows and columns that contain all nonzeros, by trying all."""
     lines = [*(("row", i) for i in set(rows)), *(("column", j) for j in set(columns))]
     return next(count for count in range(len(lines) + 1)
                 for chosen in itertools.combinations(lines, count)
@@ -103,7 +103,7 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
 
 
 def heavy_tailed(seed):
-    """Return a random pattern with hubs, dense and directed or not; csr_array with a diagonal."""
+    """Return a random CSR pattern with hubs and a full diagonal; directed if seed % 3 is 0."""
     rng = np.random.default_rng(seed)
     n, mean = int(rng.integers(60, 500)), int(rng.integers(4, 40))
     share = (1 + np.arange(n)) ** -rng.uniform(0.3, 1.1)
@@ -119,7 +119,7 @@ def heavy_tailed(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_message_is_longer_than_that_of_p2p(seed):
-    """Any balance, forward and backward, and with rows left out; summed over each rank."""
+    """No rank sends more with strategy cover than with p2p, for any balance and restriction."""
     A, symmetric, rng = heavy_tailed(seed)
     n = A.shape[0]
     pattern = Pattern(A, symmetric)
@@ -142,7 +142,7 @@ def test_no_message_is_longer_than_that_of_p2p(seed):
 
 
 def test_a_sum_that_alone_costs_more_is_given_up():
-    """Two rows read the same ten columns: once one is taken back, ten rows pass in any case."""
+    """If a load limit forbids one of two partial sums over the same columns, both are given up."""
     rows, columns = np.repeat([0, 1], 10), np.tile(np.arange(2, 12), 2)
     reader, owner = np.zeros(20, int), np.ones(20, int)
     both = minimum_cover(rows, columns, reader, owner)

@@ -1,4 +1,4 @@
-"""One warning of degrees that nothing can be divided by, from rank 0, with how many they are."""
+"""If degrees cannot be inverted, rank 0 prints one warning with their number."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,13 +12,13 @@ N = 12
 
 
 def chain(weight, symmetric):
-    """Let vertex i aggregate i + 1 (and i + 1 i) with this weight; the last has no neighbours."""
+    """Return a graph in which vertex i aggregates i + 1; the last vertex has no neighbors."""
     A = sp.diags_array([np.full(N - 1, float(weight))], offsets=[1], shape=(N, N))
     return graph(A + A.T if symmetric else A)
 
 
 def pairs(weight):
-    """Let vertices 2 i and 2 i + 1 aggregate each other."""
+    """Return a graph in which vertices 2 i and 2 i + 1 aggregate each other."""
     return graph(sp.kron(sp.eye_array(N // 2), [[0, weight], [weight, 0]]))
 
 

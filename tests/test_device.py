@@ -1,4 +1,4 @@
-"""Devices of ranks, and routes of messages: all answers of an MPI, and false ones."""
+"""The choice of devices for ranks and of routes for messages, for all answers of an MPI."""
 import re
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 
 
 class Ranks(SerialComm):
-    """One of several ranks of a node; the messages of the others are given."""
+    """A fake communicator of one rank of a node, with given messages from the other ranks."""
 
     def __init__(self, rank=0, size=4, others=()):
         super().__init__()
@@ -34,7 +34,7 @@ class Ranks(SerialComm):
 
 @pytest.fixture
 def cupy(tmp_path):
-    """Install the fake CuPy, without kernels."""
+    """Install the fake CuPy without kernels; provide the module."""
     with installed(tmp_path):
         yield sys.modules["cupy"]
 
@@ -73,7 +73,7 @@ def gpu_query(answer):
 
 
 def mpi(kinds=None, version="MPICH Version: 5", **answers):
-    """Make an MPI that answers so."""
+    """Return a fake MPI library with these memory kinds, version and query functions."""
     info = Namespace(Get={"mpi_memory_alloc_kinds": kinds}.get)
     return Namespace(COMM_WORLD=Namespace(Get_info=lambda: info), __file__=Namespace(**answers),
                      Get_library_version=lambda: version)

@@ -1,4 +1,4 @@
-"""The drawings of docs/strategies.md show the messages in the plans of the strategies."""
+"""The drawings in docs/strategies.md show the messages that the strategies plan."""
 from pathlib import Path
 
 import numpy as np
@@ -36,5 +36,5 @@ def test_arrows_are_the_messages_of_the_plan(name):
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_files_are_up_to_date(name):
-    """`python scripts/draw_strategies.py` writes them."""
+    """The committed .svg files equal the output of scripts/draw_strategies.py."""
     assert (OUT / f"{name}.svg").read_text() == svg(DRAWINGS[name])

@@ -1,4 +1,4 @@
-"""Attributes of edges that are their weight, and notes on the others: graphs in Python."""
+"""Edge attributes that become weights, and notes on other attributes, for graphs in Python."""
 import warnings
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ RELATIONS = np.array([3, 0, 1])
 
 
 class Frame(dict):
-    """Data of vertices or edges in a DGLGraph."""
+    """A fake DGL frame: the data of vertices or edges."""
 
 
 def of_pyg(**arrays):
@@ -39,7 +39,7 @@ LIBRARIES = {"pyg": of_pyg, "dgl": of_dgl, "networkx": of_networkx}
 
 
 def weights_of(graph):
-    """Return the weights of EDGES."""
+    """Return the weights of the edges EDGES in a graph."""
     return graph.adjacency.toarray()[EDGES[1], EDGES[0]].tolist()
 
 

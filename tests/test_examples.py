@@ -1,4 +1,4 @@
-"""Every public name has an Examples section in its docstring, and the section runs as a doctest."""
+"""Every public name has an Examples section in its docstring, which runs as a doctest."""
 import doctest
 import importlib
 import inspect
@@ -26,7 +26,7 @@ LIBRARIES = {  # what an example needs besides hpgcn's own requirements
 
 
 def needed(name):
-    """Return the optional packages that an example uses."""
+    """Yield the optional packages that the example of `name` uses."""
     if name.startswith("hpgcn.interop.torch:"):
         yield "torch"
     yield from (package for word, package in LIBRARIES.items() if name.endswith(f"_{word}"))

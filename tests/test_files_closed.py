@@ -1,4 +1,4 @@
-"""Graph files that a function opens by path are closed when it returns or raises."""
+"""Functions that open a graph file by path close it when they return or raise."""
 import gc
 
 import h5py
@@ -17,7 +17,7 @@ CONFIG = hpgcn.Config(epochs=1, hidden=4)
 
 @pytest.fixture(autouse=True)
 def no_collector():
-    """Disable the garbage collector, so that files that it would close stay open."""
+    """Disable the garbage collector, which would close forgotten files."""
     gc.collect()
     gc.disable()
     yield
@@ -26,16 +26,14 @@ def no_collector():
 
 @pytest.fixture
 def path(tmp_path):
-    """Return the path of a graph without parts: on two ranks a file of two parts is made beside
-    it.
-    """
+    """Return the path of a graph without parts; two ranks partition it beside the file."""
     store.write_graph(tmp_path / "g.h5", make())
     return tmp_path / "g.h5"
 
 
 @pytest.fixture
 def parts(tmp_path):
-    """Return the path of a graph in four nested parts, which merge for two ranks or one."""
+    """Return the path of a graph in four nested parts, which merge for one or two ranks."""
     graph = make()
     made = make_partition(graph, 4, method="block", nested=True)
     store.write_partitioned(tmp_path / "parts.h5", graph, made)
@@ -43,7 +41,7 @@ def parts(tmp_path):
 
 
 def assert_closed(folder):
-    """Open all graphs of a folder for writing, as h5py allows for closed files only."""
+    """Check that all graph files of a folder are closed, by opening them for writing."""
     for path in folder.glob("*.h5"):
         with h5py.File(path, "r+"):
             pass

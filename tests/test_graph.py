@@ -1,4 +1,4 @@
-"""Building, checking, cutting and normalising graphs in memory."""
+"""Graphs in memory: building, checking, restricting and normalizing them."""
 import numpy as np
 import oracle
 import pytest
@@ -29,7 +29,7 @@ WEIGHTS = np.array([1.5, 2, 3, 4, 0])
 
 
 class Tensor:
-    """NumPy's view of a tensor of the CPU."""
+    """An array-like object such as a CPU tensor of PyTorch."""
 
     def __init__(self, array):
         self.array = array

@@ -1,4 +1,4 @@
-"""A graph in memory and the same graph in a file answer alike through GraphSource."""
+"""GraphSource gives the same answers for a graph in memory and for one in a file."""
 import inspect
 from dataclasses import replace
 
@@ -19,7 +19,9 @@ N = 60
 
 @pytest.fixture(scope="module", params=["plain", "parts", "nonzeros"])
 def sources(request, tmp_path_factory):
-    """Return the same graph in memory and in a file; in 3 parts, or also with parts of entries."""
+    """Return one graph in memory and in a file: whole, in 3 parts, or also with parts
+    of entries.
+    """
     path = tmp_path_factory.mktemp("sources") / "g.h5"
     graph = make(N, 5, 3)
     if request.param == "plain":

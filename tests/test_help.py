@@ -1,4 +1,4 @@
-"""Every flag and positional argument of every command has a help text with its default."""
+"""Every argument of every command has a help text that names its default."""
 import argparse
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from hpgcn.config import Config
 
 
 def commands_of(command, before=""):
-    """Return the parsers of the commands of a parser, and of theirs, by their words."""
+    """Return the parsers of all commands and subcommands by their words."""
     choices = [action.choices for action in command._actions
                if isinstance(action, argparse._SubParsersAction)]
     return {before + name: one for group in choices for word, each in group.items()

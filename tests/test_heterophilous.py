@@ -1,4 +1,4 @@
-"""The recipe of Platonov et al. on a made-up graph of the published form."""
+"""The training recipe of Platonov et al. on a made-up graph in the published format."""
 import os
 import subprocess
 import sys

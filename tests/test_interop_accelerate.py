@@ -1,4 +1,4 @@
-"""Unchanged PyG models within `accelerate()`: replaced operations, others, and equal results."""
+"""Unmodified PyG models within `accelerate()`: replaced operations, and equal results."""
 import contextlib
 import gc
 import weakref
@@ -23,7 +23,7 @@ N = 60
 
 
 def outcomes(mode):
-    """Return the outcomes of products: {(function, outcome): calls}."""
+    """Return the number of calls by (function, outcome) that `accelerate()` counted."""
     found = {}
     for (name, _, _, outcome), count in mode.calls.items():
         found[name, outcome] = found.get((name, outcome), 0) + count
@@ -31,7 +31,7 @@ def outcomes(mode):
 
 
 def step(function, *leaves):
-    """Return the result, and the gradients of leaves."""
+    """Run `function` and its backward; return the result and the gradients of `leaves`."""
     for leaf in leaves:
         leaf.grad = None
     result = function()
@@ -40,7 +40,7 @@ def step(function, *leaves):
 
 
 def assert_as_torch(function, *leaves, rtol=1e-5):
-    """Compare with torch, to 1e-5 of the largest number; return the counts of replaced products."""
+    """Compare a function within `accelerate()` with plain torch; return the counted outcomes."""
     expected = step(function, *leaves)
     with accelerate() as mode:
         found = step(function, *leaves)
@@ -53,7 +53,7 @@ def assert_as_torch(function, *leaves, rtol=1e-5):
 
 
 def adj_t(**options):
-    """Return a random directed graph of PyG with isolated vertices, as its transforms store it."""
+    """Return a random directed `adj_t` matrix of PyG with isolated vertices."""
     pyg = pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch_geometric")
     from torch_geometric.transforms import ToSparseTensor
 

@@ -1,4 +1,4 @@
-"""Graphs of PyG, DGL and NetworkX: directions of edges, round trips, and refusals."""
+"""Graphs of PyG, DGL and NetworkX: direction of edges, round trips and refusals."""
 import importlib.util
 import re
 import sys
@@ -99,7 +99,7 @@ class TestPyg:
         return self.Data(**(fields | more))
 
     def test_the_target_aggregates_the_source(self):
-        """As PyG's own propagation sums."""
+        """The product with a PyG graph's adjacency equals PyG's own sum over incoming edges."""
         pyg_nn = pytest.importorskip("torch_geometric.nn")
         weights = self.torch.from_numpy(WEIGHTS)
         graph = hpgcn.from_pyg(self.data(edge_weight=weights))
@@ -277,7 +277,7 @@ class TestNetworkx:
 
 
 class FakeDgl:
-    """The used part of a DGLGraph."""
+    """A fake DGLGraph with the attributes that hpgcn uses."""
 
     is_block = False
 

@@ -1,4 +1,4 @@
-"""Operators of PyTorch: values, derivatives, compilation, caching and refusals."""
+"""PyTorch operators of hpgcn: values, derivatives, compilation, caching and refusals."""
 import gc
 import re
 import weakref
@@ -30,7 +30,7 @@ DOUBLE = torch.float64
 
 
 def pattern(shape=SHAPE, density=0.4, seed=0):
-    """Return row pointers, columns and values; some rows are empty."""
+    """Return a random CSR matrix (row pointers, columns, values) with some empty rows."""
     dense = sp.random_array(shape, density=density, rng=seed).toarray()
     dense[:1] = dense[-1:] = 0
     matrix = sp.csr_array(dense)
@@ -49,7 +49,7 @@ def normal(*shape, dtype=DOUBLE, grad=True, seed=0):
 
 
 def heads(rows, columns):
-    """Return features and scores of four heads of width 3: every shape of heads is compiled."""
+    """Return features and scores of four attention heads of width 3."""
     return normal(columns, 12), normal(rows, 4, seed=1), normal(columns, 4, seed=2)
 
 
@@ -59,7 +59,7 @@ def learning(shape=SHAPE):
 
 
 def first(arrays, transposes=True):
-    """Return the arguments of `hpgcn::extreme` from those of `hpgcn::spmm`."""
+    """Return the first arguments of `hpgcn::extreme` for a matrix."""
     indptr, indices, values, _, indptr_t, indices_t, _, order = arrays.arrays(transposes)
     return indptr, indices, values, indptr_t, indices_t, order
 
@@ -152,7 +152,7 @@ def test_derivatives_of_extremes(reduce):
 
 
 def calls():
-    """Return calls of operators, by name; each begins with the called function."""
+    """Return example calls of all operators by name: (function, arguments...)."""
     A = learning()
     x, y, given = normal(5, 4), normal(7, 4), heads(7, 5)
     indptr, indices, _, _, indptr_t, indices_t, _, order = A.arrays(True)

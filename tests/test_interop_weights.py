@@ -1,4 +1,4 @@
-"""hpgcn's models in PyG, and PyG's in hpgcn: the same logits, and refusals."""
+"""Models of hpgcn in PyG, and of PyG in hpgcn: equal logits, and refusals."""
 import re
 import resource
 
@@ -73,7 +73,7 @@ def test_a_model_trained_here_gives_the_same_logits_in_pyg(settings, tmp_path, m
 
 
 class Named(torch.nn.Module):
-    """A model written like PyG's own examples."""
+    """A PyG model with attributes conv1 and conv2, as in PyG's examples."""
 
     def __init__(self, first, second, norm=None, act=torch.relu):
         super().__init__()
@@ -114,7 +114,7 @@ PYG = {
 
 
 class Single(pyg.GCN):
-    """A convolution that stays in float32, unlike the others."""
+    """A PyG GCN that stays in float32 when the model is converted to float64."""
 
     def double(self):
         return self
@@ -122,7 +122,7 @@ class Single(pyg.GCN):
 
 
 def of_pyg(make_model):
-    """Return a model in evaluation whose normalisations have seen numbers, and its logits."""
+    """Return a PyG model with running statistics, in evaluation mode, and its logits."""
     torch.manual_seed(1)
     model = make_model().double()
     data = data_of(GRAPH)

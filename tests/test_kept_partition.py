@@ -1,4 +1,4 @@
-"""Place of the partition that a run makes: beside the graph, else in the run directory."""
+"""A run stores the partition that it makes beside the graph, or else in the run directory."""
 import logging
 
 import numpy as np
@@ -22,7 +22,7 @@ def stored(tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
-    """Give a function that names folders which cannot be written."""
+    """Return a set of folders; writing to one of them raises PermissionError."""
     real = run_partition.temporary_file
     folders = {tmp_path / "data"}
 

@@ -1,4 +1,4 @@
-"""Labels as arrays: NaN, text, gaps between classes, -1 and 1, one-hot; in every door alike."""
+"""Labels as arrays (NaN, text, gaps, -1 and 1, one-hot) are read alike by every function."""
 import warnings
 
 import numpy as np
@@ -14,7 +14,7 @@ N = 5
 
 
 def doors(y, tmp_path):
-    """Yield graphs with these labels, each with its messages."""
+    """Yield (graph, messages) for each function that makes a graph with the labels y."""
     A = np.zeros((N, N))
     A[EDGES[1], EDGES[0]] = 1
     makers = [lambda: Graph.from_scipy(A, y=y, name="g"),

@@ -1,4 +1,4 @@
-"""Scripts that convert and partition, and train under mpiexec: with stand-ins, and for real."""
+"""Scripts that convert, partition and train under mpiexec, with a fake mpiexec and a real one."""
 import subprocess
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def start(script, *words, **variables):
 
 
 def started(tmp_path, version, *words, **variables):
-    """Return the arguments that the script gives to a stand-in for mpiexec."""
+    """Run mpi/train.sh with a fake mpiexec; return the arguments that it got."""
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" || echo "$@"\n')
     mpiexec.chmod(0o755)
@@ -36,7 +36,7 @@ def started(tmp_path, version, *words, **variables):
     (MPICH, "", 17, "-bind-to none", 1),
     (OPEN_MPI, "", 17, "--map-by :OVERSUBSCRIBE --bind-to none", 1)])
 def test_each_rank_gets_its_cores(tmp_path, version, hosts, ranks, binding, threads):
-    """16 cores a node; without a hostfile all ranks are on one."""
+    """mpi/train.sh binds each rank to its share of 16 cores, with and without a hostfile."""
     path = hosts and str(SCRIPTS / "mpi" / hosts)
     flag = f"{'-f' if version == MPICH else '--hostfile'} {path} " if hosts else ""
     words = started(tmp_path, version, "g.h5", ranks, "--hidden", 8, CORES="16", HOSTFILE=path)

@@ -1,4 +1,4 @@
-"""Ranks, threads and memory by the environment variables of launchers, and by MPI's count."""
+"""Ranks, threads and memory, from environment variables of launchers and from MPI."""
 import os
 import sys
 import warnings
@@ -16,7 +16,7 @@ VARIABLES = {name for each in launcher.LAUNCHERS.values() for names in (*each[:4
 
 @pytest.fixture
 def bare(monkeypatch):
-    """Set up no launcher; 12 cores; 1000 bytes free."""
+    """Set up an environment without a launcher, with 12 cores and 1000 bytes of free memory."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(machine, "usable_cores", lambda: 12)

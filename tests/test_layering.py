@@ -1,6 +1,4 @@
-"""The rules of the house, from the syntax tree: imports and names between rooms; length of
-files.
-"""
+"""Rules of the architecture, checked by syntax trees: imports, names and lengths of files."""
 import ast
 import functools
 import re
@@ -45,7 +43,7 @@ SOURCES = sorted(path for folder in ("hpgcn", "kernels", "datasets")
 
 
 def room(path):
-    """Return the top-level room of a file: kernels, datasets, or the name under hpgcn."""
+    """Return the top-level component of a file: kernels, datasets, or a folder of hpgcn."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[0] if parts[0] != "hpgcn" else parts[1]
 
@@ -57,7 +55,7 @@ def nodes_of(path):
 
 
 def imports(path):
-    """Yield (line, dotted module) of every import, late ones included, without those of types."""
+    """Yield (line, module) of every import of a file, except those for type checking."""
     of_types = {node for test in nodes_of(path) if isinstance(test, ast.If)
                 and ast.unparse(test.test) == "TYPE_CHECKING"
                 for line in test.body for node in ast.walk(line)}
@@ -95,7 +93,7 @@ def test_files_are_short_and_imports_go_down():
 
 
 def test_the_loop_asks_no_planning():
-    """All that a run needs of planning is in its RunPlan, which training/setup makes."""
+    """The training loop imports nothing from hpgcn.planning: its RunPlan has all that it needs."""
     for folder in ("loop", "runs"):
         for path in (ROOT / "hpgcn/training" / folder).glob("*.py"):
             asked = [name for _, name in imports(path) if name.startswith("hpgcn.planning")]
@@ -104,7 +102,7 @@ def test_the_loop_asks_no_planning():
 
 @functools.cache
 def words(path):
-    """Return lines of the string constants of a file, by their text."""
+    """Return the lines of each string constant in a file, by text."""
     found = {}
     for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -115,7 +113,9 @@ def words(path):
 @pytest.mark.parametrize("registry, home", [(STRATEGIES, "hpgcn/strategies"),
                                             (MODELS, "hpgcn/model")])
 def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
-    """Other code uses the registry; only config.py has the defaults of settings."""
+    """Strategies, models and samplers are named only in their own folder; others use
+    the registry.
+    """
     settings = {entry.name for entry in fields(Config)}  # such as hops
     names = {*registry, *(name.partition("-")[0] for name in registry)} - {"vertex"} - settings
     methods = {ROOT / "hpgcn/partition/methods.py": {*METHODS}}  # some have a strategy's name
@@ -138,7 +138,7 @@ def test_files_that_pages_name_exist():
 
 
 def test_folders_are_small_and_files_have_names_of_their_own():
-    """Twins of kernels share their names, one in each folder."""
+    """A folder has at most 16 files, and file names are unique outside kernels."""
     for folder in {path.parent for path in SOURCES}:
         assert len([*folder.glob("*.py")]) <= 16, folder
     names = Counter(path.name for path in SOURCES
@@ -147,7 +147,7 @@ def test_folders_are_small_and_files_have_names_of_their_own():
 
 
 def test_class_names_are_unique():
-    """Twins of kernels share their names, one in each folder."""
+    """Each class name occurs once in the package."""
     names = Counter(node.name for path in SOURCES for node in nodes_of(path)
                     if isinstance(node, ast.ClassDef))
     assert not {name for name, count in names.items() if count > 1}
@@ -163,7 +163,7 @@ OLD_NAMES = (
 
 
 def test_old_names_do_not_return():
-    """Each of these has one new name everywhere; a second word for a thing misleads a reader."""
+    """The code uses none of OLD_NAMES, which have been replaced by one name each."""
     old = set(OLD_NAMES.split())
     found = {f"{path}:{node.lineno}: {text}" for path in SOURCES for node in nodes_of(path)
              for field in ("id", "attr", "arg", "name")
@@ -172,7 +172,7 @@ def test_old_names_do_not_return():
 
 
 def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
-    """Runs use a GraphSource; `hasattr(source, "path")` would be a test of its class."""
+    """Code treats all graphs as GraphSource and never tests for a class or a `path`."""
     tests = [f"{path}:{node.lineno}" for path in SOURCES
              for node in nodes_of(path) if isinstance(node, ast.Call)
              and ast.unparse(node.func) in ("hasattr", "isinstance", "getattr")
@@ -182,7 +182,7 @@ def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
 
 @pytest.mark.long
 def test_import_is_light():
-    """One process imports step by step, and prints the modules that each step loaded."""
+    """Importing, loading and training do not import heavy packages too early."""
     top = "print(*(name for name in sys.modules if '.' not in name or name == 'scipy.stats'))"
     steps = {
         "import hpgcn, hpgcn.__main__": {"numpy", "scipy", "numba", "h5py", "mpi4py", "mtkahypar",

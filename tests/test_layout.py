@@ -1,4 +1,4 @@
-"""Owners of rows and columns, cuts of rows, and the stages of products on grids."""
+"""Owners of rows and columns, restricted rows, and the stages of products on grids."""
 from itertools import pairwise
 from math import gcd
 

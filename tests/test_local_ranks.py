@@ -1,4 +1,4 @@
-"""Ranks of one process: their turns, their end, and the order of their sums."""
+"""Local ranks (threads of this process): order of turns, end of ranks, and order of sums."""
 import signal
 import threading
 
@@ -14,7 +14,7 @@ from hpgcn.errors import ConfigError, DataError, DeadlockError, InternalError, U
 
 
 def test_ranks_take_turns_in_order():
-    """A rank runs until it waits for a message, then the next one that can go on."""
+    """A rank runs until it waits for a message; then the next rank that can continue runs."""
     visits = []
 
     def pass_on(mpi):
@@ -60,7 +60,7 @@ def omitted_send(mpi):
 
 
 def test_scripts_exchange_python_objects():
-    """As by mpi4py, on a communicator of some ranks as well."""
+    """Local ranks support mpi4py's collectives of Python objects, also on a subgroup."""
     MPI = pytest.importorskip("mpi4py.MPI", reason="needs mpi4py: pip install '.[mpi]'")
 
     def exchange(mpi):

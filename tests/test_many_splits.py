@@ -1,6 +1,4 @@
-"""Graphs with several splits: in memory, in files, in runs; each equals the graph with
-only this split.
-"""
+"""A graph with several splits gives the results of a graph with only the selected split."""
 import json
 from unittest import mock
 
@@ -21,7 +19,7 @@ NAMES = ("train", "val", "test")
 
 
 def many(count=COUNT):
-    """Return a graph with `count` splits, of different sizes."""
+    """Return a graph with `count` splits of different sizes."""
     graph = make(train=40)
     rng = np.random.default_rng(1)
     known = np.flatnonzero(graph.labels >= 0)
@@ -36,7 +34,7 @@ def many(count=COUNT):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Write many.h5, many.p3.h5, and the same with only split 3: three.h5, three.p3.h5."""
+    """Write many.h5 with all splits, three.h5 with only split 3, and both in 3 parts."""
     folder = tmp_path_factory.mktemp("splits")
     graph = many()
     hpgcn.save(graph, folder / "many.h5")

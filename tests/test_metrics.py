@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, on one rank; ties, empty masks and refusals."""
+"""Metrics on one rank equal those of scikit-learn; ties, empty masks and refusals."""
 import numpy as np
 import pytest
 from graphs import make, several_labels
@@ -16,21 +16,19 @@ SPLIT = ("train", "val", "test")
 
 @pytest.fixture
 def sklearn():
-    """Import the metrics of scikit-learn now: it takes seconds."""
+    """Return the module sklearn.metrics, or skip the test if it is missing."""
     return pytest.importorskip("sklearn.metrics", reason="needs pip install '.[demo]'")
 
 
 def of_classes(graph, classes, seed=0):
-    """Return the graph with labels drawn from `classes` classes, the last of them rare."""
+    """Return the graph with random labels of `classes` classes, the last of them rare."""
     shares = np.r_[np.ones(classes - 1), 0.1]
     y = np.random.default_rng(seed).choice(classes, graph.num_rows, p=shares / shares.sum())
     return Graph.from_scipy(graph.adjacency, graph.features, y, graph.masks)
 
 
 def judged(graph, metric):
-    """Return metrics of a model after two epochs, its logits on the host, and the rows of each
-    mask.
-    """
+    """Train two epochs; return metrics, logits, the rows of each mask, and labels."""
     trainer = start(graph, Config(metric=metric, dtype="float64", lr=0.05))
     for epoch in (1, 2):
         trainer.train_epoch(epoch)

@@ -1,4 +1,4 @@
-"""Models, serial: finite differences, the dense oracle, limits, initial weights, stored arrays."""
+"""Models on one rank: finite differences, dense reference, limits, initial weights, arrays."""
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +48,7 @@ def logits_of(trainer):
 
 
 def shaken(trainer, size=0.05):
-    """Move all parameters, so that biases and epsilon are not 0 and ReLU has no ties."""
+    """Add random numbers to all parameters, so that none is 0 and ReLU has no ties."""
     flat = trainer.parameters.flat
     flat += size * np.random.default_rng(1).standard_normal(flat.size)
     return trainer
@@ -89,9 +89,8 @@ def test_every_parameter_with_other_targets_by_finite_differences():
 
 
 def check_arrays(model, **settings):
-    """Hold inference, where a layer's result lies where its input did, against training.
-
-    What a step returns does not depend on what the one before left in arrays.
+    """Check that inference, which reuses arrays, equals training, and that steps are
+    independent.
     """
     graph = make(n=40, f=5, c=5, directed=True, weighted=True)
     settings = {"layers": 3, "dropout": 0.0, "seed": 3, "prune": False, **SETTINGS[model],
@@ -116,7 +115,7 @@ def test_arrays_are_read_before_they_are_written(model, hidden):
 
 
 class Early(GraphConvolution):
-    """A faulty layer: it writes its result before it has read its input."""
+    """A faulty layer that overwrites its result array before it reads its input."""
 
     def forward(self, H, out, *, keep=False, AX=None):
         out[:] = 0
@@ -124,7 +123,7 @@ class Early(GraphConvolution):
 
 
 class Stale(GraphConvolution):
-    """A faulty layer: it reads numbers that another call left in a work array."""
+    """A faulty layer that reads numbers left in a work array by another call."""
 
     def forward(self, H, out, *, keep=False, AX=None):
         left = self.buffer("scratch2", self.rows_out, self.width_out)[0, 0]
@@ -197,7 +196,7 @@ def test_another_norm(directed, input_dropout, norm):
 
 
 def test_the_norm_of_what_arrives_by_hand():
-    """Edges 0 -> 1, 0 -> 2, 1 -> 2: PyG's gcn_norm, by sums (1, 2, 3) of rows with loops."""
+    """With norm_adj="in", logits of three vertices equal PyG's gcn_norm by hand."""
     A = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0]])
     graph = hpgcn.Graph.from_scipy(A, np.eye(3), [0, 1, 2], ([0], [1], [2]))
     trainer = trainer_of(graph, "gcn", layers=1, input_dropout=0.0, norm_adj="in")
@@ -209,7 +208,7 @@ def test_the_norm_of_what_arrives_by_hand():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("model", NEW)
 def test_logits_of_three_vertices_by_hand(model, sparse):
-    """Vertex 0 reads 1 and 2, 1 reads 0 (weight 3), 2 reads no other; matrices are the identity."""
+    """Logits of sage and gin with identity weights equal sums by hand for three vertices."""
     A, X = np.array([[0, 1, 1], [3, 0, 0], [0, 0, 0]]), np.array([[1.0, 4], [2, -2], [6, 8]])
     graph = hpgcn.Graph.from_scipy(A, sp.csr_array(X) if sparse else X, [0, 1, 0], ([0], [1], [2]))
     trainer = trainer_of(graph, model, layers=1, input_dropout=0.0)
@@ -223,9 +222,7 @@ def test_logits_of_three_vertices_by_hand(model, sparse):
 
 
 def same_with(graph, one, other, layers=2, **settings):
-    """Compare losses of an epoch, and logits, of two models; `other` takes the parameters of
-    `one`.
-    """
+    """Check that two models, whose parameters functions set, give equal losses and logits."""
     found = []
     for model, change in (one, other):
         trainer = trainer_of(graph, model, layers=layers, hidden=10, **settings)
@@ -236,7 +233,7 @@ def same_with(graph, one, other, layers=2, **settings):
 
 
 def set_all(**values):
-    """Set parameters by the beginning of their names, W{l} of every kind to keyed numbers."""
+    """Return a function that sets parameters to keyed numbers, or by rules for name prefixes."""
     def change(arrays):
         for name, array in arrays.items():
             ending = name.lstrip("Wbeps0123456789")
@@ -258,7 +255,7 @@ def test_sage_mean_without_its_own_weights_is_sage_gcn_where_every_vertex_has_a_
 
 
 def test_sage_mean_with_equal_weights_is_sage_gcn_on_a_ring():
-    """Each vertex has two neighbours: mean of three = (own + 2 mean of two) / 3."""
+    """On a ring, sage-mean with weights W/3 and 2W/3 equals sage-gcn with W."""
     n = 12
     A = np.roll(np.eye(n), 1, 0) + np.roll(np.eye(n), -1, 0)
     X = np.random.default_rng(0).standard_normal((n, 5))
@@ -283,7 +280,9 @@ def test_without_edges_sage_and_gin_are_perceptrons():
 
 
 def test_gin_with_epsilon_minus_one_forgets_the_vertex():
-    """Only neighbors are summed then, so an isolated vertex has the result of an empty row."""
+    """With eps = -1, gin sums only neighbors: an isolated vertex gives the result of an
+    empty row.
+    """
     graph = make(weighted=True)
     trainer = shaken(trainer_of(graph, "gin", layers=1), 0.5)
     trainer.parameters.arrays["eps0"][:] = -1
@@ -353,7 +352,7 @@ def test_views_share_the_flat_array():
 
 
 def products(*widths, **options):
-    """Return widths of the products with A, and with A^T, of a training step."""
+    """Return widths of the products with A, and of those with A^T, in a training step."""
     spec = ModelSpec(options.pop("architecture", "gcn"), widths, **options)
     levels = len(widths)
     sizes = LevelSizes([np.array([50])] * levels, [True] * levels, [50] * levels,
@@ -454,7 +453,7 @@ def test_a_model_file_that_does_not_fit_is_one_line():
 
 
 def test_metrics_of_several_labels_by_hand():
-    """One row a mask, of (true, false, missed) positives (1, 1, 0), (0, 0, 2), (0, 0, 0)."""
+    """Micro-F1 and loss of three vertices with several labels equal numbers by hand."""
     y = np.array([[1, 0, 0], [1, 0, 1], [0, 0, 0]])
     graph = hpgcn.Graph.from_scipy(np.zeros((3, 3)), np.eye(3), y, ([0], [1], [2]))
     trainer = trainer_of(graph, "gcn", layers=1)
@@ -474,7 +473,7 @@ def test_settings_name_a_model():
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("model", ["gcn", *NEW])
 def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
-    """Widths rise in every layer, so that each multiplies by A first."""
+    """Gradients are equal whether layers store A H or compute it again in the backward."""
     graph = make(n=60, f=5, c=20, directed=True, weighted=True)
     found, held = [], []
     for drops in (False, True):
@@ -488,7 +487,7 @@ def test_gradients_without_A_H_are_the_same(model, layer_norm, monkeypatch):
 
 
 def test_normalisation_of_a_directed_graph():
-    """The table of docs/models.md: edges 0 -> 1, 0 -> 2, 1 -> 2, stored as a[target, source]."""
+    """The normalized matrix of a directed graph equals the table in docs/models.md."""
     A = np.zeros((3, 3))
     A[[1, 2, 2], [0, 0, 1]] = 1
     found = NormalizedAdjacency(Graph.from_scipy(A), dtype=np.float64).block(0, 3).toarray()

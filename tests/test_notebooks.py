@@ -1,4 +1,4 @@
-"""The notebooks of the documentation run from top to bottom, in an empty folder, for few epochs."""
+"""The notebooks of the documentation run completely in an empty folder, with few epochs."""
 import os
 import re
 import sys

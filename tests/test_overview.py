@@ -1,4 +1,4 @@
-"""`hpgcn inspect` of the files of a run: the text, and the next command."""
+"""`hpgcn inspect` describes each file of a run and suggests the next command."""
 import re
 
 import numpy as np
@@ -16,13 +16,13 @@ CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every
 
 @pytest.fixture
 def run(tmp_path):
-    """Return the directory of a finished run of 6 epochs, with checkpoints after 4 and 6."""
+    """Return the directory of a finished run of 6 epochs with checkpoints after 4 and 6."""
     hpgcn.train(make(), CONFIG.replace(out=str(tmp_path / "run")))
     return tmp_path / "run"
 
 
 def words(path, **options):
-    """Return the description as a dict of label -> text, of all lines of a label."""
+    """Return the output of `describe` as a dict of label -> text."""
     found = {}
     label = ""
     for line in describe(path, **options).splitlines():

@@ -1,4 +1,4 @@
-"""Statements of setup.cfg compared with the tree."""
+"""The packages and commands that setup.cfg declares match the source tree."""
 import configparser
 import email
 import importlib.util
@@ -77,7 +77,7 @@ def test_convert_is_a_module():
 
 
 def test_no_text_names_a_package_index_that_lacks_hpgcn():
-    """Messages, docs and reasons of skipped tests name packages, or the folder of the source."""
+    """No text says `pip install hpgcn`, because no package index has hpgcn."""
     paths = [path for folder in ("hpgcn", "kernels", "datasets", "docs", "scripts", "tests")
              for path in (ROOT / folder).rglob("*")
              if path.suffix in (".py", ".md", ".ipynb", ".sh")]
@@ -87,7 +87,7 @@ def test_no_text_names_a_package_index_that_lacks_hpgcn():
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Build the wheel and the sdist from a copy of the tree: no build folder is left in it."""
+    """Build the wheel and the sdist from a copy of the source; return their paths."""
     tree = tmp_path_factory.mktemp("build") / "tree"
     shutil.copytree(ROOT, tree, ignore=NOT_TRACKED)
     code = ("from setuptools import build_meta; "
@@ -132,7 +132,7 @@ def test_the_sdist_holds_what_a_reader_needs(built):
 
 @pytest.fixture
 def beside_a_clone(tmp_path):
-    """Return a folder with a clone under its usual name, as far as Python reads it."""
+    """Return a folder that contains a clone of the source under the name hpgcn."""
     clone = tmp_path / "hpgcn"
     for folder in ("hpgcn", "kernels", "datasets"):
         shutil.copytree(ROOT / folder, clone / folder, ignore=NOT_TRACKED)
@@ -164,7 +164,7 @@ def test_in_a_clone_python_finds_the_source_with_nothing_installed(beside_a_clon
 @pytest.mark.long
 @pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
 def test_python_finds_the_package_wherever_it_starts(built, tmp_path, editable):
-    """Both installations of a clone named hpgcn, started in it, beside it and elsewhere."""
+    """Python imports the installed hpgcn when started in the clone, beside it or elsewhere."""
     clone, site, elsewhere = (tmp_path / name for name in ("hpgcn", "site", "elsewhere"))
     shutil.copytree(ROOT, clone, ignore=NOT_TRACKED)
     elsewhere.mkdir()
@@ -195,7 +195,5 @@ def test_python_finds_the_package_wherever_it_starts(built, tmp_path, editable):
 
 
 def test_a_clone_is_no_package():
-    """Otherwise tools that look for the top of a package, such as mypy, see tests as
-    part of hpgcn.
-    """
+    """The root has no __init__.py, with which mypy would treat tests as part of hpgcn."""
     assert not (ROOT / "__init__.py").exists()

@@ -1,7 +1,7 @@
-"""The how-to pages: their commands and their Python run as they stand there, page by page.
+"""The how-to pages: their commands and Python code run as printed, page by page.
 
-Blocks of `bash` and `python` run in order, in one folder a page. Blocks of `text` are output,
-files, and commands of a site, such as sbatch.
+Blocks of `bash` and `python` run in order, in one folder for each page. Blocks of
+`text` are output, files, and commands of a cluster, such as sbatch.
 """
 import re
 
@@ -21,7 +21,7 @@ OURS = re.compile(r"^(hpgcn|mpiexec)\b", re.MULTILINE)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Write the inputs of pages: a graph, later vertices, and tables."""
+    """Write the inputs that pages use: a graph, later vertices and tables."""
     monkeypatch.chdir(tmp_path)
     graph = make(n=203, f=16, c=4)
     hpgcn.save(graph, "graph.h5")
@@ -55,7 +55,7 @@ def test_a_page_runs(page, folder):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_does_not_run_needs_a_site(page):
-    """Every hpgcn command is in a block that runs, unless it needs things that tests lack."""
+    """Blocks of text contain no hpgcn command that tests could run."""
     for kind, text in BLOCK.findall(page.read_text()):
         assert kind in ("bash", "python", "text", "{toctree}"), kind
         if kind == "text":

@@ -1,4 +1,6 @@
-"""The scripts of scripts/papers at their small setting: the paper's cells, and a picture."""
+"""The scripts in scripts/papers run in their small setting, print the paper's table and
+draw a picture.
+"""
 import os
 import subprocess
 import sys

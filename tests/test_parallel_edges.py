@@ -1,4 +1,4 @@
-"""Edges that are listed several times: merged with a warning, or counted as PyG counts them."""
+"""Edges listed several times are merged with a warning, or counted as PyG counts them."""
 import warnings
 
 import numpy as np
@@ -15,9 +15,7 @@ N, F, C = 30, 5, 3
 
 
 def multigraph(*, weighted=False, directed=True):
-    """Return edges (2, e) with duplicates and several loops of a vertex, and weights (e,) or
-    None.
-    """
+    """Return random edges (2, e) with duplicates and repeated loops, and weights (e,) or None."""
     rng = np.random.default_rng(4)
     edges = rng.integers(0, N, (2, 90))
     again = edges[:, rng.integers(0, 90, 40)]

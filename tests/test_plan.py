@@ -1,6 +1,6 @@
-"""Plans of all ranks in one process: sent rows equal needed rows; volumes by brute force.
+"""Plans of all ranks: sent rows equal needed rows, and volumes equal brute-force counts.
 
-Plans of products are held against a simulation of every strategy, on more ranks than MPI has here.
+Plans of products are compared with a simulation of every strategy, for up to 12 ranks.
 """
 from itertools import product as all_of
 from math import prod
@@ -59,7 +59,7 @@ def test_a_row_partition_by_hand():
 
 
 def grids():
-    """Yield (strategy, grid) for up to 8 ranks, and 12 if ranks stand in several axes."""
+    """Yield (strategy, grid) for up to 8 ranks, and for 12 if the grid has several axes."""
     for name in SIMULATED:
         axes = STRATEGIES[name].axes.count("x") + 1
         for ranks in [*range(1, 9), 12]:
@@ -69,13 +69,13 @@ def grids():
 
 
 def cube_of(strategy, shape):
-    """Return (R, L, C): big row blocks, pieces of each, column blocks."""
+    """Return (R, L, C): the numbers of big row blocks, pieces of each, and column blocks."""
     rows, columns = strategy.block_grid(shape)
     return shape[0], rows // shape[0], columns
 
 
 def matrix_of(n, *, directed):
-    """Return random weights in single precision, dense, with a full diagonal."""
+    """Return a random dense float32 matrix with a full diagonal, symmetric unless directed."""
     rng = np.random.default_rng(0)
     A = (rng.random((n, n)) < 0.15) * rng.integers(1, 9, (n, n)) / 8
     A = A if directed else np.maximum(A, A.T)

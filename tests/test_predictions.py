@@ -1,4 +1,4 @@
-"""`hpgcn predict -o FILE`: the suffix chooses the file; vertices and classes have their names."""
+"""`hpgcn predict -o FILE`: the suffix sets the format; vertices and classes have their names."""
 import csv
 import shutil
 import sys
@@ -21,7 +21,7 @@ IDS = [f"v{k}" for k in range(11)] + ["a,b"]
 
 
 def graph(names=NAMES, ids=IDS, multilabel=False):
-    """Return three cliques of 4 vertices; each clique is a class."""
+    """Return a graph of three cliques of 4 vertices, one for each class."""
     y = np.arange(12) // 4
     A = sp.csr_array((y[:, None] == y) & ~np.eye(12, dtype=bool))
     masks = {"train": [0, 4, 8, 9], "val": [1, 5], "test": [2, 6, 10]}
@@ -31,7 +31,7 @@ def graph(names=NAMES, ids=IDS, multilabel=False):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a run on a file whose rows are in another order, that learns its classes."""
+    """Return a folder with g.h5, whose rows are reordered, and a run trained on it."""
     folder = tmp_path_factory.mktemp("predictions")
     store.write_graph(folder / "g.h5", graph(), order=np.arange(12)[::-1])
     succeed("train", folder / "g.h5", "--out", folder / "run", "--epochs", 60, "--lr", .1,
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 
 def rows(path):
-    """Return the rows of CSV or TSV, as csv of the standard library reads them."""
+    """Return the rows of a CSV or TSV file, as Python's csv module reads them."""
     with open(path, newline="", encoding="utf-8") as file:
         return list(csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ","))
 
@@ -108,7 +108,9 @@ def test_refused_before_any_work(folder, monkeypatch):
 
 
 def test_without_names_there_are_numbers(tmp_path):
-    """Numbers of classes; vertices begin with the number that the input calls the first."""
+    """Without names, predictions have class numbers, and vertex numbers that start at
+    the input's base.
+    """
     (tmp_path / "g.txt").write_text("".join(f"{k} {k % 12 + 1}\n" for k in range(1, 13)))
     np.save(tmp_path / "y.npy", np.arange(12) // 4)
     succeed("convert", tmp_path / "g.txt", tmp_path / "g.h5", "--base", 1, "--features",
@@ -123,7 +125,7 @@ def test_without_names_there_are_numbers(tmp_path):
 
 
 def edges(ids, separator):
-    """Return lines of three cliques of 4, and one bridge."""
+    """Return the text of an edge list: three cliques of 4 vertices and one bridge."""
     ends = [(u, v) for u in range(12) for v in range(u) if u // 4 == v // 4] + [(3, 4)]
     return "".join(f"{ids[u]}{separator}{ids[v]}\n" for u, v in ends)
 
@@ -134,7 +136,7 @@ def edges(ids, separator):
     *(pytest.param(*case, marks=pytest.mark.long) for case in (
         ("g.txt", [10**12 - 7 * k for k in range(12)], ()), ("g.mtx", range(1, 13), ())))])
 def test_labels_by_name_come_back_by_id(tmp_path, name, ids, flags):
-    """Labels of a CSV in any order equal the predictions with the same ids."""
+    """Predictions, matched by id, equal the labels of a CSV file whose rows are in any order."""
     text = edges(ids, "," if name == "g.csv" else " ")
     if name == "g.csv":
         text = "source,target\n" + text
@@ -162,7 +164,7 @@ def test_labels_by_name_come_back_by_id(tmp_path, name, ids, flags):
 
 
 def test_several_labels_a_vertex(tmp_path):
-    """Several labels are joined by a separator, which no name may contain."""
+    """Several predicted labels are joined by a semicolon, which class names may not contain."""
     found = {"id": np.arange(3), "logits": np.array([[1., 0, 2], [-1, -2, -3], [-1, 800, -800]]),
              "label": np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]], np.uint8),
              "class_names": np.array(["a", "b", "c,"])}
@@ -176,7 +178,7 @@ def test_several_labels_a_vertex(tmp_path):
 
 
 def test_the_model_remembers_its_classes(folder, tmp_path):
-    """On a graph that calls them otherwise, or has no labels; one without names has the graph's."""
+    """Predictions have the model's class names, even if the graph has others or none."""
     other = graph(names=("x", "y", "z"))
     assert hpgcn.predict(other, folder / "run")["class_names"].tolist() == list(NAMES)
     bare = Graph.from_scipy(other.adjacency, other.features)

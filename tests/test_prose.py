@@ -1,4 +1,4 @@
-"""scripts/check_prose.py finds each of its kinds, and finds nothing in the code and the pages."""
+"""scripts/check_prose.py detects each kind of fault, and finds none in the code and the pages."""
 import importlib.util
 from pathlib import Path
 

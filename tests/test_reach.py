@@ -1,4 +1,4 @@
-"""Levels of rows against a search by hand; where rows of one level lie in the one below."""
+"""Levels of needed rows equal a plain Python search; positions of rows in the level below."""
 import numpy as np
 import pytest
 from graphs import make
@@ -12,7 +12,7 @@ from hpgcn.parallel.receptive_field import find_levels
 
 
 def reached(graph, first, hops):
-    """Return vertices read within `hops` hops, in plain Python."""
+    """Return the sets of vertices that `first` reads within 0 to `hops` hops, in plain Python."""
     A = graph.adjacency
     sets = [set(first)]
     for _ in range(hops):

@@ -1,7 +1,7 @@
 """Every command of the README works in a fresh clone.
 
-Commands that set up, install or start ranks of MPI are run word for word. Others are given to
-`hpgcn` in this process, ranks included, and trainings end after a few epochs.
+Commands that set up, install or start MPI ranks run word for word. Others are given to
+`hpgcn` in this process, ranks included, and training ends after a few epochs.
 """
 import gzip
 import os
@@ -34,25 +34,25 @@ COLLECTED = "--collect-only --ignore-glob=*/test_[!c]*.py"
 
 
 def blocks(page):
-    """Return the indented blocks of a page, each a text."""
+    """Return the indented blocks of a page as texts."""
     return re.findall(r"(?:^    .*\n)+", FENCED.sub("", page), re.MULTILINE)
 
 
 def block(words, page=README):
-    """Return the lines of the block of commands that holds these words."""
+    """Return the lines of the block of commands that contains `words`."""
     text, = (text for text in blocks(page) if words in text)
     return [line.strip() for line in text.splitlines()]
 
 
 def bare(line):
-    """Return a command without its comment, and with FEW epochs if it trains."""
+    """Remove the comment of a command, and add a small number of epochs if it trains."""
     command = line.partition("  #")[0].partition(" # ")[0].rstrip()
     few = "hpgcn train" in command and "--epochs" not in command
     return f"{command} {FEW}" if few else command
 
 
 def call(line, cwd):
-    """Run a command of hpgcn in this process, on the number of ranks of `mpiexec -n`."""
+    """Run an hpgcn command in this process, on local ranks if it starts with `mpiexec -n`."""
     words = shlex.split(bare(line))
     ranks = []
     if words[0] == "mpiexec":
@@ -78,8 +78,8 @@ def test_the_readme_fits_a_screen():
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """Copy the files that git tracks, or would; nothing is built. Beside it a cluster's
-    `module`.
+    """Copy the source tree as a fresh clone, with a fake `module` command of a cluster
+    beside it.
     """
     folder = tmp_path_factory.mktemp("newcomer") / "hpgcn"
     shutil.copytree(ROOT, folder, ignore=NOT_TRACKED)
@@ -116,7 +116,7 @@ def run(clone, environment):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Compile kernels first: ranks of MPI that wait for the compiler of one take time of others."""
+    """Compile kernels before MPI ranks run, whose waits would include the compilation."""
     for ranks, c, settings in ((4, 10, {"hidden": 32}), (8, 8, {}), (4, 8, {"hidden": 16})):
         result = hpgcn.train(make(n=200, f=64, c=c), hpgcn.Config(epochs=1, **settings),
                              ranks=ranks)
@@ -125,7 +125,7 @@ def compiled():
 
 @pytest.fixture(scope="module")
 def tried(run, compiled):
-    """Return the output of the demo, which sets up the clone."""
+    """Run the README's demo, which sets up the clone; return its output."""
     try:
         return run(block("scripts/demo.sh")[0])
     except AssertionError as error:
@@ -163,7 +163,7 @@ def test_the_demo(tried):
 
 @pytest.mark.release
 def test_the_tests(tried, run):
-    """Their packages, most of them large, are installed anew; each run of the tests has its own."""
+    """The README's commands that run the tests succeed in the clone; each installs its packages."""
     for line in block("scripts/demo.sh")[1:]:
         assert "all tests passed" in run(line, PYTEST_ADDOPTS=COLLECTED)
 

@@ -1,4 +1,4 @@
-"""`hpgcn report`: the table over runs, the page and its pictures, refusals."""
+"""`hpgcn report`: the table of runs, the page and its pictures, and refusals."""
 import io
 import json
 import re
@@ -35,7 +35,7 @@ def lines(*changes):
 
 
 def make(path, rows=None, summary=SUMMARY, settings=SETTINGS):
-    """Make a run directory; by default of three epochs, the second the best."""
+    """Write a run directory; by default with three epochs, of which the second is best."""
     path.mkdir(parents=True)
     if rows is None:
         rows = lines({}, {"val_acc": 0.75, "test_acc": 0.7, "epoch_s": 0.1}, {"epoch_s": 0.2})
@@ -53,7 +53,7 @@ def event(name="spmm", rank=0, epoch=1, ts=0.0, dur=10.0):
 
 
 def add_trace(path, ranks=2, epochs=3):
-    """Add a trace in which every epoch takes 100 microseconds on every rank, half of it SpMM."""
+    """Write a trace in which each epoch takes 100 microseconds on every rank, half of it SpMM."""
     events = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "rank 0"}}]
     for rank in range(ranks):
         for epoch in range(1, epochs + 1):
@@ -104,7 +104,7 @@ def divided(spmm, wait):
 
 
 def test_a_bar_is_as_long_as_the_epoch(tmp_path):
-    """The middle half of four epochs: means of .2 and .4, of which .25 are counted."""
+    """A bar of the time breakdown has the mean length of the middle half of the epochs."""
     rows = lines({"epoch_s": 9.0, **divided(8, 0)}, {"epoch_s": 0.4, **divided(0.1, 0.2)},
                  {"epoch_s": 0.2, **divided(0.2, 0)}, {"epoch_s": 0.1, **divided(0, 0)})
     run, older = report.read_runs([make(tmp_path / "run", rows), make(tmp_path / "older")])
@@ -390,7 +390,7 @@ def test_the_command(tmp_path):
     "-1", "1e400", "-1e400", "NaN", "9" * 4000, "9" * 5000, '"x"', "[]", "true", "[" * 100_000],
     ids=lambda text: text[:8])
 def test_a_value_of_any_kind_in_any_field_is_one_line_or_a_table(tmp_path, value):
-    """Each field of metrics, summary and settings is read, or the file and the field are named."""
+    """If a field of a run's files has any other value, the report works or names file and field."""
     def toml(row):
         return "\n".join(f"{key} = {json.dumps(entry)}" for key, entry in row.items())
 

@@ -1,4 +1,4 @@
-"""Training in Python: its result, with weights and history; callbacks; graphs saved; reprs."""
+"""Training in Python: results with weights and history, callbacks, saved graphs and reprs."""
 import json
 import pickle
 

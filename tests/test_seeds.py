@@ -1,4 +1,4 @@
-"""hpgcn train --seeds and --splits: runs in separate directories, and their summary."""
+"""`hpgcn train --seeds` and `--splits`: runs in separate directories, and their summary."""
 import json
 
 import numpy as np
@@ -70,7 +70,7 @@ def splits(tmp_path_factory):
 
 @pytest.mark.long
 def test_each_split_with_one_seed(splits, tmp_path):
-    """One run per split, as in papers; each equals the run of a file with only this split."""
+    """Training on each split equals training on a file with only this split."""
     said = json.loads(train(splits, tmp_path / "all", "--splits", "all", "--seed", 4, "--json"))
     assert [(run["seed"], run["split_index"]) for run in said["runs"]] == [(4, 0), (4, 1), (4, 2)]
     scores = []

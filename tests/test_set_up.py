@@ -1,4 +1,4 @@
-"""Set-up: work arrays are there before the first epoch, kernels compiled, and slow parts named."""
+"""Set-up allocates work arrays, compiles kernels and names slow phases before the first epoch."""
 import io
 import logging
 import time

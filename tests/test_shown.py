@@ -1,4 +1,4 @@
-"""Output of notebooks for graphs and runs, and runs read back as arrays."""
+"""Tables that notebooks show for graphs and runs, and runs read back as arrays."""
 import numpy as np
 import pytest
 from graphs import make, several_labels

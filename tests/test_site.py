@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, and its links lead somewhere."""
+"""The documentation site builds without warnings, and its links have targets."""
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +15,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 class Page(HTMLParser):
-    """The targets and the anchors of a page."""
+    """A parser that collects the links and anchors of an HTML page."""
 
     def __init__(self, path):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models composed by flags, serial: PyTorch's results, skipped rows, stored arrays."""
+"""Models composed by flags on one rank: equal to PyTorch, skipped rows, stored arrays."""
 from dataclasses import replace
 
 import numpy as np
@@ -113,7 +113,7 @@ def test_names_and_shapes():
 
 
 def test_a_first_maximum_takes_the_gradient():
-    """If two layers give the same number, here 0 everywhere, the first learns."""
+    """If the outputs of two layers tie in a maximum, the first layer gets the gradient."""
     trainer = start(make(), settings("gcn", "max", layers=2, dropout=0.0, activation="elu"))
     w = trainer.parameters.arrays
     for name in ("W0", "W1", "b0", "b1"):

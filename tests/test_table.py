@@ -1,4 +1,4 @@
-"""The printer of all tables: alignment, marks, labels, and no control characters."""
+"""The table printer: alignment, marks, labels, and no control characters."""
 import io
 import sys
 

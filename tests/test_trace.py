@@ -1,4 +1,4 @@
-"""The clock's events, the trace of all ranks on one axis of time, the bytes between ranks."""
+"""The clock's events, the trace of all ranks on one time axis, and bytes between ranks."""
 import json
 import textwrap
 import time
@@ -29,7 +29,7 @@ def test_sums_without_recording():
 
 
 def test_parts_do_not_overlap():
-    """Messages within a dense product count once, and not as the product."""
+    """Time in messages within a dense product counts as messages only, and only once."""
     clock = Clock()
     begin = time.perf_counter()
     with clock("dense", part="gemm"):
@@ -82,7 +82,7 @@ def test_the_limit_drops_what_comes_later():
 
 
 def written(path, limit=None, epochs=1, blocks=1):
-    """Return the trace of some epochs of `blocks` events each."""
+    """Write a trace of `epochs` epochs with `blocks` events each; return its JSON."""
     comm = SerialComm()
     recorder = trace.Trace(comm, limit)
     for epoch in range(1, epochs + 1):

@@ -1,4 +1,4 @@
-"""The training loop, serial: records, the best epoch, early stopping, entry points."""
+"""The training loop on one rank: records, the best epoch, early stopping, entry points."""
 import json
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Training on a GPU, real or fake, one rank: losses, metrics and predictions of the CPU."""
+"""Training on one GPU, real or fake, has the losses, metrics and predictions of the CPU."""
 import sys
 
 import numpy as np
@@ -121,7 +121,9 @@ def test_a_run_and_its_prediction(cuda, tmp_path):
 
 @pytest.mark.parametrize("options", [{}, OPTIONS], ids=["plain", "options"])
 def test_the_host_waits_once_an_epoch(gpu, cuda, monkeypatch, options):
-    """Besides the evaluation: the end of the step, then the loss, and whether all is finite."""
+    """An epoch without evaluation makes the host wait for the GPU twice: for the step,
+    then for the loss.
+    """
     waits = []
     trainer = start(make(), Config(model="gin", layer_norm=True, **options), on(gpu))
     trainer.train_epoch(1)
@@ -140,7 +142,7 @@ def test_the_host_waits_once_an_epoch(gpu, cuda, monkeypatch, options):
 
 
 def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
-    """No product makes row pointers anew, and kernels take them whole: cuts are found once."""
+    """Later epochs make no new row pointers, so their row divisions are computed once."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     trainer = start(make(directed=True, train=9, degree=3), Config(model="sage", layers=3), on(gpu))
@@ -177,7 +179,7 @@ def test_rows_of_16_bits_have_the_curve_of_the_cpu(gpu, model, kind, options):
 @pytest.mark.parametrize("case", [{}, {"sparse": True}, {"train": 9, "degree": 3},
                                   {"directed": True}], ids=str)
 def test_memory_is_what_was_told(gpu, cuda, model, dtype, case):
-    """Arrays that live after three epochs use the memory predicted before the first."""
+    """The arrays on the GPU after three epochs need exactly the predicted memory."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
     before = held_bytes()

@@ -1,4 +1,4 @@
-"""Optimisers, schedules, clipping and targets of the loss: against NumPy, PyTorch and by hand."""
+"""Optimizers, schedules, clipping and loss targets, compared with NumPy, PyTorch and by hand."""
 import numpy as np
 import oracle
 import pytest
@@ -24,7 +24,9 @@ WEIGHTS = [0.5, 3, 0, 1e-1, 2]  # a class counts for nothing
 
 @pytest.fixture
 def settings(tmp_path):
-    """Return settings of twenty epochs in float64, where "FILE" names a file of weights."""
+    """Return a function that makes settings of twenty epochs; "FILE" becomes a file of
+    class weights.
+    """
     def of(**changes):
         path = tmp_path / "weights.txt"
         path.write_text("".join(f"{weight}\n" for weight in WEIGHTS))
@@ -55,7 +57,7 @@ def test_twenty_epochs_equal_the_oracle(settings, changes):
 
 
 def of_torch(graph, config, initial):
-    """Return training and validation losses of PyTorch's own functions."""
+    """Train with PyTorch's own functions; return training and validation losses."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (

@@ -1,4 +1,4 @@
-"""Type hints of the public names: none is missing, and mypy infers the expected types."""
+"""All public names have type hints, from which mypy infers the expected types."""
 import importlib.util
 import inspect
 import subprocess
@@ -22,7 +22,7 @@ PUBLIC = {name: getattr(hpgcn, name) for name in hpgcn.__all__} | OTHERS
 
 
 def functions(thing):
-    """Return the public functions of a class, by name, or the function itself."""
+    """Return the public functions of a class by name, or the function itself."""
     if not inspect.isclass(thing):
         return {thing.__name__: thing}
     found = {}

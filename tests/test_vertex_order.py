@@ -1,4 +1,4 @@
-"""Orders of rows in files: found, kept, undone where a user looks, and refused if wrong."""
+"""Row orders in files: found, stored, undone in results, and refused if invalid."""
 import dataclasses
 
 import numpy as np
@@ -29,7 +29,7 @@ def shuffled_grid(side, seed=0):
 
 
 def cliques(count, size, seed=0):
-    """Return cliques in a ring, each linked with the next, their vertices shuffled."""
+    """Return a graph of cliques, linked in a ring, with shuffled vertices."""
     n = count * size
     own = np.arange(n).reshape(count, size)
     pairs = np.stack(np.broadcast_arrays(own[:, :, None], own[:, None, :]), -1).reshape(-1, 2)

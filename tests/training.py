@@ -1,4 +1,4 @@
-"""Short runs, step by step, for tests of the results and the traffic of training."""
+"""Short training runs for tests of results and traffic."""
 import numpy as np
 import pytest
 from once import once
@@ -13,7 +13,7 @@ SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # beside what 
 
 
 def settings_of(name):
-    """Return the settings of one of MODELS, MODEL or MODEL-AGGREGATOR."""
+    """Return the settings of a model name, MODEL or MODEL-AGGREGATOR."""
     model, _, aggregator = name.partition("-")
     named = {"model": model, "aggregator": aggregator} if aggregator else {"model": model}
     return named | SPECIAL.get(name, {})
@@ -30,9 +30,9 @@ WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_atten
 
 
 def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
-    """Run a test of `comm`, `strategy` and `model` with all of WIDE that a strategy computes.
+    """Run a test with all numbers of ranks, strategies and models that support each other.
 
-    Numbers of ranks in `rare` are left to --product.
+    Numbers of ranks in `rare` run only with --product.
     """
     cases = [
         pytest.param(P, strategy, model, marks=[pytest.mark.release] * (P in rare))
@@ -42,7 +42,7 @@ def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
 
 
 def on_ranks(*numbers):
-    """Run a test with `comm` only on these numbers of ranks, if others cannot find more faults."""
+    """Run a test with `comm` only on these numbers of ranks."""
     return pytest.mark.parametrize("comm", numbers, ids="{} ranks".format, indirect=True)
 
 
@@ -53,7 +53,7 @@ def start(source, config, comm=None):
 
 
 def skip_refused(source, config, comm):
-    """Skip a test of a model that a strategy does not compute: another test checks the refusal."""
+    """Skip a test if the strategy does not support the model; another test checks the refusal."""
     heads = heads_of(make_spec(source.header, config.select(ModelOptions)))
     strategy = find_strategy(config.select(StrategyOptions))
     reason = strategy.unsupported_reason(heads, comm.size)
@@ -62,7 +62,7 @@ def skip_refused(source, config, comm):
 
 
 def loss_and_gradient(trainer, step=1):
-    """Return the share of this rank of the mean training loss, and the whole gradient, flat."""
+    """Return this rank's share of the mean training loss, and the whole gradient, flat."""
     view = trainer.training
     trainer.comm.counters.phase = "other"
     logits, backward = view.model.forward(view.features, step)
@@ -74,7 +74,9 @@ def loss_and_gradient(trainer, step=1):
 
 
 def metrics_of(trainer, epochs):
-    """Train and evaluate for some epochs, and compare the sent bytes with the prediction."""
+    """Train and evaluate `epochs` epochs; compare sent bytes with the prediction;
+    return the metrics.
+    """
     history = []
     for epoch in range(1, epochs + 1):
         history.append(trainer.train_epoch(epoch))
@@ -86,7 +88,7 @@ def metrics_of(trainer, epochs):
 
 
 def run(source, config, comm=None, epochs=3):
-    """Train some epochs; return their metrics, and the parameters, flat."""
+    """Train `epochs` epochs; return their metrics, and the final parameters as a flat array."""
     trainer = start(source, config, comm)
     with trainer:
         history = metrics_of(trainer, epochs)
@@ -94,7 +96,7 @@ def run(source, config, comm=None, epochs=3):
 
 
 def alone(graph, config, epochs=3):
-    """Run like `run` on one rank with the default strategy."""
+    """Train on one rank with the default strategy; return as `run` does."""
     return known_run(graph, config.replace(strategy=Config.strategy), epochs)
 
 

@@ -1,4 +1,4 @@
-"""The public names in a program; mypy compares their types with those given here."""
+"""A program that uses the public names; mypy compares their types with those written here."""
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Advice in refusals of formats is followed to the letter here, and the graph comes out right."""
+"""Refused formats: the advice in each message is followed, and gives the right graph."""
 import bz2
 import gzip
 import importlib
@@ -132,7 +132,7 @@ SHELL = [  # a file, what makes it, how the command begins, options of `read`, a
 
 
 def advice(path, start, end=", then convert ", begin="which is not supported: ", **options):
-    """Return the advised call or command, and the file that is to be converted after it."""
+    """Return the call or command that a refusal advises, and the file to convert afterwards."""
     with pytest.raises(DataError, match=begin) as error:
         read(path if not options else "karate", **options)
     text = str(error.value)

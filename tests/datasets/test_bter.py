@@ -1,4 +1,4 @@
-"""BTER graphs: degrees and clustering as requested, whatever the threads and the memory."""
+"""BTER graphs have the requested degrees and clustering, for any number of threads and memory."""
 import os
 
 import numpy as np
@@ -26,7 +26,7 @@ NAN = float("nan")
 
 
 def degrees(counts, clustering=None):
-    """Return Degrees of counts and clustering by degree, as dicts."""
+    """Return a Degrees table from dicts of counts and clustering by degree."""
     table = np.zeros(max(counts) + 1, np.int64)
     shares = np.full(table.size, np.nan)
     for degree, count in counts.items():
@@ -36,8 +36,8 @@ def degrees(counts, clustering=None):
 
 
 def power_law(n, exponent, most, clustered):
-    """Return Degrees of n vertices, in proportion to d^-exponent, with clustering clustered /
-    d^.5.
+    """Return Degrees of n vertices with counts proportional to d^-exponent and
+    clustering `clustered` / d^0.5.
     """
     d = np.arange(1, most + 1)
     share = d**-float(exponent)
@@ -51,8 +51,8 @@ def made(asked, seed=0, **options):
 
 
 def distances(asked, graph):
-    """Return the KS distance of the degrees, and the mean difference of the clustering over
-    vertices.
+    """Return two distances of a graph from `asked`: KS distance of degrees, mean
+    difference of clustering.
     """
     degree = np.diff(graph.indptr)
     _, clustering = by_degree(degree, Triangles(graph.indptr, graph.indices).count())

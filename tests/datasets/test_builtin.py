@@ -1,4 +1,4 @@
-"""The graphs that come with the package."""
+"""The example graphs that are part of the package."""
 import numpy as np
 import pytest
 from scipy.sparse.csgraph import shortest_path

@@ -1,4 +1,4 @@
-"""Columns of edge lists by name, by --columns and by place: the same matrix in every format."""
+"""Columns of edge lists, chosen by name, by --columns or by position, give the same matrix."""
 import gzip
 
 import numpy as np
@@ -76,7 +76,7 @@ def test_unclear_names(header, message):
 
 
 def write_all(folder):
-    """Write the same graph in every format that names columns; yield files and options."""
+    """Write one graph in every format with named columns; yield files and options."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     source, target, weight = (np.array(each) for each in zip(*EDGES))

@@ -1,4 +1,4 @@
-"""The largest component of an input, with its features, labels and masks."""
+"""Option `largest_component` keeps the largest component with its features, labels and masks."""
 import numpy as np
 import pytest
 
@@ -7,7 +7,9 @@ from hpgcn.store import load, write_graph
 
 
 def several(tmp_path):
-    """Write an npz with the components 0-4-6 (directed), 1-2, 3-5-7 and 8; return its path."""
+    """Write an .npz graph with the components 0-4-6 (directed), 1-2, 3-5-7 and 8;
+    return its path.
+    """
     edges = np.array([[4, 4, 2, 5, 7], [0, 6, 1, 3, 5]])
     n = 9
     masks = {f"{key}_mask": np.arange(n) % 3 == i
@@ -66,7 +68,7 @@ def test_a_list_of_edges_keeps_its_ids(tmp_path):
 
 
 def test_a_real_set(data_dir):
-    """Shchur et al. (2018), Table 1: 13,381 vertices and 245,778 edges of Amazon Computers."""
+    """The largest component of Amazon Computers has the size in Table 1 of Shchur et al. (2018)."""
     graph, _ = read(data_dir / "npz" / "amazon_computers.npz", largest_component=True,
                     symmetrize=True, split="per-class:20/30")
     assert graph.num_rows == 13381

@@ -1,4 +1,4 @@
-"""Results of convert with any input: format detection, row normalisation, strictness, notes."""
+"""`convert` with any input: format detection, row normalization, --strict, and notes."""
 import gzip
 import hashlib
 

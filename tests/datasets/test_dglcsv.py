@@ -1,4 +1,4 @@
-"""Folders of DGL's CSVDataset, of one graph, against the csv module."""
+"""Folders of DGL's CSVDataset with one graph, compared with Python's csv module."""
 import csv
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Headers that may be edges, lines that look like comments, and which ids are vertices."""
+"""Edge lists: headers that may be edges, lines that look like comments, and ids of vertices."""
 import gzip
 import re
 
@@ -12,7 +12,7 @@ from hpgcn.errors import UsageError
 
 
 def edges_of(graph):
-    """Return pairs of original ids of the entries, sorted."""
+    """Return the sorted pairs of original ids of all entries."""
     ids = graph.original_ids
     ends = np.stack(graph.adjacency.nonzero(), 1)
     return sorted(map(tuple, (ends if ids is None else ids[ends]).tolist()))

@@ -1,4 +1,4 @@
-"""Edge lists: literal tables, real files against numpy."""
+"""Edge lists: small tables by hand, and real files compared with NumPy."""
 import gzip
 import io
 from itertools import pairwise

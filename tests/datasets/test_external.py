@@ -1,4 +1,4 @@
-"""Edge lists sorted on disk: the same file, bit for bit, as the one made in memory."""
+"""Edge lists sorted on disk give the same file, bit for bit, as those sorted in memory."""
 import datetime
 import gzip
 import os
@@ -21,7 +21,7 @@ MOMENT = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 
 @pytest.fixture(autouse=True)
 def frozen(monkeypatch):
-    """Freeze the clock, because files differ in created_utc only; and skip writes to the disk."""
+    """Freeze the clock, so that files have equal created_utc, and skip fsync."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     clock = types.SimpleNamespace(datetime=types.SimpleNamespace(now=lambda _: MOMENT),
                                   UTC=datetime.UTC)
@@ -29,8 +29,9 @@ def frozen(monkeypatch):
 
 
 def assert_same(folder, content, *rooms, name="g.txt", **options):
-    """Convert in memory, and on disk in `rooms` bytes; return the equal output of all,
-    or their refusal.
+    """Convert in memory, and on disk with each memory limit in `rooms`; require equal results.
+
+    Return the file's contents, or the error if the input is refused.
     """
     path = put(folder / name, content)
 
@@ -121,7 +122,9 @@ def test_same_bits(tmp_path, trap, options, room):
 
 
 def raised(*columns, factor=1, by=1):
-    """Return lines of columns, the first two of which are ids, increased and multiplied."""
+    """Return lines of columns; the first two are ids, which are multiplied by `factor`
+    and raised by `by`.
+    """
     return lines(*([factor * each + by for each in ids] for ids in columns[:2]), *columns[2:])
 
 
@@ -217,7 +220,9 @@ def test_any_edges(tmp_path, data, room, symmetrize, reverse, strict):
 
 @pytest.mark.long
 def test_larger_than_its_memory(tmp_path, monkeypatch):
-    """Through nothing but the budget: 400,000 edges at 8 MB."""
+    """A list of 400,000 edges is sorted on disk if the memory limit is 8 MB, and in
+    memory otherwise.
+    """
     u, v = np.random.default_rng(3).integers(0, 50_000, (2, 400_000))
     path = put(tmp_path / "g.txt", lines(u, v))
     calls = []

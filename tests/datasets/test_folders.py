@@ -1,4 +1,4 @@
-"""Folders as inputs: the data set in one is found, or the refusal names the data sets there."""
+"""A folder as input: its data set is read, or the error lists the data sets in it."""
 import os
 
 import numpy as np

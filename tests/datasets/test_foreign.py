@@ -1,4 +1,4 @@
-"""Formats that are not read: each is named with the way in; no edge list is taken for one."""
+"""Unsupported formats: the error names the format and a way to convert it."""
 import bz2
 import gzip
 import io

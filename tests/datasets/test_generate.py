@@ -1,4 +1,4 @@
-"""Synthetic graphs: shape, keyed draws, and the same edges as text."""
+"""Synthetic graphs: sizes, keyed random numbers, and the same edges written as text."""
 import math
 
 import numpy as np
@@ -91,7 +91,7 @@ def test_rmat_has_a_heavy_tail_and_no_favoured_numbers():
 
 
 def test_rmat_quadrants():
-    """Share of each quadrant at the top level, among the draws before they are shuffled."""
+    """R-MAT edges fall into the four quadrants with the probabilities 0.57, 0.19, 0.19 and 0.05."""
     u, v = keyed_sampling.rmat(np.uint64(9), 0, 200_000, 20, 0)
     top = np.bincount(2 * (u >> 19) + (v >> 19), minlength=4) / u.size
     low = np.bincount(2 * (u & 1) + (v & 1), minlength=4) / u.size

@@ -1,4 +1,4 @@
-"""Data sets of Geom-GCN, compared with the rules of their authors' loader."""
+"""Data sets of Geom-GCN are read by the rules of their authors' loader."""
 import numpy as np
 import pytest
 from inputs import put, refused
@@ -26,7 +26,9 @@ def write_set(folder, table=DENSE, edges=EDGES, name="texas", splits=10, split_f
 
 
 def by_hand(table, width):
-    """Return features and labels in the order of the ids; `width` if features are lists."""
+    """Return features and labels in order of the ids; `width` is given if features are
+    lists of columns.
+    """
     lines = sorted(line.split("\t") for line in table.splitlines()[1:])
     if width is None:
         X = np.array([line[1].split(",") for line in lines], float)

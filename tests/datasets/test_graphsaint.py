@@ -1,4 +1,4 @@
-"""Sets of GraphSAINT and of Reddit (DGL, PyG), against SciPy, NumPy and json."""
+"""Data sets of GraphSAINT and Reddit (DGL, PyG), compared with SciPy, NumPy and json."""
 import json
 
 import numpy as np
@@ -16,7 +16,7 @@ ROLES = {"tr": [0, 3], "va": [1], "te": [2]}
 
 
 def saint(folder, **changes):
-    """Write a set of 4 vertices; a change is the text of a JSON file, or an array of features."""
+    """Write a GraphSAINT set of 4 vertices; `changes` replace its JSON files or features."""
     sp.save_npz(folder / "adj_full.npz", sp.csr_matrix(A.astype(bool)))
     sp.save_npz(folder / "adj_train.npz", sp.csr_matrix(A.astype(bool) & False))
     np.save(folder / "feats.npy", changes.pop("feats", X))

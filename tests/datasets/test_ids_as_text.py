@@ -1,4 +1,4 @@
-"""Edge lists whose ids are names: numbered as they appear, kept, the same in memory and on disk."""
+"""Edge lists with names as ids: numbered by first appearance, stored, and equal on disk."""
 import gzip
 import random
 
@@ -50,7 +50,9 @@ def big(folder, count=3000):
 @pytest.mark.parametrize("memory", [None, 400_000])
 @pytest.mark.parametrize("options", [{}, {"symmetrize": True}, {"reverse": True}], ids=str)
 def test_against_a_reading_by_hand(tmp_path, memory, options):
-    """`memory` is too little for the edges, which are then sorted on disk."""
+    """A graph with names as ids equals a simple Python reading, also if edges are
+    sorted on disk.
+    """
     path, lines = big(tmp_path)
     names = list(dict.fromkeys(name for u, v, _ in lines for name in (u, v)))
     number = {name: k for k, name in enumerate(names)}

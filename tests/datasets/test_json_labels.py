@@ -1,4 +1,4 @@
-"""Labels that are lists of names in JSON, or several columns of a table: columns of 0 and 1."""
+"""Several labels a vertex, as JSON lists or table columns, become columns of 0 and 1."""
 import json
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Citation sets of LINQS, NAME.content and NAME.cites, against a reading by hand."""
+"""Citation sets of LINQS (NAME.content, NAME.cites) compared with a simple Python reading."""
 import numpy as np
 import pytest
 from inputs import put, refused
@@ -15,9 +15,7 @@ def write_set(folder, content=CONTENT, cites=CITES):
 
 
 def by_hand(content, cites):
-    """Return rows of the vertices in increasing order of ids; of names, in the order of the
-    file.
-    """
+    """Return the vertices' rows: in order of numeric ids, or of the file if ids are names."""
     rows = [line.split() for line in content.splitlines() if line]
     if all(row[0].isdigit() for row in rows):
         rows.sort(key=lambda row: int(row[0]))

@@ -1,4 +1,4 @@
-"""Matrices in .mat files: as scipy.io wrote them, with the labels of known sets, or refused."""
+"""Matrices in .mat files are read as scipy.io wrote them, with labels of known sets, or refused."""
 import io
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""MatrixMarket files against scipy.io.mmread."""
+"""MatrixMarket files are read like scipy.io.mmread reads them."""
 import gzip
 
 import numpy as np

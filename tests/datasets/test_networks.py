@@ -1,4 +1,4 @@
-"""METIS, Pajek, GraphML, GEXF, GML, adjacency lists: as NetworkX reads them, or refused."""
+"""METIS, Pajek, GraphML, GEXF, GML and adjacency lists are read as by NetworkX, or refused."""
 import gzip
 import sys
 

@@ -1,4 +1,4 @@
-"""JSON of NetworkX (node-link of 2 and 3, adjacency) and of d3, as NetworkX or json reads it."""
+"""JSON graphs of NetworkX (node-link 2 and 3, adjacency) and d3, as NetworkX or json reads them."""
 import json
 
 import numpy as np
@@ -11,7 +11,9 @@ networkx = pytest.importorskip("networkx")
 
 
 def some(kind, names):
-    """Return a graph of 12 nodes with a loop, weights, and parallel edges in multigraphs."""
+    """Return a weighted NetworkX graph of 12 nodes with a loop; parallel edges if
+    `kind` allows them.
+    """
     G = networkx.gnp_random_graph(12, 0.2, seed=3, directed=kind.endswith("DiGraph"))
     G = getattr(networkx, kind)(G)
     G.add_edge(3, 3)

@@ -33,14 +33,14 @@ def test_csr(tmp_path, without, expected):
 
 
 class Bomb:
-    """Pickles as a call that must never be made."""
+    """An object that fails the test when it is unpickled."""
 
     def __reduce__(self):
         return pytest.fail, ("unpickled",)
 
 
 def parts(prefix, matrix):
-    """Return the arrays of a CSR matrix under names with this prefix."""
+    """Return the arrays of a CSR matrix in a dict, with names that begin with `prefix`."""
     return {f"{prefix}{key}": np.asarray(getattr(matrix, key))
             for key in ("data", "indices", "indptr", "shape")}
 
@@ -117,7 +117,7 @@ def test_sparse_attributes_and_split(tmp_path):
 
 
 def heterophilous(splits=10, n=40):
-    """Return arrays in the form of Platonov et al. (2023): edges once each, masks (s, n)."""
+    """Return arrays in the form of Platonov et al. (2023): each edge once, masks (splits, n)."""
     rng = np.random.default_rng(0)
     edges = np.array([[u, v] for u in range(n) for v in range(u) if rng.random() < 0.1])
     order = np.array([rng.permutation(n) for _ in range(splits)])
@@ -163,7 +163,9 @@ def test_a_set_that_is_directed_by_its_name(tmp_path):
 
 
 def test_pyg_masks_of_several_splits(tmp_path):
-    """As WikiCS: 20 splits to train and to validate, the same vertices to test in all of them."""
+    """As in WikiCS, train and validation masks have several splits, and one test mask
+    is used in all.
+    """
     train = np.eye(5, 3, dtype=bool)
     test = np.arange(5) == 4
     graph, _ = convert(tmp_path, {

@@ -1,4 +1,6 @@
-"""Ids that are kept, their first number, and their description in headers of SNAP and KONECT."""
+"""Ids of vertices are kept, with their first number, as headers of SNAP and KONECT
+describe them.
+"""
 import numpy as np
 import pytest
 from inputs import put, refused, rows

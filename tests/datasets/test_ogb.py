@@ -1,4 +1,4 @@
-"""Folders of the Open Graph Benchmark, written here as the benchmark lays them out."""
+"""Folders of the Open Graph Benchmark, written here in its layout."""
 import gzip
 import hashlib
 
@@ -19,9 +19,7 @@ TABLES = {
 
 
 def folder(tmp_path, **changes):
-    """Write a set of 4 vertices; a change names a table by the end of its path, None leaves it
-    out.
-    """
+    """Write an OGB set of 4 vertices; `changes` replace tables, and None omits one."""
     root = tmp_path / "tiny"
     for name, text in TABLES.items():
         text = changes.get(name.split("/")[-1].replace("-", "_"), text)
@@ -93,7 +91,7 @@ def test_archives(tmp_path):
 
 @pytest.mark.parametrize("given", ["", "raw", "raw/data.npz", "raw/node-label.npz"])
 def test_papers100m(tmp_path, given):
-    """The keys and dtypes of its files; nearly all labels are NaN, and the split is by time."""
+    """A set like ogbn-papers100M is read: .npz files, labels mostly NaN, and a split by time."""
     root = tmp_path / "ogbn_papers100M"
     for name in ("raw", "split/time", "mapping"):
         (root / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Compressed text: gzip, bzip2 and xz are read directly; a broken file is refused in one line."""
+"""Files compressed by gzip, bzip2 and xz are read directly; broken ones give a one-line error."""
 import bz2
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Parquet edge lists, in memory and sorted on disk."""
+"""Parquet edge lists, read in memory and sorted on disk."""
 import numpy as np
 import pytest
 from inputs import put, rows

@@ -1,4 +1,4 @@
-"""Planetoid sets: real ones by their known counts, and one written here."""
+"""Planetoid sets: real ones with their published counts, and a small one written here."""
 import hashlib
 import pickle
 from collections import defaultdict
@@ -13,7 +13,9 @@ from hpgcn.errors import InputNotFoundError
 
 
 def write_set(folder, protocol=2, **changes):
-    """Write a set of 7 vertices: 3 of allx (1 to train), test vertices 5, 3, 6; 4 is nowhere."""
+    """Write a Planetoid set of 7 vertices: three in allx, test vertices 5, 3 and 6, and
+    4 in no list.
+    """
     parts = {
         "x": sp.csr_matrix([[1.0, 0]], dtype=np.float32), "y": np.array([[0, 1]]),
         "allx": sp.csr_matrix([[1.0, 0], [2, 2], [0, 4]], dtype=np.float32),
@@ -85,7 +87,7 @@ def test_real_sets(data_dir, name, n, arcs, loops, isolated, f, c, unlabelled, t
 
 @pytest.mark.filterwarnings("ignore:Please import:DeprecationWarning")
 def test_cora_against_plain_unpickling(data_dir):
-    """Features, labels and edges against Python's own pickle, which is safe for this one file."""
+    """Cora's features, labels and edges equal those that Python's pickle reads."""
     folder = data_dir / "planetoid"
     load = {part: pickle.loads((folder / f"ind.cora.{part}").read_bytes(), encoding="latin1")
             for part in ("allx", "tx", "ally", "ty", "graph")}

@@ -1,4 +1,4 @@
-"""data.pt of PyTorch Geometric: read without PyG and without executing anything, or refused."""
+"""PyTorch Geometric's data.pt is read without PyG and without executing code, or refused."""
 import io
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Random features and labels: one draw for each (seed, id, column), and a split of all vertices."""
+"""Random features and labels depend on (seed, id, column) only; and a split of all vertices."""
 import numpy as np
 import pytest
 from inputs import put, refused
@@ -87,7 +87,7 @@ def test_order_of_rows_changes_no_bit(edges, tmp_path):
 
 
 def test_features_are_never_whole_in_memory(edges, tmp_path):
-    """8 GiB of features would be allocated, if they were not drawn block by block."""
+    """Random features of 8 GiB are generated in slices and never allocated as a whole."""
     from hpgcn.datasets.random_contents import RandomDraw, RandomFeatures
 
     X = RandomFeatures(RandomDraw(8, 0), np.arange(1 << 28, dtype=np.uint64))

@@ -1,4 +1,4 @@
-"""Invalid inputs: the class of each error, and that its message names the place."""
+"""Invalid inputs raise the right class of error, and the message names the place."""
 import gzip
 import os
 
@@ -108,7 +108,7 @@ def test_npz(tmp_path, arrays, message):
 
 
 def npy(dtype, shape, data=b""):
-    """Return an .npy file with this header."""
+    """Return the bytes of an .npy file with this dtype, shape and data."""
     header = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}}}".encode()
     text = header + b" " * (-(10 + len(header) + 1) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data

@@ -1,4 +1,4 @@
-"""Splits: sizes, balance, and that they depend only on seed and labels."""
+"""Splits: their sizes and balance, and that they depend on seed and labels only."""
 import numpy as np
 import pytest
 from inputs import put, refused

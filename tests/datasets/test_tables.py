@@ -1,4 +1,4 @@
-"""Features and labels as text: JSON lists, LibSVM, CSV; headerless MatrixMarket beside them."""
+"""Features and labels as text: JSON lists, LibSVM, CSV, and MatrixMarket without a header."""
 import gzip
 import io
 import json

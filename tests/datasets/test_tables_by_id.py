@@ -1,4 +1,4 @@
-"""Tables of labels, features and splits matched by the ids of vertices: expectations by hand."""
+"""Tables of labels, features and splits, matched by vertex ids; results by hand."""
 import gzip
 
 import numpy as np
@@ -146,7 +146,7 @@ def test_features_refused(tmp_path, text, message):
 
 
 def test_one_table_of_labels_features_and_split(tmp_path):
-    """Columns with labels and splits are not features, whatever their names."""
+    """One table gives labels, features and the split; label and split columns are not features."""
     text = "id,venue,f0,f1,use\n3,1,.5,2,train\n1,0,.25,1,test\n0,1,1,2,valid\n2,,3,1,train\n"
     table = put(tmp_path / "n.csv", text)
     graph, notes = read(put(tmp_path / "g.txt", PATH), labels=table, features=table,
@@ -179,7 +179,7 @@ SPLITS = [
 
 
 def save(path, content):
-    """Write text, or arrays as .npz or .npy."""
+    """Write text, one array as .npy, or a dict of arrays as .npz."""
     if isinstance(content, str):
         return put(path, content)
     write = np.savez if isinstance(content, dict) else np.save
@@ -341,7 +341,7 @@ def test_features_with_more_rows_than_ids(tmp_path):
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_rows_in_any_order(tmp_path, data):
-    """Labels and features by id do not depend on the order of rows or on the kind of ids."""
+    """Labels and features matched by id do not depend on the order of the table's rows."""
     n = data.draw(st.integers(2, 9))
     kind = data.draw(st.sampled_from(["kept", "from one", "far", "names"]))
     ids = {"kept": list(range(n)), "from one": list(range(1, n + 1)),
