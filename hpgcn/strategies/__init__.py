@@ -1,7 +1,7 @@
-"""Ways of computing A H in parallel: one file each. They change nothing but rounding.
+"""Strategies to compute A H in parallel, one per file. Results differ only by rounding.
 
-A strategy derives from Strategy, or from RowStrategy, and has its Plan beside it.
-STRATEGIES holds them by the name that --strategy takes; the rest of the package uses
+A strategy derives from Strategy, or from RowStrategy, and has a Plan class. STRATEGIES
+maps the names that --strategy accepts to these classes; the rest of the package uses
 nothing else.
 """
 from hpgcn.config import Config
@@ -28,10 +28,10 @@ CHOOSING = (AUTO, AUTO_PER_LAYER)
 
 
 def find_strategy(options):
-    """Return the strategy that StrategyOptions name; for a name in CHOOSING, the
-    strategy of a single rank.
+    """Return the strategy class that StrategyOptions name. For a name in CHOOSING, such
+    as "auto", return the first of STRATEGIES.
 
-    UsageError: the name is unknown, or a setting is another strategy's.
+    Raise UsageError if the name is unknown, or a setting belongs to another strategy.
     """
     name = next(iter(STRATEGIES)) if options.strategy in CHOOSING else options.strategy
     strategy = strategy_by_name(name)
@@ -40,9 +40,11 @@ def find_strategy(options):
 
 
 def strategy_by_name(name):
-    """Return the strategy of a name, one of STRATEGIES or some of them with a + between.
+    """Return the strategy class for a name: a key of STRATEGIES, or several keys joined
+    by +.
 
-    These are of the products with A, in order. UsageError: the name is unknown.
+    Each of several keys names the strategy of one product with A, in order. Raise
+    UsageError if the name is unknown.
     """
     if name in STRATEGIES:
         return STRATEGIES[name]
@@ -60,9 +62,10 @@ def strategy_by_name(name):
 
 
 def variant(strategy, options):
-    """Return the variant of a strategy for the settings `delay` and `delay_variant`.
+    """Return the class of a strategy under the settings `delay` and `delay_variant`.
 
-    A delayed vertex cut is another strategy. `options`: StrategyOptions, or a Config.
+    A vertex cut with a delay has a class of its own. `options`: StrategyOptions, or a
+    Config.
     """
     delayed = strategy is VertexCut and options.delay != Config.delay
     return DELAYED[options.delay_variant] if delayed else strategy

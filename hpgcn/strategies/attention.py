@@ -19,7 +19,7 @@ TILE = 1 << 13  # rows that are added at a time: a tile of them stays in a cache
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """Input of an attention layer on this rank, and the keys of its draws.
+    """Input of an attention layer on this rank, and the keys of its dropout.
 
     Attributes
     ----------
@@ -45,17 +45,22 @@ class Heads:
     buffer: object
 
     def array(self, name, rows, width, keep=True):
-        """Take an array of the layer's own; or, if it is not kept, one that layers share."""
+        """Return a work array: of this layer alone if `keep`, else one that all layers
+        share.
+        """
         return self.buffer(f"{name}{self.layer}" if keep else name, rows, width)
 
     def drawn(self, epoch):
-        """Return the keys of a draw in a training step except vertices; none outside of one."""
+        """Return arguments of the attention kernels: slope, dropout rate and dropout
+        keys. The rate is 0 if `epoch` is 0.
+        """
         return {"slope": SLOPE, "seed": self.seed, "epoch": epoch, "layer": self.layer,
                 "p": self.p if epoch else 0.0}
 
 
 class Attention:
-    """Base class for own rows; subclasses receive the rows of others: `attend` and `return_`.
+    """Base class of attention on a rank. Subclasses exchange rows with other ranks in
+    `attend` and `return_`.
 
     `device`, `clock` : of the ranks; `heads` : Heads
     """
@@ -68,12 +73,13 @@ class Attention:
         self.rows_in, self.rows_out = heads.vertex_in.size, heads.vertex_out.size
 
     def forward(self, x, a, b, *, W=None, epoch=0):
-        """Return out (m, K f) of x (m_in, K f), and its backward in a training step.
+        """Return the result out (m, K f) for x (m_in, K f), and a function for the
+        backward pass.
 
-        a, b: (K, f), of l and r. W: the matrix that x was multiplied by, where rows of
-        others were kept (`keep_rows`). epoch: keys dropout; 0: no training step. The
-        backward takes the gradient of out and returns those of x, a and b: x's is the
-        work array "scratch".
+        `a`, `b`: (K, f), attention vectors of l and r. `W`: the matrix that x was
+        multiplied by, if rows of other ranks were stored (`keep_rows`). `epoch`: key of
+        dropout; 0 outside of training. The function takes the gradient of out and
+        returns those of x, a and b. That of x is the work array "scratch".
         """
         heads, keep = self.heads, epoch > 0
         K, width = heads.count, x.shape[1]
@@ -115,9 +121,11 @@ class Attention:
         return dx, da, db
 
     def _add(self, scores, spread, dx, rows=None):
-        """Add the gradient through the scores (m', K) to the rows of x's gradient; None: all rows.
+        """Add the gradient through `scores` (m', K) to the gradient `dx` of x, at
+        `rows` (None: all).
 
-        A tile of rows at a time: no second array of the size of x is held.
+        It is computed a tile of rows at a time, without a second array of the size of
+        x.
         """
         ops = kernels.backend(dx)
         m, width = len(scores), dx.shape[1]
@@ -135,22 +143,24 @@ class Attention:
         """Store the received rows of X, which never change. By default does nothing."""
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
-        """Fill `state`: out, lse, above and share, as kernels.attend; the last two may be None.
+        """Compute attention into the arrays `state`: out, lse, above and share of
+        kernels.attend. The last two may be None.
 
-        rows: x and r of own rows. spread: (K f, K), by which r of others is formed.
+        `rows`: x and r of own rows. `spread`: (K f, K), the matrix by which x of other
+        ranks is multiplied to get their r.
         """
         raise NotImplementedError
 
     def return_(self, pulled, rows, gradients, drawn):
-        """Fill the gradients of x and r like kernels.attend_backward; x's gradient is
-        without r's share.
+        """Compute the gradients of x and r into `gradients`, like
+        kernels.attend_backward. The gradient of x lacks the part through r.
 
-        pulled: of own rows, as kernels.attend_dots; rows: as `attend`.
+        `pulled`: result of kernels.attend_dots for own rows. `rows`: as in `attend`.
         """
         raise NotImplementedError
 
     def _own(self, x):
-        """Select the input rows that are computed."""
+        """Select the rows of x that this layer computes results for."""
         if self.heads.self_rows is None:
             return x
         to = self.heads.buffer("part", self.rows_out, x.shape[1])
@@ -167,7 +177,9 @@ class Attention:
         return spread
 
     def _gathered(self, products):
-        """Return (K, f): of (K, K f) each head's own columns."""
+        """Return (K, f) of `products` (K, K f): row h restricted to the columns of head
+        h.
+        """
         f = products.shape[1] // self.count
         gathered = self.device.empty((self.count, f), products.dtype)
         for h in range(self.count):

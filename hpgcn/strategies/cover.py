@@ -34,7 +34,9 @@ from hpgcn.strategies.rows import RowProduct
 
 
 class CoverTraffic(NonzeroTraffic):
-    """One message a pair: rows, then sums."""
+    """Traffic of strategy cover: one message for each pair of ranks, with rows, then
+    partial sums.
+    """
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
@@ -42,7 +44,9 @@ class CoverTraffic(NonzeroTraffic):
 
 
 class CoverPlan(NonzeroPlan):
-    """One message a pair: rows, then sums."""
+    """Plan of strategy cover: one message for each pair of ranks, with rows, then
+    partial sums.
+    """
 
     Traffic = CoverTraffic
 
@@ -65,7 +69,9 @@ class CoverPlan(NonzeroPlan):
         return made
 
     def trimmed(self, pattern):
-        """Return the pattern of fewer rows with its holders; sums that cost more are given up."""
+        """Return a restricted pattern with new holders: sums that cost more than rows
+        are dropped.
+        """
         owner = self.rank_grid.layout.row_blocks
         rows, columns = pattern.rows, pattern.indices
         ends = owner[rows], owner[columns]
@@ -90,7 +96,9 @@ class CoverPlan(NonzeroPlan):
 
 
 class Cover(NonzeroStrategy):
-    """A-hat on rows distributed by parts, rows or sums sent."""
+    """Strategy `cover`: each pair of ranks exchanges the fewest rows of H and partial
+    sums.
+    """
 
     name = "cover"
     Plan = CoverPlan
@@ -166,8 +174,8 @@ class Cover(NonzeroStrategy):
 
 
 def limit_of(loads, heaviest, balance):
-    """Return the number of nonzeros that a rank may store at most after taking some
-    from other ranks.
+    """Return the most nonzeros that a rank may store after it takes some from other
+    ranks.
     """
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
@@ -186,9 +194,11 @@ def covered(rows, columns, reader, owner, loads, limit, *total):
 
 
 def recovered(rows, columns, reader, owner, holder):
-    """Return the holders, (nnz,) int64, once rows and columns were left out.
+    """Return the holders, (nnz,) int64, of the nonzeros left after rows and columns
+    were dropped.
 
-    holder: as `covered` returned it for all of them. The others as there.
+    `holder`: their holders in the full matrix, as returned by `covered`. The other
+    arguments are those of `covered`.
     """
     across = np.flatnonzero(reader != owner)
     entries = (array[across] for array in (rows, columns, reader, owner))
@@ -199,11 +209,13 @@ def recovered(rows, columns, reader, owner, holder):
 
 
 def owners_of(layout, rows):
-    """Return the rank that owns each row of a RowPartition, (r,)."""
+    """Return the rank that owns each of `rows`, (r,), in a RowPartition."""
     return np.searchsorted(layout.offsets, rows, side="right") - 1
 
 
 def ghosts_of(plan, matrix):
-    """Yield (rank, its rows) of a matrix whose rows are the ghosts of a plan."""
+    """Yield (rank, rows of that rank) of a matrix that has a row for each ghost of
+    `plan`.
+    """
     for q in plan.sources.tolist():
         yield q, matrix[int(plan.recv_offsets[q]):int(plan.recv_offsets[q + 1])]

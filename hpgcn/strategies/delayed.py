@@ -61,9 +61,11 @@ MONITORED_STEPS = 5  # training steps at least that are held against exact ones
 
 
 class DelayedTraffic(Traffic):
-    """Traffic of r steps, with a bin in each, after a turn of all bins.
+    """Traffic of r consecutive training steps; each step sends the sums of one bin of
+    vertices.
 
-    delay: r, 0 if sums are exact, None if nothing is sent. bins: list of HaloPlanSizes.
+    `delay`: r; 0 if sums are exact, None if nothing is sent. `bins`: list of
+    HaloPlanSizes.
     """
 
     def __init__(self, layouts, delay, bins):
@@ -85,19 +87,19 @@ class DelayedTraffic(Traffic):
 
 
 class DelayedPlan(Plan):
-    """Storage of the rows of all copies on ranks.
+    """Plan of a vertex cut whose ranks store the rows of all their copies of vertices.
 
     Attributes
     ----------
     vertices : (rows,) int64
-        Whose copy each row of `layout` is, in the distributed order.
+        Vertex of which each row of `layout` is a copy, in the distributed order.
     """
 
     Traffic = DelayedTraffic
 
     @property
     def delay(self):
-        """Steps that sums are late, or None."""
+        """Number of steps by which sums are late (r), or None if none are sent."""
         return self.rank_grid.options["delay"]
 
     @classmethod
@@ -166,18 +168,19 @@ class DelayedPlan(Plan):
 
 
 class DelayedVertexCut(RowStrategy):
-    """A-hat on the rows of all copies, with nonzeros held by any rank: exact, until `training_map`.
+    """Strategy `vertex-cut` with a delay. Products are exact, except those of maps that
+    `training_map` returns.
 
     Parameters
     ----------
     rank_grid : hpgcn.strategies.plan.RankGrid
-        Of rows that have one owner each.
+        Grid and owners of rows; each row has one owner.
     layout : hpgcn.parallel.layout.BlockLayout
-        Of the rows of all copies.
+        Layout of the rows of all copies.
     product : RowProduct
-        Of the nonzeros that this rank holds, which nothing comes to and nothing leaves.
+        Product with the nonzeros that this rank holds, without messages.
     replicas : hpgcn.parallel.halo_plan.HaloPlan
-        Of all replicas.
+        Plan of the exchange between all replicas and their owners.
     """
 
     name = VertexCut.name

@@ -21,7 +21,7 @@ from hpgcn.strategies.plan import Plan
 
 
 class PaperTraffic(DelayedTraffic):
-    """Traffic of forward products only."""
+    """Traffic of the paper's variant: only forward products send messages."""
 
     def calls(self, product, itemsize):
         if not product.backward:
@@ -29,7 +29,9 @@ class PaperTraffic(DelayedTraffic):
 
 
 class PaperPlan(DelayedPlan):
-    """Storage of the rows of all copies; only forward products have messages under way."""
+    """Plan of the paper's variant: only forward products have messages under way
+    between steps.
+    """
 
     Traffic = PaperTraffic
 
@@ -40,7 +42,9 @@ class PaperPlan(DelayedPlan):
 
 
 class PaperVertexCut(DelayedVertexCut):
-    """A-hat on the rows of all copies, whose sums are those of Algorithm 4 in training."""
+    """Strategy `vertex-cut` with a delay, whose training steps follow Algorithm 4 of
+    distgnn-2021.
+    """
 
     Plan = PaperPlan
 

@@ -25,9 +25,11 @@ from hpgcn.strategies.strategy import product_name
 
 
 class RowAttention(Attention):
-    """Attention by the products of a RowStrategy; all ranks make it together.
+    """Attention for a RowStrategy: ranks pull rows of x from their owners. All ranks
+    make it together.
 
-    It exchanges ORIGINAL numbers once, where entries are dropped.
+    With dropout, ranks exchange ORIGINAL vertex numbers once, because these key the
+    draws.
     """
 
     def __init__(self, strategy, heads):
@@ -59,7 +61,11 @@ class RowAttention(Attention):
                 *self.numbers.values(), *self.others.values()]
 
     def _numbers(self, transfer, own):
-        """Exchange vertex numbers, (m,) int64, as rows of floats with the same bits."""
+        """Return the vertex numbers of rows of other ranks, by source; `own`: (m,)
+        int64, of own rows.
+
+        Numbers are sent as rows of floats with the same bits.
+        """
         if not transfer.adds:
             return {}
         what = "exchange of vertex numbers"
@@ -70,7 +76,9 @@ class RowAttention(Attention):
                 for source, part in self._received_rows(transfer, rows, what)}
 
     def _received_rows(self, transfer, rows, what):
-        """Yield (source, its rows) of all others: they lie in buffers."""
+        """Yield (source, rows received from it) for all other ranks; the rows are views
+        of buffers.
+        """
         transfer.start(rows, what)
         for source, part in transfer.received_rows(transfer.sources, what):
             if part is not rows:
@@ -119,7 +127,7 @@ class RowAttention(Attention):
                     self._merge(state, numbers, sums)
 
     def _attend(self, target, blocks, own, l, state, vertex, drawn):  # noqa: E741
-        """Take all blocks of a target into its state."""
+        """Add the nonzeros in all blocks of `target` to the softmax in `state`."""
         out, lse, above, share = state
         attend = kernels.backend(out).attend
         accumulate = False
@@ -135,7 +143,7 @@ class RowAttention(Attention):
             accumulate = True
 
     def _rows(self, target, rows, spread, W, what, *, keep):
-        """Yield (source, x, r): own rows, others' as they come."""
+        """Yield (source, x, r) of own rows, and of rows of other ranks as they arrive."""
         wanted = self.blocks[target]
         mine = target == LOCAL
 
@@ -161,7 +169,9 @@ class RowAttention(Attention):
                 del self.ghosts[source]
 
     def _constant(self, wanted, own, W):
-        """Yield (source, its rows times W) of rows that were kept."""
+        """Yield (source, rows of that source times W) from the rows that `keep_rows`
+        stored.
+        """
         for source in wanted:
             if source not in self.constant:
                 yield source, own
@@ -174,7 +184,7 @@ class RowAttention(Attention):
                 yield source, x
 
     def _merge(self, state, numbers, sums):
-        """Take partial results of own rows into their state."""
+        """Merge partial results of own rows, received from another rank, into `state`."""
         parts = unpack(sums, [each if each is None else each.shape[1] for each in state],
                        self.device.xp)
         rows = [each if each is None else each[numbers] for each in state]
@@ -229,14 +239,16 @@ class RowAttention(Attention):
 
 
 def received_rows_of(pull, wanted, own, mine, what):
-    """Return (source, its rows) of all that are wanted for own rows (`mine`) or for others'."""
+    """Return pairs (source, rows of that source) for the sources in `wanted`. `mine`:
+    whether results are of own rows.
+    """
     if mine or len(wanted) > 1:
         return pull.received_rows(wanted, what)
     return [(source, own) for source in wanted]  # own rows only: nothing need arrive
 
 
 def pack(arrays, packed):
-    """Copy arrays with equal numbers of rows side by side into `packed`, except None."""
+    """Copy arrays side by side into the columns of `packed`; skip None."""
     first = 0
     for array in arrays:
         if array is not None:
@@ -245,7 +257,9 @@ def pack(arrays, packed):
 
 
 def unpack(packed, widths, xp):
-    """Cut rows into arrays of these widths, None for None; in C order if `xp` is given."""
+    """Split the columns of `packed` into arrays of `widths`; None for a width None.
+    With `xp`, the arrays are in C order.
+    """
     parts = []
     first = 0
     for width in widths:

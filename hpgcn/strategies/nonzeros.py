@@ -1,4 +1,5 @@
-"""Strategies that give each nonzero of A a rank: A H = S A_loc R H, and nothing is left out.
+"""Strategies that assign each nonzero of A to a rank, its holder: A H = S A_loc R H,
+exact.
 
 R pulls row j of H to every rank that holds a nonzero of column j and does not own j. S
 pushes a partial sum of row i from every rank that holds a nonzero of row i to the owner
@@ -25,14 +26,17 @@ CUT = 40  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
 class NonzeroTraffic(RowTraffic):
-    """Traffic of pulled rows and pushed sums, by the owners of nonzeros; subclasses set `merge`."""
+    """Traffic of rows and partial sums if each nonzero has a holder; subclasses define
+    `merge`.
+    """
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
-        """Return the plans of R and of S from their HaloPlanSizes.
+        """Return the transfer plans of R and of S from their HaloPlanSizes, `pulled`
+        and `pushed`.
 
-        sent, received: pairs of ranks that either passes something between, counted at
-        both ends.
+        `sent`, `received`: (P,) number of ranks to which a rank sends rows or sums, and
+        from which it receives them.
         """
         raise NotImplementedError
 
@@ -51,9 +55,10 @@ class NonzeroTraffic(RowTraffic):
 
 
 class NonzeroPlan(RowPlan):
-    """Pulls and pushes by the holders of nonzeros: the values of the pattern's matrix.
+    """Plan of a strategy in which each nonzero has a holder, the value in the pattern's
+    matrix.
 
-    Subclasses say `Traffic`, `holders` and `blocks`.
+    Subclasses define `Traffic`, `holders` and `block_operand`.
 
     Attributes
     ----------
@@ -71,11 +76,11 @@ class NonzeroPlan(RowPlan):
 
     @staticmethod
     def holders(pattern, rank_grid):
-        """Return the rank of each entry in the pattern of all rows, (nnz,)."""
+        """Return the rank that holds each entry of the pattern of all rows, (nnz,)."""
         raise NotImplementedError
 
     def block_operand(self, transposed):
-        """Return the Operand of the local matrices, or of their transposes."""
+        """Return the Operand of the blocks of all ranks, or of the transposed blocks."""
         raise NotImplementedError
 
     def entries(self):
@@ -100,10 +105,11 @@ class NonzeroPlan(RowPlan):
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
     def added_rows(self, transposed, by_source):
-        """Count the rows that ranks add to as ghosts arrive, (P,): blocks keep their numbers.
+        """Return how many row numbers the blocks of ghost columns store, (P,).
 
-        by_source: there is a block for each rank that ghosts come from; else one for
-        own rows, and one for others'.
+        They number the rows that a product adds to once ghosts arrive. `by_source`: one
+        block for each rank that sends ghosts; else one for own rows and one for rows of
+        other ranks.
         """
         k = self.num_ranks
         reader, owner, rows, columns, holder = self.entries()
@@ -114,18 +120,20 @@ class NonzeroPlan(RowPlan):
         return np.bincount(np.unique(keys) % k, minlength=k)
 
     def listed_rows(self, transposed, by_source):
-        """Count the row numbers that are kept, (P,): the transpose uses the exchange's again."""
+        """Return how many row numbers each rank stores, (P,); the transpose reuses
+        those of messages.
+        """
         index_entries = self.added_rows(transposed, by_source)
         return index_entries + (0 if transposed else self.all_buffer_rows)
 
     @property
     def all_buffer_rows(self):
-        """Rows of the buffers of messages, (P,)."""
+        """Number of rows in the message buffers of each rank, (P,)."""
         return self.traffic.right.buffer_rows + self.traffic.left.buffer_rows
 
     @property
     def held_entries(self):
-        """Number of entries of each rank, (P,)."""
+        """Number of entries stored on each rank, (P,)."""
         return np.bincount(self.pattern.holders, minlength=self.num_ranks)
 
     def operand(self, pattern, layout):
@@ -170,9 +178,10 @@ class NonzeroPlan(RowPlan):
 
 
 class NonzeroStrategy(RowStrategy):
-    """A-hat with a holder for each nonzero, on rows distributed by parts.
+    """Base class of strategies in which each nonzero has a holder, and each row an
+    owner.
 
-    Subclasses say `holders`, `product_of` and `matrix_of`.
+    Subclasses define `holders`, `product_of` and `matrix_of`.
     """
 
     accepts_partition = requires_partition = supports_attention = supports_minibatches = True
@@ -191,16 +200,19 @@ class NonzeroStrategy(RowStrategy):
 
     @staticmethod
     def holders(adjacency, rank_grid, comm, rows, columns):
-        """Return the holder of each nonzero of the own rows, (nnz,); all ranks call this."""
+        """Return the holder of each nonzero of the own rows, (nnz,); all ranks call
+        this together.
+        """
         raise NotImplementedError
 
     @classmethod
     def product_by(cls, entries, rows, rows_in, comm, buffers):
-        """Return the RowProduct of the nonzeros held here; all ranks call this together.
+        """Return the RowProduct of the nonzeros stored on this rank; all ranks call
+        this together.
 
-        entries: rows, columns and values, (nnz,) each, numbered as `rows` and `rows_in`
-        are, the RowPartitions of the result and of what is multiplied. buffers: see
-        `product_of`.
+        `entries`: row numbers, column numbers and values, (nnz,) each. `rows`,
+        `rows_in`: RowPartitions of the result and of the multiplied matrix, which
+        number the entries. `buffers`: see `product_of`.
         """
         i, j, values = entries
         targets, sources = needs(i, rows), needs(j, rows_in)
@@ -212,7 +224,7 @@ class NonzeroStrategy(RowStrategy):
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
-        """Return the RowProduct of the nonzeros held here.
+        """Return the RowProduct of the nonzeros stored on this rank.
 
         Parameters
         ----------
@@ -236,7 +248,7 @@ class NonzeroStrategy(RowStrategy):
 
     @staticmethod
     def matrix_of(product):
-        """Return the matrix that `product_of` was given."""
+        """Return the local matrix of a RowProduct that `product_of` made."""
         raise NotImplementedError
 
     def local_matrix(self):
@@ -269,7 +281,9 @@ class NonzeroStrategy(RowStrategy):
         return self.Plan.Traffic(layouts, self.symmetric, transfers)
 
     def _sizes(self, product):
-        """Return the plans of R and of S of a RowProduct; all ranks call this together."""
+        """Return the transfer plans of R and of S of a RowProduct; all ranks call this
+        together.
+        """
         pull, push = product.pull.plan, product.push.plan
         sizes = [*pull.sizes, *push.sizes, np.union1d(pull.destinations, push.sources).size,
                  np.union1d(pull.sources, push.destinations).size]
@@ -279,10 +293,11 @@ class NonzeroStrategy(RowStrategy):
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):
-    """Return rows, columns and values of the nonzeros of this rank; all ranks call this.
+    """Return rows, columns and values of the nonzeros stored on this rank; all ranks
+    call this together.
 
-    holders: as `NonzeroStrategy.holders`. Three arrays (nnz,), numbers in the
-    distributed order.
+    `holders`: a function like `NonzeroStrategy.holders`. The three arrays, (nnz,), have
+    row and column numbers in the distributed order.
     """
     rows = rank_grid.layout.rows
     matrix, plan = own_rows(adjacency, rows, comm)
@@ -297,10 +312,11 @@ def held_nonzeros(adjacency, rank_grid, comm, holders):
 
 
 def sent_to(ranks, arrays, comm):
-    """Send entry after entry of some arrays, (nnz,) int64, to its rank; all ranks call this.
+    """Send entry i of each array, (nnz,) int64, to rank ranks[i]; all ranks call this
+    together.
 
-    Returns the arrays of what comes, in the order of the ranks that send it, and these
-    ranks.
+    Return the received arrays, in the order of the ranks that sent them, and the source
+    rank of each entry.
     """
     order = np.argsort(ranks, kind="stable")
     ends = np.searchsorted(ranks[order], np.arange(1, comm.size))
@@ -310,8 +326,8 @@ def sent_to(ranks, arrays, comm):
 
 
 def elsewhere(lines, owner, holder, k):
-    """Return owner and holder of each pair of a line (row or column) and a rank that does not own
-    it.
+    """Return (owner, holder) of each distinct pair of a line and a holder that does not
+    own it. A line is a row or a column.
     """
     others = owner != holder
     pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)

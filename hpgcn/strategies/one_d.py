@@ -61,14 +61,15 @@ def groups_of(rank_grid):
 
 
 def heights_of(layout, groups):
-    """Return the rows of each piece of each big block; (P / c, c)."""
+    """Return the number of rows of each piece of each big block; (P / c, c)."""
     return np.diff(layout.offsets).reshape(groups)
 
 
 class StagedTraffic(RowTraffic):
-    """Broadcasts in stages; big blocks of replicas are gathered before, and added up after.
+    """Traffic of strategies 1d and 1.5d: broadcasts in stages.
 
-    groups: as `groups_of`.
+    Big blocks are gathered from the replicas before, and summed over the replicas after
+    the stages. `groups`: the pair that `groups_of` returns.
     """
 
     packing = MappingProxyType({})
@@ -91,7 +92,7 @@ class StagedTraffic(RowTraffic):
 
 
 class StagedRowPlan(RowPlan):
-    """Storage of blocks that are multiplied in stages."""
+    """Plan of strategies 1d and 1.5d, whose blocks are multiplied in stages."""
 
     Traffic = StagedTraffic
 
@@ -159,9 +160,10 @@ class StagedRowPlan(RowPlan):
 
 
 class StagedStrategy(RowStrategy):
-    """A-hat on row blocks, c pieces in each big block.
+    """Base class of strategies 1d and 1.5d: big blocks of c pieces, multiplied in
+    stages.
 
-    `stages`: where this rank stands; not given to a map that was cut from a whole one.
+    `stages`: RankStages of this rank; a restricted map takes those of its parent.
     """
 
     Plan = StagedRowPlan
@@ -209,15 +211,15 @@ class StagedStrategy(RowStrategy):
         return StagedTraffic(layouts, self.symmetric, groups_of(self.stages.rank_grid))
 
     def close(self):
-        """Free the communicators, which a restricted map leaves to the whole one."""
+        """Free the communicators; a restricted map leaves that to its parent."""
         if not self.parent:
             self.stages.close()
 
 
 class RankStages:
-    """Position of a rank in a staged product.
+    """Stages and communicators of a rank in a staged product.
 
-    `sums`: the dtype of partial sums; `reduces`: they also pass through the buffers of
+    `sums`: dtype of partial sums. `reduces`: whether these pass through the buffers of
     stages.
     """
 
@@ -240,7 +242,9 @@ class RankStages:
         self.column = comm.group(range(replica, comm.size, replicas))
 
     def product(self, blocks, layout_in, layout):
-        """Return the RowProduct of blocks by stage, between rows of these layouts."""
+        """Return the RowProduct of `blocks`, a dict by stage, for layouts of its input
+        and its result.
+        """
         replicas = groups_of(self.rank_grid)[1]
         big = np.diff(layout_in.offsets[::replicas])[self.first:][:len(self.intervals)].tolist()
         pull = transfers.StagedRows(big, self.first, self.column, self.workspace,
@@ -254,7 +258,7 @@ class RankStages:
         return RowProduct({LOCAL: blocks}, pull, push, layout.rows.num_rows)
 
     def _heights(self, layout):
-        """Return the rows of each piece of this rank's big block; (c,) int64."""
+        """Return the number of rows of each piece of this rank's big block; (c,) int64."""
         return np.diff(layout.offsets).reshape(groups_of(self.rank_grid))[self.group]
 
     def close(self):
@@ -264,7 +268,7 @@ class RankStages:
 
 
 class OneD(StagedStrategy):
-    """Strategy `1d`: a single replica."""
+    """Strategy `1d`: broadcasts in stages without replicas."""
 
     name = "1d"
     accepts_partition = supports_attention = supports_bf16 = True
@@ -284,7 +288,7 @@ class OneAndAHalfD(StagedStrategy):
 
     @property
     def replication(self):
-        """C."""
+        """Number of replicas (c)."""
         return groups_of(self.stages.rank_grid)[1]
 
     @classmethod

@@ -32,7 +32,7 @@ CUT = 25  # bytes of an entry of the matrix, while fewer rows are cut from it
 
 
 class PointToPointPlan(RowPlan):
-    """Halo exchanges; see hpgcn.strategies.rows.RowPlan."""
+    """Plan of strategy p2p: halo exchanges send rows of H to their readers."""
 
     def make_traffic(self, layouts):
         plans = [self._volumes(self.pattern), OwnRowsPlan()]
@@ -82,7 +82,9 @@ class PointToPointPlan(RowPlan):
 
 
 class PointToPoint(RowStrategy):
-    """A-hat on rows distributed by parts."""
+    """Strategy `p2p`: each rank owns the rows of a part, and receives the other rows
+    that it reads.
+    """
 
     name = "p2p"
     Plan = PointToPointPlan
@@ -136,7 +138,9 @@ class PointToPoint(RowStrategy):
 
 
 def _columns(matrix, kept):
-    """Return some columns, (n,) bool, of a csr_array: itself for all, which SciPy would copy."""
+    """Return the columns marked in `kept`, (n,) bool, of a csr_array; itself if all are
+    marked.
+    """
     return matrix if kept.all() else matrix[:, kept]
 
 
@@ -177,11 +181,12 @@ def halo_plan(rows, ghosts, comm):
 
 
 def cut_plan(plan, layout, chosen, read, comm):
-    """Cut a HaloPlan to rows that are chosen, (n,) bool over all; all ranks call this together.
+    """Restrict a HaloPlan to the rows marked in `chosen`, (n,) bool; all ranks call
+    this together.
 
-    layout: of the chosen rows. read: numbers, own rows first, then ghosts among the
-    chosen, that are still read. Returns the HaloPlan, and which of own rows and ghosts
-    are left, bool.
+    `layout`: RowPartition of the chosen rows. `read`: numbers that are still read, own
+    rows first, then ghosts among the chosen. Return the HaloPlan, and a bool array that
+    marks the own rows and ghosts that are left.
     """
     ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
     left = np.zeros(layout.num_rows + ghosts.size, bool)
@@ -191,7 +196,9 @@ def cut_plan(plan, layout, chosen, read, comm):
 
 
 def with_ghosts(plan, values, comm):
-    """Append the ghosts' values to the own rows', (m,), by an exchange of width 1."""
+    """Return the values of own rows, (m,), followed by those of ghosts, received from
+    their owners.
+    """
     exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
@@ -202,7 +209,7 @@ def with_ghosts(plan, values, comm):
 
 
 def local_numbers(indices, ghosts, rows):
-    """Relabel rows or columns: own ones to 0..m-1, ghosts to m..m+g-1."""
+    """Renumber rows or columns on this rank: own ones to 0..m-1, ghosts to m..m+g-1."""
     m = rows.num_rows
     if not ghosts.size:
         return (indices - rows.start).astype(index_dtype(m), copy=False)
@@ -212,8 +219,8 @@ def local_numbers(indices, ghosts, rows):
 
 
 def product_of(matrix, exchange):
-    """Return the RowProduct of a csr_array (m, m_in + g), own columns first: a block for each
-    owner.
+    """Return the RowProduct of a csr_array (m, m_in + g), with a block for each owner
+    of columns. Own columns come first.
     """
     plan = exchange.plan
     device = exchange.comm.device

@@ -1,4 +1,5 @@
-"""A strategy for each product with A: strategy `mop+p2p`, one name a product.
+"""Different strategies for the products with A, such as `mop+p2p`: one name per
+product.
 
 H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy
 multiplies. The result of one layer is the input of the next one, and a switch between
@@ -26,7 +27,9 @@ def keeps_rows(strategy):
 
 
 class PerLayerTraffic(Traffic):
-    """The layout of several strategies; products are of their own Traffic."""
+    """Layout that several strategies share; the Traffic of each one counts its own
+    products.
+    """
 
     kinds: tuple[type[Strategy], ...]  # class for each product with A
 
@@ -130,7 +133,9 @@ class PerLayer(Strategy):
 
 
 def own_grid(kind, rank_grid):
-    """Return the RankGrid of one of the strategies: its own grid on the same layout."""
+    """Return the RankGrid for one of the strategies: its default grid on the same
+    layout.
+    """
     options = rank_grid.options[kind.name]
     layout = rank_grid.layout
     return RankGrid(kind.default_shape(layout.size), layout, options)
@@ -138,7 +143,9 @@ def own_grid(kind, rank_grid):
 
 @cache
 def per_layer(*kinds):
-    """Return the Strategy that uses one of these types for each product with A."""
+    """Return a Strategy class that computes product i with A by the strategy class
+    kinds[i].
+    """
     # parts with holders of nonzeros also serve strategies that need only owners of rows
     taker = next((kind for kind in kinds if kind.accepts_nonzero_owners), Strategy)
     traffic = type("PerLayerTraffic", (PerLayerTraffic,), {"kinds": kinds})

@@ -1,7 +1,8 @@
-"""Traffic and storage of all ranks to multiply by a matrix (pure), for every strategy.
+"""Base classes for the messages and the memory of a strategy on all ranks (pure: no
+MPI).
 
-A Traffic says what ranks send: it is known in a run as in planning. A Plan has the
-pattern of the matrix, a Traffic, and the bytes that ranks hold.
+A Traffic counts the messages of ranks, in a run and in planning. A Plan has the pattern
+of the matrix, a Traffic, and the bytes that ranks store.
 
 Sizes by rank are (P,) int64 in rank order, or arrays in the shape of the grid that
 ravel to it.
@@ -25,7 +26,9 @@ CUT = 12  # bytes of an entry of a block while fewer rows are cut from it
 
 
 def sum_bytes(itemsize):
-    """Return the bytes of a number of a partial sum, or of the matrix, for `itemsize` in rows."""
+    """Return the bytes of a number in partial sums and in A, if one in rows has
+    `itemsize`.
+    """
     return WHOLE if itemsize == HALF else itemsize
 
 
@@ -49,7 +52,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class RankGrid:
-    """Owners of rows in a run of one strategy."""
+    """Grid of ranks, and owners of rows, in a run of one strategy."""
 
     shape: tuple[int, ...]  # the grid of ranks; its product is P
     layout: BlockLayout
@@ -58,7 +61,7 @@ class RankGrid:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A matrix as ranks keep it, in blocks; sizes by rank."""
+    """Sizes of a matrix that ranks store in blocks; each field has a number per rank."""
 
     entries: np.ndarray  # that are kept
     pointers: np.ndarray  # row pointers that go with them
@@ -71,20 +74,24 @@ class Operand:
     @staticmethod
     def of(shape, entries, pointers, *, index_entries=0, entries_read=None, results=0, blocks=1,
            copied_pointers=0):
-        """Return sizes that are broadcast to the shape of the grid."""
+        """Return an Operand whose sizes are broadcast to `shape`, the shape of the
+        grid.
+        """
         entries_read = entries if entries_read is None else entries_read
         sizes = entries, pointers, index_entries, entries_read, results, blocks, copied_pointers
         return Operand(*(np.broadcast_to(size, shape).astype(np.int64).ravel() for size in sizes))
 
     def nbytes(self, itemsize):
-        """Return the bytes of entries and row pointers, (P,); itemsize: of the multiplied rows."""
+        """Return the bytes of entries and row pointers, (P,). `itemsize`: bytes of a
+        number in the multiplied rows.
+        """
         return self.entries * (INDEX + sum_bytes(itemsize)) + self.pointers * POINTER
 
 
 class Traffic:
     """Messages of all ranks to multiply by A (forward) and by A^T (backward).
 
-    A strategy's traffic derives from this, and says `calls`.
+    A strategy's traffic derives from this class, and defines `calls`.
 
     Parameters
     ----------
@@ -94,7 +101,7 @@ class Traffic:
     Attributes
     ----------
     layout, layout_in : hpgcn.parallel.layout.BlockLayout
-        Who owns rows of the result of the forward product, and rows of what it multiplies.
+        Owners of rows of the result of the forward product, and of the multiplied matrix.
     slices : int
         A product is of at most ceil(width / slices) columns on each rank.
     period : int
@@ -114,20 +121,21 @@ class Traffic:
 
     @property
     def num_ranks(self):
-        """P."""
+        """Number of ranks (P)."""
         return self.layout.size
 
     def calls(self, product, itemsize):
-        """Yield (bytes, messages) by rank of each call that a Product makes.
+        """Yield (bytes, messages), arrays by rank, of each communication call of a
+        Product.
 
-        Collectives of MPI's own are `hpgcn.parallel.counts.Collective`. They are the
-        calls of `period` training steps. itemsize: bytes of a number in
-        rows of H and G; a number of a partial sum has `sum_bytes`.
+        MPI's own collectives are `hpgcn.parallel.counts.Collective`. The calls are
+        those of `period` training steps. `itemsize`: bytes of a number in rows of H and
+        G; a number of a partial sum has `sum_bytes`.
         """
         raise NotImplementedError
 
     def counts(self, product, itemsize):
-        """Sum of `calls`: bytes and messages, two (P,) int64."""
+        """Return the sums over `calls` of bytes and of messages, (2, P) int64."""
         sums = np.zeros((2, self.num_ranks), np.int64)
         for call in self.calls(product, itemsize):
             for total, amount in zip(sums, call):
@@ -141,18 +149,19 @@ class Traffic:
 
 
 class Plan:
-    """Storage of all ranks to multiply by a known matrix, and the `traffic` of its products.
+    """Base class of plans: memory of all ranks to multiply by a known matrix, and its
+    Traffic.
 
-    A strategy's plan derives from this, and says at least its `Traffic`. Memory that it
-    does not define is taken from the pattern. Each rank keeps the rows of A that it
-    owns, and A^T as well if A is not symmetric.
+    A strategy's plan derives from this class, and sets at least `Traffic`. By default
+    memory is computed from the pattern. Each rank stores the rows of A that it owns,
+    and of A^T as well if A is not symmetric.
 
     Parameters
     ----------
     pattern : hpgcn.parallel.pattern.Pattern
-        What is multiplied.
+        Pattern of the matrix.
     rank_grid : RankGrid
-        Of all rows.
+        Grid and owners of all rows.
 
     Attributes
     ----------
@@ -166,24 +175,20 @@ class Plan:
     Bytes by rank, (P,). itemsize: bytes of a number in rows of H and G. The last three
     methods count terms of `read_peak_bytes`.
 
-    ==================  ===========================================================
-    ==========
-    method              counts                                                       held
-    ==================  ===========================================================
-    ==========
-    `kept_bytes`        A, and its transpose if it is another matrix                 always
-    `buffer_bytes`      buffers for messages and partial sums of a width             always
-    `persistent_bytes`  what a Product keeps from step to step                       always
-    `reduced_bytes`     MPI's copies of partial sums of a width                      in steps
-    `packed_bytes`      rows on their way, if the host aggregates beside a GPU       in steps
-    `read_peak_bytes`   the most while A is made; the rows as read come on top       in set-up
-    `restrict_bytes`    what cutting a map to fewer rows takes                       in set-up
-    `degree_bytes`      factors of the rows and columns of A                         in set-up
-    `read_chunk_bytes`  the part of A that is filled, and the last chunk of entries  in
-    set-up
-    `chunk_bytes`       a chunk of entries, as it is read and sorted out             in set-up
-    ==================  ===========================================================
-    ==========
+    ==================  ==================================================  =========
+    method              counts                                              held
+    ==================  ==================================================  =========
+    `kept_bytes`        A, and its transpose if it is another matrix        always
+    `buffer_bytes`      buffers for messages and partial sums of a width    always
+    `persistent_bytes`  arrays that a Product keeps from step to step       always
+    `reduced_bytes`     MPI's copies of partial sums of a width             in steps
+    `packed_bytes`      packed rows, if the host aggregates for a GPU       in steps
+    `read_peak_bytes`   the most while A is made, without the rows as read  in set-up
+    `restrict_bytes`    additional memory while maps are restricted         in set-up
+    `degree_bytes`      scale factors of the rows and columns of A          in set-up
+    `read_chunk_bytes`  the filled part of A, and the last chunk read       in set-up
+    `chunk_bytes`       a chunk of entries, as it is read                   in set-up
+    ==================  ==================================================  =========
     """
 
     Traffic = Traffic
@@ -205,11 +210,17 @@ class Plan:
         return cls(pattern, rank_grid)
 
     def make_traffic(self, layouts):
-        """Return the Traffic of products with the pattern; layouts: of the result and of H."""
+        """Return the Traffic of products with the pattern. `layouts`: owners of rows of
+        the result and of H.
+        """
         return self.Traffic(layouts)
 
     def restrict(self, rows_out, rows_in):
-        """Return the plan of A[rows_out][:, rows_in], (n,) bool, None for all; again, the same."""
+        """Return the plan of the submatrix A[rows_out][:, rows_in]; repeated calls
+        return the same.
+
+        `rows_out`, `rows_in`: (n,) bool, or None for all rows.
+        """
         pattern = self.pattern.restrict(rows_out, rows_in)
         if pattern is self.pattern:
             return self
@@ -218,16 +229,20 @@ class Plan:
         return self._restricted[pattern]
 
     def plan_for_product(self, number):
-        """Return the plan of all rows of a product with A, numbered from 0; by default this one."""
+        """Return the unrestricted plan for product `number` with A, counted from 0;
+        default: self.
+        """
         return self
 
     def make_restricted(self, pattern):
-        """Return the plan of a product with some rows and columns of this one's pattern."""
+        """Return a plan for `pattern`, which has some rows and columns of this plan's
+        pattern.
+        """
         return type(self)(pattern, self.rank_grid)
 
     @property
     def num_ranks(self):
-        """P."""
+        """Number of ranks (P)."""
         return self.rank_grid.layout.size
 
     @property
@@ -253,58 +268,67 @@ class Plan:
         return forward, self.operand(self.pattern.transposed, self.layout_in)
 
     def operand(self, pattern, layout):
-        """Return the Operand of a pattern with rows of `layout`; each rank keeps its own ones."""
+        """Return the Operand of `pattern` if each rank stores the rows that it owns in
+        `layout`.
+        """
         offsets = self.rank_grid.layout.offsets
         entries = np.repeat(np.diff(pattern.indptr[offsets]), layout.columns)
         rows = np.repeat(np.diff(layout.offsets), layout.columns)
         return Operand.of(entries.shape, entries, rows + 1, results=rows)
 
     def adjoint(self, forward):
-        """Return the Operand of A^T for an A that is not symmetric, with the Operand `forward`."""
+        """Return the Operand of A^T for an A that is not symmetric; `forward` is that
+        of A.
+        """
         return self.operand(self.pattern.transposed, self.layout_in)
 
     @property
     def stored_operands(self):
-        """The operands that are kept, each once."""
+        """The distinct Operands that ranks store: one if it serves A and A^T, else two."""
         forward, backward = self.operands
         return [forward] if backward is forward else [forward, backward]
 
     def kept_bytes(self, itemsize):
-        """Return the bytes that ranks keep of A, and of its transpose if that differs; two (P,)
-        int64.
+        """Return the bytes that ranks store of A, and of A^T if that is another matrix;
+        two (P,) int64.
         """
         forward, *back = (operand.nbytes(itemsize) for operand in self.stored_operands)
         return forward, sum(back, np.zeros_like(forward))
 
     def rows(self):
-        """Return the rows that each rank owns, (P,)."""
+        """Return the number of rows that each rank owns, (P,)."""
         return np.repeat(np.diff(self.layout.offsets), self.layout.columns)
 
     def reduced_bytes(self, width, itemsize):
-        """Return the bytes that MPI copies of reduced partial sums of `width` columns, (P,)."""
+        """Return the bytes of MPI's own copies of partial sums while it reduces them,
+        (P,).
+        """
         return np.zeros(self.num_ranks, np.int64)
 
     def buffer_bytes(self, width, itemsize):
-        """Return the bytes of buffers for messages and sums of at most `width` columns, (P,).
+        """Return the bytes of buffers for messages and sums of at most `width` columns,
+        (P,).
 
-        Default: every rank has room for all rows of what is multiplied.
+        Default: every rank has room for all rows of the multiplied matrix.
         """
         rows = int(self.layout_in.offsets[-1]) * (self.num_ranks > 1)
         return np.full(self.num_ranks, rows * -(-width // self.traffic.slices) * itemsize)
 
     def persistent_bytes(self, product, itemsize):
-        """Return the bytes that a Product keeps between steps, with messages under way; (P,)."""
+        """Return the bytes that a Product keeps between steps, including messages under
+        way; (P,).
+        """
         return np.zeros(self.num_ranks, np.int64)
 
     def packed_bytes(self, width, itemsize):
-        """Return the bytes of rows under way, (P,), if the host aggregates beside a GPU; else
+        """Return the bytes of packed rows, (P,), if the host aggregates for a GPU; else
         None.
         """
         return
 
     def read_peak_bytes(self, itemsize):
-        """Return the peak bytes of each rank while its part of A is made, without its slab;
-        (P,).
+        """Return the peak memory of each rank while it makes its part of A, (P,) bytes.
+        The rows as read (the slab) are not counted.
         """
         held, transposes = self.kept_bytes(itemsize)
         rows = np.maximum(self.operands[0].entries, 1)
@@ -312,13 +336,15 @@ class Plan:
         return self.degree_bytes() + np.maximum(filling, held + transposes)
 
     def degree_bytes(self):
-        """Return the bytes of the factors of all rows and columns of A on each rank while it
-        reads.
+        """Return the bytes of the scale factors of all rows and columns of A, which
+        each rank stores while it reads A.
         """
         return self.pattern.num_rows * 2 * POINTER
 
     def restrict_bytes(self, itemsize):
-        """Return the additional bytes of each rank while maps to fewer rows are cut, (P,)."""
+        """Return the additional bytes of each rank while it makes restricted maps,
+        (P,).
+        """
         forward = self.operands[0]
         return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
@@ -334,13 +360,17 @@ class Plan:
         return held * (1 - read / np.maximum(rows, 1)) + self.chunk_bytes(read, kept)
 
     def chunk_bytes(self, entries, kept):
-        """Return the bytes of entries that are read at once, of which a part is kept."""
+        """Return the bytes of a chunk of `entries` entries while it is read; `kept`:
+        share that is stored.
+        """
         entries = np.minimum(entries, CHUNK)
         weight = WEIGHT * self.pattern.weighted
         return entries * np.maximum(CHUNK_LOOPS + weight, CHUNK_READ + weight + CHUNK_KEPT * kept)
 
     def of_big_rows(self, entries, together):
-        """Return the entries, at least 1, of `together` consecutive ranks: each reads them all;
+        """Return the sums of `entries` over `together` consecutive ranks, at least 1;
         (P,).
+
+        Each of these ranks reads the entries of all of them.
         """
         return np.repeat(np.maximum(entries.reshape(-1, together).sum(1), 1), together)

@@ -1,9 +1,10 @@
-"""Row strategies: A H = S A_loc R H. R pulls rows of H that nonzeros read, S pushes partial sums.
+"""Row strategies: A H = S A_loc R H. R pulls the rows of H that are needed; S pushes
+partial sums.
 
-A_loc is whatever nonzeros the rank holds, in blocks: by target of the partial sums,
-then by source of the rows. The backward is the same with the two swapped: R^T pushes,
-S^T pulls, the blocks are transposed. One executor serves all: a strategy of this kind
-says which blocks a rank holds, and how rows travel.
+A_loc are the nonzeros stored on a rank, in blocks: by target of the partial sums, then
+by source of the rows. The backward swaps the two: R^T pushes, S^T pulls, and the blocks
+are transposed. One executor serves all row strategies. Each of them defines the blocks
+that a rank stores, and the transfers of rows.
 """
 from dataclasses import dataclass
 from functools import partialmethod
@@ -26,7 +27,8 @@ from hpgcn.strategies.strategy import Strategy, product_name
 
 @dataclass(frozen=True, eq=False)
 class RowProduct:
-    """One direction of a map: its blocks, and how rows come and go.
+    """One direction of a map: the blocks of a rank, and the transfers of rows and
+    partial sums.
 
     Attributes
     ----------
@@ -44,7 +46,9 @@ class RowProduct:
     num_rows: int
 
     def transposed(self, num_rows):
-        """Return the product by the transpose, whose result has `num_rows` rows here."""
+        """Return the RowProduct of the transpose; this rank owns `num_rows` rows of its
+        result.
+        """
         flipped = {}
         for target, row in self.blocks.items():
             for source, block in row.items():
@@ -52,14 +56,14 @@ class RowProduct:
         return RowProduct(flipped, self.push, self.pull, num_rows)
 
     def all_blocks(self):
-        """List of its blocks."""
+        """Return the list of all blocks."""
         return [block for row in self.blocks.values() for block in row.values()]
 
 
 class RowStrategy(Strategy):
-    """A on distributed rows, a single column block.
+    """Base class of strategies whose ranks own rows of H with all columns.
 
-    `build` and `build_submatrix` make the blocks that a rank holds.
+    `build` and `build_submatrix` make the blocks that a rank stores.
 
     Parameters
     ----------
@@ -69,7 +73,7 @@ class RowStrategy(Strategy):
     product : RowProduct
         Of A, read by this rank.
     symmetric : bool
-        A is: the backward is a product of the same kind; otherwise it is the adjoint.
+        A is symmetric: the backward is a product of the same kind, else the adjoint.
     parent : RowStrategy, optional
         The map of all rows, which this one was cut from.
     reverse : RowProduct, optional
@@ -101,7 +105,11 @@ class RowStrategy(Strategy):
         check_nonzeros(comm, comm.device, entries)
 
     def build_submatrix(self, rows_out, rows_in):
-        """Return the RowProduct of A[rows_out][:, rows_in], (n,) bool; all ranks call it."""
+        """Return the RowProduct of A[rows_out][:, rows_in]; all ranks call this
+        together.
+
+        `rows_out`, `rows_in`: (n,) bool over all rows.
+        """
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
@@ -116,41 +124,51 @@ class RowStrategy(Strategy):
     def local_matrix(self):
         """Return the local matrix of A, a csr_array (m + t, m_in + g) on the host.
 
-        Own rows, then those of others that are summed here; own columns, then ghosts.
+        Rows: own rows, then rows of other ranks whose partial sums are formed here.
+        Columns: own columns, then ghosts.
         """
         raise NotImplementedError
 
     def transfers_of(self, pull, push):
-        """Return the pull and the push of two HaloPlans, in the buffers of this map."""
+        """Return the transfers (pull, push) for two HaloPlans, in the buffers of this
+        map.
+        """
         raise NotImplementedError
 
     @property
     def plans(self):
-        """The HaloPlans by which rows are pulled and sums are pushed, the second maybe empty."""
+        """The HaloPlans (of pulled rows, of pushed partial sums); the second may be
+        empty.
+        """
         pull, push = self.product.pull.plan, getattr(self.product.push, "plan", None)
         return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
 
     def submap(self, blocks, plans, sizes, *, symmetric):
-        """Return a map by some nonzeros of this one; it sends nothing, and is closed first.
+        """Return a map with some nonzeros of this map, without sending messages. Close
+        it before this map.
 
-        blocks: as of a RowProduct, by the targets and sources of this map's. plans: the
-        HaloPlans of what is pulled and pushed. sizes: own rows of the result, and of
-        what is multiplied.
+        `blocks`: by target, then by source, as in RowProduct. `plans`: the HaloPlans of
+        pulled rows and of pushed sums. `sizes`: own rows of the result and of the
+        multiplied matrix.
         """
         layouts = (BlockLayout(np.array([0, rows]), 1, 0) for rows in sizes)
         product = RowProduct(blocks, *self.transfers_of(*plans), sizes[0])
         return type(self)(*layouts, self.comm, product, symmetric=symmetric, parent=self)
 
     def build_reverse_submatrix(self, product, rows_out, rows_in):
-        """Return the RowProduct of A[rows_in][:, rows_out], A symmetric; `product`: the other."""
+        """Return the RowProduct of A[rows_in][:, rows_out] for a symmetric A. `product`
+        is the RowProduct of A[rows_out][:, rows_in].
+        """
         return self.build_submatrix(rows_in, rows_out)
 
     def multiply(self, direction, H, *, mask=None, out=None):
-        """Pull rows of H (m_in, f), multiply as they arrive, push sums; returns (m, f).
+        """Multiply A, or A^T, by H (m_in, f): pull rows, multiply as they arrive, push
+        partial sums.
 
-        `direction` is "product" or "back". A result of 16 bits that is added up from
-        parts is summed in float32, in an array of the Workspace `float32_sums`, and
-        rounded once. So it does not depend on the owners of nonzeros.
+        Return the result (m, f). `direction` is "product" (A) or "back" (A^T). A 16-bit
+        result that is added up from parts is summed in float32, in an array of the
+        Workspace `float32_sums`, and rounded once. So it does not depend on the owners
+        of nonzeros.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
         blocks, pull, push = product.blocks, product.pull, product.push
@@ -205,12 +223,14 @@ class RowStrategy(Strategy):
 
     @property
     def returns_gradients(self):
-        """Whether a backward of attention forms gradients for rows of others, and pushes them."""
+        """Whether the backward of attention computes gradients for rows of other ranks
+        and pushes them.
+        """
         return not self.symmetric
 
     @property
     def attention_back(self):
-        """The product of the backward pass of attention."""
+        """The RowProduct that the backward pass of attention uses."""
         return self.back
 
     @property
@@ -239,16 +259,16 @@ class RowStrategy(Strategy):
 
 
 class RowTraffic(Traffic):
-    """Traffic of pulled rows and pushed sums.
+    """Traffic of a row strategy: pulled rows and pushed partial sums.
 
     Parameters
     ----------
     layouts : as Traffic
     symmetric : bool
-        A is.
+        Whether A is symmetric.
     transfers : list
-        The plans of R and S of the forward product; then of the backward, where A is
-        symmetric and it is another product.
+        The plans of R and S of the forward product; then of the backward, if A is
+        symmetric and the backward is another product.
     """
 
     def __init__(self, layouts, symmetric, transfers):
@@ -272,10 +292,11 @@ class RowTraffic(Traffic):
         yield from push.push(product.width * sum_bytes(itemsize))
 
     def attention_calls(self, product, itemsize, pull, push):
-        """Yield the `calls` of distributed_attention.RowAttention; transfers of the product.
+        """Yield (bytes, messages) of each call of an attention product (RowAttention).
 
-        Forward, scores go to where rows are attended by others, and what these form
-        returns.
+        `pull`, `push`: transfer plans of the product. Forward: the scores of a row are
+        sent to the ranks that hold nonzeros of the row, and their partial results
+        return.
         """
         width, heads = product.width, product.heads
         if product.backward:
@@ -289,9 +310,9 @@ class RowTraffic(Traffic):
 
 
 class RowPlan(Plan):
-    """The plan of a row strategy.
+    """Plan of a row strategy.
 
-    `Traffic`: a RowTraffic. One that takes more than layouts is made by `make_traffic`.
+    `Traffic` is RowTraffic or a subclass; `make_traffic` makes it.
     """
 
     Traffic = RowTraffic
@@ -316,7 +337,7 @@ class RowPlan(Plan):
 
     @property
     def returns(self):
-        """Whether a backward of attention pushes gradients for rows of others."""
+        """Whether the backward of attention pushes gradients for rows of other ranks."""
         return not self.pattern.symmetric
 
     def adjoint(self, forward):
@@ -331,6 +352,8 @@ class RowPlan(Plan):
         return rows * width * number + self.sums_held(width, itemsize)
 
     def sums_held(self, width, itemsize):
-        """Return the bytes of sums of own rows that are rounded to 16 bits when complete, (P,)."""
+        """Return the bytes of float32 sums of own rows, (P,); 0 unless rows are stored
+        in 16 bits.
+        """
         rounded = itemsize == HALF and self.num_ranks > 1
         return self.rows() * width * sum_bytes(itemsize) * rounded

@@ -1,6 +1,6 @@
-"""Base class of all ways to compute A H, and the settings that they read.
+"""Base class of all strategies to compute A H, and the settings that strategies read.
 
-A new one derives from it, or from RowStrategy.
+A new strategy derives from it, or from RowStrategy.
 """
 from dataclasses import dataclass
 
@@ -14,7 +14,9 @@ from hpgcn.strategies.plan import Plan
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """Fields and properties of hpgcn.Config, by the same names; `Config.select` makes it."""
+    """Settings that strategies read, named like the fields and properties of
+    hpgcn.Config. `Config.select` makes one.
+    """
 
     strategy: str
     grid: str
@@ -30,18 +32,19 @@ class StrategyOptions:
 
 
 class Strategy:
-    """The linear map A, and its transpose, on distributed dense matrices.
+    """Base class of strategies: products of A, and of A^T, with distributed dense
+    matrices.
 
     Class attributes
     ----------------
     name : str
-        What --strategy calls it.
+        Name that --strategy accepts.
     Plan : type
-        Subclass of hpgcn.strategies.plan.Plan: what all ranks send and hold, pure.
+        Subclass of hpgcn.strategies.plan.Plan: messages and memory of all ranks, pure.
     axes : str
-        Names of the axes of its grid of ranks, with an x between.
+        Names of the axes of its grid of ranks, joined by x.
     options : tuple of str
-        Settings of hpgcn.Config that are its own.
+        Settings of hpgcn.Config that only this strategy reads.
     accepts_partition, requires_partition : bool
         Ranks own the parts of a partitioned file; a file without parts is partitioned first.
     accepts_nonzero_owners : bool
@@ -50,7 +53,7 @@ class Strategy:
         `forward` and `backward` take `update`, a function of (first, last). It is called
         for ranges of own rows as soon as they are computed, and may overwrite H then.
     supports_pruning : bool
-        It leaves out rows that no later layer reads, by `restrict`.
+        It can leave out rows that no later layer reads, by `restrict`.
     supports_attention : bool
         It computes `attention`.
     supports_bf16 : bool
@@ -59,15 +62,15 @@ class Strategy:
         It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`,
         and its Plan is a RowPlan.
     num_monitored_steps : int
-        First training steps whose losses are held against exact ones; 0: all of them
-        are exact, and equal to one rank's but for rounding.
+        Number of first training steps whose losses are compared with exact ones. 0: all
+        losses are exact, and equal to those of one rank up to rounding.
 
     Attributes
     ----------
     layout : hpgcn.parallel.layout.BlockLayout
-        Who owns which element of A H and of G; each has exactly one owner.
+        Owners of the elements of A H and of G; each has exactly one owner.
     layout_in : hpgcn.parallel.layout.BlockLayout
-        Who owns which element of H and of A^T G: `layout`, unless the map is
+        Owners of the elements of H and of A^T G: `layout`, unless the map is
         restricted.
     """
 
@@ -85,12 +88,16 @@ class Strategy:
 
     @classmethod
     def title(cls, options):
-        """Return the name of a run by these StrategyOptions in tables and files."""
+        """Return the name that tables and files show for a run with these
+        StrategyOptions.
+        """
         return cls.name
 
     @classmethod
     def default_shape(cls, ranks):
-        """Return the grid of P ranks, a tuple of int whose product is P."""
+        """Return the default grid for a number of ranks: a tuple of int with product
+        `ranks`.
+        """
         return (ranks,)
 
     @classmethod
@@ -100,7 +107,7 @@ class Strategy:
 
     @classmethod
     def row_offsets(cls, shape, indptr):
-        """Cut the stored order of rows into the blocks that ranks own, here by nonzeros.
+        """Cut the rows into blocks for the ranks; by default of nearly equal nonzeros.
 
         Parameters
         ----------
@@ -136,7 +143,8 @@ class Strategy:
 
     @classmethod
     def check_shape(cls, ranks, shape):
-        """Return a grid as a tuple of int.
+        """Check that a grid fits the strategy and the ranks; return it as a tuple of
+        int.
 
         Raises
         ------
@@ -158,20 +166,22 @@ class Strategy:
 
     @classmethod
     def mask_slices(cls, shape):
-        """Return the ranks of a grid that divide the columns of a masked product.
+        """Return the number of ranks that divide the columns of a masked product among
+        them.
 
-        0: a result is a sum over ranks, so a mask spares none of its parts.
+        0: each result is a sum over ranks, so a mask spares no part of it.
         """
         return 0
 
     @classmethod
     def own_options(cls, options, device):
-        """Return the options of a RankGrid from the StrategyOptions of a run on a device."""
+        """Return the strategy's own settings as a dict, the `options` of its RankGrid."""
         return {}
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
-        """Read and arrange the local matrix; all ranks call this together.
+        """Read this rank's part of A and return the strategy; all ranks call this
+        together.
 
         Parameters
         ----------
@@ -207,42 +217,50 @@ class Strategy:
         raise NotImplementedError
 
     def replicate_slab(self, slab):
-        """Return a slab, a Graph of the rows that this rank was assigned, on the rows of `layout`.
+        """Return `slab`, a Graph of the rows assigned to this rank, extended to the
+        rows of `layout`.
 
-        All ranks call this together. Default: these are the same.
+        All ranks call this together. By default both have the same rows: return `slab`.
         """
         return slab
 
     def map_for_product(self, number):
-        """Return the map of all rows of a product with A, numbered from 0; by default this one."""
+        """Return the unrestricted map for product `number` with A, counted from 0;
+        default: self.
+        """
         return self
 
     def training_map(self, *widths):
-        """Return the map of one product of a training step; called once for each product.
+        """Return the map for one product of a training step. Called once for each
+        product.
 
-        widths: columns of H, then of G if A^T is multiplied as well; over all ranks.
-        Default: itself. Another is closed before this one, and may keep something
-        between steps.
+        `widths`: columns of H, then of G if A^T is multiplied as well, over all ranks.
+        Default: self. Another map may keep state between steps; it is closed before
+        self.
         """
         return self
 
     def persistent_arrays(self):
-        """Wait for pending messages; return the arrays of earlier steps that later steps read.
+        """Wait for pending messages; return the arrays of earlier steps that later
+        steps read.
 
-        A list of arrays on the device, into which a run that goes on puts what they
-        held.
+        The list has arrays on the device. A resumed run fills them with their saved
+        content.
         """
         return []
 
     def resume_at_step(self, steps):
-        """Resume at a step, once the arrays of `persistent_arrays` were filled."""
+        """Resume after `steps` training steps, once `persistent_arrays` have been
+        filled.
+        """
 
     @classmethod
     def unsupported_reason(cls, heads, ranks):
-        """Return why it cannot compute products with A of these numbers of heads; "" if it can.
+        """Return the reason why the strategy cannot compute a model's products; "" if
+        it can.
 
         heads : list of int
-            Of each product of a step forward; 0 where it computes no attention.
+            Attention heads of each product of a forward pass; 0: no attention.
         """
         return "it computes no attention" if any(heads) and not cls.supports_attention else ""
 
@@ -254,11 +272,12 @@ class Strategy:
         raise NotImplementedError
 
     def restrict(self, rows_out, rows_in):
-        """Return the map A[rows_out][:, rows_in], with its own plan; all ranks call this together.
+        """Return the map of the submatrix A[rows_out][:, rows_in]; all ranks call this
+        together.
 
-        Its rows and columns are numbered anew without gaps, and owned by the ranks that
-        own them here. It uses this strategy's buffers: no two products may be under way
-        at once, and it is closed first.
+        Rows and columns of the submatrix are renumbered without gaps and keep their
+        owners. The map shares the buffers of self: only one of them may multiply at a
+        time. It is closed before self.
 
         Parameters
         ----------
@@ -268,24 +287,26 @@ class Strategy:
         raise NotImplementedError
 
     def traffic(self):
-        """Return the Traffic that the run executes; all ranks call this together."""
+        """Return the Traffic of this map's products; all ranks call this together."""
         raise NotImplementedError
 
     @property
     def buffer_bytes(self):
-        """Memory of messages and partial results; 0 if restricted: it borrows."""
+        """Bytes of the buffers for messages and partial results; 0 for a restricted
+        map.
+        """
         return 0
 
     def reserve(self, width):
-        """Make the buffers for products of this width."""
+        """Allocate the buffers for products of `width` columns."""
 
     def close(self):
         """Free the MPI objects."""
 
 
 def grid_axes(grid, named):
-    """Return the axes of a grid written as RxC or RxCxL; `named` begins the text of a
-    UsageError.
+    """Return the axes of a grid written as RxC or RxCxL, a tuple of int. `named` begins
+    the text of the UsageError for another form.
     """
     try:
         return tuple(int(axis) for axis in grid.split("x"))
@@ -294,12 +315,12 @@ def grid_axes(grid, named):
 
 
 def product_name(clock):
-    """Return the name in errors of the product that a Clock measures."""
+    """Return the name that error messages use for the product being timed by a Clock."""
     return clock.detail or "a product with A"
 
 
 def check_options(strategy, options):
-    """Refuse StrategyOptions that are another strategy's; UsageError."""
+    """Raise UsageError if a setting in StrategyOptions does not apply to the strategy."""
     for option in ("balance", "delay", "delay_variant", "aggregate_on", "update_on"):
         given = getattr(options, option)
         if given != getattr(Config, option) and option not in strategy.options:

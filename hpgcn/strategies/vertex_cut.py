@@ -1,9 +1,9 @@
-"""Any rank for any nonzero: strategy `vertex-cut`.
+"""Strategy `vertex-cut`: each nonzero may be stored on any rank.
 
-A file that was partitioned by nonzeros has the holder of each. In any other each is
-held by the owner of its row, as in p2p. In two phases rows of H are pulled, and partial
-sums pushed. Own rows are read while others' arrive, and sums of own rows are formed
-while others' are under way.
+A file that was partitioned by nonzeros names the holder of each nonzero. With any other
+file the owner of its row holds it, as in p2p. A product pulls rows of H, then pushes
+partial sums. Own rows are multiplied while other rows arrive. Sums of own rows are
+formed while partial sums are under way.
 
 Sources: distgnn-2021, section 5 (clones with one root, Libra); Catalyurek and Aykanat
 (2001), Pelt and Bisseling (2014) for partitions of nonzeros.
@@ -25,7 +25,7 @@ REMOTE = -2  # rows of all other ranks together, as a source and as a target
 
 
 class VertexCutTraffic(NonzeroTraffic):
-    """Two halo exchanges, one after the other."""
+    """Traffic of strategy vertex-cut: two halo exchanges, one after the other."""
 
     @staticmethod
     def merge(pulled, pushed, sent, received):
@@ -33,7 +33,7 @@ class VertexCutTraffic(NonzeroTraffic):
 
 
 class VertexCutPlan(NonzeroPlan):
-    """Two halo exchanges, one after the other."""
+    """Plan of strategy vertex-cut: two halo exchanges, one after the other."""
 
     Traffic = VertexCutTraffic
 
@@ -62,7 +62,9 @@ class OneBlockHaloExchange(HaloExchange):
     """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (REMOTE, all others) once they have arrived."""
+        """Yield (LOCAL, own rows), then (REMOTE, rows of all other ranks) once they
+        have arrived.
+        """
         if LOCAL in wanted:
             yield LOCAL, self.H
         for _ in self._received(self.channel, what):
@@ -75,12 +77,12 @@ class OneBlockHaloExchange(HaloExchange):
         return [REMOTE] * (self.plan.ghosts.size > 0)
 
     def by_source(self, ghosts):
-        """Return (REMOTE, all ghosts), if there are any."""
+        """Return [(REMOTE, ghosts)], or an empty list if there are no ghosts."""
         return [(source, ghosts) for source in self.sources]
 
 
 class VertexCut(NonzeroStrategy):
-    """A-hat with nonzeros held by any rank."""
+    """Strategy `vertex-cut`: each nonzero may be stored on any rank."""
 
     name = "vertex-cut"
     Plan = VertexCutPlan
