@@ -80,20 +80,20 @@ class InputNotFoundError(HpgcnError, FileNotFoundError):
 
 
 class MissingError(HpgcnError, ImportError):
-    """Something is not installed or not present; the message names the packages to install."""
+    """A package or a device is missing; the message names the packages to install."""
 
     code = 69
 
 
 class InternalError(HpgcnError, RuntimeError):
-    """A library or a child process failed in a way that no input explains."""
+    """A library or a child process failed, and the input does not explain why."""
 
     code = 70
 
 
 class DeadlockError(InternalError):
-    """All ranks of one process wait for each other; the message names the call that
-    each waits in.
+    """All ranks of one process wait for each other. The message names the call in which
+    each rank waits.
     """
 
 
@@ -134,8 +134,8 @@ class DivergedError(HpgcnError, ArithmeticError):
 
 
 class ConfigError(HpgcnError, ValueError):
-    """Settings contradict each other or the file, such as the number of ranks and that
-    of parts.
+    """Settings contradict each other or the file: numbers of ranks and parts, for
+    example.
     """
 
     code = 78

@@ -1,4 +1,6 @@
-"""Runs side by side: a table for the terminal, pictures, one HTML file. See docs/report.md."""
+"""Compare runs: a table for the terminal, pictures, and one HTML file. See
+docs/report.md.
+"""
 from hpgcn.report.breakdown import check_breakdown, write_breakdown
 from hpgcn.report.page import check_output, write
 from hpgcn.report.recorded_runs import Run, read_runs

@@ -1,4 +1,5 @@
-"""`hpgcn report --breakdown FILE`: the time of an epoch by kind of work, a stacked bar a run.
+"""`hpgcn report --breakdown FILE`: one stacked bar per run shows the time of an epoch
+by kind of work.
 
 As Figure 5 of MG-GCN (2021). Each kind is a mean over ranks, counted without overlap.
 The rest of the slowest rank's time is "other": Python, and ranks that differ. So a bar
@@ -18,17 +19,20 @@ COLORS = ("#0072B2", "#E69F00", "#F0E442", "#D55E00", "#8C510A", "#F6C27A", "#00
 
 
 def check_breakdown(path):
-    """Refuse a suffix that is no picture's, and a missing matplotlib."""
+    """Refuse a suffix that is not one of pictures, and a missing matplotlib."""
     check_picture(path, FLAG)
 
 
 def write_breakdown(runs, path):
-    """Draw a bar for each run; DataError if a run has recorded no parts of an epoch."""
+    """Draw a bar for each run; raise DataError if a run has not recorded the parts of
+    an epoch.
+    """
     plot([(run, parts_of(run)) for run in runs], path, make_figure, FLAG)
 
 
 def parts_of(run):
-    """Return the seconds of an epoch by the label of their part; their sum is the epoch's.
+    """Return the seconds per epoch of each kind of work, by label. Their sum is the
+    time of an epoch.
 
     They are means over the middle half of the epochs, by time: slow ones do not count.
     """
@@ -50,7 +54,9 @@ def parts_of(run):
 
 
 def make_figure(rows):
-    """Plot the results of `parts_of` for each run, with the length of each bar; return a Figure."""
+    """Plot the results of `parts_of` for all runs as bars labeled with their lengths;
+    return a Figure.
+    """
     scale, unit = figures.unit_of(max(sum(parts.values()) for _, parts in rows))
     drawing = figures.figure(11, 1.6 + 0.38 * len(rows) + 0.05 * len(COLORS))
     axis = drawing.subplots()

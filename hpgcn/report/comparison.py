@@ -1,4 +1,6 @@
-"""A picture of a forecast: seconds and bytes against ranks, a line a strategy and its parts."""
+"""A picture of a forecast: seconds and bytes over ranks, one line per strategy and
+partition.
+"""
 
 from pathlib import Path
 
@@ -14,8 +16,8 @@ LABELS_APART = 0.06  # share of the width of an axis: labels of ranks that lie c
 
 
 def check_picture(path, flag="--plot"):
-    """Refuse a suffix that is not a picture's, and a missing matplotlib, before a long
-    computation.
+    """Refuse a suffix that is not one of pictures, and a missing matplotlib, before a
+    long computation.
     """
     if Path(path).suffix[1:].lower() not in SUFFIXES:
         raise UsageError(f"{flag} {path}: expected a name that ends in .{', .'.join(SUFFIXES)}")
@@ -23,7 +25,9 @@ def check_picture(path, flag="--plot"):
 
 
 def plot(report, path, make_figure, flag="--plot"):
-    """Draw a report by a function of it that returns a Figure; replace a picture of that name."""
+    """Draw a report with `make_figure`, which returns a Figure, and write the picture;
+    an older file is replaced.
+    """
     check_picture(path, flag)
     kind = Path(path).suffix[1:].lower()
     with figures.style():
@@ -74,7 +78,9 @@ def _label(row):
 
 
 def _lines(axis, rows, value, text, choice):
-    """Draw a line for each strategy and its parts; a single rank begins every line."""
+    """Draw a line for each strategy and partition; each line begins with the value of a
+    single rank.
+    """
     alone = [row for row in rows if row["ranks"] == 1]
     lines = {}
     for row in rows:
@@ -98,7 +104,9 @@ def _lines(axis, rows, value, text, choice):
 
 
 def rank_axis(axis, ticks):
-    """Label a logarithmic axis of x with its numbers, ascending, as far as there is room."""
+    """Label the ticks of a logarithmic x axis with numbers of ranks, as far as there is
+    room.
+    """
     axis.set_xlim(ticks[0] / 1.1, ticks[-1] * 1.1)
     axis.set_xticks(ticks, _sparse_labels(ticks))
     axis.set_xticks([], minor=True)
@@ -116,7 +124,9 @@ def _bars(axis, rows, value, text, choice):
 
 
 def _sparse_labels(ticks):
-    """Return the labels of ranks on a logarithmic axis, without labels that would overlap."""
+    """Return labels for numbers of ranks on a logarithmic axis; labels that would
+    overlap are empty.
+    """
     labels = []
     last = -np.inf
     span = np.log(ticks[-1] / ticks[0]) or 1.0

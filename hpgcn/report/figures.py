@@ -1,4 +1,4 @@
-"""Pictures of runs: each function returns a matplotlib Figure, or None with nothing to draw."""
+"""Pictures of runs: each function returns a matplotlib Figure, or None without data."""
 
 import io
 import warnings
@@ -26,7 +26,7 @@ BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "bytes"))
 
 
 def figure(width, height):
-    """Make an empty figure, in inches, that is drawn without a display."""
+    """Return an empty Figure, with its size in inches, that needs no display."""
     make = require("matplotlib.figure", "plot", "a picture").Figure
     return make(figsize=(width, height), layout="constrained")
 
@@ -44,14 +44,18 @@ def png(drawing, dpi=144):
 
 
 def truncate(name, most=32):
-    """Return a name for a legend, which hides leading underscores and has little room."""
+    """Return a name in a form for legends: shortened, with leading underscores
+    protected.
+    """
     if len(name) > most:
         name = name[:most // 2] + "…" + name[1 - most // 2:]
     return " " + name if name.startswith("_") else name
 
 
 def unit_of(largest):
-    """Return factor and name of the unit in which some seconds are easy to read."""
+    """Return the factor and the name of a unit in which `largest` seconds are easy to
+    read.
+    """
     for factor, unit in ((1, "s"), (1e3, "ms")):
         if largest * factor >= 1:
             return factor, unit
@@ -59,12 +63,16 @@ def unit_of(largest):
 
 
 def line_style(number):
-    """Return the style of a line; dashes differ as well, so equal curves are both visible."""
+    """Return the style of line `number`; dashes differ as well, so that equal curves
+    are both visible.
+    """
     return {"color": PALETTE[number % len(PALETTE)], "linestyle": DASHES[number % len(DASHES)]}
 
 
 def plain_ticks(axis):
-    """Label a logarithmic axis with plain numbers of few digits, more of them on a short one."""
+    """Label a logarithmic axis with plain numbers of few digits; a short axis gets more
+    labels.
+    """
     ticker = require("matplotlib.ticker", "plot", "a picture")
     low, high = axis.get_view_interval()
     enough = ((1e4, (1,)), (30, (1, 2, 5)), (3, (1, 2, 3, 5, 7)),
@@ -76,7 +84,9 @@ def plain_ticks(axis):
 
 
 def curves(runs):
-    """Draw loss and accuracy against epochs, a colour for each run; a ring marks the best epoch."""
+    """Draw loss and accuracy over epochs, one color per run; a ring marks the best
+    epoch.
+    """
     runs = [run for run in runs if run.epochs]
     if not runs:
         return None
@@ -112,7 +122,9 @@ def curves(runs):
 
 
 def _curve(axis, run, name, width, factor, style, **options):
-    """Draw a column of the metrics, with a ring at the best epoch of a validation."""
+    """Draw one column of the metrics; a ring marks the best epoch if the column is of
+    validation.
+    """
     values = factor * run.metrics[name]
     known = np.isfinite(values)  # epochs without an evaluation are passed over
     epoch = run.metrics["epoch"]
@@ -127,7 +139,9 @@ def _curve(axis, run, name, width, factor, style, **options):
 
 
 def seconds(run):
-    """Draw the time of each training step: stacked kinds of work, and the whole step as a line."""
+    """Draw the time of each training step: kinds of work as stacked areas, the whole
+    step as a line.
+    """
     # medians of groups of epochs, if there are more than BINS
     kinds = [kind for kind in WORK if np.isfinite(run.metrics[f"{kind}_s"]).any()]
     if not kinds or not run.epochs:
@@ -171,7 +185,7 @@ def seconds(run):
 
 
 def comparison(runs):
-    """Draw the median time of a training step, a stacked bar a run."""
+    """Draw the median time of a training step, one stacked bar per run."""
     runs = [run for run in runs if run.median("epoch_s") is not None]
     if len(runs) < 2:
         return None
@@ -196,7 +210,7 @@ def comparison(runs):
 
 
 def _rows(names, height):
-    """Make a figure with a row for each name, the first on top."""
+    """Make a Figure with one horizontal row per name, the first on top."""
     drawing = figure(11, height)
     axis = drawing.subplots()
     axis.set(ylim=(len(names) - 0.4, -0.6), yticks=range(len(names)), yticklabels=names)
@@ -205,8 +219,8 @@ def _rows(names, height):
 
 
 def matrix(run):
-    """Draw the bytes between all pairs of ranks in an epoch; rows and partial sums, if there
-    are.
+    """Draw the bytes between all pairs of ranks in an epoch, separately for rows and
+    partial sums if recorded.
     """
     sent = run.traffic
     if sent is None or not sent.any():
@@ -231,7 +245,9 @@ def matrix(run):
 
 
 def _bytes(axis, sent, largest, factor):
-    """Draw bytes from rank to rank, (P, P), as a matrix; with numbers if ranks are few."""
+    """Draw the bytes from rank to rank, (P, P), as a colored matrix; with numbers if
+    there are few ranks.
+    """
     picture = axis.imshow(np.ma.masked_equal(sent / factor, 0), cmap="cividis", vmin=0,
                           vmax=largest / factor, interpolation="nearest")
     axis.set_facecolor("#f2f2f2")
@@ -247,7 +263,9 @@ def _bytes(axis, sent, largest, factor):
 
 
 def timeline(trace):
-    """Draw all ranks during the middle training step of a trace of `hpgcn.report.recorded_runs`."""
+    """Draw the events of all ranks in the middle training step of a trace from
+    `hpgcn.report.recorded_runs`.
+    """
     # the middle epoch
     steps = np.char.startswith(trace["name"], "epoch ")
     epochs = np.unique(trace["epoch"][steps])

@@ -1,4 +1,4 @@
-"""`hpgcn report --html FILE`: a static page that needs nothing outside itself, or a picture."""
+"""`hpgcn report --html FILE`: write a self-contained static page, or a picture."""
 
 import base64
 import html
@@ -142,7 +142,7 @@ def _facts(run):
 
 
 def _picture(drawing, text, caption):
-    """Return an <img> with the picture inside; nothing for None."""
+    """Return an <img> element that contains the picture; an empty text for None."""
     if drawing is None:
         return ""
     data = base64.b64encode(figures.png(drawing)).decode()
@@ -154,5 +154,5 @@ def _picture(drawing, text, caption):
 
 
 def _text(value):
-    """Escape for any place in HTML; line breaks stay."""
+    """Escape text for any place in HTML; keep line breaks."""
     return html.escape("\n".join(map(printable, str(value).split("\n"))), quote=True)

@@ -1,4 +1,4 @@
-"""Run directories, read back, unfinished ones too."""
+"""Read run directories, including those of unfinished runs."""
 from __future__ import annotations
 
 import io
@@ -56,12 +56,14 @@ class Run:
 
     @property
     def epochs(self) -> int:
-        """Lines of metrics."""
+        """Number of epochs in the metrics."""
         return len(self.metrics["epoch"])
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """The metrics as a table of pandas, a row an epoch; MissingError without pandas."""
+        """Metrics as a pandas table with one row per epoch; MissingError without
+        pandas.
+        """
         try:
             import pandas
         except ImportError as error:
@@ -70,22 +72,26 @@ class Run:
         return pandas.DataFrame(self.metrics).astype({"epoch": int}).set_index("epoch")
 
     def get(self, key: str) -> Any:
-        """Return a value of the summary, else of the settings, else None."""
+        """Return the value of `key` from the summary, else from the settings, else
+        None.
+        """
         return self.summary.get(key, self.settings.get(key))
 
     def number(self, key: str) -> float | None:
-        """Return `get`, if it is a finite number; else None."""
+        """Return the result of `get` if it is a finite number, else None."""
         value = self.get(key)
         return value if isinstance(value, int | float) and math.isfinite(value) else None
 
     def median(self, column: str) -> float | None:
-        """Return the median of a column over epochs, None without numbers."""
+        """Return the median of a column over all epochs; None if it has no numbers."""
         known = self.metrics[column][np.isfinite(self.metrics[column])]
         return float(np.median(known)) if known.size else None
 
     @property
     def best(self) -> int | None:
-        """Row of the best epoch: the summary's, else of highest accuracy and lowest loss."""
+        """Index of the best epoch in the metrics: the summary's, else the one with the
+        highest accuracy.
+        """
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:
             return int(known[0])
@@ -235,7 +241,7 @@ def _traffic(path):
 
 
 def read_trace(path):
-    """Read the complete events and the metadata of a trace as two dicts.
+    """Read the complete events and the metadata of a trace file as two dicts.
 
     The events are rank, epoch (events,) int64; name (events,) str; begin, end (events,)
     float64, seconds; those without an epoch are left out. DataError for anything else.

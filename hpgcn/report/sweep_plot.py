@@ -1,4 +1,5 @@
-"""A picture of a sweep: seconds against ranks, a panel a depth, a line a width, marks by strategy.
+"""A picture of a sweep: seconds over ranks, one panel per depth, one line per width,
+markers by strategy.
 
 On one number of ranks: against widths, a line a depth.
 """

@@ -1,4 +1,4 @@
-"""The table over runs: one row a run, for the terminal and for HTML."""
+"""The table of runs: one row per run, for the terminal and for HTML."""
 
 import math
 
@@ -21,7 +21,9 @@ SPEEDUP = "speed-up: s/epoch of {}, over that of the run."
 
 
 def cells(run):
-    """Return a row of texts, one for each of HEADINGS; "-" for an unknown value."""
+    """Return the texts of a run's row in the table, one for each of HEADINGS; "-" if
+    unknown.
+    """
     epoch = val_acc = test_acc = None
     if run.best is not None:
         epoch, val_acc, test_acc = (
@@ -46,7 +48,7 @@ def cells(run):
 
 
 def rows_of(runs, reference=None):
-    """Return the rows of the table, the headings first.
+    """Return the rows of the table, with the headings as the first row.
 
     With a `reference`, a Run, the last column is its seconds over those of each run.
     """

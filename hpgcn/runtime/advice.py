@@ -7,7 +7,8 @@ from importlib.metadata import PackageNotFoundError, requires
 
 
 def install_command(extras):
-    """Return the pip command that installs the packages of some extras, e.g. "mpi,mpich".
+    """Return the pip command that installs the packages of some extras, such as
+    "mpi,mpich".
 
     It names the packages, which come from an index. Without metadata of an installed
     hpgcn it names the extras, which pip reads in the folder of the source.
@@ -26,7 +27,8 @@ def install_command(extras):
 
 
 def resume_command(graph, out, ranks, in_process=False):
-    """Return the command line that resumes a run; "unknown" ranks get no launcher.
+    """Return the command line that resumes a run; without a launcher if `ranks` is
+    "unknown".
 
     `in_process`: the ranks are those of one process.
     """

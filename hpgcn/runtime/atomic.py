@@ -1,4 +1,4 @@
-"""Output files that appear whole or not at all.
+"""Write output files completely or not at all.
 
 A file that cannot be created, or exists and is not to be overwritten, raises an
 OutputError. A full disk, or a failed write, raises a StorageError.
@@ -19,14 +19,17 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 
 
 def check_suffix(path, *others):
-    """Refuse (UsageError) an HDF5 file whose name ends otherwise; `others` mean something else."""
+    """Raise UsageError unless the path has an HDF5 suffix; the message also lists the
+    suffixes `others`.
+    """
     if not os.fspath(path).lower().endswith(HDF5_SUFFIXES):
         *suffixes, last = (*HDF5_SUFFIXES, *others)
         raise UsageError(f"{path}: an output must end in {', '.join(suffixes)} or {last}")
 
 
 def refuse_existing(path, overwrite=False, follow=True):
-    """Refuse an output that cannot be created, before any work is spent on it; return its Path.
+    """Refuse an output that exists or cannot be created, before any work; return its
+    final Path.
 
     There the file will lie: symbolic links are followed, that of the file itself if
     `follow`.
@@ -57,7 +60,8 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 @contextmanager
 def replacing(path, overwrite=False, follow=True):
-    """Give the name of an empty temporary file, which becomes `path` when the block ends well.
+    """Context manager: yield an empty temporary file, which replaces `path` if the
+    block succeeds.
 
     It lies beside `path`. File and folder are synchronised to disk. When the block
     raises, a signal included, nothing is left behind and an older file under that name
@@ -84,7 +88,9 @@ def replacing(path, overwrite=False, follow=True):
 
 @contextmanager
 def scratch_folder(path):
-    """Give an empty temporary folder beside the output `path`; it is gone when the block ends."""
+    """Context manager: yield an empty temporary folder beside the output `path`; remove
+    it at the end.
+    """
     with ExitStack() as held:
         try:
             folder = held.enter_context(temporary_folder(Path(os.path.realpath(path)).parent))
@@ -94,7 +100,7 @@ def scratch_folder(path):
 
 
 def atomic_write(path, content, overwrite=False, follow=True):
-    """Write a whole file like `replacing`; content: bytes, text (UTF-8), or a function
+    """Write a file like `replacing`. The content is bytes, text (UTF-8), or a function
     that writes it.
     """
     if isinstance(content, str):
@@ -107,7 +113,8 @@ def atomic_write(path, content, overwrite=False, follow=True):
 
 @contextmanager
 def replacing_folder(path):
-    """Give an empty temporary folder beside `path`; it becomes `path` when the block ends well.
+    """Context manager: yield an empty temporary folder, which becomes `path` if the
+    block succeeds.
 
     The files in it must be synchronised to disk already, as by `replacing`; the folders
     are here. Where the block raises nothing is left behind, and an older folder of that
@@ -141,7 +148,9 @@ def replacing_folder(path):
 
 
 def discard(path):
-    """Remove a folder; killed in between, it leaves `.NAME.old` and never half a folder."""
+    """Remove a folder. A process killed in between leaves `.NAME.old`, but never a
+    partial folder.
+    """
     path = Path(path)
     aside = path.with_name(f".{path.name}.old")
     with writing(path):
@@ -153,7 +162,9 @@ def discard(path):
 
 @contextmanager
 def writing(path):
-    """Turn the failure of a write into a StorageError with the path that the user gave."""
+    """Context manager: turn a failed write into a StorageError with the path that the
+    user gave.
+    """
     try:
         yield
     except (OutputError, StorageError):

@@ -1,4 +1,5 @@
-"""Seconds of a rank by kind: "spmm", "dense", "comm" (all except waiting), "wait".
+"""Measure the seconds of a rank by kind: "spmm", "dense", "comm" (except waiting),
+"wait".
 
 Blocks nest: a dense product of ranks that share rows sends messages. A kind has the
 whole time of its blocks. PARTS divide the same time without overlap: a part has the
@@ -17,7 +18,9 @@ DENSE = ("gemm", "activation", "loss", "update", "dense")
 
 
 class Clock:
-    """Sums seconds by kind since the last `reset`; after `record` every block also is an event."""
+    """A clock that sums seconds by kind since `reset`. After `record` it also stores
+    each block as an event.
+    """
 
     def __init__(self):
         self.reset()
@@ -32,7 +35,8 @@ class Clock:
 
     @contextmanager
     def __call__(self, kind, name=None, part=None):
-        """Time a block under one of KINDS; an event is called `name` (default: the kind).
+        """Context manager: time a block under one of KINDS; its event has the name
+        `name` (default: the kind).
 
         `part` is one of PARTS. Default: the kind, or the messages' purpose.
         """
@@ -53,7 +57,9 @@ class Clock:
                 self._keep(name or kind, begin, end)
 
     def _purpose(self, outer):
-        """Return the part of messages that are sent in a block of the part `outer`."""
+        """Return the part to which messages count that are sent inside a block of the
+        part `outer`.
+        """
         if outer in DENSE:
             return "dense_comm"
         if outer is None and self.detail == "update":
@@ -62,7 +68,9 @@ class Clock:
 
     @contextmanager
     def span(self, name, epoch):
-        """Mark a part of an epoch ("epoch" is the training step); add to no sum."""
+        """Context manager: record an event for a part of an epoch, without adding its
+        time to a kind.
+        """
         self.epoch = epoch
         self.detail = ""
         begin = time.perf_counter()
@@ -80,7 +88,7 @@ class Clock:
             self.full = self.epoch
 
     def record(self, limit):
-        """Keep events from now on, `limit` at most; later ones are dropped."""
+        """Store events from now on, at most `limit`; drop later ones."""
         self.events = []
         self.limit = limit
         self.full = None

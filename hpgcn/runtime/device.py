@@ -1,4 +1,6 @@
-"""Devices of a rank, for its matrices and products: host memory and cores, or a GPU."""
+"""The device on which a rank stores matrices and computes: the host's memory and cores,
+or a GPU.
+"""
 
 import socket
 
@@ -17,26 +19,35 @@ class Host:
     exhausted = ()  # types of what is raised where a GPU has no memory left
 
     def empty(self, shape, dtype):
-        """Return an array that begins at a multiple of ALIGNMENT bytes, with any contents."""
+        """Return an uninitialized array whose address is a multiple of
+        ALIGNMENT bytes.
+        """
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 
     def put(self, array):
-        """Return a host array as one of this device: itself here. None stays None."""
+        """Return a host array as an array of this device: the same object on the host,
+        else a copy. None stays None.
+        """
         return array
 
     def get(self, array):
-        """Return an array of this device as one of the host: itself here, a copy from a GPU."""
+        """Return an array of this device as a host array: the same object on the host,
+        else a copy.
+        """
         return array
 
     def numbers(self, values):
-        """Return numbers computed by kernels as Python numbers; wait for a GPU only once."""
+        """Return numbers that kernels computed as Python numbers, with a single wait
+        for the GPU.
+        """
         return values
 
     def lasting(self, known, key, array):
-        """Return an array whose contents never change under this key of the dict `known`.
+        """Return a device array for a host array that stays constant; `known` caches it
+        under `key`.
 
         A GPU keeps a copy: its kernels recognise row pointers, and reuse their cuts of
         the rows.
@@ -44,11 +55,13 @@ class Host:
         return array
 
     def synchronize(self):
-        """Wait until all that was queued here is done."""
+        """Wait until all queued work of this device is complete."""
 
 
 class Cuda(Host):
-    """GPU `number` among those visible to this process, by CuPy; several ranks may share it."""
+    """GPU `number` of those visible to this process, used through CuPy. Several ranks
+    may share it.
+    """
 
     name = "cuda"
     in_tiles = False  # the host looks while the GPU multiplies
@@ -69,7 +82,7 @@ class Cuda(Host):
         return free + self.xp.get_default_memory_pool().free_bytes(), total
 
     def empty(self, shape, dtype):
-        """Return an array with arbitrary contents, aligned for vectors."""
+        """Return an uninitialized array, aligned for vector loads."""
         return self.xp.empty(shape, dtype)
 
     def put(self, array):
@@ -94,7 +107,9 @@ class Cuda(Host):
         return self.xp.cuda.Stream(non_blocking=True)
 
     def event(self, stream=None):
-        """Return an event after all that was queued on a stream (default: the current one)."""
+        """Return an event that occurs when all work queued on a stream so far is
+        complete.
+        """
         event = self.xp.cuda.Event(disable_timing=True)
         event.record(self.xp.cuda.get_current_stream() if stream is None else stream)
         return event
@@ -104,11 +119,15 @@ class Cuda(Host):
         self.xp.cuda.get_current_stream().wait_event(event)
 
     def pinned(self, size):
-        """Return pinned host memory, (size,) uint8, which the GPU copies from and to by itself."""
+        """Return pinned host memory, (size,) uint8, which the GPU can read and write
+        directly.
+        """
         return np.frombuffer(self.xp.cuda.alloc_pinned_memory(size), np.uint8, size)
 
     def copy(self, target, source, size, stream):
-        """Queue a copy of `size` bytes between addresses, pinned or of the GPU, on a stream."""
+        """Queue a copy of `size` bytes on a stream, between addresses in GPU memory or
+        pinned memory.
+        """
         runtime = self.xp.cuda.runtime
         runtime.memcpyAsync(target, source, size, runtime.memcpyDefault, stream.ptr)
 
@@ -117,7 +136,7 @@ HOST = Host()
 
 
 def find(number=0):
-    """Return CuPy if it can use GPU `number`; else raise a MissingError."""
+    """Return the module cupy if it can use GPU `number`; else raise a MissingError."""
     cuda = setting("device", "cuda")
     cpu = setting("device", "cpu")
     try:

@@ -27,7 +27,7 @@ POISONED = ("loss", "backward")  # where numbers can be made NaN: logits, and th
 
 @dataclass(frozen=True)
 class State:
-    """Position of a rank, and its planned fault."""
+    """Rank, epoch and planned fault of the current rank."""
 
     rank: int = 0
     epoch: int = 0
@@ -45,7 +45,9 @@ def _change(**fields):
 
 
 def parse(text):
-    """Return (kind, rank, epoch, phase) of a fault in words, or raise UsageError."""
+    """Parse the text kind:rank:epoch:phase of a fault into a tuple; UsageError for
+    other text.
+    """
     kind, rank, epoch, phase = (text.split(":") + [""] * 4)[:4]
     is_number = rank.isdigit() and epoch.isdigit()
     if kind not in KINDS or phase not in PHASES or not is_number or text.count(":") != 3:
@@ -57,20 +59,26 @@ def parse(text):
 
 
 def requested_fault():
-    """Return the fault that the environment names, like `parse`, or None."""
+    """Return the fault that the environment variable requests, as from `parse`, or
+    None.
+    """
     text = os.environ.get(VARIABLE)
     return parse(text) if text else None
 
 
 def begin(rank, epoch):
-    """Set this rank, and the epoch that begins; 0 before the first and after the last."""
+    """Set the number of this rank and its current epoch; 0 before the first and after
+    the last.
+    """
     if not STATE.get().ignored:
         _change(rank=rank, epoch=epoch, fault=requested_fault())
 
 
 @contextmanager
 def ignored():
-    """Let no fault happen within: a rehearsal has ranks and epochs of its own."""
+    """Context manager: disable faults, for a warm-up epoch that is not one of
+    the run.
+    """
     _change(ignored=True)
     try:
         yield
@@ -79,7 +87,9 @@ def ignored():
 
 
 def point(phase):
-    """Let the fault happen if it belongs here; return whether the caller makes its numbers NaN."""
+    """Raise or perform the planned fault if it is due in this phase; return whether the
+    caller must produce NaN.
+    """
     now = STATE.get()
     if now.fault is None or now.done or now.ignored:
         return False

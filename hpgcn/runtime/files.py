@@ -1,4 +1,4 @@
-"""Input files: opened only if they are regular.
+"""Open input files, but only regular ones.
 
 So no pipe is waited for, and no device is read to its end. A path that is not a regular
 file is a DataError, one that cannot be opened an InputNotFoundError. A device that
@@ -15,14 +15,14 @@ from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 
 
 def check_path(path):
-    """Return a path as text; refuse (UsageError) other types."""
+    """Return a path as text; UsageError for other types."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise UsageError(f"path is of type {type(path).__name__}, expected str or path-like")
     return os.fsdecode(path)
 
 
 def regular(path, flags):
-    """Open a regular file and nothing else: the `opener` of open() and io.FileIO."""
+    """Open a file only if it is regular: the `opener` for open() and io.FileIO."""
     _check_regular(path, os.stat(path))
     handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
     try:
@@ -35,7 +35,7 @@ def regular(path, flags):
 
 @contextmanager
 def reading(path):
-    """Open a regular file to read its bytes."""
+    """Context manager: open a regular file to read its bytes."""
     try:
         with open(path, "rb", opener=regular) as file:
             yield file
@@ -46,19 +46,23 @@ def reading(path):
 
 
 def read_bytes(path):
-    """Return the bytes of a regular file; as `reading`."""
+    """Return the bytes of a regular file; errors as `reading`."""
     with reading(path) as file:
         return file.read()
 
 
 def file_sha256(path):
-    """Return the SHA-256 of a regular file, 64 hexadecimal digits; read it as `reading` does."""
+    """Return the SHA-256 of a regular file, 64 hexadecimal digits; errors as
+    `reading`.
+    """
     with reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def unreadable(path, error):
-    """Return the error for an input that cannot be read: StorageError if the device failed."""
+    """Return the exception for an input that cannot be read: StorageError for failures
+    of the device.
+    """
     reason = getattr(error, "strerror", None) or error
     if getattr(error, "errno", None) in (errno.EIO, errno.ENXIO, errno.ESTALE):
         return StorageError(f"{path}: cannot be read: {reason}")

@@ -1,4 +1,4 @@
-"""Limits of GPUs: requests beyond them are refused before they fail, with numbers."""
+"""Check the limits of GPUs in advance, so that errors contain numbers."""
 
 from contextlib import contextmanager
 
@@ -13,7 +13,7 @@ def advice():
 
 
 def check_nonzeros(comm, device, nonzeros, *, cut=True):
-    """Refuse, by a ConfigError on all ranks, more nonzeros of a rank than a GPU supports.
+    """Raise ConfigError on all ranks if a rank has more nonzeros than a GPU supports.
 
     All ranks call it together. `device` is that of this rank's part of the matrix, the
     host takes any number; `cut`: more ranks hold smaller parts.
@@ -31,7 +31,8 @@ def check_nonzeros(comm, device, nonzeros, *, cut=True):
 
 
 def check_memory(comm, need):
-    """Refuse, by a DeviceMemoryError on all ranks, a GPU with less memory than its ranks need.
+    """Raise DeviceMemoryError on all ranks if a GPU has less memory than its ranks
+    need.
 
     All ranks call it together; `need()` returns the bytes that this rank will still put
     there.
@@ -57,7 +58,9 @@ def check_memory(comm, need):
 
 @contextmanager
 def translate_gpu_oom(comm):
-    """Context manager: turn a GPU out of memory into a DeviceMemoryError with the numbers."""
+    """Context manager: turn CuPy's out-of-memory error into a DeviceMemoryError with
+    numbers.
+    """
     try:
         yield
     except comm.device.exhausted as error:

@@ -1,4 +1,6 @@
-"""The launcher of this process, by the environment: its rank, and the number of processes."""
+"""Find out from environment variables how this process was started: its rank, and how
+many processes.
+"""
 import os
 import re
 from contextvars import ContextVar
@@ -16,7 +18,7 @@ PREFIXES = (
 
 
 class Launcher(NamedTuple):
-    """Names of the variables that a launcher sets."""
+    """The names of the environment variables that one launcher sets."""
 
     size: tuple  # processes
     rank: tuple
@@ -52,7 +54,7 @@ LAUNCHERS = {
 
 
 class Started(NamedTuple):
-    """Facts of this process from the variables of one launcher."""
+    """The size, rank and kind of a job according to the variables of one launcher."""
 
     name: str
     size: int | None  # None: unknown, perhaps 1
@@ -62,18 +64,23 @@ class Started(NamedTuple):
 
 
 class _Node:
-    """The number of ranks on this node as MPI counts them; None before it does."""
+    """A store for the number of ranks on this node, as MPI counts them; None until MPI
+    has started.
+    """
 
     ranks = None
 
 
 def started():
-    """Return a Started for each launcher whose variables are set, in the order of LAUNCHERS."""
+    """Return a Started for each launcher whose variables are set, in the order of
+    LAUNCHERS.
+    """
     return [each for each in map(_read, LAUNCHERS.items()) if each is not None]
 
 
 def farm():
-    """Return the launcher's name and the number of processes that it started; None if it is one.
+    """Return the name of the launcher and its number of processes; None if it started
+    only one.
 
     The number is None if the launcher does not set it.
     """
@@ -86,12 +93,14 @@ def farm():
 
 
 def alone():
-    """Return whether this process works without others that its launcher started."""
+    """Return whether this process must work independently of others that its launcher
+    started.
+    """
     return ALONE.get() or os.environ.get(VARIABLE, "") not in ("", "0")
 
 
 def launched():
-    """Return whether this process may be a rank of MPI, to be started as such."""
+    """Return whether a launcher may have started this process as a rank of MPI."""
     return not alone() and (farm() is not None or any(each.mpi for each in started()))
 
 
@@ -101,7 +110,9 @@ def launched_rank():
 
 
 def task_suffix():
-    """Return the suffix of file names of a process that works alone: "-task3", or empty."""
+    """Return "-task3" for process 3 of a launcher if processes work alone, for file
+    names; else "".
+    """
     return f"-task{_task()}" if alone() and farm() else ""
 
 
@@ -110,7 +121,9 @@ def _task():
 
 
 def ranks_on_node():
-    """Count the processes that share this node: as MPI counts them, else by the environment."""
+    """Return the number of processes on this node: MPI's count, else that of the
+    environment.
+    """
     if _Node.ranks is not None:
         return _Node.ranks
     counts = (each.local_size for each in started() if each.mpi or each.size != 1)
@@ -118,12 +131,16 @@ def ranks_on_node():
 
 
 def set_ranks_on_node(count, *, all_ranks):
-    """Take the count of MPI for `ranks_on_node`; of a part of all ranks it is a lower bound."""
+    """Store MPI's count for `ranks_on_node`. Unless it covers `all_ranks`, it is a
+    lower bound.
+    """
     _Node.ranks = count if all_ranks else max(count, ranks_on_node())
 
 
 def without_launcher(environment):
-    """Return the environment without variables of launchers, for a child that is not a rank."""
+    """Return the environment without variables of launchers, for a child process that
+    is not a rank.
+    """
     named = {name for each in LAUNCHERS.values() for names in each[:4] for name in names}
     named |= {name for names in LAUNCHERS["torchrun"].needs for name in names}
     return {key: value for key, value in environment.items()
@@ -151,7 +168,9 @@ def _first(names):
 
 
 def _number(name):
-    """Return the number in a variable; in Slurm's list for all nodes, the number of this node."""
+    """Return the number in an environment variable; from Slurm's list for all nodes
+    that of this node.
+    """
     counts = []
     for entry in os.environ.get(name, "").split(","):
         match = re.fullmatch(r"\s*([0-9]+)(?:\(x([0-9]+)\))?\s*", entry)

@@ -1,4 +1,4 @@
-"""Threads and memory that a machine and its launcher offer a rank; imports nothing heavy."""
+"""Threads and memory that are available to a rank. This module imports nothing slow."""
 import ctypes
 import os
 import resource
@@ -15,12 +15,15 @@ M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def default_threads():
-    """Divide the cores that this process may use by the ranks on its node; at least 1 thread."""
+    """Return the cores that this process may use divided by the ranks on its node; at
+    least 1.
+    """
     return max(1, usable_cores() // ranks_on_node())
 
 
 def limit_threads(threads):
-    """Set the thread count of kernels, give BLAS one, and let none spin; before both are imported.
+    """Set the number of threads of kernels, OpenMP and BLAS; call this before they are
+    imported.
 
     Blocks of dense products go to the threads of kernels (`hpgcn.kernels.threads`).
     Other libraries may bring OpenMP, whose threads by default spin for milliseconds
@@ -33,7 +36,9 @@ def limit_threads(threads):
 
 
 def child_environment():
-    """Return the environment without a launcher's variables, with this process's module path."""
+    """Return the environment for a child process: no launcher variables, and this
+    module search path.
+    """
     environment = without_launcher(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     environment["OPENBLAS_NUM_THREADS"] = "1"  # others would reserve addresses and compute nothing
@@ -41,7 +46,9 @@ def child_environment():
 
 
 def die_with_parent(parent=None):
-    """Let the system kill this process when its parent ends; at once, if `parent` has ended."""
+    """Let the system kill this process when its parent ends; exit now if `parent` has
+    ended already.
+    """
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
@@ -51,7 +58,9 @@ def die_with_parent(parent=None):
 
 
 def available_memory():
-    """Return the bytes that this machine, and the control groups around this process, can give."""
+    """Return the free bytes of this machine within the limits of the control groups of
+    this process.
+    """
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -66,7 +75,8 @@ def available_memory():
 
 
 def map_large_arrays():
-    """Let the C library map arrays of a mebibyte or more, to return them when freed.
+    """Make the C library map arrays of a mebibyte or more, so that it returns their
+    memory when freed.
 
     glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half
     again in set-up.
@@ -77,7 +87,7 @@ def map_large_arrays():
 
 
 def return_freed_memory():
-    """Give freed memory back to the system, if the C library supports it."""
+    """Return freed memory to the system, if the C library supports it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal or in a notebook, and a line every few seconds elsewhere."""
+"""Progress: a bar on a terminal or in a notebook, else a log line every few seconds."""
 
 import logging
 import sys
@@ -16,7 +16,8 @@ EVERY = 10.0  # seconds between two lines
 
 
 def bar(iterable=None, *, shown=True, **options):
-    """Make a tqdm.tqdm on a terminal or in a notebook, else ProgressLines; silent if not `shown`.
+    """Return a tqdm.tqdm on a terminal or in a notebook, else ProgressLines; neither
+    prints unless `shown`.
 
     Launchers pipe what ranks write, so that no rank of theirs has a terminal.
     """
@@ -27,7 +28,9 @@ def bar(iterable=None, *, shown=True, **options):
 
 
 def terminal_bar(iterable=None, *, shown=True, **options):
-    """Make a tqdm.tqdm that shows itself on a terminal or in a notebook, if `shown`."""
+    """Return a tqdm.tqdm that is visible only on a terminal or in a notebook, and only
+    if `shown`.
+    """
     disable = None if shown else True  # None: tqdm looks for a terminal
     if shown and type(sys.stderr).__module__.startswith("ipykernel"):
         disable = False  # a notebook, whose stream calls itself no terminal
@@ -35,7 +38,9 @@ def terminal_bar(iterable=None, *, shown=True, **options):
 
 
 def log_line(text):
-    """Log a line of progress; without a logger's handler rank 0 writes it to standard error."""
+    """Log a progress line. Without a logging handler, rank 0 writes it to standard
+    error.
+    """
     if log.hasHandlers():
         log.info(text)
     elif not launcher.launched_rank():
@@ -43,7 +48,7 @@ def log_line(text):
 
 
 class ProgressLines:
-    """The methods of a tqdm.tqdm that hpgcn calls; logs a line every EVERY seconds.
+    """A replacement for tqdm.tqdm that logs a line every EVERY seconds.
 
     The first line comes after EVERY seconds: short work is silent. A line is "37 of 200
     epochs, loss 0.5123, 1.2 s per epoch"; a description is put in front of it.
@@ -85,15 +90,17 @@ class ProgressLines:
         self.close()
 
     def set_postfix(self, *, refresh=True, **postfix):
-        """Set the values that lines show."""
+        """Set the values at the end of each line."""
         self.postfix = postfix
 
     def set_description(self, desc, refresh=True):
-        """Set the beginning of the lines."""
+        """Set the text at the beginning of each line."""
         self.desc = desc
 
     def update(self, n=1):
-        """Count items that are done; log a line if the last one is EVERY seconds old."""
+        """Count `n` finished items; log a line if the last line is EVERY
+        seconds old.
+        """
         self.n += n
         now = self.clock()
         if now - self.last >= EVERY:
@@ -101,10 +108,10 @@ class ProgressLines:
             log_line(self.line(now - self.begin))
 
     def close(self):
-        """Do nothing: lines need no end."""
+        """Do nothing, because lines need no cleanup."""
 
     def line(self, seconds):
-        """Return the line that shows the state after `seconds`."""
+        """Return the text of a line `seconds` after the start."""
         count, total = self.n, self.total
         unit = self.unit if count == 1 and not total else f"{self.unit}s"
         if self.unit == "B":

@@ -15,13 +15,15 @@ _activity = ContextVar("activity", default=None)  # an Activity while this rank 
 
 
 class Activity:
-    """Current activity of a rank: text to log, or an empty text."""
+    """The current activity of a rank: a text to log, or an empty text."""
 
     text = ""
 
 
 def set_activity(text=""):
-    """Set the current activity, such as "reading g.h5"; "" logs nothing."""
+    """Set the current activity, such as "reading g.h5"; "" means that there is nothing
+    to log.
+    """
     activity = _activity.get()
     if activity is not None:
         activity.text = text

@@ -1,4 +1,5 @@
-"""Signal handlers: they end this process in order, or, in training, after the epoch.
+"""Signal handlers that end this process with cleanup; a run of training first completes
+its epoch.
 
 An end in order is an exception in the main thread, which every `with` and `finally` on
 its way sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of
@@ -22,7 +23,9 @@ _state = {"early": False, "program": (), "noted": set(), "asked": set(), "last":
 
 
 class Ended(SystemExit):
-    """A signal ends this process; the exit code is 128 + its number, like in a shell."""
+    """Exception by which a signal ends this process; the exit code is 128 + its number,
+    as in a shell.
+    """
 
     def __init__(self, number):
         super().__init__(128 + number)
@@ -30,7 +33,8 @@ class Ended(SystemExit):
 
 
 def install(numbers, noted=()):
-    """Handle the given signals if their default would end this process without cleaning up.
+    """Handle each of these signals whose default action would end this process without
+    cleanup.
 
     `noted` ones end nothing: `pending_signal` returns them. Return former handlers;
     none in other threads.
@@ -44,14 +48,18 @@ def install(numbers, noted=()):
 
 
 def start(argv):
-    """Handle the signals of a command for good, before its imports; most end it at once."""
+    """Install the signal handlers of a command before its imports; until then most
+    signals end it at once.
+    """
     install(ENDING, _noted_by(argv))
     _state["early"] = True
 
 
 @contextmanager
 def program(argv):
-    """Context manager of a command: signals of ENDING end it, a second Ctrl-C at once."""
+    """Context manager for a whole command: signals of ENDING end it with cleanup, a
+    second Ctrl-C at once.
+    """
     started = _state["early"]
     _state.update(early=False, program=ENDING)
     before = {} if started else install(ENDING, _noted_by(argv))
@@ -69,7 +77,7 @@ def _noted_by(argv):
 
 @contextmanager
 def ending():
-    """Let SIGTERM and SIGHUP end this process in order within."""
+    """Context manager: SIGTERM and SIGHUP end this process with cleanup."""
     before = install(KILLING)
     try:
         yield
@@ -79,7 +87,9 @@ def ending():
 
 @contextmanager
 def record_signal(number):
-    """Record a signal for `pending_signal` in this context; a second SIGINT ends this process."""
+    """Context manager: only record this signal, for `pending_signal`; a second SIGINT
+    ends this process.
+    """
     if number in _state["noted"] or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,7 +104,9 @@ def record_signal(number):
 
 @contextmanager
 def blocked(*numbers):
-    """Let these signals wait within; a process started here never gets them."""
+    """Context manager: delay these signals until the block ends. Child processes
+    started in it never get them.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -103,14 +115,18 @@ def blocked(*numbers):
 
 
 def pending_signal():
-    """Return which noted signal has come: 0, PREEMPTED (SIGUSR1) or INTERRUPTED (SIGINT)."""
+    """Return the recorded signal: 0 for none, PREEMPTED (SIGUSR1) or INTERRUPTED
+    (SIGINT).
+    """
     if signal.SIGINT in _state["asked"]:
         return INTERRUPTED
     return PREEMPTED if _state["asked"] else 0
 
 
 def ended_by():
-    """Return the signal that ends this process, or 0: compiled code may change the error."""
+    """Return the number of the signal that is ending this process, or 0; exceptions may
+    hide it.
+    """
     return 0 if _state["ended"] is None else _state["number"]
 
 
@@ -149,7 +165,9 @@ def _handle(number, _):
 
 
 def _leave(number):
-    """End without order: there is nothing yet that could be left behind."""
+    """End this process at once, without cleanup, because there is nothing to clean up
+    yet.
+    """
     with suppress(Exception):  # this module may be half imported
         from hpgcn.runtime.launcher import launched_rank
 

@@ -1,4 +1,4 @@
-"""Standard output and error, also if they are closed or full."""
+"""Write to standard output and error safely, even if they are closed or full."""
 
 import fcntl
 import logging
@@ -13,7 +13,8 @@ _unsaid = []
 
 
 def repair():
-    """Occupy standard streams that are closed, so that no file opened later gets their numbers.
+    """Open /dev/null in place of closed standard streams, so that no other file gets
+    their numbers.
 
     Output then fails as on a closed stream; what is said on standard error goes
     nowhere.
@@ -30,14 +31,14 @@ def repair():
 
 
 class Lines(logging.Handler):
-    """Write log records with `say`."""
+    """A logging handler that writes each record with `say`."""
 
     def emit(self, record):
         say(self.format(record))
 
 
 def say(text):
-    """Write a line on standard error, at once and as a whole, because other ranks may also
+    """Write a line to standard error in one piece, because other ranks may also
     write.
     """
     try:
@@ -48,12 +49,13 @@ def say(text):
 
 
 def said():
-    """Return whether all output could be written."""
+    """Return whether all output to standard error was written."""
     return not _unsaid and not failure(sys.stderr)
 
 
 def wait_for_reader(seconds=1.0):
-    """Wait until standard error was read as far as it was written, so long at most.
+    """Wait until the reader of standard error has received all output, at most
+    `seconds`.
 
     A launcher that ends all ranks drops output that it has not read yet.
     """
@@ -66,7 +68,9 @@ def wait_for_reader(seconds=1.0):
 
 
 def failure(stream, probe=b""):
-    """Flush a stream, then write `probe`; return the error, or None."""
+    """Flush a stream and write the bytes `probe`; return the exception if that fails,
+    else None.
+    """
     try:
         stream.flush()
         if probe:
@@ -77,7 +81,9 @@ def failure(stream, probe=b""):
 
 
 def silence(stream):
-    """Discard the buffer of a stream, because Python would fail again when it exits."""
+    """Discard the buffer of a stream, because Python's own flush at exit would fail
+    again.
+    """
     with suppress(OSError, ValueError):
         handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, stream.fileno())

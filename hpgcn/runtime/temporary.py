@@ -1,4 +1,5 @@
-"""Temporary files and folders, gone when their block ends, by an error or a signal too.
+"""Temporary files and folders that are removed when their block ends, even by an error
+or a signal.
 
 A name has the machine and the process that it belongs to, and ends in 16 random digits.
 The process holds a lock on it. The files of a killed process are removed by the next
@@ -23,17 +24,21 @@ NAME = re.compile(rf"\.hpgcn-{MACHINE}-([0-9]+)-([0-9]+)-[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_file(folder):
-    """Give the path of a new, empty file in a folder; removed at the end, unless renamed."""
+    """Context manager: yield the path of a new, empty file in `folder`; remove it
+    unless it was renamed.
+    """
     return _held(folder, _make_file)
 
 
 def temporary_folder(folder):
-    """Give the path of a new, empty folder in a folder; removed at the end with all in it."""
+    """Context manager: yield the path of a new, empty folder in `folder`; remove it
+    with its content.
+    """
     return _held(folder, _make_folder)
 
 
 def remove(path):
-    """Remove the file or folder of this name, as far as possible; a symbolic link, not its
+    """Remove a file or a folder as far as possible. A symbolic link is removed, not its
     target.
     """
     with suppress(OSError):
@@ -95,7 +100,7 @@ def _remove_unlocked(path):
 
 
 def _lives(process, started):
-    """Return whether a process lives, and is the one that was started then."""
+    """Return whether a process still runs that began at clock tick `started`."""
     try:
         os.kill(process, 0)
     except PermissionError:
@@ -107,7 +112,9 @@ def _lives(process, started):
 
 
 def _state_of(process):
-    """Return the state of a process and the clock tick of its start (proc(5)); else "?" and "0"."""
+    """Return the state of a process and the clock tick of its start (proc(5)); "?" and
+    "0" if unknown.
+    """
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")
         fields = text.rpartition(")")[2].split()

@@ -1,4 +1,6 @@
-"""Aligned tables, and lists of labels with values; control characters are escaped."""
+"""Format aligned tables and lists of labels with values; control characters are
+escaped.
+"""
 
 import shutil
 from html import escape
@@ -9,7 +11,7 @@ GAP = "  "
 
 
 def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
-    """Align the columns of a table, rows of cells; headings are rows like others.
+    """Return rows of cells as an aligned table; headings are ordinary rows.
 
     A table that is wider than the terminal, or than 80 columns without one, becomes
     several tables below each other, if it has key columns. The environment's COLUMNS is
@@ -55,7 +57,9 @@ def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
 
 
 def _parts(columns, keys, room, mark):
-    """Divide columns of these widths into lists that fit the room; the first also has a mark."""
+    """Divide columns into groups that fit `room` characters; the first group also
+    leaves room for a mark.
+    """
     first = list(range(keys))
     parts = [list(first)]
     for column in range(keys, len(columns)):
@@ -68,7 +72,7 @@ def _parts(columns, keys, room, mark):
 
 
 def _aligned(rows, columns, left, rule, marks):
-    """Return rows of cells as lines of text, aligned in columns of these widths."""
+    """Return rows of cells as lines of text, with columns aligned to these widths."""
     lines = []
     for row in rows:
         cells = [cell.ljust(width) if column in left else cell.rjust(width)
@@ -82,7 +86,9 @@ def _aligned(rows, columns, left, rule, marks):
 
 
 def label_list(pairs, width=0):
-    """Align (label, value) pairs, a line each; a label that repeats the one above is shown once."""
+    """Return (label, value) pairs as aligned lines; a label equal to the one above is
+    not repeated.
+    """
     rows = []
     last = None
     for label, value in pairs:
@@ -92,7 +98,9 @@ def label_list(pairs, width=0):
 
 
 def html_list(title, pairs):
-    """Return (label, value) pairs as a table of HTML, for notebooks; empty values are left out."""
+    """Return (label, value) pairs as an HTML table, for notebooks; empty values are
+    left out.
+    """
     rows = "".join(f'<tr><th style="text-align:left">{escape(printable(label))}</th>'
                    f'<td style="text-align:left">{escape(printable(value))}</td></tr>'
                    for label, value in pairs if value not in ("", None))

@@ -1,4 +1,4 @@
-"""A CSR matrix as an HDF5 group that Binsparse and AnnData can open, its arrays stored once."""
+"""Store a CSR matrix as an HDF5 group that both Binsparse and AnnData can open."""
 
 import json
 
@@ -13,7 +13,7 @@ VERSION = "0.1.0"  # version of both specifications
 
 
 def write_csr(writer, group, indptr, indices, values, num_columns):
-    """Write a CSR matrix, and the metadata of the two specifications.
+    """Write a CSR matrix, with the metadata that Binsparse and AnnData require.
 
     `indptr` is (m + 1,) int64, `indices` (nnz,) int32 or int64, `values` (nnz,)
     float32, or None if all are 1. Ones are stored as uint8, and need never be read.
@@ -39,7 +39,9 @@ def write_csr(writer, group, indptr, indices, values, num_columns):
 
 
 def expect_csr(reader, group, shape):
-    """Check dtypes and lengths of a CSR group, unread; return whether all are ones, and nnz."""
+    """Check dtypes and lengths of a CSR group without reading it; return whether all
+    values are 1, and nnz.
+    """
     stored = reader.field("shape", list, f"/{group}")
     if stored != list(shape):
         raise reader.error(f"/{group}: attribute shape is {stored}, expected {list(shape)}")
@@ -51,7 +53,8 @@ def expect_csr(reader, group, shape):
 
 
 def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
-    """Read and validate the rows [start, stop) of a CSR matrix of this whole shape.
+    """Read and validate the rows [start, stop) of a stored CSR matrix (num_rows,
+    num_columns).
 
     Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for
     `ones`.
@@ -78,7 +81,9 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
 
 
 def refuse_pointers(reader, group, start, stop, first, last):
-    """Refuse entries [first, last) of the rows [start, stop) that are not in the matrix."""
+    """Raise an error if row pointers `first` and `last` lie outside of the stored
+    entries.
+    """
     nnz = reader.entries[f"{group}/indices_1"].rows
     if not 0 <= first <= last <= nnz:
         raise reader.error(f"{group}: row pointers of rows {start}..{stop} run from {first} to "
@@ -86,7 +91,8 @@ def refuse_pointers(reader, group, start, stop, first, last):
 
 
 def reorder_entries(values, indptr, indices, number):
-    """Reorder values (nnz,) of the entries of a CSR matrix (n, n) as `Graph.permuted` orders them.
+    """Reorder values, (nnz,), of the entries of a CSR matrix (n, n) as `Graph.permuted`
+    reorders the entries.
 
     `number`, (n,) int64, is the new number of row and column i: iperm to permute by
     perm, or back.

@@ -1,4 +1,4 @@
-"""Describes a file in words: the text of `hpgcn inspect`."""
+"""Describe a file in text, for `hpgcn inspect`."""
 
 import os
 from itertools import pairwise
@@ -25,8 +25,8 @@ ROWS_AT_ONCE = 1 << 22
 
 
 def describe(path, *, verify=False):
-    """Describe the contents of any file of hpgcn, in aligned lines; `verify` compares every
-    checksum.
+    """Return aligned lines about the contents of any hpgcn file; with `verify` compare
+    every checksum.
     """
     reader = Reader(path, tuple(KINDS))
     try:
@@ -68,7 +68,7 @@ def _verify(reader):
 
 
 def _slabs(stored):
-    """Yield all rows in slabs whose rows and entries are few."""
+    """Yield all rows of a graph in slabs with limited numbers of rows and entries."""
     n = stored.header.num_nodes
     entries = np.arange(0, stored.header.num_edges, ROWS_AT_ONCE)
     by_entries = np.searchsorted(stored.pointers(0, n), entries)
@@ -122,7 +122,7 @@ def _graph(stored, reader):
 
 
 def _isolated(stored, reader, degree, own):
-    """Count the vertices without an entry in row or column, their own loop aside."""
+    """Count the vertices without edges; self loops do not count as edges."""
     n = stored.header.num_nodes
     linked = degree > own
     if stored.header.directed:
@@ -148,7 +148,9 @@ def _features(header, reader):
 
 
 def _labels(stored, reader):
-    """Return (label, text) pairs of the labels, and of each class that has a name."""
+    """Return (label, text) pairs on the labels, with one pair for each class that has a
+    name.
+    """
     c = stored.header.num_classes
     if "labels" not in reader.entries:
         return [("labels", "none")]
@@ -170,7 +172,7 @@ def _labels(stored, reader):
 
 
 def _counts(labels, c, where):
-    """Return how many vertices have each of c labels, (c,) int64."""
+    """Return the number of vertices with each of c labels, (c,) int64."""
     if labels.ndim == 2:
         return labels.sum(0, dtype=np.int64)
     known = labels[labels >= 0]
@@ -232,7 +234,7 @@ def _result(reader):
 
 
 def _sizes(reader):
-    """Return a line for each array: its name, size and compression."""
+    """Return a line for each dataset: its name, its size and its compression."""
     rows = [(name, size(entry.stored), f"({', '.join(entry.filters)})" if entry.filters else "")
             for name, entry in sorted(reader.distinct().items())]
     return table(rows, left=(0, 2), widths=(0, 12)).split("\n") if rows else []

@@ -1,4 +1,4 @@
-"""Describes the files of runs: models, predictions and checkpoints, and their settings.
+"""Describe files of runs in text: models, predictions, checkpoints and their settings.
 
 `model`, `predictions` and `checkpoint` take two arguments: the arrays of a file as name
 -> (shape, dtype), and its attributes. They remove the attributes that they use. They
@@ -26,7 +26,9 @@ def percent(value):
 
 
 def classes(names, counts=None):
-    """Return a (label, text) pair for each class, maybe with its number of vertices."""
+    """Return a (label, text) pair for each class, with its number of vertices
+    if known.
+    """
     rows = [("classes", f"{k} {name}" + ("" if counts is None else f": {counts[k]:,} vertices"))
             for k, name in enumerate(names[:NAMED])]
     more = len(names) - len(rows)
@@ -34,7 +36,7 @@ def classes(names, counts=None):
 
 
 def listed(names):
-    """Return names of classes in one line."""
+    """Return names of classes as one line of text."""
     return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED:,} more" * (len(names) > NAMED)
 
 
@@ -43,7 +45,7 @@ def accuracies(metrics):
 
 
 def settings(config):
-    """Return (label, text) pairs that describe the settings of a hpgcn.Config."""
+    """Return (label, text) pairs on the settings in a hpgcn.Config."""
     usual = Config(**{name: getattr(config, name) for name in SAID})
     others = [f"{name} = {value!r}" for name, value in vars(config).items()
               if value != getattr(usual, name)]
@@ -65,7 +67,9 @@ def settings(config):
 
 
 def _settings(attributes):
-    """Return (label, text) pairs of config_toml, and its Config; None if it cannot be read."""
+    """Return (label, text) pairs on the attribute config_toml, and its Config, None if
+    it is unreadable.
+    """
     try:
         text = str(attributes.pop("config_toml", ""))
         config = Config(**parse_toml(text.encode(), "config_toml"))
@@ -142,7 +146,7 @@ def _size(shape):
 
 
 def _object(text):
-    """Return a JSON object, empty if the text is not one."""
+    """Parse a JSON object; return {} if the text is not one."""
     try:
         values = json.loads(text)
     except (TypeError, ValueError, RecursionError):

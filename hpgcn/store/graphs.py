@@ -1,4 +1,4 @@
-"""Write and open graphs and partitioned graphs."""
+"""Write and open files of graphs and of partitioned graphs."""
 import dataclasses
 import os
 
@@ -116,7 +116,9 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 
 
 def _reordered(graph, perm):
-    """Return a graph in another order, and its features, which the graph may then not have."""
+    """Return a graph in another order and its features; large ones are lazy and not
+    part of the graph.
+    """
     features = graph.features
     if features is not None and not sp.issparse(features):  # the largest: permuted piece by piece
         return dataclasses.replace(graph, features=None).permuted(perm), _Reordered(features, perm)
@@ -125,7 +127,9 @@ def _reordered(graph, perm):
 
 
 class _Reordered:
-    """Rows of an array in another order, made when they are read."""
+    """A view of an array's rows in another order; rows are copied only when they are
+    read.
+    """
 
     def __init__(self, array, perm):
         self.array = array

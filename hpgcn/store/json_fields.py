@@ -1,4 +1,5 @@
-"""JSON read with care: bounded size and depth, no key twice, fields of right kind and range.
+"""Read untrusted JSON: limits on size and depth, no repeated key, fields of the right
+type and range.
 
 Every error, a DataError, is one line that names the file, the place and what was
 expected.
@@ -49,7 +50,9 @@ class Field(NamedTuple):
 
 
 class Huge(float):
-    """A number that 64 bits do not hold: infinite, and shown as it was written."""
+    """A number that exceeds 64 bits: its value is infinite, but it prints as in the
+    input.
+    """
 
     def __new__(cls, text):
         huge = super().__new__(cls, "-inf" if text.startswith("-") else "inf")
@@ -61,7 +64,9 @@ class Huge(float):
 
 
 def parse_json(text, where):
-    """Return the one object in bytes; NaN and Infinity are floats. `where` is a file, or a line."""
+    """Parse bytes that contain one JSON object; NaN and Infinity are floats. Errors
+    begin with `where`.
+    """
     try:
         values = DECODER.decode(text.decode())
         if len(text) <= MAX_BYTES and _depth(values) > MAX_DEPTH:
@@ -82,7 +87,7 @@ def parse_json(text, where):
 
 
 def read_json(path, most=MAX_BYTES):
-    """Return the one object in a file of at most `most` bytes."""
+    """Return the JSON object in a file of at most `most` bytes."""
     with reading(path) as file:
         text = file.read(most + 1)
     if len(text) > most:
@@ -91,13 +96,17 @@ def read_json(path, most=MAX_BYTES):
 
 
 def read_lines(path):
-    """Yield (number from 1, bytes) of lines, each with its line feed, cut in two past MAX_BYTES."""
+    """Yield (number from 1, bytes) for each line of a file; lines longer than MAX_BYTES
+    are split.
+    """
     with reading(path) as file:
         yield from enumerate(iter(lambda: file.readline(MAX_BYTES), b""), 1)
 
 
 def check_fields(values, fields, where, *, whole=True):
-    """Refuse a dict with invalid fields, by `fields`; with `whole` none may be missing."""
+    """Raise DataError if values in a dict do not match `fields`; with `whole` all
+    fields are required.
+    """
     for name, field in fields.items():
         if name in values and not field.takes(values[name]):
             shown = printable(SHORT.repr(values[name]))
@@ -123,7 +132,7 @@ def _fraction(text):
 
 
 def _depth(value):
-    """Count the levels of lists and objects."""
+    """Return the depth of nested lists and objects."""
     depth = 0
     level = [value]
     while level := [item for item in level if isinstance(item, dict | list)]:

@@ -1,4 +1,6 @@
-"""CRC32 of every mebibyte of a dataset, and of all attributes: how a flipped bit is noticed."""
+"""CRC32 checksums of each mebibyte of a dataset, and of all attributes, which reveal
+damaged files.
+"""
 
 import zlib
 
@@ -15,7 +17,7 @@ CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # not what is
 
 
 class BlockChecksums:
-    """Takes a stream of arrays, and sums up each block of it."""
+    """Computes the CRC32 of each block of a stream of arrays."""
 
     def __init__(self):
         self.finished = []
@@ -23,7 +25,7 @@ class BlockChecksums:
         self.filled = 0
 
     def update(self, array):
-        """Take the next bytes: a C-contiguous array of any shape."""
+        """Append the bytes of a C-contiguous array to the stream."""
         raw = memoryview(array.reshape(-1).view(np.uint8))
         while raw:
             piece = raw[:BLOCK - self.filled]
@@ -39,7 +41,7 @@ class BlockChecksums:
         self.filled = 0
 
     def result(self):
-        """Return the checksums, (ceil(bytes / BLOCK),) uint32."""
+        """Return the checksums of all blocks, (ceil(bytes / BLOCK),) uint32."""
         if self.filled:
             self._finish()
         return np.array(self.finished, np.uint32)
@@ -50,7 +52,9 @@ def num_blocks(nbytes):
 
 
 def first_block_not_ones(nbytes, checksums):
-    """Return the first block of uint8 that are not all 1, by its checksum; or None."""
+    """Return the first block of a uint8 dataset that is not all 1, found by its
+    checksum, or None.
+    """
     full, rest = divmod(nbytes, BLOCK)
     expected = [zlib.crc32(b"\1" * BLOCK)] * full
     if rest:
@@ -59,7 +63,9 @@ def first_block_not_ones(nbytes, checksums):
 
 
 def first_wrong_block(array, offset, blocks, checksums):
-    """Return the first of `blocks` that is wrong, or None; `array`: the bytes from `offset` on."""
+    """Return the first of `blocks` with another checksum, or None; `array` has the
+    bytes from `offset` on.
+    """
     raw = memoryview(array.reshape(-1).view(np.uint8))
     for block in blocks:
         start = block * BLOCK - offset
@@ -69,7 +75,9 @@ def first_wrong_block(array, offset, blocks, checksums):
 
 
 def attribute_bytes(attributes, without=UNSUMMED):
-    """Yield the sorted attributes of a file as bytes, each behind its path, name, kind, length."""
+    """Yield all attributes of a file as bytes, in sorted order, each after its path,
+    name, type and length.
+    """
     for path in sorted(attributes):
         for name in sorted(attributes[path]):
             if (path, name) in without:

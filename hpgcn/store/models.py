@@ -1,4 +1,4 @@
-"""Trained weights, predictions and the state of a run as HDF5 files."""
+"""Store trained weights, predictions and the state of a run in HDF5 files."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ MULTI_LABEL = ("iu", 2)  # kind of label if it is 0 or 1 for each logit
 
 def write_model(path, weights, *, config_toml, epoch, attributes=None, class_names=None,
                 **options):
-    """Write the weights of a model, arrays by name; a slash in a name makes a group.
+    """Write the weights of a model, arrays by name; a slash in a name creates a group.
 
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
     lists of numbers, or None (left out); `class_names` a sequence of str, or None;
@@ -35,7 +35,8 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, class_nam
 
 
 def read_model(path):
-    """Read a model file: the weights by name, and its attributes except those of every file.
+    """Read a model file: its weights by name, and its attributes except those common to
+    all files.
 
     Among the attributes is `class_names`, a tuple of str, where classes have names.
     """
@@ -52,7 +53,9 @@ def read_model(path):
 
 
 def read_model_classes(path):
-    """Return the names of a model's classes, a tuple of str, or None; errors as `read_model`."""
+    """Return the class names in a model file, a tuple of str, or None; errors as
+    `read_model`.
+    """
     reader = Reader(path, (MODEL,))
     try:
         return read_class_names(reader)
@@ -61,18 +64,23 @@ def read_model_classes(path):
 
 
 def write_state(path, arrays, *, config_toml, epoch, attributes):
-    """Write the state that a run needs to continue, like `write_model`; arrays by their names."""
+    """Write the state from which a run can resume, like `write_model`; arrays
+    by name.
+    """
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
     _write(path, CHECKPOINT, arrays, _free(attributes) | of_run, point="checkpoint.write")
 
 
 def read_state(path):
-    """Read the file of `write_state` as (arrays, attributes); errors as in `read_model`."""
+    """Return (arrays, attributes) of a file by `write_state`; errors as in
+    `read_model`.
+    """
     return _read(path, CHECKPOINT, OF_A_RUN)
 
 
 def write_predictions(path, arrays, *, attributes=None, **options):
-    """Write predictions, in ORIGINAL vertex order; DataError for arrays of another kind.
+    """Write predictions in ORIGINAL vertex order; DataError for arrays of another shape
+    or dtype.
 
     logits: (n, c) floating. label: (n,) integer, or (n, c) of 0 and 1. Optional:
     embedding (n, h) floating, id and original_ids (n,), class_names (c,) text; None is
@@ -85,7 +93,9 @@ def write_predictions(path, arrays, *, attributes=None, **options):
 
 
 def read_predictions(path):
-    """Read the file of `write_predictions` as (arrays, attributes); errors as in `read_model`."""
+    """Return (arrays, attributes) of a file by `write_predictions`; errors as in
+    `read_model`.
+    """
     arrays, attributes = _read(path, PREDICTIONS)
     class_names = attributes.pop(CLASS_NAMES, None)
     _check_predictions(path, arrays, class_names)

@@ -1,4 +1,6 @@
-"""Checks the headers of an HDF5 file, its datasets and attributes before data is read."""
+"""Check the headers of an HDF5 file, its datasets and its attributes before data is
+read.
+"""
 
 import math
 import os
@@ -24,7 +26,9 @@ TEXTUAL = ("/original_ids", "/id", "/class_names")  # datasets that may be text
 
 
 def check_superblock(path):
-    """Refuse no HDF5 file, a truncated one, or headers without checksums; return its os.stat."""
+    """Refuse a file that is not HDF5, is truncated, or has headers without checksums;
+    return its os.stat.
+    """
     try:
         with open(path, "rb", opener=regular) as file:
             status = os.fstat(file.fileno())
@@ -59,7 +63,9 @@ def check_superblock(path):
 
 
 def raw_attributes(item):
-    """Return all attributes of an object: text as bytes, numbers as ndarray (at most 1-d)."""
+    """Return all attributes of an object, text as bytes, numbers as ndarray of at most
+    one dimension.
+    """
     names = list(item.attrs)
     if len(names) > MAX_ATTRIBUTES:
         raise DataError(f"{len(names)} attributes, expected at most {MAX_ATTRIBUTES}")
@@ -87,7 +93,9 @@ def _raw_attribute(name, attribute):
 
 
 def plain(value):
-    """Return a raw attribute as int, float, str, or list of numbers; DataError if not UTF-8."""
+    """Convert a raw attribute to int, float, str or list of numbers; DataError if text
+    is not UTF-8.
+    """
     if not isinstance(value, bytes):
         return value.tolist()
     try:
@@ -98,7 +106,7 @@ def plain(value):
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset that passed all checks."""
+    """Properties of a dataset that passed all checks."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -109,7 +117,7 @@ class Entry:
 
     @property
     def rows(self):
-        """Length of axis 0; 1 for a scalar."""
+        """Number of rows: the length of axis 0, or 1 for a scalar."""
         return self.shape[0] if self.shape else 1
 
     @property
@@ -122,7 +130,8 @@ class Entry:
 
 
 def inspect(item, file_size, *, textual=False):
-    """Return the Entry of an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes.
+    """Check an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes; return
+    its Entry.
 
     It holds numbers or, if `textual`, maybe text of a fixed length.
     """
@@ -162,5 +171,7 @@ def inspect(item, file_size, *, textual=False):
 
 
 def address(item):
-    """Place in the file of the header of an open object: the same for all its names."""
+    """Return the file address of an open object's header, which identifies the object
+    under all its names.
+    """
     return h5py.h5o.get_info(item).addr

@@ -1,4 +1,4 @@
-"""Write predictions as .csv, .npz or .h5 files, by the suffix of the name."""
+"""Write predictions as a .csv, .npz or .h5 file, depending on the suffix."""
 import csv
 import io
 
@@ -14,7 +14,7 @@ SEPARATOR = ";"  # between several labels of a vertex
 
 
 def prediction_writer(path):
-    """Return the function that writes predictions to a file of this name.
+    """Return the function that writes predictions in the format of this suffix.
 
     It takes the path, the arrays that `hpgcn.predict` returns, the attributes of an
     HDF5 file, and `overwrite` and `follow` as `replacing`. UsageError for another
@@ -52,7 +52,7 @@ def _write_text(path, arrays, delimiter, options):
 
 
 class _LineWriter:
-    """Ends each row of csv with a single line feed; a row quotes both kinds of line ends."""
+    """Ends each row of a csv file with a single line feed instead of CR LF."""
 
     def __init__(self, text):
         self.text = text
@@ -91,7 +91,8 @@ WRITERS = {".csv": _write_csv, ".tsv": _write_tsv, ".parquet": _write_parquet, "
 
 
 def _blocks(path, arrays):
-    """Yield lists of ids, labels and probabilities of some vertices, a column each.
+    """Yield columns of a csv file for some vertices at a time: lists of ids, labels and
+    probabilities.
 
     A label is the name of its class, or the number. With several labels a vertex, label
     and probability are text with SEPARATOR between, empty for no label.
@@ -115,13 +116,15 @@ def _blocks(path, arrays):
 
 
 def _one(label, logits, names):
-    """Return the name of each label, and its softmax, the largest."""
+    """Return the name of each vertex's class, and the largest softmax probability."""
     shares = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
     return [names[k] for k in label.tolist()], [float(f"{share:.6g}") for share in shares]
 
 
 def _several(label, logits, names):
-    """Return the names of labels that are predicted, and the sigmoid of each."""
+    """Return the names of each vertex's predicted labels, and their sigmoid
+    probabilities, as text.
+    """
     shares = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
     given = [np.flatnonzero(row).tolist() for row in label]
     return ([SEPARATOR.join(names[k] for k in row) for row in given],

@@ -63,15 +63,19 @@ class Reader:
 
     @property
     def _handle(self):
-        """Descriptor of the open file, whatever its name leads to by now."""
+        """Descriptor of the open file, even if its name leads to another file
+        by now.
+        """
         return self.file.id.get_vfd_handle()
 
     def refuse_rewritten(self):
-        """Refuse to go on if the open file was written to since; DataError."""
+        """Raise DataError if the open file was written to after it was opened."""
         identity.refuse_rewritten(self.path, self._handle, self.opened)
 
     def sha256(self):
-        """Return the SHA-256 of the open file; DataError if it was written to since."""
+        """Return the SHA-256 of the open file; DataError if it was written to after it
+        was opened.
+        """
         digest = hashlib.sha256()
         with self._refusing("the file", data=True):
             identity.add_to(digest, self.path, self._handle, self.opened)
@@ -83,7 +87,9 @@ class Reader:
             return {name: plain(value) for name, value in self._raw.get(group, {}).items()}
 
     def field(self, name, kind, group="/"):
-        """Return an attribute, which must be of this type; integers are not below 0."""
+        """Return an attribute of type `kind`; DataError for another type or a negative
+        integer.
+        """
         value = self.attributes(group).get(name)
         where = f"{group}: attribute {name}"
         if value is None:
@@ -94,7 +100,9 @@ class Reader:
         return value
 
     def expect(self, name, shape, *dtypes):
-        """Return the Entry of a dataset of this shape (None: any length) and one of the dtypes."""
+        """Return the Entry of a dataset after checking its shape (None: any length) and
+        its dtype.
+        """
         entry = self.entries.get(name)
         if entry is None:
             raise self.error(f"dataset {name} is missing")
@@ -112,13 +120,14 @@ class Reader:
         return DataError(f"{self.path}: {problem}")
 
     def reserve(self, nbytes, what):
-        """Refuse to read more bytes at once than the memory budget allows; DataError."""
+        """Raise DataError if reading `nbytes` at once exceeds the memory budget."""
         if nbytes > self.memory:
             raise self.error(f"{what} needs {nbytes} bytes of memory, but the limit is "
                              f"{self.memory}; {setting('memory')} sets it")
 
     def read(self, name, start=0, stop=None):
-        """Return rows [start, stop) of a dataset, C-contiguous, once their checksums match.
+        """Return rows [start, stop) of a dataset, C-contiguous, after comparing their
+        checksums.
 
         Text is of NumPy's kind U, of the same width whichever rows are read.
         """
@@ -155,7 +164,8 @@ class Reader:
         return array[start - first:stop - first] if entry.shape else array
 
     def content_sha256(self):
-        """Return the SHA-256 over all attributes and all checksums of blocks.
+        """Return a SHA-256 of all attributes and all block checksums, which identifies
+        the content.
 
         Reads are compared with these checksums from now on. So little is read for it.
         Every block that is read later is a block of this content, even if the file was
@@ -171,7 +181,9 @@ class Reader:
         return digest.hexdigest()
 
     def expect_ones(self, name):
-        """Refuse uint8 that are not all 1, by the checksums; at most one block is read."""
+        """Raise an error unless a uint8 dataset is all 1 by its checksums; read at most
+        one block.
+        """
         entry = self.entries[name]
         block = manifest.first_block_not_ones(entry.nbytes, self._block_checksums(name))
         if block is not None:
@@ -182,7 +194,7 @@ class Reader:
                              "is 1")
 
     def verify_attributes(self):
-        """Compare the checksum of all attributes, unless verification is off."""
+        """Compare the checksum of all attributes, except without verification."""
         stored = self._raw.get(f"/{manifest.GROUP}", {}).get(manifest.ATTRIBUTES)
         if stored is None or isinstance(stored, bytes) or stored.shape:
             raise self.error(f"/{manifest.GROUP}: attribute {manifest.ATTRIBUTES} is missing")
@@ -191,7 +203,9 @@ class Reader:
                                "file is damaged, or was changed by another program")
 
     def distinct(self):
-        """Return the entries without second names, each under its name in the manifest."""
+        """Return the Entry of each dataset once, under its name in the manifest even if
+        it has several names.
+        """
         known = {self.entries[name].address: name for name in self.entries.keys() & self._checksums}
         return {known.get(entry.address, name): entry for name, entry in self.entries.items()}
 
@@ -211,8 +225,8 @@ class Reader:
             return array
 
     def _block_checksums(self, name):
-        """Return (blocks,) uint32 of a dataset, after a check of its dtype and shape in
-        the manifest.
+        """Return the block checksums of a dataset, (blocks,) uint32, after checking its
+        manifest entry.
         """
         if name in self._checked:
             return self._checked[name]
@@ -257,7 +271,9 @@ class Reader:
         return stored
 
     def _walk(self):
-        """Look at every link before following it, at every object before reading any data."""
+        """Check every link before following it, and every object, before any data is
+        read.
+        """
         with self._refusing("/"):
             root = h5py.h5g.open(self.file.id, b"/")
             seen = {address(root)}
@@ -307,7 +323,9 @@ class Reader:
 
     @contextmanager
     def _refusing(self, where, data=False):
-        """Turn whatever h5py raises into one line that names file and object."""
+        """Context manager: turn errors of h5py into one-line errors that name the file
+        and the object.
+        """
         label = f"{self.path}: {printable(where)}"
         try:
             yield

@@ -1,4 +1,4 @@
-"""Rows of the arrays of an open graph file: read and validated once, here.
+"""Read and validate rows of the arrays in an open graph file.
 
 `reader` is the Reader of the file, `header` its Header. The rows are [start, stop).
 What is wrong is a DataError that names file, dataset and index.
@@ -17,14 +17,16 @@ DENSE = ("features", "labels", "original_ids", "partition/perm", ORDER,
 
 
 def check_rows(reader, header, start, stop):
-    """Refuse rows that the file does not have."""
+    """Raise DataError for rows outside of the file."""
     if not 0 <= start <= stop <= header.num_nodes:
         raise reader.error(f"rows {start}..{stop} requested, but the file has "
                            f"0..{header.num_nodes}")
 
 
 def reserve_rows(reader, header, start, stop, num_splits):
-    """Refuse rows whose bytes, all datasets together, exceed the memory budget."""
+    """Raise DataError if the rows [start, stop) of all datasets exceed the memory
+    budget.
+    """
     entries = reader.entries
     need = sum((stop - start) * entries[name].row_bytes for name in DENSE if name in entries)
     need += (stop - start) * num_splits * len(SPLIT)
@@ -39,7 +41,7 @@ def reserve_rows(reader, header, start, stop, num_splits):
 
 
 def read_ends(reader, group, start, stop):
-    """Read the first and the last row pointer of the rows of a CSR group."""
+    """Return the row pointers at `start` and at `stop` of a CSR group."""
     name = f"{group}/pointers_to_1"
     return [int(reader.read(name, row, row + 1)[0]) for row in (start, stop)]
 
@@ -53,7 +55,9 @@ def read_pointers(reader, start, stop):
 
 
 def read_degrees(reader, start, stop):
-    """Read sums of rows and columns and weights of loops, (m,) float64, by the names DEGREES."""
+    """Read row sums, column sums and weights of self loops, (m,) float64, a dict under
+    DEGREES.
+    """
     return {name: read_finite(reader, f"degree/{name}", start, stop) for name in DEGREES}
 
 
@@ -95,7 +99,8 @@ def read_labels(reader, header, start, stop):
 
 
 def read_masks(reader, header, start, stop, splits, labels=None):
-    """Read the masks of the splits with these numbers, as `Graph.masks`; None of no split.
+    """Read the masks of some splits in the form of `Graph.masks`; None if `splits` is
+    empty.
 
     With labels (m,), a vertex without a label must be in no mask.
     """
@@ -128,21 +133,23 @@ def _read_split(reader, header, start, stop, split, labels):
 
 
 def read_numbers(reader, name, start, stop, end):
-    """Read integers that must be in [0, end)."""
+    """Read integers; DataError unless all are in [0, end)."""
     array = reader.read(name, start, stop)
     refuse_where(reader, (array < 0) | (array >= end), start, name, f"is outside 0..{end - 1}")
     return array
 
 
 def read_finite(reader, name, start, stop):
-    """Read numbers that must be finite."""
+    """Read numbers; DataError for NaN and Inf."""
     array = reader.read(name, start, stop)
     refuse_where(reader, ~np.isfinite(array), start, name, "is not a finite number")
     return array
 
 
 def refuse_where(reader, wrong, start, name, problem):
-    """Raise DataError at the first True of `wrong`, (m,) or (m, w), whose row 0 is row `start`."""
+    """Raise DataError for the first True in `wrong`, (m,) or (m, w), whose first row is
+    row `start`.
+    """
     if wrong.any():
         row, *rest = map(int, np.unravel_index(np.argmax(wrong), wrong.shape))
         place = ", ".join(map(str, (row + start, *rest)))

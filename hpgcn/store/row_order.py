@@ -1,4 +1,4 @@
-"""The order of the rows of a graph file: original, reordered, or that of a partition.
+"""The order of rows in a graph file: original, reordered, or that of a partition.
 
 Each class has three members. `vertices` are the ORIGINAL numbers of rows; `sums` add up
 over all vertices to a check that each has one row; `check` names the error.
@@ -20,22 +20,24 @@ TEXTS = ("batch", "winner")  # attributes of a partition that only some methods 
 
 
 class OriginalOrder:
-    """Row i is vertex i."""
+    """The order in which row i is vertex i."""
 
     def vertices(self, start, stop):
         """Return the ORIGINAL numbers of the rows [start, stop), (m,) int64."""
         return np.arange(start, stop, dtype=np.int64)
 
     def sums(self, start, stop):
-        """Return (4,) zeros: there is nothing to check."""
+        """Return (4,) zeros, because there is nothing to check."""
         return np.zeros(4)
 
     def check(self):
-        """Do nothing: each vertex has one row."""
+        """Do nothing, because each vertex has one row."""
 
 
 class StoredOrder:
-    """Row i is the vertex that the dataset ORDER of an open file has at place i."""
+    """The order in the dataset ORDER of an open file: element i is the vertex
+    of row i.
+    """
 
     def __init__(self, reader, header):
         self.reader = reader
@@ -46,11 +48,13 @@ class StoredOrder:
         return read_numbers(self.reader, ORDER, start, stop, self.header.num_nodes)
 
     def sums(self, start, stop):
-        """Return (4,) float64 of the vertices [start, stop), whose sum is 0 if each has one row."""
+        """Return sums over the rows [start, stop), (4,) float64; their total is 0 for a
+        valid order.
+        """
         return consistency.order_sums(start, self.vertices(start, stop))
 
     def check(self):
-        """Refuse (DataError) an order that has some vertex twice."""
+        """Raise DataError for an order that contains a vertex twice."""
         order = self.vertices(0, self.header.num_nodes)
         again = np.ones(order.size, bool)
         again[np.unique(order, return_index=True)[1]] = False
@@ -58,7 +62,8 @@ class StoredOrder:
 
 
 class StoredPartition:
-    """The partition of an open file of format hpgcn-partitioned-graph, and its order of rows.
+    """The partition in an open file of format hpgcn-partitioned-graph, and its order of
+    rows.
 
     Attributes
     ----------
@@ -84,7 +89,9 @@ class StoredPartition:
 
     @property
     def nested(self):
-        """Whether parts 2 p and 2 p + 1 merge to part p of half the number."""
+        """Whether the partition is nested: parts 2 p and 2 p + 1 merge to part p of k /
+        2 parts.
+        """
         nested = self.reader.attributes("/partition").get("nested", 0)  # absent in older files
         if nested not in (0, 1):
             raise self.reader.error(f"/partition: attribute nested is {nested!r}, expected 0 or 1")
@@ -92,7 +99,7 @@ class StoredPartition:
 
     @property
     def merges(self):
-        """Numbers of parts that nested parts merge to, descending."""
+        """Numbers of parts into which nested parts can be merged, descending."""
         return halves(self.k) if self.nested else ()
 
     def vertices(self, start, stop):
@@ -100,7 +107,9 @@ class StoredPartition:
         return read_numbers(self.reader, "partition/perm", start, stop, self.header.num_nodes)
 
     def edge_part(self, start, stop):
-        """Read the part of each entry of the rows [start, stop), (nnz,) int32; or None."""
+        """Read the part that stores each entry of the rows [start, stop), (nnz,) int32;
+        or None.
+        """
         if not self.cuts_vertices:
             return None
         first, last = read_ends(self.reader, "adjacency", start, stop)
@@ -108,18 +117,20 @@ class StoredPartition:
         return self._parts("edge_part", first, last)
 
     def sums(self, start, stop):
-        """Return (4,) float64 of the vertices [start, stop); not 0 in total if a check fails."""
+        """Return sums over the vertices [start, stop), (4,) float64; their total is 0
+        for a valid file.
+        """
         perm, iperm, part = self._arrays(start, stop)
         owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
         return consistency.permutation_sums(start, perm, iperm, part, owner)
 
     def check(self):
-        """Refuse (DataError) a permutation or parts that contradict each other or the offsets."""
+        """Raise DataError if permutation, parts and offsets contradict each other."""
         self.of_vertices  # noqa: B018 (refuses)
 
     @functools.cached_property
     def of_vertices(self):
-        """The hpgcn.partition.Partition without the parts of entries, read once."""
+        """The hpgcn.partition.Partition without parts of entries; read once."""
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
@@ -144,7 +155,9 @@ class StoredPartition:
 
     @functools.cached_property
     def of_entries(self):
-        """The hpgcn.partition.Partition with the parts of entries, if any, read once."""
+        """The hpgcn.partition.Partition, with parts of entries if the file has them;
+        read once.
+        """
         if not self.cuts_vertices:
             return self.of_vertices
         n = self.header.num_nodes
@@ -156,13 +169,17 @@ class StoredPartition:
         return dataclasses.replace(self.of_vertices, edge_part=edge_part)
 
     def _arrays(self, start, stop):
-        """Read perm, iperm and part of the vertices [start, stop), all within their ranges."""
+        """Read perm, iperm and part of the vertices [start, stop), and check their
+        ranges.
+        """
         n = self.header.num_nodes
         perm, iperm = (read_numbers(self.reader, f"partition/{name}", start, stop, n)
                        for name in ("perm", "iperm"))
         return perm, iperm, self._parts("part", start, stop)
 
     def _parts(self, name, start, stop):
-        """Read numbers of parts of the file, as numbers of merged parts."""
+        """Read part numbers from the dataset `name`, converted to numbers of merged
+        parts.
+        """
         parts = read_numbers(self.reader, f"partition/{name}", start, stop, self.merge * self.k)
         return parts // self.merge

@@ -1,4 +1,4 @@
-"""Checks the names, dtypes and shapes of the arrays of a graph file before any is read.
+"""Check names, dtypes and shapes of all arrays in a graph file before any is read.
 
 Names of classes are stored alike in graphs, models and predictions: a dataset of text,
 (c,).
@@ -21,15 +21,15 @@ PARTITION_FIELDS = {
 
 
 def mask_name(key, split):
-    """Return the dataset of a mask; split 0 has the dataset of files with one split, for all
-    readers.
+    """Return the name of a mask's dataset. Split 0 has the same name as in files with a
+    single split.
     """
     return f"masks/{split}/{key}" if split else f"masks/{key}"
 
 
 def read_header(reader):
     # sizes and names, which no checksum covers yet
-    """Return the Header of an open file, once dtype and shape of every dataset are right."""
+    """Check dtype and shape of every dataset in an open file; return its Header."""
     n, num_edges, f, c = (reader.field(f"num_{name}", int)
                           for name in ("nodes", "edges", "features", "classes"))
     name, sha256, split = (reader.field(name, str)
@@ -74,7 +74,7 @@ def read_header(reader):
 
 
 def _expect_features(reader, n, f):
-    """Return whether the features are sparse."""
+    """Check the datasets of features; return whether they are sparse."""
     sparse = "features/pointers_to_1" in reader.entries
     if sparse:
         expect_csr(reader, "features", (n, f))
@@ -87,7 +87,7 @@ def _expect_features(reader, n, f):
 
 
 def _expect_labels(reader, n, c):
-    """Return whether vertices may have several labels."""
+    """Check the dataset of labels; return whether vertices may have several labels."""
     labels = reader.entries.get("labels")
     if labels is None:
         if c:
@@ -102,7 +102,7 @@ def _expect_labels(reader, n, c):
 
 
 def _expect_masks(reader, n):
-    """Return the number of splits."""
+    """Check the datasets of masks; return the number of splits."""
     masked = any(mask_name(key, 0) in reader.entries for key in SPLIT)
     count = int(masked)
     if "num_splits" in reader.attributes():  # several splits
@@ -116,8 +116,8 @@ def _expect_masks(reader, n):
 
 
 def read_offsets(reader, header):
-    """Return the first row of each part, (k + 1,) int64, after a check of the
-    partition's shapes.
+    """Check the shapes of a partition; return the first row of each part and the end,
+    (k + 1,) int64.
     """
     n = header.num_nodes
     k = reader.field("k", int, "/partition")
@@ -142,7 +142,7 @@ def read_offsets(reader, header):
 
 
 def read_class_names(reader, num_classes=None):
-    """Return the names of the classes in an open file, a tuple of str (c,), or None.
+    """Return the class names in an open file, a tuple of str (c,), or None.
 
     DataError unless they are distinct text, one for each of `num_classes` classes;
     None: any number.
@@ -159,6 +159,6 @@ def read_class_names(reader, num_classes=None):
 
 
 def write_class_names(writer, names):
-    """Write names of classes, or nothing for None."""
+    """Write the names of classes; do nothing for None."""
     if names is not None:
         writer.dataset(CLASS_NAMES, np.array(names))

@@ -1,4 +1,4 @@
-"""A graph in a file, read row by row."""
+"""A graph in a file whose rows are read on demand."""
 from __future__ import annotations
 
 import dataclasses
@@ -26,7 +26,8 @@ ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
 
 
 class StoredGraph(GraphSource):
-    """A graph in a file: the header at once, rows when they are read. Picklable; a context manager.
+    """A graph in a file. Its header is read at once, its rows on demand. Picklable; a
+    context manager.
 
     Every read validates its data. It raises DataError and StorageError like the
     functions of hpgcn.store. It also raises DataError for rows that do not exist, and
@@ -91,7 +92,7 @@ class StoredGraph(GraphSource):
         return functools.partial(StoredGraph, **self._options, merge=self._merge), (self.path,)
 
     def close(self) -> None:
-        """Close the file; arrays that were read stay valid."""
+        """Close the file; arrays already read stay valid."""
         self.reader.close()
 
     def reopen(self, path: str | os.PathLike[str]) -> StoredGraph:
@@ -101,17 +102,21 @@ class StoredGraph(GraphSource):
     # Identity
 
     def sha256(self) -> str:
-        """Return the SHA-256 of the open file, whatever has its name; DataError if written to."""
+        """Return the SHA-256 of the open file; DataError if it was written to since it
+        was opened.
+        """
         if self._sha256 is None:
             self._sha256 = self.reader.sha256()
         return self._sha256
 
     def checksum(self) -> str:
-        """Return the SHA-256 of the stored checksums, which identifies the content."""
+        """Return a SHA-256 of the stored checksums, which identifies the content."""
         return self._content
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of the file, of the file it was made from, and of its content."""
+        """Return the SHA-256 of the file, of its source and of its content, a dict
+        under DIGESTS.
+        """
         own = self.checksum()
         with suppress(DataError):  # written to since it was opened: no longer what was read
             own = self.sha256()
@@ -158,7 +163,9 @@ class StoredGraph(GraphSource):
 
     def adjacency_rows(self, start: int, stop: int) -> tuple[
             np.ndarray, np.ndarray, np.ndarray | None]:
-        """Read and validate the rows [start, stop): (indptr from 0, indices, data or None)."""
+        """Read and validate the rows [start, stop); return (indptr from 0, indices,
+        data or None).
+        """
         return self._read_adjacency(start, stop, self.header.all_ones)
 
     def pointers(self, start: int, stop: int) -> np.ndarray:
@@ -196,7 +203,9 @@ class StoredGraph(GraphSource):
     # The whole graph
 
     def pattern(self) -> Graph:
-        """Read the pattern of all rows, as a Graph without any values; its degrees are 0."""
+        """Read the pattern of all rows as a Graph without weights, features or labels;
+        its degrees are 0.
+        """
         n = self.header.num_nodes
         indptr, indices, _ = self._read_adjacency(0, n, True)
         zeros = np.zeros(n)
@@ -204,7 +213,7 @@ class StoredGraph(GraphSource):
                      vertex=self.vertices(0, n), offsets=self.offsets)
 
     def read(self) -> Graph:
-        """Read all rows, and check them together; no train mask must be empty.
+        """Read all rows and check that they agree; DataError if a train mask is empty.
 
         They are in the order of their parts, or else in their ORIGINAL order, whatever
         the file's.
@@ -238,12 +247,16 @@ class StoredGraph(GraphSource):
 
     @property
     def vertex_partition(self) -> Partition | None:
-        """The `partition` without parts of entries, for which the whole adjacency is read."""
+        """The `partition` without parts of entries, which would require the whole
+        adjacency.
+        """
         return self._parts and self._parts.of_vertices
 
     @property
     def partition(self) -> Partition | None:
-        """The hpgcn.partition.Partition that ordered the rows, read once; None if unpartitioned."""
+        """The hpgcn.partition.Partition that determines the order of rows, read once;
+        None without parts.
+        """
         return self._parts and self._parts.of_entries
 
     @property

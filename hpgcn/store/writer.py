@@ -1,4 +1,6 @@
-"""Writing HDF5 files: whole or not at all, with a checksum for every header and every mebibyte."""
+"""Write HDF5 files completely or not at all, with checksums of every header and every
+mebibyte.
+"""
 
 import datetime
 import io
@@ -26,7 +28,8 @@ COMPRESSION = ("none", "gzip")
 
 @contextmanager
 def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
-    """Give a Writer of a new file; the file appears under its name when the block ends well.
+    """Context manager: yield a Writer of a new file, which appears at `path` if the
+    block succeeds.
 
     `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
     `overwrite` and `follow` as in `replacing`. `scratch` is a folder for the unfinished
@@ -60,8 +63,8 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 
 @contextmanager
 def _moved(path, overwrite, scratch):
-    """Replace a file like `replacing`, with the temporary file in a folder that its owner cleans
-    up.
+    """Replace a file like `replacing`, but with its temporary file in the folder
+    `scratch`.
     """
     finished = Path(scratch) / "finished"
     target = refuse_existing(path, overwrite)
@@ -74,7 +77,8 @@ def _moved(path, overwrite, scratch):
 
 
 class _Sink(io.FileIO):
-    """A file whose failures HDF5 never sees, since HDF5 can crash after a write that failed.
+    """A file that hides failed writes from HDF5, because HDF5 can crash after a failed
+    write.
 
     `failure` keeps the first for the Writer to raise; what is written after it goes
     nowhere.
@@ -102,7 +106,7 @@ class _Sink(io.FileIO):
 
 
 class Writer:
-    """Writes datasets with their checksums, attributes and hard links into a new file."""
+    """Writes datasets with checksums, attributes and hard links to a new file."""
 
     def __init__(self, file, sink, path, compress):
         self.file = file
@@ -112,7 +116,7 @@ class Writer:
         self.checksums = {}
 
     def check(self):
-        """Raise the error that the file system reported since the last check."""
+        """Raise an error if writing has failed since the last check."""
         failure = self.sink.failure
         if isinstance(failure, OSError):
             raise StorageError(f"{self.path}: writing failed: {failure.strerror}") from failure
@@ -120,7 +124,9 @@ class Writer:
             raise failure
 
     def attributes(self, group, values):
-        """Set attributes of a group: bool, int, float, str, 1-d numbers; None is left out."""
+        """Set attributes of a group: bool, int, float, str, or 1-d numbers; None is
+        left out.
+        """
         target = self.file.require_group(group)
         for name, value in values.items():
             if isinstance(value, str):  # text of a fixed length: the global heap has no checksum
@@ -132,7 +138,8 @@ class Writer:
         self.check()
 
     def dataset(self, name, source):
-        """Write an ndarray, or an object with `shape`, `dtype` and [start:stop]; 16 MiB at once.
+        """Write an ndarray, or an object with `shape`, `dtype` and [start:stop], 16 MiB
+        at a time.
 
         Text (an ndarray of NumPy's kind U) is written as UTF-8 of a fixed length.
         """
@@ -171,11 +178,11 @@ class Writer:
             self.check()
 
     def link(self, name, existing):
-        """Give a dataset a second name (a hard link: one copy on disk)."""
+        """Give an existing dataset a second name (a hard link without a copy)."""
         self.file[name] = self.file[existing]
 
     def finish(self):
-        """Write the manifest, and last of all that the file is complete."""
+        """Write the manifest, then mark the file as complete."""
         self.file.require_group(manifest.GROUP)
         for name, (dtype, shape, checksums) in self.checksums.items():
             entry = self.file.create_dataset(f"{manifest.GROUP}/{name}", data=checksums)
@@ -192,7 +199,9 @@ class Writer:
 
 
 def _write_chunk(target, start, block, rows):
-    """Compress a chunk as HDF5's filters would, past its chunk cache: see _Sink."""
+    """Compress a chunk like HDF5's filters and write it directly, without HDF5's chunk
+    cache: see _Sink.
+    """
     if len(block) < rows:
         padding = np.zeros((rows - len(block), *block.shape[1:]), block.dtype)
         block = np.concatenate([block, padding])

@@ -1,1 +1,3 @@
-"""Training and inference: owners of rows, the loop, checkpoints, run directories."""
+"""Training and inference: owners of rows, the training loop, checkpoints and run
+directories.
+"""

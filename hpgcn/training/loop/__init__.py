@@ -1,1 +1,3 @@
-"""The training loop: steps, epochs, optimizers, and the state that a run resumes from."""
+"""The training loop: steps, epochs, optimizers, and the state from which a run
+resumes.
+"""

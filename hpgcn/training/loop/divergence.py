@@ -1,4 +1,4 @@
-"""Find the first array of a step with numbers that are not finite, after the step."""
+"""Find the first array with NaN or infinite numbers after a training step."""
 import math
 
 import numpy as np
@@ -9,8 +9,8 @@ from hpgcn.model.layers.layer import layer_of
 
 
 def diverged(epoch, loss, model, gradient, parameters, comm, lr):
-    """Return the DivergedError of a step with a NaN or infinite loss or gradient; all ranks call
-    this.
+    """Return the DivergedError for a step with a NaN or infinite loss or gradient; all
+    ranks call this together.
 
     `loss` and `gradient` are sums over all ranks, the model is as the step left it, the
     parameters are updated. It names the first layer of the forward, else of the
@@ -39,7 +39,9 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
 
 
 def check_evaluation(epoch, metrics, lr):
-    """Refuse, by a DivergedError, a loss that an evaluation found and that is not finite."""
+    """Raise DivergedError if an evaluation of the epoch gave a loss that is not
+    finite.
+    """
     for name, called in (("val_loss", "validation"), ("exact_loss", "exact training")):
         loss = metrics.get(name)
         if loss is not None and not math.isfinite(loss):

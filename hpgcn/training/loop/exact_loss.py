@@ -25,7 +25,8 @@ def measure_exact_loss(trainer, epoch):
 
 
 def exact_loss(view, number):
-    """Return the mean training loss by the exact maps of a StepView; all ranks call this together.
+    """Return the mean training loss by exact products instead of approximate ones; all
+    ranks call this together.
 
     `number` keys dropout as in the training step, which is taken afterwards.
     """
@@ -37,13 +38,15 @@ def exact_loss(view, number):
 
 
 def loss_error(metrics):
-    """Return the loss of an epoch minus the exact one; None if that was not measured."""
+    """Return the training loss of an epoch minus the exact loss; None if that was not
+    measured.
+    """
     exact = metrics.get("exact_loss")
     return None if exact is None else metrics["loss"] - exact
 
 
 def progress_postfix(metrics):
-    """Return the figures of an epoch for the progress bar, a dict."""
+    """Return the figures of an epoch that the progress bar shows, a dict."""
     shown = {"loss": f"{metrics['loss']:.4f}", "val_acc": metrics["val_acc"]}
     if loss_error(metrics) is not None:
         shown["off"] = f"{loss_error(metrics):+.4f}"
@@ -51,7 +54,9 @@ def progress_postfix(metrics):
 
 
 def log_drift(title, history):
-    """Log in one line how far the losses of a run were from exact ones."""
+    """Log one line on the difference between the losses of a run and the exact
+    losses.
+    """
     found = {metrics["epoch"]: abs(loss_error(metrics)) for metrics in history
              if loss_error(metrics) is not None}
     if found:

@@ -1,4 +1,4 @@
-"""The state of the training loop, which epochs, checkpoints and resumed runs share."""
+"""The state of the training loop, shared by epochs, checkpoints and resumed runs."""
 from dataclasses import dataclass, field
 
 from hpgcn.runtime.clock import PARTS
@@ -10,7 +10,8 @@ CLOCKED = ("spmm", "dense", "comm", "wait")
 
 @dataclass
 class EpochSums:
-    """Sums over the steps of an incomplete epoch, equal on all ranks; seconds are rank maxima.
+    """Sums over the steps of an incomplete epoch, equal on all ranks. Seconds are those
+    of the slowest rank.
 
     A checkpoint within an epoch stores these fields by name.
     """
@@ -31,7 +32,8 @@ class EpochSums:
     parts: dict = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))  # means over ranks
 
     def metrics(self, epoch, norm):
-        """Return the metrics.jsonl line of an epoch before its evaluation.
+        """Return the fields of an epoch in metrics.jsonl that are known before its
+        evaluation.
 
         `norm` divides the sum of losses: it makes a mean of it.
         """
@@ -52,7 +54,9 @@ SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, lik
 
 
 class BestEpoch:
-    """The best epoch so far: highest validation accuracy, then lowest loss, then earliest."""
+    """The best epoch so far: the one with highest validation accuracy, then lowest
+    loss, then earliest.
+    """
 
     def __init__(self):
         self.epoch = 0  # 0 before the first evaluation
@@ -61,7 +65,9 @@ class BestEpoch:
         self.key = None
 
     def update_if_better(self, epoch, metrics, flat):
-        """Store a copy of the weights if they are better; without validation vertices, always."""
+        """Store a copy of the weights if the epoch is the best; without validation
+        vertices store it always.
+        """
         key = None
         if metrics["val_acc"] is not None:
             key = (metrics["val_acc"], -metrics["val_loss"])
@@ -74,7 +80,9 @@ class BestEpoch:
 
 @dataclass(eq=False)
 class LoopState:
-    """Progress of a run, equal on all ranks. Parameters and moments are in the Trainer's arrays."""
+    """The progress of a run, equal on all ranks. The Trainer has the parameters and
+    moments.
+    """
 
     epoch: int = 0  # the last complete one
     steps: int = 0  # training steps taken, including those before the run was resumed
@@ -86,16 +94,16 @@ class LoopState:
 
     @property
     def within_epoch(self):
-        """Whether some steps of an incomplete epoch are taken."""
+        """Whether an epoch has begun and is incomplete."""
         return self.sums.steps > 0
 
     @property
     def last_metrics(self):
-        """Metrics of the last complete epoch; {} before the first."""
+        """Metrics of the last complete epoch; {} before the first one."""
         return self.history[-1] if self.history else {}
 
     def complete_epoch(self, metrics):
-        """Append the metrics of an epoch all of whose steps are taken; start new sums."""
+        """Append the metrics of a complete epoch to the history, and start new sums."""
         self.epoch = metrics["epoch"]
         self.history.append(metrics)
         self.max_sent_bytes = self.sums.max_sent

@@ -1,11 +1,11 @@
-"""Optimisers over one flat array of parameters, by name."""
+"""Optimizers by name, for one flat array of parameters."""
 import numpy as np
 
 from hpgcn import kernels
 
 
 class SGD:
-    """Plain gradient descent on parameters (p,), which `step` changes in place.
+    """Gradient descent on parameters (p,), which `step` changes in place.
 
     decay * w is added to the gradient (not decoupled) of the first `decayed` elements.
     `rate(number)` is the learning rate of a step, from 1. A gradient whose norm is
@@ -23,25 +23,31 @@ class SGD:
         self.moments = {name: np.zeros_like(parameters) for name in self.MOMENTS}
 
     def step(self, gradient):
-        """Move the parameters by one step; the gradient (p,) is clipped in place."""
+        """Update the parameters by one step; this also clips the gradient (p,) in
+        place.
+        """
         self.steps += 1
         if self.clip_norm:
             clip(gradient, self.clip_norm)
         self.update(gradient, self.rate(self.steps))
 
     def update(self, gradient, lr):
-        """Move the parameters at a learning rate."""
+        """Update the parameters with a learning rate."""
         kernels.backend(gradient).sgd(self.parameters, gradient, lr=lr, **self.decay)
 
     def restore(self, steps, moments):
-        """Continue after `steps` steps, which left these moments behind."""
+        """Set the number of past steps and the moments of the optimizer, to resume a
+        run.
+        """
         self.steps = steps
         for name, array in moments.items():
             self.moments[name][:] = array
 
 
 class Adam(SGD):
-    """Adam with bias correction, beta .9 and .999, epsilon 1e-8 (Kingma and Ba 2015)."""
+    """Adam with bias correction, beta_1 = .9, beta_2 = .999, epsilon = 1e-8 (Kingma and
+    Ba 2015).
+    """
 
     MOMENTS = ("mean", "variance")
 
@@ -51,7 +57,9 @@ class Adam(SGD):
 
 
 class AdamW(Adam):
-    """Adam whose decay is decoupled: w *= 1 - lr * decay first (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay: w *= 1 - lr * decay before each step
+    (Loshchilov and Hutter 2019).
+    """
 
     def update(self, gradient, lr):
         self.parameters[:self.decay["decayed"]] *= 1 - lr * self.decay["decay"]
@@ -63,7 +71,7 @@ OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "sgd": SGD}
 
 
 def clip(gradient, limit):
-    """Scale a gradient (p,) down in place to an L2 norm of `limit`, if it is above that.
+    """Scale a gradient (p,) in place so that its L2 norm is at most `limit`.
 
     The factor is limit / (norm + 1e-6), at most 1, as `torch.nn.utils.clip_grad_norm_`
     takes it. The norm is summed in float64 in a fixed order, and never leaves the

@@ -1,4 +1,5 @@
-"""Learning rates of training steps, by number: pure, so a resumed run continues them.
+"""Learning rates by the number of the training step alone, so that a resumed run
+continues them.
 
 In the steps of the first `warmup` epochs the rate rises linearly to `lr`; the schedule
 follows. A full-batch epoch is one step.
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LearningRate:
-    """The learning rate of each training step; fields as in hpgcn.Config."""
+    """The learning rate as a function of the training step; fields as in
+    hpgcn.Config.
+    """
 
     lr: float
     schedule: str  # in SCHEDULES
@@ -20,7 +23,7 @@ class LearningRate:
     steps: int = 1  # training steps of an epoch
 
     def __call__(self, number):
-        """Return the learning rate of a training step, from 1."""
+        """Return the learning rate of training step `number`, from 1."""
         warmup = self.steps * self.warmup
         if number <= warmup:
             return self.lr * number / warmup
@@ -28,12 +31,13 @@ class LearningRate:
 
 
 def constant(done, rate):
-    """Return 1."""
+    """Return the factor 1 for every step."""
     return 1.0
 
 
 def cosine(done, rate):
-    """Return half a cosine, from 1 to 0 over the epochs after warm-up.
+    """Return a factor that follows half a cosine from 1 to 0, over the epochs after
+    warm-up.
 
     Loshchilov and Hutter 2017.
     """
@@ -41,7 +45,9 @@ def cosine(done, rate):
 
 
 def step(done, rate):
-    """Return `step_factor` to the power of how often `step_every` epochs are done."""
+    """Return a factor that is multiplied by `step_factor` after every `step_every`
+    epochs.
+    """
     return rate.step_factor ** (done // (rate.steps * rate.step_every))
 
 

@@ -1,4 +1,5 @@
-"""Make the StepViews of training steps: one for all steps, or one for each mini-batch.
+"""Provide the StepView of each training step: the same for all steps, or one per
+mini-batch.
 
 A thread builds the next mini-batch while the current one trains. It reads what the rank
 stores. If neighbours are drawn, it exchanges rows with other ranks over a communicator
@@ -14,7 +15,7 @@ from hpgcn.training.loop.training_step import StepView
 
 
 class FullBatch:
-    """One step an epoch, of all training vertices.
+    """Training with one step per epoch, on all training vertices.
 
     Attributes
     ----------
@@ -31,7 +32,9 @@ class FullBatch:
         self.full_view = view
 
     def view(self, number):
-        """Return the StepView of a training step, from 1; all ranks call this in order."""
+        """Return the StepView of training step `number`, from 1; all ranks call this in
+        the order of steps.
+        """
         return self.full_view
 
     def batch_metrics(self, sums):
@@ -43,7 +46,7 @@ class FullBatch:
 
 
 class MiniBatches(FullBatch):
-    """A step for each batch of a sampler.
+    """Training with one step for each batch of a sampler.
 
     Parameters
     ----------
@@ -91,7 +94,9 @@ class MiniBatches(FullBatch):
         return StepView(model, loss, features)
 
     def _take(self, number):
-        """Return the view of a step; build it now if another step was prefetched."""
+        """Return the StepView of step `number`: the prefetched one, or build it now if
+        another was prefetched.
+        """
         prefetched, self.prefetched = self.prefetched, None
         if prefetched is None:
             return self._make(number)
@@ -126,7 +131,9 @@ class MiniBatches(FullBatch):
 
 
 def make_batches(plan, view, shard, epochs):
-    """Return the FullBatch or MiniBatches of a StepPlan; `view` is the StepView of all rows."""
+    """Return the FullBatch or MiniBatches for a StepPlan; `view` is the StepView of all
+    rows.
+    """
     if plan.builder is None:
         return FullBatch(view)
     return MiniBatches(plan, view, shard, epochs)

@@ -1,4 +1,6 @@
-"""When a run ends: after its last epoch, by patience, by a callback or by a signal."""
+"""Decide when a run ends: after its last epoch, by patience, by a callback or by a
+signal.
+"""
 import numpy as np
 
 from hpgcn.errors import (
@@ -14,13 +16,16 @@ from hpgcn.runtime.advice import resume_command
 
 
 def is_finished(epoch, best_epoch, *, epochs, patience):
-    """Return whether a run ends with this epoch: it is the last, or patience is exhausted."""
+    """Return whether a run ends after this epoch: it is the last one, or patience is
+    exhausted.
+    """
     impatient = patience and best_epoch and epoch - best_epoch >= patience
     return epoch >= epochs or bool(impatient)
 
 
 def raise_if_stop_requested(epoch, graph, out, comm):
-    """Raise the stop error on all ranks if one of them received a signal; all call this together.
+    """Raise an error on all ranks if one of them received a signal to stop; all call
+    this together.
 
     `epoch` is the next one; `graph` and `out` as in `make_stop_error`.
     """
@@ -30,7 +35,8 @@ def raise_if_stop_requested(epoch, graph, out, comm):
 
 
 def make_stop_error(pending, where, graph, out, comm):
-    """Return the error to raise on all ranks if a pending signal ends a run.
+    """Return the error with which all ranks end a run after a signal; it names the
+    command to resume.
 
     `where` says where the run stops; the message names the command that resumes it: by
     the path of the graph and the run directory `out`.
@@ -57,7 +63,8 @@ def check_callbacks(callbacks):
 
 
 def run_callbacks(callbacks, metrics, comm):
-    """Call the callbacks on rank 0; return on all ranks whether one ends the run with this epoch.
+    """Call the callbacks on rank 0; return on all ranks whether one of them ends the
+    run.
 
     An exception in a callback is an InternalError on all ranks, if there are several.
     """

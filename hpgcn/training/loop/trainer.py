@@ -1,4 +1,6 @@
-"""The one training loop: any number of ranks, any strategy, a graph in memory or in a file."""
+"""The training loop, for any number of ranks, any strategy, and graphs in memory or in
+files.
+"""
 import logging
 import os
 import signal
@@ -37,7 +39,8 @@ log = logging.getLogger("hpgcn")
 
 
 def make_trainer(source, config, comm, *, warm=True):
-    """Plan a run, and make all that its training needs: a Trainer; all ranks call this together.
+    """Plan a run and set up its training; return a Trainer. All ranks call this
+    together.
 
     `warm`: load all compiled kernels before the first epoch.
     """
@@ -81,7 +84,9 @@ def make_trainer(source, config, comm, *, warm=True):
 
 @dataclass(frozen=True, eq=False)
 class Trainer(CollectiveClose):
-    """Data, model and optimizer of a run on this rank; `run` is the loop, `state` its progress."""
+    """Data, model and optimizer of a run on this rank. `run` is the training loop,
+    `state` its progress.
+    """
 
     plan: RunPlan
     comm: SerialComm | MpiComm
@@ -100,7 +105,7 @@ class Trainer(CollectiveClose):
 
     @property
     def shard(self):
-        """Rows of this rank, and the maps that multiply by A."""
+        """Rows of this rank, and the maps that multiply them by A."""
         return self.plan.shard
 
     def close(self):
@@ -108,7 +113,8 @@ class Trainer(CollectiveClose):
         self.shard.close()
 
     def run(self, record=None, progress=False, checkpoints=None, saved=None, callbacks=()):
-        """Train to the last epoch, or until patience or a callback ends the run; return a Result.
+        """Train until the last epoch, or until patience or a callback ends the run;
+        return a Result.
 
         A run that leaves files has a RunDirectory on rank 0, and Checkpoints on all
         ranks. It resumes from `saved`, a CheckpointState. Only the callbacks of rank 0
@@ -181,7 +187,7 @@ class Trainer(CollectiveClose):
         return Result(summary, config, weights, state.history, class_names)
 
     def train_epoch(self, epoch, after_step=None):
-        """Take all steps of an epoch that are left; return its metrics, equal on all ranks.
+        """Take the remaining steps of an epoch; return its metrics, equal on all ranks.
 
         `after_step` is called after each step but the last.
         """
@@ -204,7 +210,9 @@ class Trainer(CollectiveClose):
         return metrics
 
     def evaluate_epoch(self, metrics):
-        """Evaluate after an epoch; add the result to its metrics, and update the best epoch."""
+        """Evaluate the model after an epoch; add the results to its metrics, and update
+        the best epoch.
+        """
         comm, epoch = self.comm, metrics["epoch"]
         with comm.clock.span("evaluate", epoch):
             comm.counters.phase = "eval"
@@ -221,7 +229,9 @@ class Trainer(CollectiveClose):
                            patience=self.config.patience)
 
     def arrays_by_name(self, flat):
-        """Return copies of the parts of an array like the parameters, a dict by name."""
+        """Split a flat array with the layout of the parameters into copies by name, a
+        dict.
+        """
         parameters = Parameters.zeros(self.plan.spec)
         parameters.flat[:] = self.comm.device.get(flat)
         return parameters.arrays

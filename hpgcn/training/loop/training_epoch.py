@@ -1,4 +1,6 @@
-"""One training step within an epoch: taken, measured, checked and added to the sums."""
+"""One training step of an epoch: take it, measure it, check it, and add it to
+the sums.
+"""
 import math
 import time
 
@@ -12,7 +14,8 @@ from hpgcn.training.loop.training_step import train_step
 
 
 def take_step(trainer, epoch):
-    """Take the next training step of an epoch, and add it to `trainer.state`; all ranks call this.
+    """Take the next training step of an epoch, and record it in `trainer.state`; all
+    ranks call this together.
 
     A DivergedError on all ranks if a number is not finite.
     """
@@ -66,7 +69,9 @@ def take_step(trainer, epoch):
 
 
 def with_faults(view, columns):
-    """Return a view and columns that meet the requested faults: the same ones without any."""
+    """Return the view and columns, wrapped so that a requested fault occurs; unchanged
+    without a fault.
+    """
     if not faults.requested_fault():
         return view, columns
     view = view._replace(model=_FaultyModel(view.model), loss=_FaultyLoss(view.loss))
@@ -74,7 +79,7 @@ def with_faults(view, columns):
 
 
 class _Proxy:
-    """Another object, whose attributes it hands on."""
+    """A wrapper that forwards attributes to another object."""
 
     def __init__(self, inner):
         self.inner = inner

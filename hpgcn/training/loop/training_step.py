@@ -1,11 +1,15 @@
-"""One training step of a view, and one evaluation: forward, backward, update; nothing else."""
+"""One training step (forward, backward, update) and one evaluation on a StepView, and
+nothing else.
+"""
 from typing import NamedTuple
 
 from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
 
 
 class StepView(NamedTuple):
-    """Input of a training step: the model on some rows, their loss and features."""
+    """The input of a training step: a model on certain rows, their loss and their
+    features.
+    """
 
     model: Model
     loss: Loss | MultiLabelLoss
@@ -13,7 +17,8 @@ class StepView(NamedTuple):
 
 
 def make_views(shard, parameters, workspace, targets):
-    """Return the StepViews of a training step and an evaluation; all ranks call this together.
+    """Return the StepViews for training and for evaluation; all ranks call this
+    together.
 
     The features of the shard are released here. The workspace is shared: views are used
     in turn. `targets` are those of the training loss.
@@ -42,7 +47,8 @@ def make_views(shard, parameters, workspace, targets):
 
 
 def train_step(view, number, optimizer, columns):
-    """Take one training step, whose number, from 1, keys dropout; all ranks call this together.
+    """Take training step `number`, from 1, which keys dropout; all ranks call this
+    together.
 
     Return this rank's share of the SUM of training losses, which may lie on the
     device, and the gradient, Parameters summed over all ranks.
@@ -63,7 +69,8 @@ def train_step(view, number, optimizer, columns):
 
 
 def evaluate(view, metric="auto"):
-    """Return the validation loss and a metric of each mask over all ranks, without dropout.
+    """Return the validation loss, and a metric for each mask, over all ranks and
+    without dropout.
 
     As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says
     it.

@@ -1,1 +1,1 @@
-"""Runs: directories, checkpoints, results, prediction."""
+"""Runs of training: directories, checkpoints, results and predictions."""

@@ -1,4 +1,5 @@
-"""Checkpoints: RUN/checkpoints/step-00000120/{state.h5, manifest.json}, the newest two.
+"""Checkpoints of a run: RUN/checkpoints/step-00000120/{state.h5, manifest.json}; the
+newest two are kept.
 
 Only rank 0 writes, because all ranks have the same state. A checkpoint is written into
 a temporary folder, synchronised to disk and renamed, so it appears whole or not at all.
@@ -27,7 +28,9 @@ NAME, LEFT = re.compile(r"step-\d{8,}"), re.compile(r"\.step-\d{8,}\.(tmp|old)")
 
 
 class Checkpoints:
-    """The checkpoints of a run directory, as rank 0 sees them, of a run that trains on `source`."""
+    """The checkpoints in a run directory, managed by rank 0. The run trains on
+    `source`.
+    """
 
     def __init__(self, run, source):
         self.path = Path(run) / "checkpoints"
@@ -36,7 +39,8 @@ class Checkpoints:
         self._kept = []  # names
 
     def load(self):
-        """Return the newest CheckpointState that can be read, or None if there is no checkpoint.
+        """Return the newest readable CheckpointState, or None if there is no
+        checkpoint.
 
         A StorageError if there are checkpoints, but none can be read.
         """
@@ -68,7 +72,9 @@ class Checkpoints:
         return None
 
     def _check_widths(self, folder, state, widths):
-        """Refuse a state of this graph whose weights are for other features or classes."""
+        """Raise DataError if weights trained on this graph have other numbers of
+        features or classes.
+        """
         header = self.source.header
         features, *_, classes = widths
         same = (features, classes) == (header.num_features, header.num_classes)
@@ -78,7 +84,8 @@ class Checkpoints:
                             f"{header.num_classes}")
 
     def write(self, state):
-        """Write a CheckpointState, then remove older ones and the remains of killed runs.
+        """Write a CheckpointState, then delete older checkpoints and incomplete ones of
+        killed runs.
 
         After a StorageError the checkpoints from before are still there.
         """
@@ -106,7 +113,8 @@ class Checkpoints:
         faults.point("checkpoint.manifest")
 
     def keep(self, trainer, record, *, ended=False):
-        """Write a checkpoint after a step if one is due; all ranks of a Trainer call this.
+        """Write a checkpoint after a training step if it is time for one; all ranks of
+        a Trainer call this.
 
         `ended`: the run ends with this epoch. Once the checkpoint for SIGUSR1 is
         written a StoppedError is raised on all ranks. After SIGINT it is a
@@ -148,7 +156,9 @@ class Checkpoints:
             raise make_stop_error(stop, where, config.graph, config.out, comm)
 
     def _prune(self):
-        """Keep the checkpoint that this run last read or wrote; a newer one can only be damaged."""
+        """Delete all checkpoints except those that this run last read or wrote. Newer
+        ones are damaged.
+        """
         for entry in sorted(self.path.iterdir()):
             if LEFT.fullmatch(entry.name):
                 shutil.rmtree(entry, ignore_errors=True)
@@ -156,13 +166,15 @@ class Checkpoints:
                 store.discard(entry)
 
     def digests(self):
-        """Return the identity of the data, by the names of DIGESTS: see CheckpointState."""
+        """Return the digests that identify the data, a dict under DIGESTS: see
+        CheckpointState.
+        """
         if self._digests is None:
             self._digests = self.source.digests()
         return self._digests
 
     def _same_data(self, state):
-        """Return whether a state is of the training data."""
+        """Return whether a state was trained on the same graph."""
         if state.provenance.get("content_sha256") == self.source.checksum():
             # no need to read it all
             self._digests = {name: state.provenance[name] for name in DIGESTS}
@@ -170,7 +182,9 @@ class Checkpoints:
         return state.provenance["source_sha256"] == self.digests()["source_sha256"]
 
     def check(self, state, config):
-        """Refuse a checkpoint of other settings, or of other data, with a ConfigError."""
+        """Raise ConfigError if a checkpoint was written with other settings or other
+        data.
+        """
         before = Config().replace(**state.config)
         for name in state.config:
             was = getattr(before, name)
@@ -192,7 +206,7 @@ class Checkpoints:
 
 
 def read_checkpoint(folder):
-    """Read a checkpoint and return its CheckpointState and widths.
+    """Read a checkpoint; return its CheckpointState and the widths of its model.
 
     An InputNotFoundError, DataError or StorageError if it is damaged, or something
     else.

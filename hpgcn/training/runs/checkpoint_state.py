@@ -1,4 +1,6 @@
-"""State of a run in a checkpoint: taken from a Trainer, and checked when it is read."""
+"""The state of a run in a checkpoint: collected from a Trainer, and validated after
+reading.
+"""
 import hashlib
 import zlib
 from dataclasses import asdict, dataclass
@@ -32,7 +34,7 @@ NAMES = {  # how a message calls what differs
 
 @dataclass(eq=False)
 class CheckpointState:
-    """State that a run needs to continue after a step.
+    """The state from which a run can resume after a step.
 
     `arrays` are weights/NAME, best/NAME (the best epoch's) and optimizer/KIND/NAME,
     with the names of hpgcn.model.Parameters. Rank 0 also has `lasting`, (size,), for a
@@ -58,24 +60,26 @@ class CheckpointState:
 
     @property
     def steps(self):
-        """Training steps taken."""
+        """Number of training steps taken."""
         return self.provenance.get("steps", self.epoch)
 
     @property
     def kinds(self):
-        """Kinds of arrays: weights, optimizer/KIND, and best after an evaluation."""
+        """Groups of stored arrays: weights, optimizer/KIND, and best after the first
+        evaluation.
+        """
         moments = OPTIMIZERS[self.config["optimizer"]].MOMENTS
         best = ["best"] if self.best_epoch else []
         return ["weights", *(f"optimizer/{name}" for name in moments), *best]
 
     def of(self, kind):
-        """Return the arrays of a kind, by the names of the parameters."""
+        """Return the arrays of one of `kinds`, by the names of the parameters."""
         return {name.removeprefix(f"{kind}/"): array for name, array in self.arrays.items()
                 if name.startswith(f"{kind}/")}
 
     def parameters(self, kind):
-        """Return the parameters of one of `kinds`, and their widths; a DataError as
-        Parameters.stored.
+        """Return the arrays of one of `kinds` as Parameters, and the widths; DataError
+        as Parameters.stored.
         """
         options = Config(**self.config).select(ModelOptions)
         name = f"checkpoint of epoch {self.epoch}: {kind}"
@@ -84,7 +88,8 @@ class CheckpointState:
 
 
 def capture(trainer):
-    """Return the CheckpointState after a step; every rank of the trainer calls this together.
+    """Return the CheckpointState of a Trainer after a step; all ranks call this
+    together.
 
     An InternalError on all ranks as `agree`.
     """
@@ -115,7 +120,8 @@ def capture(trainer):
 
 
 def parse(path, arrays, attributes):
-    """Return the CheckpointState of the result of hpgcn.store.read_state, and the model's widths.
+    """Validate the result of hpgcn.store.read_state; return a CheckpointState and the
+    model's widths.
 
     Everything is checked: a run can resume from it. A DataError if an attribute is
     missing, of another kind or out of range. The same if an array is missing, one too
@@ -156,7 +162,7 @@ def parse(path, arrays, attributes):
 
 
 def _check_arrays(path, state):
-    """Refuse arrays that do not fit the model; return its widths."""
+    """Raise DataError for arrays that do not fit the model; return its widths."""
     # refuse arrays of unknown names
     options = Config(**state.config).select(ModelOptions)
     known = {f"{kind}/{name}" for kind in state.kinds for name in state.of(kind)} | {"lasting"}
@@ -189,7 +195,8 @@ def _check_arrays(path, state):
 
 
 def describe_differences(names):
-    """Return some of BITWISE_FIELDS as an object: "another number of ranks and another grid".
+    """Return a phrase for fields that differ: "another number of ranks and another
+    grid".
 
     A layout that differs is worth a word only if nothing else does, which would explain
     it.
@@ -201,7 +208,7 @@ def describe_differences(names):
 
 
 def agree(comm, flats):
-    """Raise an error unless a dict of arrays has the same bits on all ranks.
+    """Raise InternalError unless the arrays in `flats` have the same bits on all ranks.
 
     The InternalError, on all ranks, names those that differ from rank 0 and in what.
     """
@@ -218,7 +225,9 @@ def agree(comm, flats):
 
 
 def bitwise_fields(trainer):
-    """Return a dict of BITWISE_FIELDS of this run; every rank calls this together."""
+    """Return the BITWISE_FIELDS of this run, on which the bits of its result depend;
+    all ranks call this.
+    """
     info, config = trainer.run_info, trainer.config
     owned = trainer.comm.allgather(zlib.crc32(trainer.shard.vertex))
     shape = trainer.plan.grid_shape

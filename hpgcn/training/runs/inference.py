@@ -1,4 +1,4 @@
-"""Prediction: a trained model applied to all vertices of a graph, on any number of ranks."""
+"""Predict: apply a trained model to all vertices of a graph, on any number of ranks."""
 from __future__ import annotations
 
 import os
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
             ranks: int = 1, device: str = "auto") -> dict[str, np.ndarray] | None:
-    """Apply a trained model to all vertices of a graph; every rank of `comm` calls this together.
+    """Apply a trained model to all vertices of a graph; all ranks of `comm` call this
+    together.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def _predict(comm, source, run, device):
 
 
 def _predict_graph(comm, source, run, device):
-    """Predict like `predict`, on this rank of a graph that is open."""
+    """Predict like `predict`, for a graph that is already open."""
     with comm.collective_errors():
         weights, settings, attributes = read_run(run)
 
@@ -132,7 +133,9 @@ def _predict_graph(comm, source, run, device):
 
 
 def _class_names(attributes, source, width, name):
-    """Return the names of a model's classes: its own, or those of a graph with the same number."""
+    """Return the class names of a model: its own, else those of a graph with equally
+    many classes.
+    """
     own = attributes.get("class_names")
     if own and len(own) != width:
         raise DataError(f"{name}: {len(own)} class_names, but the model has {width} classes")
@@ -141,7 +144,8 @@ def _class_names(attributes, source, width, name):
 
 
 def _infer(placed, comm, spec, parameters):
-    """Return arrays like `predict`, but keyed by vertex number and in the order of ranks' rows.
+    """Return the arrays of `predict`, with "vertex" for "label", in the order in which
+    ranks own rows.
 
     On rank 0; None for each name elsewhere.
     """

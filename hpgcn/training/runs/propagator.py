@@ -1,4 +1,6 @@
-"""The product with A, and with its transpose, as an object: for methods that hpgcn lacks."""
+"""Products with A and its transpose as an object, for methods that hpgcn does not
+implement.
+"""
 from __future__ import annotations
 
 import os
@@ -27,14 +29,17 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """Traffic of this rank to other ranks in products; see hpgcn.parallel.counts."""
+    """Bytes and messages that this rank has sent in products; see
+    hpgcn.parallel.counts.
+    """
 
     bytes: int
     messages: int
 
 
 class Propagator(CollectiveClose):
-    """A-hat of a graph on distributed rows, made by `propagation`.
+    """The normalized adjacency A-hat of a graph on distributed rows, made by
+    `propagation`.
 
     It is closed by `close`, or at the end of a `with`.
 
@@ -81,13 +86,13 @@ class Propagator(CollectiveClose):
         self.dtype = dtype
 
     def columns(self, width: int) -> slice:
-        """Return the columns that this rank owns of a matrix of some width: all unless a grid
-        divides them.
+        """Return which of `width` matrix columns this rank owns: all, unless the grid
+        divides columns.
         """
         return self.strategy.layout.columns_of(width)
 
     def forward(self, H: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's part of A H; all ranks call this together.
+        """Return this rank's rows and columns of A H; all ranks call this together.
 
         Parameters
         ----------
@@ -110,7 +115,7 @@ class Propagator(CollectiveClose):
         return self.strategy.forward(self._checked(H, "H"), out=self._result(out, H))
 
     def backward(self, G: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return this rank's part of A^T G; parameters as `forward`."""
+        """Return this rank's rows and columns of A^T G; parameters as `forward`."""
         return self.strategy.backward(self._checked(G, "G"), out=self._result(out, G))
 
     def _checked(self, H: np.ndarray, name: str) -> np.ndarray:
@@ -145,7 +150,8 @@ class Propagator(CollectiveClose):
 def propagation(graph: GraphSource | str | os.PathLike[str], comm: Comm | None = None, *,
                 strategy: str = Config.strategy, norm: str = "sym", self_loops: bool = True,
                 device: str = "auto", dtype: str = "float32", **settings: Any) -> Propagator:
-    """Make the product with the normalised adjacency of a graph; every rank of `comm` calls this.
+    """Return a Propagator for the normalized adjacency of a graph; all ranks of `comm`
+    call this together.
 
     Parameters
     ----------

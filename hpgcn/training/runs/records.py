@@ -1,4 +1,4 @@
-"""Reads and checks the records of a run: metrics.jsonl and summary.json."""
+"""Read and check the records of a run: metrics.jsonl and summary.json."""
 import math
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ SUMMARY = {
 
 
 def read_history(run, before=math.inf):
-    """Read a run's metrics.jsonl up to the line of the epoch `before`.
+    """Read metrics.jsonl of a run up to the epoch `before`, which is excluded.
 
     Return the lines, list of dict, whose accuracies and val_loss are None without an
     evaluation. Also return the error of the first line that was left out, malformed or
@@ -62,7 +62,7 @@ def read_history(run, before=math.inf):
 
 
 def check_metrics(row, where):
-    """Raise a DataError, with the line number, for an invalid line of metrics.jsonl."""
+    """Raise a DataError with the line number for an invalid line of metrics.jsonl."""
     check_fields(row, METRICS, where)
     check_fields(row, OPTIONAL, where, whole=False)
     if row["val_acc"] is not None and row["val_loss"] is None:
@@ -70,7 +70,7 @@ def check_metrics(row, where):
 
 
 def read_summary(run, *, whole=True):
-    """Return the summary of a run directory; None while the run is not finished.
+    """Return the summary of a run directory; None if the run is not finished.
 
     `whole`: all of SUMMARY must be there. Errors as `hpgcn.store.read_json` and
     `check_fields`.

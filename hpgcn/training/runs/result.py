@@ -1,4 +1,4 @@
-"""The result of a training: its summary, history and weights."""
+"""The result of training: a summary, the history and the weights."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Result(dict[str, Any]):
-    """The summary of a training, as in summary.json, and the trained model; equal on all ranks.
+    """The result of training: its summary, as in summary.json, and the trained model;
+    equal on all ranks.
 
     Attributes
     ----------
@@ -51,7 +52,9 @@ class Result(dict[str, Any]):
 
     @staticmethod
     def read(config: Config, summary: Mapping[str, Any]) -> Result:
-        """Return the Result of a finished run from its directory, config.out; as `read_run`."""
+        """Read the Result of a finished run from its directory, config.out; errors as
+        `read_run`.
+        """
         weights, _, attributes = read_run(config.out)
         return Result(summary, config, weights, read_history(config.out)[0],
                       attributes.get("class_names"))
@@ -66,7 +69,9 @@ class Result(dict[str, Any]):
 
 
 def summary_pairs(get, epochs):
-    """Return labels and values of a summary; `get` of a name gives None if it is missing."""
+    """Return (label, value) pairs of a summary; `get` maps a name to its value, or
+    None.
+    """
     sent, predicted = get("sent_bytes_per_epoch"), get("predicted_bytes_per_epoch")
     seconds = get("epoch_s_median")
 

@@ -1,4 +1,4 @@
-"""Resume a run: read its newest checkpoint, and put a Trainer where that run stopped."""
+"""Resume a run: read its newest checkpoint, and set a Trainer to that state."""
 import logging
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def load_resume_state(checkpoints, config, comm):
 
 
 def _finished_summary(out, epochs, patience, saved):
-    """Return the summary of a finished run; None if there is more to do."""
+    """Return the summary of a run if it is finished; None if epochs remain."""
     summary = read_summary(out)
     if summary is not None:
         if is_finished(summary["epochs"], summary["best_epoch"], epochs=epochs,
@@ -69,7 +69,8 @@ def _finished_summary(out, epochs, patience, saved):
 
 
 def restore(trainer, saved, history):
-    """Fill the arrays and the LoopState of a Trainer from a CheckpointState; all ranks call this.
+    """Set the arrays and the LoopState of a Trainer from a CheckpointState; all ranks
+    call this together.
 
     `history` are the metrics of the epochs before.
     """
@@ -115,7 +116,9 @@ def restore(trainer, saved, history):
 
 
 def _restore_persistent_arrays(trainer, lasting):
-    """Fill the arrays that a strategy keeps between steps; `lasting`: on rank 0, None for none."""
+    """Fill the arrays that a strategy stores between steps from `lasting`, which rank 0
+    has, or None.
+    """
     comm, shard = trainer.comm, trainer.shard
     arrays = shard.persistent_arrays()
     mine = np.empty(sum(array.size for array in arrays), shard.spec.dtype)

@@ -1,4 +1,6 @@
-"""`hpgcn.train`: check the arguments, find the end of an earlier run, and train."""
+"""`hpgcn.train`: check the arguments, read the checkpoint of an earlier run,
+and train.
+"""
 from __future__ import annotations
 
 import os
@@ -37,7 +39,7 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
           comm: Comm | None = None, *, ranks: int = 1, progress: bool = False,
           overwrite: bool = False, resume: str | os.PathLike[str] | None = None,
           callbacks: Sequence[Callable[[dict[str, Any]], object]] = ()) -> Result:
-    """Train a model; every rank of `comm` calls this together.
+    """Train a model; all ranks of `comm` call this together.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A run directory: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints.
+"""Run directories: config.toml, metrics.jsonl, summary.json, model.h5, checkpoints.
 
 Only rank 0 writes it; docs/files.md is the norm for its contents.
 """
@@ -38,7 +38,7 @@ OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a 
 
 
 def refuse_existing_run(path, overwrite):
-    """Refuse a run directory that exists with an OutputError.
+    """Raise OutputError if the run directory exists already.
 
     It is refused if the path is a file, or a directory that is not empty and overwrite
     is False. It is also refused if it cannot be read, or if a name in it is too long
@@ -71,7 +71,9 @@ def refuse_existing_run(path, overwrite):
 
 
 def _exists(path):
-    """Test like Path.exists, but raise if the path is too long or not permitted."""
+    """Return the same as Path.exists, but raise if the path is too long or not
+    permitted.
+    """
     try:
         path.stat()
     except FileNotFoundError:
@@ -80,7 +82,7 @@ def _exists(path):
 
 
 class RunDirectory:
-    """Makes the directory config.out and records a run in it; a context manager.
+    """Creates the directory config.out and records a run in it; a context manager.
 
     The directory is locked until the end of the block (flock), on file systems that
     can. No other job can resume in it, or overwrite it. `overwrite` replaces an earlier
@@ -118,7 +120,7 @@ class RunDirectory:
         self._held.close()
 
     def _remove(self):
-        """Remove a directory that was made and could not be filled, while it is locked."""
+        """Remove a new directory that could not be filled; it must still be locked."""
         with suppress(OSError):
             for name in FILES:
                 remove(self.path / name)
@@ -145,7 +147,9 @@ class RunDirectory:
         self.metrics = held.enter_context(file)
 
     def _lock(self, folder):
-        """Lock the directory itself: no file is left, and the lock goes with the process."""
+        """Lock the directory itself, because that needs no lock file and ends with the
+        process.
+        """
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -155,7 +159,9 @@ class RunDirectory:
             log.debug("%s: cannot be locked: %s", self.path, error.strerror)
 
     def _cut(self, after):
-        """Cut the history back to an epoch; a warning names the lines that are left out."""
+        """Truncate the history after the epoch of the metrics `after`; log a warning if
+        lines are missing.
+        """
         last = after["epoch"]
         rows, wrong = read_history(self.path, last)
         self.history += [*rows, after] if last else []
@@ -167,14 +173,16 @@ class RunDirectory:
         store.atomic_write(self.path / name, text, **OURS)
 
     def synchronise(self):
-        """Write metrics.jsonl to disk: a checkpoint must not have more epochs."""
+        """Force metrics.jsonl to disk, so that a checkpoint never has more epochs than
+        it.
+        """
         try:
             os.fsync(self.metrics.fileno())
         except OSError as error:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def append(self, metrics):
-        """Write one epoch's line and flush it."""
+        """Append the line of one epoch to metrics.jsonl and flush the file."""
         faults.point("record")
         try:
             self.metrics.write(json.dumps(metrics) + "\n")
@@ -183,7 +191,7 @@ class RunDirectory:
             raise StorageError(f"{self.path / 'metrics.jsonl'}: {error.strerror}") from error
 
     def keep_model(self, weights, epoch, *, multilabel, class_names=None):
-        """Write model.h5: the best weights so far, their epoch, and the names of the classes."""
+        """Write model.h5: the best weights so far, their epoch, and the class names."""
         options = self.config.select(StrategyOptions)
         title = find_strategy(options).title(options)
         attributes = {"strategy": title, "multilabel": multilabel}
@@ -191,7 +199,9 @@ class RunDirectory:
                           epoch=epoch, attributes=attributes, class_names=class_names, **OURS)
 
     def finish(self, summary, weights, epoch, **labels):
-        """Write model.h5, of the best epoch, as `keep_model`, and summary.json."""
+        """Write model.h5 with the weights of the best epoch, as `keep_model`, and
+        summary.json.
+        """
         self.keep_model(weights, epoch, **labels)
         self._write("summary.json", json.dumps(summary, indent=1) + "\n")
 
@@ -201,7 +211,9 @@ def _unfollowed(path, flags):
 
 
 def free_name(name):
-    """Return the first of run-NAME-1, run-NAME-2... that does not exist; a long name is cut."""
+    """Return the first of run-NAME-1, run-NAME-2... that does not exist; a long NAME is
+    truncated.
+    """
     name = name.encode()[:NAME_BYTES].decode(errors="ignore")
     number = 1
     while os.path.lexists(f"run-{name}-{number}"):
@@ -210,7 +222,8 @@ def free_name(name):
 
 
 def read_run(path):
-    """Return (weights, settings, attributes), dicts, of a run directory or of a model.h5.
+    """Return the weights, settings and attributes of a run directory or a model.h5,
+    three dicts.
 
     The attributes have `class_names`, a tuple of str, where classes have names. An
     object with `weights` and a `config`, such as the result of train, has no other
@@ -233,7 +246,9 @@ def read_run(path):
 
 
 def stored_config(path, text):
-    """Return the Config in the attribute config_toml of a file; DataError if it is invalid."""
+    """Return the Config in a file's attribute config_toml; DataError if it is
+    invalid.
+    """
     try:
         return Config(**parse_toml(text.encode(), "config_toml"))
     except UsageError as error:
@@ -241,7 +256,7 @@ def stored_config(path, text):
 
 
 def versions():
-    """Return the versions of everything that a result may depend on, by name."""
+    """Return the version of each package that can influence a result, by name."""
     installed = {"python": platform.python_version()}
     for name in ("hpgcn", "numpy", "scipy", "numba", "h5py", "mpi4py", "mpich", "openmpi"):
         try:

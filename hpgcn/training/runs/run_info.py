@@ -1,4 +1,4 @@
-"""Facts about a run that are known once it is set up, and the summary that is made of them."""
+"""Properties of a run that are known after set-up, and the summary of the run."""
 import platform
 import time
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ from hpgcn.training.runs.run_directory import versions
 
 @dataclass(frozen=True)
 class RunInfo:
-    """Facts about a run, equal on all ranks, that its loop does not change."""
+    """Properties of a run that are known after set-up and then constant; equal on all
+    ranks.
+    """
 
     started_utc: str  # ISO 8601
     hosts: tuple[str, ...]
@@ -33,7 +35,9 @@ class RunInfo:
     out: str  # run directory, "" for none
 
     def summary(self, state):
-        """Return the contents of summary.json; `state` is the LoopState after the last epoch."""
+        """Return the content of summary.json; `state` is the LoopState after the last
+        epoch.
+        """
         # bytes and messages of an epoch, the mean over a period
         history, best = state.history, state.best
         final = history[-1]
@@ -64,7 +68,8 @@ class RunInfo:
 
 
 def make_run_info(plan, comm, threads, started, begin):
-    """Return the RunInfo of a RunPlan at the end of set-up; all ranks call this together.
+    """Return the RunInfo for a RunPlan at the end of set-up; all ranks call this
+    together.
 
     `started` is a datetime, `begin` the time.perf_counter() of this rank at the same
     time.

@@ -1,4 +1,5 @@
-"""The timeline of all ranks, and the bytes between all pairs: data of `hpgcn report`.
+"""Record the timeline of all ranks, and the bytes between all pairs of ranks, for
+`hpgcn report`.
 
 The timeline is a file of Chrome trace events (chrome://tracing, ui.perfetto.dev): one
 process a rank, microseconds on the clock of rank 0. No barrier aligns the ranks: the
@@ -26,7 +27,8 @@ SPANS = ("epoch", "evaluate", "checkpoint")
 
 
 class Trace:
-    """Records the events of all ranks' clocks from now on; ranks make it and write it together.
+    """Records the events of all ranks' clocks from its creation on; all ranks create
+    and write it together.
 
     Recording ends when a rank has `limit` events, or min(EVENTS_PER_RANK, EVENTS / P)
     (FEWEST_PER_RANK at least). Epochs that some rank did not record whole are left out
@@ -40,7 +42,7 @@ class Trace:
         comm.clock.record(limit or min(EVENTS_PER_RANK, fair))
 
     def write(self, path):
-        """Stop recording and write the trace; an older file of that name is replaced.
+        """Stop recording and write the trace to `path`; an older file is replaced.
 
         An OutputError or StorageError is raised on all ranks.
         """
@@ -73,7 +75,8 @@ class Trace:
 
 
 def clock_offset(comm):
-    """Measure how far this rank's clock is ahead of rank 0's; every rank calls this together.
+    """Measure the difference between this rank's clock and that of rank 0; all ranks
+    call this together.
 
     Return (when, offset, accuracy), seconds; `when` is this rank's time.perf_counter
     then.
@@ -110,13 +113,17 @@ def _transfer(comm, kind, values, other):
 
 
 def _offsets(times, begin, end):
-    """Return offsets at some times, on the line through two results of `clock_offset`."""
+    """Interpolate clock offsets at `times` linearly between two results of
+    `clock_offset`.
+    """
     slope = (end[1] - begin[1]) / max(end[0] - begin[0], 1e-9)
     return begin[1] + slope * (times - begin[0])
 
 
 def _rows(events):
-    """Return events as float64 (events, 6), names and details by their number in the texts."""
+    """Return events as float64 (events, 6), with numbers in place of their texts, and
+    the list of texts.
+    """
     texts = list(dict.fromkeys(text for name, *_, detail, _ in events for text in (name, detail)))
     number = {text: place for place, text in enumerate(texts)}
     rows = [(begin, end, epoch, number[name], number[detail], stage)
@@ -125,7 +132,7 @@ def _rows(events):
 
 
 def _lines(rows, rank, texts):
-    """Yield the events as JSON objects, each before the events that it encloses."""
+    """Yield all events as JSON objects; an event precedes those that it encloses."""
     for p in range(len(texts)):
         for name, args in (("process_name", {"name": f"rank {p}"}),
                            ("process_sort_index", {"sort_index": p})):
@@ -155,7 +162,8 @@ def _write(file, notes, lines):
 
 
 def write_traffic(folder, comm, steps):
-    """Write the bytes from rank to rank in one training step; every rank calls this together.
+    """Write the bytes from rank to rank in one training step to a file; all ranks call
+    this together.
 
     The file traffic.npy holds (P, P) int64, a row for each sender. sums.npy holds the
     part of it that is partial sums for the receiver's rows. Older ones are replaced.

@@ -1,1 +1,1 @@
-"""Set-up of a run on each rank: placement of rows, partition, kernels."""
+"""Set-up of a run on each rank: owners of rows, partition, kernels."""

@@ -1,4 +1,4 @@
-"""From a graph, in memory or in a file, to the rows that this rank owns."""
+"""Assign the rows of a graph to ranks, and read those that this rank owns."""
 import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,7 +18,8 @@ NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that wa
 
 
 def as_source(source):
-    """Return a GraphSource unchanged; open a path like `hpgcn.load`.
+    """Return a GraphSource: the argument itself, or the file of that path, opened like
+    `hpgcn.load`.
 
     A UsageError for an object of another type.
     """
@@ -31,7 +32,8 @@ def as_source(source):
 
 @contextmanager
 def opened(source, comm, *, in_one_part=False):
-    """Give a graph for a block, as `as_source`; close a file that was opened here.
+    """Context manager: yield a graph as from `as_source`, and close it afterwards if it
+    was opened here.
 
     With `in_one_part` a partitioned graph is given as one of a single part, for one
     rank. All ranks call this together; errors of `as_source` on all ranks.
@@ -45,14 +47,17 @@ def opened(source, comm, *, in_one_part=False):
 
 
 def _closing(files, given, found):
-    """Return a graph; an ExitStack closes it, if it was opened in place of the given one."""
+    """Return the graph `found`; unless it is `given`, let the ExitStack `files` close
+    it.
+    """
     if found is not given:
         files.callback(found.close)
     return found
 
 
 def same_everywhere(source, config, comm):
-    """Refuse to go on unless all ranks were started with the same settings and the same graph.
+    """Raise ConfigError unless all ranks were started with the same settings and the
+    same graph.
 
     The ConfigError, on all ranks, names the first field that differs.
     """
@@ -65,7 +70,8 @@ def same_everywhere(source, config, comm):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Owners of the rows of a graph in a run, and the strategy that computes A H.
+    """The owners of the rows of a graph in a run, and the strategy for its products
+    with A.
 
     A context manager: `source` is closed at the end, if it was opened in place of the
     given graph.
@@ -85,12 +91,15 @@ class Placement:
 
     @property
     def layout(self):
-        """hpgcn.parallel.layout.BlockLayout of all rows, as this rank sees it."""
+        """The hpgcn.parallel.layout.BlockLayout of all rows, from the view of this
+        rank.
+        """
         return self.rank_grid.layout
 
 
 def assign_rows(source, comm, config):
-    """Return the Placement of a run: the owners of rows; all ranks call this together, once.
+    """Return the Placement of a run: the owner of each row; all ranks call this
+    together, once.
 
     A strategy that needs parts takes a partitioned source as it is. On several ranks
     any other is partitioned first (rank 0, in a child process). The partition of a file
@@ -132,7 +141,9 @@ def assign_rows(source, comm, config):
 
 
 def _row_offsets(source, comm, strategy, shape):
-    """Return the first row of each block of rows, and the end: parts, or cuts of all rows."""
+    """Return the offsets of the row blocks: those of the parts, or those that the
+    strategy chooses.
+    """
     if strategy.accepts_partition and source.offsets is not None:
         return np.asarray(source.offsets, np.int64)
     if strategy.requires_partition:
@@ -144,7 +155,9 @@ def _row_offsets(source, comm, strategy, shape):
 
 
 def _in_parts(source, comm):
-    """Return a partitioned source with a part for each rank: merged, if its parts are nested."""
+    """Return a partitioned source with one part for each rank, by merging nested parts
+    if needed.
+    """
     parts = len(source.offsets) - 1
     if parts == comm.size:
         return source
@@ -159,7 +172,8 @@ def _in_parts(source, comm):
 
 
 def _check_order(source, comm):
-    """Refuse rows that are in no order of the vertices, or of other parts.
+    """Raise DataError if the rows lack a vertex, or if the parts contradict their
+    offsets.
 
     Each rank reads a share of a file.
     """
@@ -174,7 +188,8 @@ def _check_order(source, comm):
 
 
 def read_slab(placed, comm, split=0):
-    """Read this rank's rows of a graph, a Graph of one split; every rank calls this together.
+    """Read and check this rank's rows of a graph, a Graph of one split; all ranks call
+    this together.
 
     A graph is refused on all ranks whose degrees, loops or symmetry are not what its
     entries say, with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.

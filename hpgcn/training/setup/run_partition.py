@@ -1,4 +1,6 @@
-"""Partitions that runs make of graphs that come without parts, and keep for later runs."""
+"""Partition graphs that have no parts when a run starts, and store the partition for
+later runs.
+"""
 import logging
 import os
 from contextlib import contextmanager, suppress
@@ -21,7 +23,7 @@ PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine,
 
 
 def partitioned(source, comm, method, out=""):
-    """Return a source with one part for each rank; all ranks call this together.
+    """Return the graph with one part for each rank; all ranks call this together.
 
     The parts of a file are kept beside it, else in the run directory `out`, else in
     memory. A DataError on all ranks if its file, or the one that was made, was changed
@@ -61,7 +63,8 @@ def _partition_in_memory(graph, comm, method):
 
 
 def kept_partition(source, k, method, out="", also=None):
-    """Return path and checksum of an automatic partition of a graph file, found or made.
+    """Find or make the automatic partition of a graph file; return its path and
+    checksum.
 
     It lies beside the graph, or in the run directory `out` if that folder cannot be
     written. None if neither can, or the graph lies in memory. In the run directory one
@@ -117,7 +120,8 @@ def kept_partition(source, k, method, out="", also=None):
 
 @contextmanager
 def _writable(folders):
-    """Give the first folder that can be written, made if missing, else None.
+    """Context manager: yield the first writable folder, which is created if missing,
+    else None.
 
     What was made is removed if the block raises.
     """
@@ -153,7 +157,9 @@ def _remove_empty(folders):
 
 
 def _matching(path, source, k, methods):
-    """Return the checksum of a file with the automatic partition of a graph file, else None."""
+    """Return the checksum of the partition file `path` if it fits the graph, `k` and
+    `methods`; else None.
+    """
     from hpgcn import store
 
     try:
@@ -172,7 +178,8 @@ def _matching(path, source, k, methods):
 
 
 def parts_of(request, source, comm, method, out=""):
-    """Return the part of each ORIGINAL vertex, (n,) int32, and how many parts there are.
+    """Return the parts for mini-batches: that of each ORIGINAL vertex, (n,) int32, and
+    their number.
 
     All ranks call this together. source: the graph of a run as it was given. A number
     of parts is made by a method, because it depends on the graph only. It lies beside a

@@ -1,4 +1,4 @@
-"""The plan of a run: every decision and prediction, made by one function before training starts.
+"""The plan of a run: all decisions and predictions, made before training starts.
 
 Set-up has one direction: settings and graph --make_run_plan--> RunPlan
 --make_trainer--> Trainer.
@@ -23,7 +23,7 @@ from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 
 @dataclass(frozen=True, eq=False)
 class RunPlan:
-    """Every decision of a run, with the traffic and memory that it predicts.
+    """All decisions of a run, with its predicted traffic and memory.
 
     Nothing of it is replaced afterwards; equal on all ranks except `shard` and
     `work_arrays`.
@@ -72,7 +72,8 @@ class RunPlan:
 
 
 def make_run_plan(source, config, spec, comm):
-    """Return the RunPlan of a graph, settings and their model; all ranks call this together.
+    """Return the RunPlan for a graph, settings and a model; all ranks call this
+    together.
 
     `source` is a Graph or StoredGraph. It may be partitioned, and files of parts
     written. `spec` is the ModelSpec that `make_spec` returns. Errors on all ranks as
@@ -116,7 +117,7 @@ def make_run_plan(source, config, spec, comm):
 
 
 def predict_traffic(shard):
-    """Return the Prediction of each rank's traffic in a full-batch training step.
+    """Return the Prediction of all ranks' traffic in a full-batch training step.
 
     All ranks call this together.
     """
@@ -125,19 +126,21 @@ def predict_traffic(shard):
 
 
 def work_arrays(shard):
-    """Return size and dtype, by name, of the work arrays of this rank's training steps."""
+    """Return size and dtype of each work array of this rank's training steps,
+    by name.
+    """
     return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
                           shard.layout.columns).reserved
 
 
 def device_bytes(shard):
-    """Return the bytes that this rank allocates on its device after the matrix."""
+    """Return the bytes that this rank will allocate on its device after the matrix."""
     footprint = DenseFootprint(shard.spec, shard.layout, *shard.sizes(), shard.steps)
     return int(footprint.placed_last[shard.comm.rank])
 
 
 def check_trainable(header, split=0, where=None):
-    """Raise a DataError if a graph has no features, labels or splits.
+    """Raise a DataError if a graph lacks features, labels or splits.
 
     A ConfigError if it has splits, but not the one of this number.
     """

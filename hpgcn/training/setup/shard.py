@@ -1,4 +1,4 @@
-"""The part of a graph on one rank, and the maps that multiply by its matrix."""
+"""The rows of a graph on one rank, and the maps that multiply by its matrix."""
 import logging
 from itertools import pairwise
 
@@ -21,7 +21,8 @@ log = logging.getLogger("hpgcn")
 
 
 class GraphShard(CollectiveClose):
-    """The part of a graph on this rank: features, labels, and the maps between levels.
+    """The rows of a graph on this rank: features, labels, and the maps that multiply by
+    A.
 
     `train` and `evaluated` are the ReceptiveField of a training step and that of an
     evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) train on
@@ -91,21 +92,26 @@ class GraphShard(CollectiveClose):
                                 for field in (self.train, self.evaluated)]
 
     def _training_map(self, hop):
-        """Return the map of a product with A in training steps, if all rows are computed."""
+        """Return the map for product `hop` with A in training steps without pruned
+        rows.
+        """
         products = self.steps.products(self.spec, self.level_sizes())
         widths = {each.backward: each.width for each in products if each.layer == hop}
         return self.strategy.map_for_product(hop).training_map(
             *(widths[back] for back in sorted(widths)))
 
     def _count_features(self, field):
-        """Return the entries of sparse features in the rows of the first two levels."""
+        """Return the number of sparse feature entries in this rank's rows of the first
+        two levels.
+        """
         if not self.spec.sparse_features:
             return [0, 0]
         counts = np.diff(self._features.indptr)
         return [int(field.select(place, counts).sum()) for place in (0, 1)]
 
     def release_features(self):
-        """Return the Features of all rows, on the host, once; all ranks call this together.
+        """Return the Features of all rows, on the host. All ranks call this together,
+        only once.
 
         A X is formed here if layer 1 then needs no product with A and no exchange in
         any epoch. It is formed in slices of columns that fit the buffers.
@@ -130,8 +136,8 @@ class GraphShard(CollectiveClose):
         return Features(X if reads_X(self.spec) else None, AX)
 
     def sizes(self):
-        """Return the LevelSizes of both views and all ranks, with the feature entries
-        of this rank.
+        """Return the LevelSizes of training and evaluation, with this rank's numbers of
+        feature entries.
         """
         views = self.level_sizes()
         for view, entries in zip(views, self.feature_entries):
@@ -139,11 +145,15 @@ class GraphShard(CollectiveClose):
         return views
 
     def level_sizes(self):
-        """Return the LevelSizes of a training step and an evaluation, without features."""
+        """Return the LevelSizes of a training step and of an evaluation, without
+        feature entries.
+        """
         return [LevelSizes.of(levels, self.layout) for levels in self.levels]
 
     def persistent_arrays(self):
-        """Return the arrays that training steps read of earlier ones, a list."""
+        """Return the arrays that carry values from one training step to later ones, a
+        list.
+        """
         return [array for each in self.train.maps if each for array in each.persistent_arrays()]
 
     def resume_at_step(self, steps):
@@ -159,8 +169,8 @@ class GraphShard(CollectiveClose):
 
 
 def stored(X, dtype):
-    """Return dense features (m, f_j) in C order in the dtype of stored rows; 16 bits
-    are rounded.
+    """Return dense features (m, f_j) in C order, converted to the dtype of
+    stored rows.
     """
     X = np.ascontiguousarray(X)
     if X.dtype == dtype:
@@ -169,7 +179,8 @@ def stored(X, dtype):
 
 
 def warn_of_degrees(slab, matrix, comm, counted):
-    """Log the number of vertices whose degree cannot be a divisor; all ranks call this.
+    """Log how many vertices have a degree that cannot normalize A, such as 0; all ranks
+    call this.
 
     `counted`: this rank counts them, where several have the same rows.
     """

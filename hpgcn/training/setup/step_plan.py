@@ -1,4 +1,4 @@
-"""Steps of an epoch of a run, and the traffic of all ranks in it."""
+"""Plan the training steps of an epoch, and predict their traffic."""
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,9 @@ from hpgcn.training.setup.run_partition import parts_of
 
 
 class Forecast(NamedTuple):
-    """Traffic of all ranks in an epoch: exact for full batches, else from some of its batches."""
+    """Predicted traffic of all ranks in an epoch: exact for full batches, else
+    estimated from some batches.
+    """
 
     bytes: int
     messages: int
@@ -23,7 +25,7 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StepPlan:
-    """Training steps of an epoch.
+    """The plan of the training steps in an epoch.
 
     Attributes
     ----------
@@ -49,7 +51,7 @@ class StepPlan:
 
 
 def check_batch(batch, memory, strategy, title):
-    """Refuse (UsageError) a malformed setting `batch`, or one that does not go with others.
+    """Raise UsageError if the setting `batch` is malformed or excludes other settings.
 
     These are the setting `memory`, and the Strategy, which has this title.
     """
@@ -65,7 +67,7 @@ def check_batch(batch, memory, strategy, title):
 
 
 def plan_steps(batch, source, shard, full_step, out=""):
-    """Return the StepPlan of a setting `batch`; all ranks call this together.
+    """Return the StepPlan for the setting `batch`; all ranks call this together.
 
     `source` is the graph of the caller, `full_step` the Prediction of a step of all
     rows. Parts may be kept in the run directory `out`. Raised on all ranks: a
@@ -94,7 +96,9 @@ def plan_steps(batch, source, shard, full_step, out=""):
 
 
 def _induced_builder(request, source, shard, local, out):
-    """Return the builder of batches that vertices or parts induce; all ranks call this together."""
+    """Return the builder of batches that sampled vertices or parts induce; all ranks
+    call this together.
+    """
     kind = SAMPLERS[request.name]
     units, unit_of, weights = source.header.num_nodes, np.asarray, None
     if kind.samples_parts:
@@ -123,7 +127,8 @@ def _neighbour_builder(request, shard, local):
 
 
 def _forecast(builder, shard, full_step):
-    """Return the Forecast of an epoch: the mean of some batches of the first, times their number.
+    """Return the Forecast of an epoch: the mean of some batches, times the number of
+    batches.
 
     All ranks call this together.
     """

@@ -1,4 +1,6 @@
-"""Set the threads, and compile or load every kernel before the first epoch."""
+"""Set the number of threads, and compile or load every kernel before the first
+epoch.
+"""
 import logging
 import math
 import time
@@ -31,13 +33,14 @@ COMPILING = 600.0  # seconds that ranks wait, beyond --comm-timeout, for the one
 
 
 def set_threads(threads):
-    """Use this number of threads, 0: cores / ranks on the node; return the number in use."""
+    """Use `threads` threads, 0: cores / ranks on the node; return the number in use."""
     set_num_threads(threads or default_threads())
     return num_threads()
 
 
 class Compilations(event.Listener):
-    """Count the kernels that Numba compiles (not loads from its cache), in a bar if `shown`.
+    """Counts the kernels that Numba compiles (not those from its cache), with a
+    progress bar if `shown`.
 
     Without a bar, or a place for one, the first kernel gets a log line. Every EVERY
     seconds another line counts them.
@@ -74,7 +77,9 @@ class Compilations(event.Listener):
 
 @contextmanager
 def compiling(shown=True, rank=0):
-    """Context manager: on rank 0, show or log that kernels are compiled; see `Compilations`."""
+    """Context manager: show or log on rank 0 that kernels are compiled; see
+    `Compilations`.
+    """
     if rank:
         yield
         return
@@ -101,7 +106,8 @@ def warm_up(make_trainer, comm, header, config, spec):
 
 
 def _load_products(header, spec, ranks):
-    """Compile or load products with rows of a rank's width and number.
+    """Compile or load the product kernels for the width and the number of a rank's
+    rows.
 
     Kernels depend on both. On several ranks a product also adds to an existing result.
     """
@@ -138,7 +144,9 @@ def _load_products(header, spec, ranks):
 
 
 def _small_epoch(make_trainer, header, config, device):
-    """Run an epoch on three vertices, a graph like the real one, for one thread and for all."""
+    """Train one epoch on a graph of three vertices, which compiles the kernels that the
+    real graph needs.
+    """
     # the graph
     directed = header.directed
     A = np.array([[0, 1, directed], [1, 0, not directed], [0, 1, 0]], np.float32)  # no degree is 0
