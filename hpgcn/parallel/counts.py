@@ -38,7 +38,9 @@ def replicate(own, axis):
 
 
 def broadcasts(own, axis):
-    """Count each rank's own broadcast along an axis; `own`: its bytes."""
+    """Count one broadcast by each rank along an axis; `own`: bytes that each rank
+    broadcasts.
+    """
     return Collective(*replicate(own, axis), "broadcast", own.shape[axis], _by_call(own, axis))
 
 
@@ -54,7 +56,7 @@ def reduces(own, axis):
 
 
 def _by_call(own, axis):
-    """Return sizes, one for each rank along an axis, as those of calls of all these ranks."""
+    """Return the `sizes` of a Collective that has one call for each rank along an axis."""
     return np.expand_dims(np.moveaxis(own, axis, 0), axis + 1)
 
 

@@ -1,4 +1,6 @@
-"""Blocks of a sparse matrix in the memory of a device, with all that products by them need."""
+"""Blocks of a sparse matrix in the memory of a device, with all data that products
+need.
+"""
 from itertools import pairwise
 
 import numpy as np
@@ -35,7 +37,9 @@ class Csr:
 
     @classmethod
     def of(cls, matrix, device=HOST):
-        """Hold a csr_array on a device; its columns are sorted, and as narrow as they can be."""
+        """Return the Csr of a csr_array on a device; columns are sorted, and in the
+        narrowest dtype.
+        """
         matrix.sort_indices()
         indices = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
         arrays = matrix.indptr.astype(np.int64), indices, matrix.data
@@ -52,7 +56,7 @@ class Csr:
         return self.indptr.nbytes + self.indices.nbytes + self.data.nbytes
 
     def on(self, device):
-        """Return the same matrix in the memory of a device: itself if it is there."""
+        """Return this matrix in the memory of a device; self if it is there already."""
         if device is self.device:
             return self
         arrays = self.indptr, self.indices, self.data
@@ -74,7 +78,9 @@ class Csr:
         return self._known["rows"]
 
     def take_rows(self, numbers):
-        """Return some rows, (r,) increasing; `edges` are the numbers of their entries here."""
+        """Return the Csr of the rows `numbers`, (r,) increasing. Its `edges` are
+        positions of its entries in this matrix.
+        """
         indptr, numbers = map(self.device.get, (self.indptr, numbers))
         begins = indptr[numbers]
         counts = indptr[numbers + 1] - begins
@@ -85,7 +91,9 @@ class Csr:
                    edges)
 
     def select(self, rows, columns):
-        """Cut out some rows, (m,) bool, and columns, (n,), as `select`; a csr_array on the host."""
+        """Return the submatrix of the marked rows, (m,) bool, and columns, (n,) bool,
+        as a csr_array on the host.
+        """
         indptr, indices, data = map(self.device.get, (self.indptr, self.indices, self.data))
         return select(indptr, indices, data, rows, columns)
 
@@ -94,7 +102,9 @@ class Csr:
         return Csr.of(self.to_scipy().T.tocsr(), self.device)
 
     def ordered_transpose(self):
-        """Return the pattern of the transpose, kept; `edges` number its entries here."""
+        """Return the pattern of the transpose, which is cached; its `edges` are
+        positions of its entries in this matrix.
+        """
         if "transpose" not in self._known:
             indptr, indices = map(self.device.get, (self.indptr, self.indices))
             narrow = index_dtype(max(*self.shape, indices.size))  # SciPy widens no columns then
@@ -106,16 +116,17 @@ class Csr:
         return self._known["transpose"]
 
     def transposed_times(self, G):
-        """Return A^T G, (n, f), of G (m, f): the pattern of A^T is kept, values are ordered."""
+        """Return A^T G, (n, f), for G (m, f); the pattern of A^T is cached."""
         flipped = self.ordered_transpose()
         data = self.data[flipped.edges]
         return kernels.backend(G).spmm(flipped.indptr, flipped.indices, data, G)
 
     def tiles(self, under_way, accumulate, most=TILES):
-        """Cut the product by this matrix into tiles of rows: one, or several while messages move.
+        """Cut the rows into tiles for a product: several while messages are under way,
+        else one.
 
-        Those that are under way move only within calls of MPI: between tiles a rank
-        looks at them. If the product is added (accumulate) rows without entries can be
+        Messages progress only within MPI calls, which a rank makes between tiles. If
+        the product is added to a result (`accumulate`), rows without entries can be
         left out. Returns a list of (first row, row after the last, row pointers, rows
         to compute or None for all).
         """
@@ -139,7 +150,8 @@ class Csr:
 
 
 def cut_rows(indptr, count):
-    """Cut rows into `count` runs of about equal nonzeros; pairs (first row, row after the last).
+    """Cut rows into `count` runs of about equal nonzeros; return pairs (first row, row
+    after the last).
 
     Row pointers, (m + 1,), need not begin at 0, and are not read for one run.
     """
@@ -152,7 +164,8 @@ def cut_rows(indptr, count):
 
 
 def rows_of(array, first, last):
-    """Return rows [first, last) of an array; the array itself if these are all; None for None.
+    """Return rows [first, last) of an array; the array itself for all rows; None for
+    None.
 
     Kernels on a GPU recognise an array of row pointers, but not a new slice of it.
     """
@@ -162,7 +175,7 @@ def rows_of(array, first, last):
 
 
 def select(indptr, indices, data, rows, columns):
-    """Return the matrix of some rows, (m,) bool, and columns, (n,), renumbered without gaps; a
+    """Return the submatrix of the marked rows, (m,) bool, and columns, (n,) bool, as a
     csr_array.
     """
     kept = columns[indices]
@@ -179,7 +192,9 @@ def select(indptr, indices, data, rows, columns):
 
 
 def in_order(matrix, rows, columns):
-    """Move row i of a csr_array to row rows[i], and column j to columns[j]; columns not sorted."""
+    """Move row i of a csr_array to row rows[i], and column j to column columns[j].
+    Columns of the result are not sorted.
+    """
     moved = matrix[inverse(rows)]
     columns = columns.astype(matrix.indices.dtype)
     return sp.csr_array((moved.data, columns[moved.indices], moved.indptr), shape=matrix.shape)

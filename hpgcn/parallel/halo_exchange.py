@@ -1,4 +1,5 @@
-"""Replays a plan: rows out to their readers (pull), partial sums back to their owners (push).
+"""Halo exchange by a HaloPlan: rows go to their readers (pull), partial sums to their
+owners (push).
 
 Requests are persistent and bound to two buffers. Received rows are handed out in
 increasing order of the other rank, so sums have a fixed order (same command, same
@@ -40,12 +41,12 @@ class Channel:
 
 
 class HaloBuffers:
-    """The two buffers of an exchange; exchanges that share them are used in turn.
+    """The two buffers of an exchange; exchanges that share them are used one at a time.
 
-    `owned` holds rows of this rank that others read, `ghost` the rows of others that it
-    reads, (size,) each. `host_views` are the memory that MPI uses: the same, or
-    `pinned` host memory. Rows that are pulled are of `dtype`; partial sums, which are
-    pushed, of `sums`, which may be longer. Room for these is reserved beforehand where
+    `owned` holds rows of this rank that other ranks read, `ghost` the rows of other
+    ranks that it reads, (size,) each. `host_views` are the memory that MPI uses: the
+    same, or `pinned` host memory. Pulled rows have dtype `dtype`; pushed partial sums
+    have dtype `sums`, which may be longer. Room for these is reserved beforehand if
     exchanges push (`pushes`).
     """
 
@@ -78,11 +79,12 @@ class HaloBuffers:
 
 
 class Exchange:
-    """Messages between ranks, at most one each way for a pair, in two buffers.
+    """Base class of exchanges: at most one message each way for a pair of ranks, in two
+    buffers.
 
-    `ends`: where, by rank, the rows of the owned and of the ghost buffer begin; two (P
-    + 1,). `sums`: how many of those that go to each rank are partial sums, there and
-    back; two (P,).
+    `ends`: offsets by rank of the rows in the owned and in the ghost buffer; two (P +
+    1,). `sums`: number of rows to each rank that are partial sums, in pulls and in
+    pushes; two (P,).
     """
 
     def __init__(self, ends, sums, comm, buffers):
@@ -95,7 +97,7 @@ class Exchange:
         self.channel = None  # the one under way
 
     def reserve(self, width):
-        """Make the buffers for rows of this width."""
+        """Allocate the buffers for rows of `width` columns."""
         self._reserve(width * (self.buffers.words if self.buffers.pushes else 1))
 
     def _reserve(self, words):
@@ -112,13 +114,15 @@ class Exchange:
         return self.channel is not None and bool(self.channel.pending)
 
     def progress(self):
-        """Let messages move while this rank computes: MPI does so only within its calls."""
+        """Let messages progress: MPI moves them only within its calls."""
         if self.pending:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
     def _received(self, channel, what):
-        """Yield (source, its rows) in increasing order of source; then wait for all sends."""
+        """Yield (source, rows from it) in increasing order of source; then wait for all
+        sends.
+        """
         for source in channel.pieces:
             self._wait_for(channel, source, what)
             yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
@@ -250,13 +254,17 @@ class HaloExchange(Exchange):
             self._start(self.channel)
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, its rows) in increasing order of those wanted."""
+        """Yield (LOCAL, own rows), then (source, rows from it) in increasing order of
+        the sources in `wanted`.
+        """
         if LOCAL in wanted:
             yield LOCAL, self.H
         yield from self._received(self.channel, what)  # all of them are wanted
 
     def partial_sums(self, out, what):
-        """Return (source, buffer for partial sums of its rows) of each, then (LOCAL, out)."""
+        """Return pairs (source, buffer for partial sums of the source's rows), then
+        (LOCAL, out).
+        """
         return [*self.send_buffers(out.shape[1]), (LOCAL, out)]
 
     def send_buffers(self, width):
@@ -271,7 +279,9 @@ class HaloExchange(Exchange):
         return buffers
 
     def send(self, target):
-        """Send the buffer of a source; messages start together, with the last one."""
+        """Mark the buffer for rank `target` as filled; all buffers are sent once the
+        last one is filled.
+        """
         if target != LOCAL:
             self.unsent.remove(target)
             if not self.unsent:
@@ -290,7 +300,7 @@ class HaloExchange(Exchange):
                 scatter_add(rows, numbers, out)
 
     def received_sums(self, what):
-        """Yield (numbers of own rows, partial sums received for them) in the order of ranks."""
+        """Yield (numbers of own rows, partial sums received for them), rank after rank."""
         for destination, rows in self._received(self.channel, what):
             yield self.returned[destination], rows
 
@@ -303,13 +313,15 @@ class HaloExchange(Exchange):
         return self.plan.sources.tolist()
 
     def by_source(self, ghosts):
-        """Return (source, its rows) of an array of ghosts, (g, f)."""
+        """Return pairs (source, rows of that source) of an array of ghosts, (g, f)."""
         cuts = self.plan.recv_offsets
         return [(source, ghosts[cuts[source]:cuts[source + 1]])
                 for source in self.plan.sources.tolist()]
 
     @cached_property
     def returned(self):
-        """Own rows that each rank has, by rank: partial sums of them return."""
+        """Own rows for which each rank returns partial sums: their numbers, in a list
+        by rank.
+        """
         cuts = pairwise(self.plan.send_offsets.tolist())
         return [rows_of(self.send_rows, first, last) for first, last in cuts]

@@ -41,9 +41,10 @@ class HaloPlan:
         return np.flatnonzero(np.diff(self.send_offsets))
 
     def subset(self, ghosts, sent):
-        """Return the plan of some ghosts, (g,) bool, and of some rows to send, (s,) bool.
+        """Return the plan of the marked ghosts, (g,) bool, and the marked rows to send,
+        (s,) bool.
 
-        Other ranks choose the same rows.
+        The other ranks must mark the same rows.
         """
         received = self.ghosts[ghosts], compressed_offsets(self.recv_offsets, ghosts)
         returned = self.send_rows[sent], compressed_offsets(self.send_offsets, sent)
@@ -51,7 +52,7 @@ class HaloPlan:
 
     @property
     def sizes(self):
-        """The numbers of this rank in HaloPlanSizes, in their order."""
+        """Values of this rank for the fields of HaloPlanSizes, in their order."""
         return self.send_rows.size, self.ghosts.size, self.destinations.size, self.sources.size
 
 
@@ -66,8 +67,10 @@ class HaloPlanSizes:
 
     @staticmethod
     def of(read, part):
-        """Return the sizes of the exchange that brings rank p the columns of row p of a csr_array
-        (k, n). part: owners.
+        """Return the sizes of an exchange in which rank p receives the rows listed in
+        row p of `read`.
+
+        `read`: csr_array (k, n). `part`: (n,) owner of each row that is sent.
         """
         k = read.shape[0]
         reader = np.repeat(np.arange(k), np.diff(read.indptr))
@@ -77,8 +80,8 @@ class HaloPlanSizes:
 
     @staticmethod
     def of_pairs(owner, reader, k):
-        """Return the sizes of an exchange of rows, each from its owner to another; (rows,) ranks
-        below k.
+        """Return the sizes of an exchange that sends row i from rank owner[i] to rank
+        reader[i]. `k`: number of ranks.
         """
         pairs = np.unique(owner * k + reader)
         return HaloPlanSizes(*(np.bincount(ranks, minlength=k)
@@ -86,10 +89,10 @@ class HaloPlanSizes:
 
     @staticmethod
     def between(rows, part, k):
-        """Return the sizes of an exchange between the owners, (n,) below k, of rows of a csr_array
-        (n, n).
+        """Return the sizes of the halo exchange for a product with `rows`, a csr_array
+        (n, n), on k ranks. `part`: (n,) owner of each row.
 
-        Values are left aside: SciPy would drop sums of 0.
+        Values of the matrix are ignored: SciPy would drop sums of 0.
         """
         offsets = run_offsets(np.bincount(part, minlength=k))
         arrays = np.ones(part.size, bool), np.argsort(part, kind="stable"), offsets
@@ -105,26 +108,28 @@ class HaloPlanSizes:
 
     @property
     def ghost_rows(self):
-        """Rows of others, (P,)."""
+        """Number of rows that each rank receives from other ranks, (P,)."""
         return self.received
 
     @property
     def buffer_rows(self):
-        """Rows of the two buffers of messages, (P,)."""
+        """Number of rows in the two message buffers of each rank, (P,)."""
         return self.sent + self.received
 
     def pull(self, row_bytes):
-        """Yield (bytes, messages) of each rank."""
+        """Yield (bytes, messages) that each rank sends when rows are pulled."""
         yield self.sent * row_bytes, self.destinations
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank: the lists are swapped."""
+        """Yield (bytes, messages) that each rank sends when sums are pushed: senders
+        and receivers swap.
+        """
         yield self.received * row_bytes, self.sources
 
 
 def needs(indices, layout):
-    """Return the rows of others that a slab with these column numbers reads, (g,) int64,
-    increasing.
+    """Return the rows of other ranks among the column numbers `indices` of a slab, (g,)
+    int64, increasing.
     """
     seen = np.zeros(int(layout.offsets[-1]), bool)
     seen[indices] = True
@@ -133,12 +138,16 @@ def needs(indices, layout):
 
 
 def by_owner(rows, layout):
-    """Offsets at which sorted row numbers pass from one owner to the next, (P + 1,) int64."""
+    """Return the offsets at which sorted row numbers pass from one owner to the next,
+    (P + 1,) int64.
+    """
     return np.searchsorted(rows, layout.offsets).astype(np.int64)
 
 
 def complete(layout, ghosts, requested):
-    """Make the plan of one rank, of the rows that it needs, and that others need."""
+    """Return the HaloPlan of a rank that reads `ghosts`. `requested`: list by rank of
+    the own rows that other ranks read.
+    """
     offsets = run_offsets([len(rows) for rows in requested])
     send_rows = np.concatenate([np.empty(0, np.int64), *requested]).astype(np.int64) - layout.start
     return HaloPlan(layout, ghosts, by_owner(ghosts, layout), send_rows, offsets)

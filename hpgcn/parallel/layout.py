@@ -78,14 +78,14 @@ class BlockLayout:
         return RowPartition(self.offsets, self.block)
 
     def columns_of(self, width):
-        """Return the columns of a matrix of some width that this rank owns; slice, empty if fewer
-        than C.
+        """Return the columns that this rank owns of a matrix with `width` columns; a
+        slice, empty if `width` is too small.
         """
         return slice(*split(width, self.columns)[self.column:self.column + 2].tolist())
 
     def restricted(self, keep):
-        """Return the grid of some rows, (n,) bool over all blocks: same owners, numbered without
-        gaps.
+        """Return the layout of the rows marked in `keep`, (n,) bool: same owners,
+        renumbered without gaps.
         """
         return replace(self, offsets=compressed_offsets(self.offsets, keep))
 
@@ -121,7 +121,7 @@ class BroadcastStages:
 
     @property
     def pieces(self):
-        """L."""
+        """Number of layers (L)."""
         return int(self.piece.max()) + 1
 
 
@@ -149,19 +149,25 @@ def stages(offsets, rows, pieces, columns):
 
 
 def compressed_offsets(offsets, keep):
-    """Offsets among rows that are kept, (n,) bool (or among entries, where rows have (n,) int)."""
+    """Return `offsets` counted only over rows that are marked in `keep`, (n,) bool.
+
+    If `keep` has integers, (n,), row i counts keep[i] times.
+    """
     return np.concatenate([[0], np.cumsum(keep)])[offsets]
 
 
 def split(length, parts):
-    """Cut a length into parts that differ by at most one, the longer first; (parts + 1,) int64."""
+    """Return bounds, (parts + 1,) int64, that cut a length into parts. Their sizes
+    differ by at most one, and the longer come first.
+    """
     quotient, remainder = divmod(length, parts)
     place = np.arange(parts + 1, dtype=np.int64)
     return place * quotient + np.minimum(place, remainder)
 
 
 def cut_evenly(weights, k):
-    """Cut weights, (n,) positive, into k runs of nearly equal weight; (n,) int32.
+    """Cut positive weights, (n,), into k runs of nearly equal weight; return the run of
+    each, (n,) int32.
 
     Each entry goes where the middle of its weight falls, so a run is off the mean by
     half an entry at either end. Runs rise from 0; one may be empty beside a heavy
@@ -172,7 +178,8 @@ def cut_evenly(weights, k):
 
 
 def balanced(indptr, parts):
-    """Cut rows into blocks of nearly equal nonzeros; offsets, (parts + 1,) int64.
+    """Cut rows into blocks of nearly equal nonzeros; return offsets, (parts + 1,)
+    int64.
 
     A block may be empty beside a heavy row. Without nonzeros the rows are cut evenly.
     """

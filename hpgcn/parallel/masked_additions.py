@@ -13,7 +13,7 @@ def count_masked(comm, indptr, bits, width, rows=None):
     Parameters
     ----------
     indptr : (m + 1,) int64
-        Row pointers of what is multiplied.
+        Row pointers of the matrix that is multiplied.
     bits : (m, ceil(width / 8)) uint8, or None
         The mask; None: nothing is counted.
     rows : (r,) int64, optional

@@ -1,9 +1,10 @@
-"""Rows of H and partial sums of A H in one message for each pair of ranks, in one phase.
+"""Rows of H and partial sums of A H in one message for each pair of ranks, in one
+phase.
 
-That works where a rank forms sums for others from rows that it owns: nothing need
-arrive first. Two transfers share the messages: one pulls rows while the other pushes
-sums, and in the transpose the two swap. Source: Kayaaslan, Aykanat and Ucar, SIAM J.
-Sci. Comput. 40(4), 2018.
+That works if partial sums for other ranks read only own rows of H: they can be formed
+before anything arrives. Two transfers share the messages: one pulls rows while the
+other pushes sums. In the transpose the two swap. Source: Kayaaslan, Aykanat and Ucar,
+SIAM J. Sci. Comput. 40(4), 2018.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +29,7 @@ class MergedSizes:
 
     @property
     def buffer_rows(self):
-        """Rows of the two buffers of messages, (P,), counted with the first transfer."""
+        """Number of rows of this transfer in the two message buffers, (P,)."""
         return self.own.buffer_rows
 
     @property
@@ -38,7 +39,7 @@ class MergedSizes:
 
     @property
     def ghost_rows(self):
-        """Rows of others, (P,)."""
+        """Number of rows that each rank receives from other ranks, (P,)."""
         return self.own.received
 
     def pull(self, row_bytes):
@@ -46,7 +47,9 @@ class MergedSizes:
         return iter(())
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) of each rank."""
+        """Yield (bytes, messages) that each rank sends: sums, and the rows of the other
+        transfer.
+        """
         yield (self.own.received + self.other.sent) * row_bytes, self.messages
 
 
@@ -71,7 +74,7 @@ class MergedExchange(Exchange):
             OneWayTransfer(self, push, True, (among, ghost[1:]), (between, owned[1:])))
 
     def begin(self, width, adjoint):
-        """Make the channel of a product the one that is filled next."""
+        """Return the channel of a product, the buffers of which are filled next."""
         self.filling = self._channel(width, adjoint)
         return self.filling
 
@@ -82,7 +85,7 @@ class MergedExchange(Exchange):
         self.channel = self.filling
 
     def wait_for(self, source, what):
-        """Wait for the message of a rank, which sends one."""
+        """Wait for the message of rank `source`, which must send one."""
         self._wait_for(self.channel, source, what)
 
     def received_from(self, what):
@@ -92,11 +95,12 @@ class MergedExchange(Exchange):
 
 
 class OneWayTransfer(Transfer):
-    """Rows one way, and sums the other, of one HaloPlan; see hpgcn.parallel.transfers.
+    """Transfer of one HaloPlan in a merged exchange: rows in one direction, sums in the
+    other.
 
-    adjoint: it pulls in a product with A^T. rows, ghosts: pairs of (P,) int64. They are
-    the positions by rank of own rows and ghosts in the two buffers. When it pulls, the
-    first buffer is sent.
+    `adjoint`: whether it pulls in a product with A^T. `rows`, `ghosts`: pairs of (P,)
+    int64, the positions by rank of own rows and ghosts in the two buffers. When it
+    pulls, the first buffer is sent.
     """
 
     def __init__(self, exchange, plan, adjoint, rows, ghosts):
@@ -114,7 +118,7 @@ class OneWayTransfer(Transfer):
             for (first, last), ranks in ((rows, plan.destinations), (ghosts, plan.sources)))
 
     def reserve(self, width):
-        """Make the buffers for rows of this width."""
+        """Allocate the buffers for rows of `width` columns."""
         self.exchange.reserve(width)
 
     @property
@@ -128,11 +132,13 @@ class OneWayTransfer(Transfer):
         return self.exchange.pending
 
     def progress(self):
-        """Let messages move."""
+        """Let messages progress."""
         self.exchange.progress()
 
     def start(self, H, what):
-        """Put own rows into the messages, which leave once the sums are there as well."""
+        """Copy own rows into the messages, which are sent once the sums are filled in
+        as well.
+        """
         self.H = H
         outgoing = self.exchange.begin(H.shape[1], self.adjoint).outgoing
         gather = kernels.backend(H).gather
@@ -141,7 +147,9 @@ class OneWayTransfer(Transfer):
                 gather(H, self.send_rows[q], outgoing[place])
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, its rows) in increasing order of those wanted."""
+        """Yield (LOCAL, own rows), then (source, rows from it) in increasing order of
+        the sources in `wanted`.
+        """
         if LOCAL in wanted:
             yield LOCAL, self.H
         for source, place in self.ghosts.items():
@@ -150,7 +158,9 @@ class OneWayTransfer(Transfer):
                 yield source, self.exchange.channel.incoming[place]
 
     def partial_sums(self, out, what):
-        """Return (rank, buffer for partial sums of its rows) of each, then (LOCAL, out)."""
+        """Return pairs (rank, buffer for partial sums of that rank's rows), then
+        (LOCAL, out).
+        """
         outgoing = self.exchange.begin(out.shape[1], not self.adjoint).outgoing
         self.unsent = set(self.ghosts)
         if not self.unsent:
@@ -158,7 +168,9 @@ class OneWayTransfer(Transfer):
         return [*((q, outgoing[place]) for q, place in self.ghosts.items()), (LOCAL, out)]
 
     def send(self, target):
-        """Send the sums of a rank's rows; messages start together, with the last one."""
+        """Mark the sums for rank `target` as filled; all messages are sent once the
+        last one is filled.
+        """
         if target != LOCAL:
             self.unsent.remove(target)
             if not self.unsent:

@@ -34,7 +34,7 @@ class Pattern:
 
     @property
     def num_rows(self):
-        """Number of rows n, with rows that are skipped."""
+        """Number of rows (n), including rows that are left out."""
         return self.matrix.shape[0]
 
     @property
@@ -54,13 +54,15 @@ class Pattern:
 
     @property
     def holders(self):
-        """Part of each entry, (nnz,), or None."""
+        """Part that holds each entry, (nnz,), or None."""
         return self.matrix.data if self.matrix.dtype == np.int32 else None
 
     def with_holders(self, graph, parts):
-        """Return the pattern with the part of each entry, (nnz,) of the whole graph's stored ones.
+        """Return the pattern with `parts`, (nnz,), the part of each stored entry of
+        `graph`, as holders.
 
-        What is on the diagonal goes with its vertex, wherever it is stored.
+        Entries on the diagonal get part 0: strategies leave them to the owner of the
+        vertex.
         """
         stored_rows = np.repeat(np.arange(self.num_rows), np.diff(graph.indptr))
         holders = np.zeros(self.indices.size, np.int32)
@@ -68,7 +70,7 @@ class Pattern:
         return self.assign_holders(holders)
 
     def assign_holders(self, holders):
-        """Return the pattern with a part for each entry, (nnz,)."""
+        """Return the pattern with `holders`, (nnz,), as the part of each entry."""
         arrays = holders.astype(np.int32, copy=False), self.indices, self.indptr
         return Pattern(sp.csr_array(arrays, shape=self.matrix.shape), self.symmetric, self.weighted,
                        self.rows_out, self.rows_in)
@@ -93,7 +95,9 @@ class Pattern:
         return Pattern(flipped, self.symmetric, self.weighted, self.rows_in, self.rows_out)
 
     def restrict(self, rows_out, rows_in):
-        """Leave out all rows and columns but some, (n,) bool or None for all; again, the same."""
+        """Return the pattern of the marked rows and columns, (n,) bool or None for all;
+        repeated calls return the same.
+        """
         if rows_out is None and rows_in is None:
             return self
         key = id(rows_out), id(rows_in)
@@ -105,9 +109,10 @@ class Pattern:
         return self._restricted[key]
 
     def select(self, kept, rows_out=None, rows_in=None, symmetric=None):
-        """Return the pattern of some entries, (nnz,) bool, between some rows.
+        """Return the pattern of the entries marked in `kept`, (nnz,) bool.
 
-        symmetric: None if it is as of all entries.
+        `rows_out`, `rows_in`: as in the class. `symmetric`: by default that of this
+        pattern.
         """
         whole = self.matrix
         before = run_offsets(kept).astype(whole.indptr.dtype)
@@ -117,14 +122,14 @@ class Pattern:
                        rows_in)
 
     def layouts(self, layout):
-        """Return the owners of rows of the result and of the multiplied matrix; `layout`: of all
-        rows.
+        """Return the BlockLayouts of the result and of the multiplied matrix; `layout`
+        is that of all rows.
         """
         return tuple(layout if rows is None else layout.restricted(rows)
                      for rows in (self.rows_out, self.rows_in))
 
     def nonzeros(self, row_offsets, column_offsets):
-        """Count the entries of blocks, whose offsets rise from 0; (R, C) int64."""
+        """Count the entries of the blocks between row and column offsets; (R, C) int64."""
         width = len(column_offsets) - 1
         block_of = np.repeat(np.arange(width), np.diff(column_offsets))
         counts = np.zeros((len(row_offsets) - 1, width), np.int64)
@@ -135,7 +140,9 @@ class Pattern:
         return counts
 
     def touched_rows(self, row_offsets, column_offsets):
-        """Count the rows with entries in every block; as `nonzeros`."""
+        """Count the rows with entries in each of these blocks; arguments and shape as
+        in `nonzeros`.
+        """
         width = len(column_offsets) - 1
         block_of = np.repeat(np.arange(width, dtype=np.int32), np.diff(column_offsets))
         counts = np.zeros((len(row_offsets) - 1, width), np.int64)
@@ -151,7 +158,7 @@ class Pattern:
 
 
 def permuted(pattern, order):
-    """Return the pattern with row order[i] as row i, and columns alike."""
+    """Return the pattern with row and column order[i] moved to i."""
     place = inverse(order)
     moved = in_order(pattern.matrix, place, place)
     moved.sort_indices()

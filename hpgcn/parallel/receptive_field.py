@@ -1,12 +1,12 @@
-"""Rows that each layer must compute, and the maps between them: rows that are never read are left
-out.
+"""Rows that each layer must compute, and the maps between them: rows that are never
+read are left out.
 
-The last level are the rows of the logits that loss and metrics read. Each product with
-A computes one level from the level below, which holds these rows and their neighbours.
-This changes nothing in what is computed. A level of more than half of all rows is taken
-as all of them. The blocks of A that compute it would cost more memory than they save
-time. Where no product computes it (features, and what is formed of them once), only one
-of more than three quarters is.
+Levels are sets of rows. The last level has the rows whose logits are read by loss and
+metrics. Each product with A computes one level from the level below, which has these
+rows and their neighbours. The results are those of all rows. A level of more than half
+of all rows is extended to all rows. The blocks of A that compute it would cost more memory
+than they save time. For levels that no product computes (features, and results formed
+from them once) the limit is three quarters.
 """
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -17,12 +17,15 @@ SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not 
 
 
 def layer_bounds(products):
-    """Return the L + 1 levels between layers; layer l takes products[l] products with A."""
+    """Return the L + 1 levels at the ends of the layers; layer l takes products[l]
+    products with A.
+    """
     return list(accumulate(products, initial=0))
 
 
 def find_levels(slab, masks, hops, comm, *, precomputed=False):
-    """Find the rows of each level, over all ranks together.
+    """Return the rows of each level, found over all ranks; all ranks call this
+    together.
 
     slab: hpgcn.graphs.graph.Graph, this rank's rows. masks: list of (m,) bool, rows of
     this rank whose logits are read. hops: products with A of all layers. precomputed:
@@ -81,7 +84,8 @@ class ReceptiveField:
 
     @staticmethod
     def of(strategy, levels, products, *, precomputed=False, whole=None):
-        """Make the maps between levels as `find_levels` found them; all ranks call this together.
+        """Return the ReceptiveField with maps between the levels of `find_levels`; all
+        ranks call this together.
 
         products: with A, of each of L layers. whole: function that returns the map of
         all rows for the number of a product; default: the strategy itself.

@@ -1,4 +1,4 @@
-"""Rows that several ranks have copies of: sums over the copies of a vertex, now or steps later.
+"""Sums over the copies of a vertex on several ranks, either exact or some steps late.
 
 One copy of a vertex is its owner's; the others are its replicas. Each rank has the rows
 that it owns, then its replicas by number. Partial sums go up from replicas to owners,
@@ -27,13 +27,16 @@ class ReplicaExchange(HaloExchange):
         self.replicas = replicas
 
     def begin(self, width, up):
-        """Take the channel of messages of this width, up to the owners or down to the replicas."""
+        """Set the channel for messages of this width, up to the owners or down to the
+        replicas.
+        """
         self.channel = self._channel(width, adjoint=up)
 
     def fill(self, Z, up):
-        """Put rows of Z (m, f) into the messages that go up, or down; return them, (rows, f).
+        """Copy rows of Z (m, f) into the messages that go up, or down; return these
+        rows, (rows, f).
 
-        Those of before were waited for.
+        The previous messages must have been waited for.
         """
         self.begin(Z.shape[1], up)
         with self.comm.clock("comm"):
@@ -41,12 +44,14 @@ class ReplicaExchange(HaloExchange):
             return kernels.backend(Z).gather(Z, rows, self.channel.outgoing)
 
     def launch(self):
-        """Start the messages of the filled buffers."""
+        """Send the filled buffers."""
         with self.comm.clock("comm"):
             self._start(self.channel)
 
     def received(self, what):
-        """Yield (rank, its rows) in increasing order of ranks; then wait for all sends."""
+        """Yield (rank, rows from it) in increasing order of ranks; then wait for all
+        sends.
+        """
         return self._received(self.channel, what)
 
     def wait_all(self, what):
@@ -57,13 +62,13 @@ class ReplicaExchange(HaloExchange):
 
 
 class WholeSum:
-    """Sums over all copies of a vertex, given to all of them: exact, in two phases."""
+    """Exact sums over all copies of a vertex, sent to all copies, in two phases."""
 
     def __init__(self, exchange):
         self.exchange = exchange
 
     def reserve(self, width):
-        """Make the buffers for rows of this width."""
+        """Allocate the buffers for rows of `width` columns."""
         self.exchange.reserve(width)
 
     def add(self, Z, what):
@@ -79,7 +84,7 @@ class WholeSum:
         Z[exchange.replicas] = exchange.wait_all(what)
 
     def persistent_arrays(self):
-        """Return an empty list: nothing is left of a step."""
+        """Return an empty list: nothing is stored between steps."""
         return []
 
     @property
@@ -93,7 +98,8 @@ class WholeSum:
 
 
 def assign_bins(plan, count, comm):
-    """Deal the vertices that have replicas to bins; all ranks call this together.
+    """Divide the vertices that have replicas into `count` bins; all ranks call this
+    together.
 
     Vertex t of those with replicas, counted in the distributed order, goes to bin t mod
     `count`. Bins differ by at most one vertex, and so do the shares of each owner in
@@ -102,7 +108,7 @@ def assign_bins(plan, count, comm):
     Parameters
     ----------
     plan : HaloPlan
-        Of all replicas.
+        Plan of the exchange between all replicas and their owners.
 
     Returns
     -------
@@ -120,7 +126,8 @@ def assign_bins(plan, count, comm):
 
 
 class DelayedSum:
-    """Sums over the replicas of a vertex; the partial sums of other ranks are some steps old.
+    """Sums over the copies of a vertex, in which the partial sums of other ranks are
+    some steps old.
 
     `assign_bins` makes r bins. In each step one of them takes its turn: its replicas
     send their partial sums. The owners add these r steps later, in the next turn, and
@@ -144,7 +151,9 @@ class DelayedSum:
             self.legs.append(legs)
 
     def add(self, Z, what):
-        """Add the received partial sums of other replicas to Z (m, f), those of this step."""
+        """Add the partial sums received from other ranks to Z (m, f), the own ones of
+        this step.
+        """
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]
         scatter_add = kernels.backend(Z).scatter_add
@@ -192,13 +201,16 @@ class DelayedSum:
 
 
 class DelayedTotal(DelayedSum):
-    """The same, but a replica replaces its partial sum by the owner's total: Algorithm 4 itself."""
+    """DelayedSum in which a replica replaces its partial sum by the owner's total, as
+    in Algorithm 4.
+    """
 
     replaces = True
 
 
 def with_replicas(array, plan, comm):
-    """Put the replicas' rows behind an array (m, ...) of own rows; all ranks call this together.
+    """Return an array (m, ...) of own rows, extended by the rows of replicas; all ranks
+    call this together.
 
     A csr_array keeps its kind. Rows travel as bits, some columns at a time.
     """

@@ -1,4 +1,5 @@
-"""Rows dealt out among the ranks that share them, each with its own columns: whole rows for all.
+"""Exchange between ranks that share rows: from some columns of all rows to whole rows,
+and back.
 
 A layout of C column blocks leaves C ranks with the same rows. The work after a product
 may need whole rows, as any model of a user's own does. Each of the C ranks then takes a
@@ -13,7 +14,11 @@ from hpgcn.parallel.layout import split
 
 
 class RowRedistribution:
-    """The share of this rank; with C = 1 all of its rows, and nothing is exchanged."""
+    """Exchange between all rows with own columns, and a share of the rows with all
+    columns.
+
+    With C = 1 the share has all rows, and nothing is exchanged.
+    """
 
     def __init__(self, layout, comm):
         self.layout = layout
@@ -23,7 +28,9 @@ class RowRedistribution:
         self.own = slice(*self.cuts[layout.column:layout.column + 2].tolist())
 
     def to_columns(self, H):
-        """Return all rows, (m, f_j), with this rank's columns, of its share with all, (m_j, f)."""
+        """Convert this rank's share of the rows with all columns, H (m_j, f), to all
+        rows with own columns, (m, f_j).
+        """
         if self.row.size == 1:
             return H
         xp = self.device.xp
@@ -35,7 +42,9 @@ class RowRedistribution:
         return out
 
     def to_rows(self, T, width):
-        """Return this rank's share with all columns, (m_j, f), of all rows with its own."""
+        """Convert all rows with own columns, T (m, f_j), to this rank's share of the
+        rows with all columns, (m_j, f).
+        """
         if self.row.size == 1:
             return T
         place = split(width, self.row.size)

@@ -1,4 +1,5 @@
-"""Ranks that share rows, each with its own columns: products with W, gradients, sums over ranks.
+"""Dense steps of ranks that share rows, each with its own columns: products with W, and
+gradients.
 
 Written once for all layouts; gradients of weights are partial sums over this rank's
 rows until they are reduced all at once.
@@ -15,7 +16,8 @@ from hpgcn.parallel.workspace import Workspace
 
 
 class SharedRows:
-    """The dense step where C ranks share my rows, each with its own columns; local with C = 1.
+    """The dense step of C ranks that share the same rows, each with its own columns;
+    local if C = 1.
 
     T and H are distributed by `layout`, W and b are on every rank. Names: f columns in,
     f' out; f_j, f'_j this rank's.
@@ -31,12 +33,16 @@ class SharedRows:
         self.of = cache(layout.columns_of)  # slice of a width that this rank owns
 
     def width(self, width):
-        """Return the number of owned columns of a matrix of some width."""
+        """Return the number of columns that this rank owns of a matrix with `width`
+        columns.
+        """
         columns = self.of(width)
         return columns.stop - columns.start
 
     def linear(self, T, W, out=None):
-        """Multiply T W: (m, f_j) by (f, f') to (m, f'_j); partial products are summed."""
+        """Return T W, (m, f'_j), for T (m, f_j) and W (f, f'); partial products are
+        summed over ranks.
+        """
         ops = kernels.backend(W)
         multiply = partial(ops.matmul, T)
         if isinstance(T, Csr):
@@ -61,8 +67,8 @@ class SharedRows:
         return out
 
     def gathered(self, G, width):
-        """Return all columns, (m, f'), of (m, f'_j) on each rank of the row; valid until the next
-        call.
+        """Gather all columns, (m, f'), of G, (m, f'_j) on each rank that shares the
+        rows. The result is valid until the next call.
         """
         if self.row.size == 1:
             return G

@@ -55,42 +55,43 @@ class Transfer:
         return self
 
     def close(self):
-        """Do nothing: nothing is held."""
+        """Do nothing: there are no MPI objects to free."""
 
 
 class OwnRows(Transfer):
-    """Rows stay where they are."""
+    """Transfer without messages: each rank reads only rows that it owns."""
 
     adds = pending = False
 
     def reserve(self, width):
-        """Do nothing: nothing is needed."""
+        """Do nothing: no buffers are needed."""
 
     def start(self, H, what):
-        """Take the rows that will be read."""
+        """Store H for `received_rows`."""
         self.H = H
 
     def received_rows(self, wanted, what):
-        """Yield the own rows."""
+        """Yield (source, own rows) for each source in `wanted`."""
         for source in wanted:
             yield source, self.H
 
     def partial_sums(self, out, what):
-        """Return the own rows of the result."""
+        """Return [(LOCAL, out)]: all partial sums are of own rows."""
         return [(LOCAL, out)]
 
     def send(self, target):
-        """Send nothing."""
+        """Do nothing: partial sums stay on this rank."""
 
     def finish(self, out, what):
         """Do nothing: nothing arrives."""
 
     def progress(self):
-        """Do nothing: nothing is under way."""
+        """Do nothing: no message is under way."""
 
 
 class StagedRows(Transfer):
-    """In stage s rank `first` + s broadcasts the rows that it owns; pushed, sums are reduced to it.
+    """Transfer in stages: in stage s rank `first` + s broadcasts its rows, or receives
+    their sums.
 
     One of two buffers receives while the other is multiplied, or is sent while the next
     is formed. `heights`: rows that each of these ranks owns. `comm`: of the ranks whose
@@ -112,7 +113,7 @@ class StagedRows(Transfer):
         self.under_way = deque()  # (stage, buffer or None, rows, collective), in order
 
     def reserve(self, width):
-        """Make the buffers for rows of this width."""
+        """Allocate the buffers for rows of `width` columns."""
         for buffer in self._buffers():
             self._rows_of(buffer, self.tallest, width, self.longest)
 
@@ -149,7 +150,9 @@ class StagedRows(Transfer):
             self.under_way.append((stage, buffer, rows, handle))
 
     def received_rows(self, wanted, what):
-        """Yield (stage, its rows): the own at once, the others in order, the next on its way."""
+        """Yield (stage, rows of that stage): own rows at once, then the other stages in
+        order.
+        """
         clock = self.comm.clock
         if self.own is not None:
             clock.stage = self.first + self.own
@@ -167,7 +170,7 @@ class StagedRows(Transfer):
     def partial_sums(self, out, what):
         """Yield (stage, array for its partial sums) as soon as a buffer is free.
 
-        One is reduced while the next is formed.
+        One array is reduced while the next one is filled.
         """
         self.free = self._buffers()
         if self.own is None:
@@ -190,7 +193,7 @@ class StagedRows(Transfer):
         self.under_way.append((target, buffer, partial, handle))
 
     def finish(self, out, what):
-        """Wait for all reductions; the one of the own stage has completed `out`."""
+        """Wait for all reductions; that of the own stage completes `out`."""
         while self.under_way:
             self._wait_for_oldest(what)
         self.comm.clock.stage = -1
@@ -209,7 +212,8 @@ class StagedRows(Transfer):
 
 
 class GatheredRows(Transfer):
-    """The pieces of a big block are gathered by all their owners; pushed, their sums are scattered.
+    """Transfer of big blocks: a pull gathers the pieces of a block, a push sums and
+    scatters them.
 
     `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the
     transfer that takes the big block then. `sums`: the dtype of what is scattered, if
@@ -225,7 +229,7 @@ class GatheredRows(Transfer):
         self.rows = int(heights.sum())
 
     def reserve(self, width):
-        """Make the buffers for rows of this width."""
+        """Allocate the buffers for rows of `width` columns."""
         others = (self.comm.size - 1) * int(self.heights[self.comm.rank])
         self.workspace.flat("whole", self.rows * width)
         self.workspace.flat_as("whole", others * width, self.sums)
@@ -238,7 +242,7 @@ class GatheredRows(Transfer):
         return self.inner.pending
 
     def start(self, H, what):
-        """Gather the big block, then start the next transfer."""
+        """Gather the big block, then start the inner transfer with it."""
         width = H.shape[1]
         whole = self.workspace.buffer("whole", self.rows, width)
         handle = self.comm.start_allgather(H, whole, self.heights * width, "aggregation")
@@ -246,7 +250,7 @@ class GatheredRows(Transfer):
         self.inner.start(whole, what)
 
     def received_rows(self, wanted, what):
-        """Yield as `inner` does."""
+        """Yield the pairs of the inner transfer."""
         yield from self.inner.received_rows(wanted, what)
 
     def partial_sums(self, out, what):
@@ -254,11 +258,11 @@ class GatheredRows(Transfer):
         return self.inner.partial_sums(self._big_block(out), what)
 
     def send(self, target):
-        """Send as `inner` does."""
+        """Send by the inner transfer."""
         self.inner.send(target)
 
     def finish(self, out, what):
-        """Complete the big block, then add it up over the owners of its pieces."""
+        """Complete the big block, then sum it over the owners of its pieces."""
         partial = self._big_block(out)
         self.inner.finish(partial, what)
         work = self.workspace.flat_as("whole", (self.comm.size - 1) * out.size, out.dtype)
@@ -267,7 +271,7 @@ class GatheredRows(Transfer):
         handle.wait(f"the sum over replicas in {what}")
 
     def _big_block(self, out):
-        """Return the array in which this rank forms the big block that `out` is a piece of."""
+        """Return the array for the sums of the big block of which `out` is a piece."""
         width = out.shape[1]
         partial = self.workspace.flat_as("partial", self.rows * width, out.dtype)
         return partial.reshape(self.rows, width)
@@ -287,16 +291,16 @@ def tiles_of(block, pull, push, accumulate=False):
 
 
 class OwnRowsPlan:
-    """Rows stay where they are: nothing is sent."""
+    """Plan of OwnRows: nothing is sent."""
 
     buffer_rows = ghost_rows = 0
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):
-        """Return the bytes of buffers: 0."""
+        """Return the bytes of the buffers: 0."""
         return 0
 
     def pull(self, row_bytes):
-        """Yield nothing."""
+        """Yield nothing: no message is sent."""
         return iter(())
 
     push = pull
@@ -304,7 +308,7 @@ class OwnRowsPlan:
 
 @dataclass(frozen=True, eq=False)
 class StagedPlan:
-    """Broadcasts of R big blocks, dealt evenly to L replicas; each is of one piece a replica."""
+    """Plan of StagedRows: broadcasts of R big blocks, divided evenly among L replicas."""
 
     rows: np.ndarray  # (R, L) int64, of each piece
 
@@ -320,7 +324,9 @@ class StagedPlan:
 
     @property
     def buffer_rows(self):
-        """Rows of two buffers for the tallest block that arrives, one if one arrives; (R, L)."""
+        """Rows of the buffers: two of the tallest block that arrives, one if only one
+        arrives; (R, L).
+        """
         R, L = self.rows.shape
         big = self.rows.sum(1)
         tallest = np.zeros((R, L), np.int64)
@@ -336,7 +342,7 @@ class StagedPlan:
 
     @property
     def ghost_rows(self):
-        """Rows that arrive in all stages; (R, L)."""
+        """Number of rows that arrive in all stages; (R, L)."""
         arriving = replica_assignment(*self.rows.shape).T @ self.rows.sum(1)
         return arriving - self.rows.sum(1, keepdims=True) * replica_assignment(*self.rows.shape)
 
@@ -349,7 +355,7 @@ class StagedPlan:
 
 @dataclass(frozen=True, eq=False)
 class GatheredPlan:
-    """Pieces of R big blocks, gathered by the L ranks that own them."""
+    """Plan of GatheredRows: pieces of R big blocks, each gathered by its L owners."""
 
     rows: np.ndarray  # (R, L) int64, of each piece
     inner: object  # plan of the transfer that follows
@@ -380,6 +386,6 @@ class GatheredPlan:
 
 
 def replica_assignment(blocks, replicas):
-    """Deal blocks evenly to replicas, in order; (blocks, replicas) of 0 and 1."""
+    """Assign blocks evenly to replicas, in order; return (blocks, replicas) of 0 and 1."""
     replica = np.repeat(np.arange(replicas), np.diff(split(blocks, replicas)))
     return (replica[:, None] == np.arange(replicas)).astype(np.int64)

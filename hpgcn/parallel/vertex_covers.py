@@ -1,4 +1,5 @@
-"""Choose the nonzeros that are summed on the rank of H, by minimum vertex covers of blocks.
+"""Choose the nonzeros that the owner of the column sums, by minimum vertex covers of
+blocks.
 
 A nonzero in the rows of rank p and the columns of rank q is held by p or by q. Rank p
 receives its row of H; q sends a partial sum for its row of the product. The fewest rows
@@ -22,7 +23,8 @@ FINEST = 2.0**-16  # price of a nonzero, in rows, below which all are in the fir
 
 
 def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: array):
-    """Choose the nonzeros that are summed by the owner of the column: fewest rows and sums pass.
+    """Return the nonzeros that the owner of the column sums, (e,) bool, so that few
+    rows and sums are sent.
 
     They are a minimum cover, the same whatever other blocks are given: it follows the
     one coarse Dulmage-Mendelsohn decomposition of each block. But no rank takes on
@@ -87,7 +89,7 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
 
 
 def trimmed_cover(rows, cols, reader, owner, pushed):
-    """Take back the sums of a choice that cost more than the rows that would pass instead.
+    """Give up the partial sums that cost more than the rows sent in their place.
 
     Parameters
     ----------
@@ -108,9 +110,11 @@ def trimmed_cover(rows, cols, reader, owner, pushed):
 
 
 def _blocks(rows, cols, reader, owner):
-    """Index the possible sums (row, owner of columns), and the columns of each reader.
+    """Index the possible partial sums (row, owner of the column) and ghosts (column,
+    reader).
 
-    Returns (e,) of each, and how many there are.
+    Return the numbers of each nonzero, (e,) both, and a pair: how many sums and ghosts
+    there are.
     """
     keys = np.asarray(rows, np.int64) * (int(np.max(owner, initial=0)) + 1) + owner
     sums, left = np.unique(keys, return_inverse=True)
@@ -135,7 +139,9 @@ def _cover(left, right, shape):
 
 
 def _trimmed(left, right, shape, pushed):
-    """Keep, of the sums, a minimum cover of the columns that no other nonzero lets pass."""
+    """Restrict `pushed` to a minimum cover of the columns that need not be sent for
+    other nonzeros.
+    """
     passing = np.zeros(shape[1], bool)
     passing[right[~pushed]] = True
     rest = ~passing[right]
@@ -171,7 +177,9 @@ def _reach(indptr, indices, free, sum_of, reached, pulled):
 
 
 def _accepted(offered, bins, price, giver, taker, size, excess, total, k):
-    """Choose the cheapest sums to take back, until no taker has an excess; (sums,) bool."""
+    """Choose the cheapest sums to take back, until no rank has more than its limit;
+    (sums,) bool.
+    """
     offers = np.flatnonzero(offered)
     table = np.bincount(taker[offers] * BINS + bins[offers], size[offers], k * BINS)
     every = total(table.astype(np.int64)).reshape(k, BINS)
@@ -198,7 +206,9 @@ def _fitting(back, price, giver, size, room):
 
 
 def _in_runs(group, size):
-    """Sum sizes over runs of equal groups: those before each in its run, and all of the run."""
+    """Return, for each element, the sum of sizes before it in its run of equal groups,
+    and that of the whole run.
+    """
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     lengths = np.diff(np.append(starts, group.size))
     sums = np.append(0, np.cumsum(size))

@@ -43,7 +43,8 @@ class Workspace:
         return self.flat(name, size * words).view(dtype)
 
     def reserve(self, sizes):
-        """Make arrays before they are taken: size and dtype by their names in `arrays`.
+        """Allocate arrays in advance: `sizes` maps names in `arrays` to pairs (size,
+        dtype).
 
         The system provides memory at the first write, which takes about the time of a
         product. So all threads write to every page of it once, now.
@@ -55,7 +56,7 @@ class Workspace:
 
     @property
     def nbytes(self):
-        """Bytes of all of them."""
+        """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
 

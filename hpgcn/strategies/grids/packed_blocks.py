@@ -1,4 +1,6 @@
-"""Blocks of A that travel: row pointers, values and column numbers packed in one message each."""
+"""Blocks of A that are broadcast: row pointers, values and column numbers in one
+message each.
+"""
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,8 @@ POINTER_BYTES = 8
 
 
 class Blocks:
-    """The blocks of a matrix that a rank of an R x L x C grid keeps, and the sizes of all others.
+    """The blocks of a matrix that a rank of an R x L x C grid stores, and the sizes of
+    all other blocks.
 
     The matrix has rows as `layout` and columns as `layout_in`, cut by the
     BroadcastStages `cuts`. `blocks`: pairs of a stage and a csr_array, those that this
@@ -78,9 +81,10 @@ class Blocks:
         return cls(layout, layout, cuts, packed, adjacency.dtype, comm)
 
     def restricted(self, rows, columns, comm):
-        """Cut out the blocks of some rows, (n_out,) bool, and columns, (n_in,); all ranks call it.
+        """Return the Blocks of the marked rows, (n_out,) bool, and columns, (n_in,)
+        bool. All ranks call this together.
 
-        These themselves, if all stay.
+        Return self if all rows and columns are marked.
         """
         if rows.all() and columns.all():
             return self
@@ -99,8 +103,8 @@ class Blocks:
         return Blocks(*layouts, cuts, cut_blocks(), self.dtype, comm)
 
     def pack(self, block):
-        """Return one message: row pointers int64, then values and column numbers, the wider
-        first.
+        """Pack a block into one message: row pointers int64, then values and column
+        numbers, the wider dtype first.
         """
         data = block.data
         if not data.size:
@@ -124,7 +128,7 @@ class Blocks:
         return indptr.view(np.int64), indices.view(self.columns), data.view(self.dtype)
 
     def arrived(self, stage, message):
-        """Return the Csr of the block of a stage, which has come from its owner."""
+        """Return the block of a stage as a Csr, from the message that its owner sent."""
         if stage in self.arrays and stage in self.messages:  # a block of this rank stays there
             return self.arrays[stage]
         indptr, indices, data = self.unpack(message, self.entries[stage])
@@ -138,12 +142,14 @@ class Blocks:
 
 
 def cut(array, place):
-    """Return the array before and from a place."""
+    """Split an array at index `place` into two views."""
     return array[:place], array[place:]
 
 
 def held(layout, cuts):
-    """Return a rank's big row block, the bounds of its L pieces, and the rank's stages."""
+    """Return this rank's big row block, the bounds of the L pieces of that block, and
+    this rank's stages.
+    """
     row, piece = divmod(layout.block, cuts.pieces)
     rows = layout.offsets[row * cuts.pieces:(row + 1) * cuts.pieces + 1].tolist()
     own = np.flatnonzero((cuts.piece == piece) & (cuts.column == layout.column)).tolist()

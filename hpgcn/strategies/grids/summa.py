@@ -47,10 +47,12 @@ from hpgcn.strategies.strategy import Strategy, most_square, product_name
 
 
 class Summa(Strategy):
-    """A-hat on a grid of ranks, in hpgcn.strategies.grids.packed_blocks.Blocks.
+    """Base class of strategies 2d and 3d: products in broadcast stages on a grid of
+    ranks.
 
-    A_transposed is A itself if A is symmetric and the map is square. `parent` is the
-    map of all rows, from which this one was cut.
+    `A` and `A_transposed` are packed_blocks.Blocks; they are one object if A is
+    symmetric and the map is square. `parent` is the map of all rows, from which this
+    map was cut.
     """
 
     Plan = SummaPlan
@@ -152,7 +154,9 @@ class Summa(Strategy):
         return self._product(self.A_transposed, G, mask, out)
 
     def _product(self, blocks, H, mask, out):
-        """Multiply the blocks of this layer's stages as they arrive, then add up over layers."""
+        """Multiply H by the blocks of this layer's stages as they arrive; then sum over
+        layers.
+        """
         comm = self.comm
         clock = comm.clock
         ops = kernels.backend(H)
@@ -208,7 +212,9 @@ class Summa(Strategy):
         return out
 
     def _start(self, blocks, H, turn):
-        """Start the broadcasts of a stage; past the last one do nothing."""
+        """Start the broadcasts of stage number `turn` of this layer; do nothing after
+        the last one.
+        """
         stage = Stage()
         if turn == len(self.mine):
             return stage
@@ -246,14 +252,15 @@ class Summa(Strategy):
         return SummaTraffic(layouts, self.rank_grid.shape, (self.A, self.A_transposed))
 
     def close(self):
-        """Free the communicators, which a restricted map leaves to the whole one."""
+        """Free the communicators; a restricted map leaves that to its parent."""
         if not self.parent:
             for group in self.groups:
                 group.close()
 
 
 class TwoD(Summa):
-    """A-hat on R x C ranks, by default the most square grid with R >= C.
+    """Strategy `2d` on R x C ranks; the default grid is the most square one with R >=
+    C.
 
     Columns cost more than rows, because A itself and the products with W travel along
     them, and features may be fewer than columns.
@@ -268,7 +275,9 @@ class TwoD(Summa):
 
 
 class ThreeD(Summa):
-    """A-hat on L layers of R x C ranks, by default of the least R + C + L, then R >= L >= C."""
+    """Strategy `3d` on L layers of R x C ranks; the default grid has the least R + C +
+    L, with R >= L >= C.
+    """
 
     name = "3d"
     axes = "RxCxL"
@@ -284,7 +293,7 @@ class ThreeD(Summa):
 
 @dataclass(eq=False)
 class Stage:
-    """A stage under way."""
+    """A stage whose broadcasts have been started."""
 
     message: np.ndarray | None = None  # (b,) uint8: block of A, packed; empty without entries
     rows: np.ndarray | None = None  # (hi - lo, f_j): interval of H
@@ -293,6 +302,6 @@ class Stage:
 
 
 def finish(under_way, what):
-    """Wait for all of them."""
+    """Wait for all broadcasts in `under_way`."""
     for handle, name in under_way:
         handle.wait(f"the broadcast of {name} in {what}")

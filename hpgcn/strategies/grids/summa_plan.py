@@ -1,4 +1,4 @@
-"""Traffic and storage of ranks of a grid in broadcast stages (pure); see `summa`."""
+"""Messages and memory of strategies 2d and 3d on all ranks (pure: no MPI); see `summa`."""
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -24,7 +24,9 @@ def cube_of(shape):
 
 @dataclass(frozen=True, eq=False)
 class BroadcastBlocks:
-    """The blocks of A in one direction; packed_blocks.Blocks has the same attributes."""
+    """Sizes of the blocks of A, or of A^T; packed_blocks.Blocks has the same
+    attributes.
+    """
 
     layout: BlockLayout  # layout of rows of the result
     layout_in: BlockLayout  # layout of the multiplied matrix
@@ -47,7 +49,7 @@ class SummaTraffic(Traffic):
         self.directions = directions
 
     def pieces(self, layout):
-        """Return the rows of each piece of each big block, (R, L)."""
+        """Return the number of rows of each piece of each big block, (R, L)."""
         R, L, _ = self.shape
         return np.diff(layout.offsets).reshape(R, L)
 
@@ -75,7 +77,7 @@ class SummaTraffic(Traffic):
 
 
 class SummaPlan(Plan):
-    """Plan of 2d: each rank stores the blocks of A that it sends."""
+    """Plan of 2d and 3d: each rank stores the blocks of A that it broadcasts."""
 
     Traffic = SummaTraffic
 
@@ -162,10 +164,10 @@ class SummaPlan(Plan):
 
 
 def block_bytes(nonzeros, rows, columns, itemsize, n):
-    """Return the bytes of blocks of A with `nonzeros` entries, (R, S), a message each; 0 if empty.
+    """Return the bytes of the message of each block of A, (R, S); 0 for an empty block.
 
-    rows: (R, L), in each piece of each big block. columns: C; with one A stays where it
-    is. n: columns of A.
+    `nonzeros`: (R, S) entries of the blocks. `rows`: (R, L) rows in each piece of each
+    big block. `columns`: C; with C = 1 A is not sent. `n`: number of columns of A.
     """
     if columns == 1:
         return np.zeros(nonzeros.shape, np.int64)
@@ -174,7 +176,9 @@ def block_bytes(nonzeros, rows, columns, itemsize, n):
 
 
 def gathered(counts, places, shape):
-    """Sum rows of counts, one a stage, at the places of the ranks that send them."""
+    """Sum `counts`, which has a row for each stage, by the grid positions of the ranks
+    that send them.
+    """
     sums = np.zeros(shape, np.int64)
     np.add.at(sums, places, counts)
     return sums

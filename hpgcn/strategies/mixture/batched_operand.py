@@ -1,4 +1,6 @@
-"""The matrix of strategy `mop`, on every rank, in the order in which batches of rows travel."""
+"""The matrix of strategy `mop`: each rank stores all of it, in the order of the batches
+of rows.
+"""
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +12,7 @@ from hpgcn.strategies.mixture.row_batches import RowBatches
 
 @dataclass(frozen=True, eq=False)
 class BatchedOperand:
-    """A matrix (n_out, n_in) in the order of batches, as it is multiplied by."""
+    """A matrix (n_out, n_in) whose rows and columns are sorted by batch."""
 
     block: Csr
     batches: list  # S Csr: the rows of each batch, in the memory of `block`
@@ -21,7 +23,9 @@ class BatchedOperand:
 
     @staticmethod
     def of(device, matrix, rows, columns):
-        """Hold a csr_array that is in the order of batches."""
+        """Return the BatchedOperand of a csr_array that is already in the order of
+        batches.
+        """
         host = Csr.of(matrix)
         needed = columns.read(host.indptr, host.indices, rows).tolist()
         block = host.on(device)
@@ -31,8 +35,11 @@ class BatchedOperand:
         return BatchedOperand(block, batches, order, rows, columns, needed)
 
     def restricted(self, rows, columns, kept_rows, kept_columns):
-        """Return some rows and columns, (n,) bool in the distributed order, in that of other
-        batches.
+        """Return the submatrix of the rows and columns marked in `kept_rows` and
+        `kept_columns`.
+
+        Both are (n,) bool in the distributed order. The result is in the order of the
+        batches `rows` and `columns`.
         """
         kept_rows, row_numbers = self.rows.kept(kept_rows)
         kept_columns, column_numbers = self.columns.kept(kept_columns)

@@ -59,7 +59,8 @@ from hpgcn.strategies.strategy import Strategy, product_name
 
 
 class MopBuffers:
-    """Buffers for columns of all rows, rows being sent, and masks; maps that share them take turns.
+    """Buffers for own columns of all rows, packed rows and masks; one map at a time
+    uses them.
 
     `home`: the device where rows are aggregated; `batched`: rows travel in more than
     one batch.
@@ -96,17 +97,17 @@ class MopBuffers:
 
     @property
     def nbytes(self):
-        """Bytes of all arrays."""
+        """Bytes of all buffers."""
         return sum(each.nbytes for each in
                    (self.columns, self.packed.far, self.bits, self.packed_bits))
 
 
 class MixtureOfParallelism(Strategy):
-    """A-hat by columns, on rows distributed by row blocks (a single column block).
+    """Strategy `mop`: ranks own rows, and multiply by A on some columns of all rows.
 
-    `operands`: of the forward product and of the backward, one object where it serves
-    both; they and `buffers` make `num_batches` batches. `asked`: number of batches in
-    the settings, or 0. `parent`: the map of all rows, which this one was cut from.
+    `operands`: BatchedOperands of the forward and of the backward product, one object
+    if it serves both. `asked`: number of batches in the settings, or 0. `parent`: the
+    map of all rows, from which this map was cut.
     """
 
     name = "mop"
@@ -211,13 +212,13 @@ class MixtureOfParallelism(Strategy):
         return ColumnAttention(self, heads)
 
     def product(self, operand, H, out, work, mask=None, update=None):
-        """Exchange rows of H for columns, do `work`, send rows back; see `BatchProduct`.
+        """Exchange rows of H for columns, run `work` on them, send the results back.
 
-        `work` receives rows as they arrive, and tiles of rows of the result. `update`
-        gets ranges of own rows that have returned, in the order of batches. On one
-        device batch k + 1 is sent back before batch k is updated. A GPU beside the host
-        gets batches between tiles, as soon as they are back. It updates them while the
-        host aggregates.
+        `work`, such as a BatchProduct, receives rows as they arrive, and tiles of rows
+        of the result. `update` gets ranges of own rows that have returned, in the order
+        of batches. On one device batch k + 1 is sent back before batch k is updated. A
+        GPU beside the host gets batches between tiles, as soon as they are back. It
+        updates them while the host aggregates.
         """
         comm = self.comm
         rows, columns = operand.rows, operand.columns
@@ -299,7 +300,7 @@ class MixtureOfParallelism(Strategy):
         return out
 
     def _alone(self, block, H, mask, out, work):
-        """Return the product of a single rank, whose rows may be updated on another device."""
+        """Return the product on a single rank, whose host may aggregate for its GPU."""
         Z = out
         if self.home is not self.comm.device:
             H, mask = map(self.buffers.packed.fetch, (H, mask))
@@ -312,13 +313,13 @@ class MixtureOfParallelism(Strategy):
         return out
 
     def _parcels(self, batches, place, cuts):
-        """Return PackedBatches of a part of the buffers, on the device and in MPI's memory."""
+        """Return PackedBatches of a slice of both buffers: on the device, and of MPI."""
         packed = self.buffers.packed
         return [PackedBatches(batches, self.comm.rank, flat[place], cuts)
                 for flat in (packed.near, packed.far)]
 
     def _send_rows(self, batches, going, H, X):
-        """Start sending my rows of H in batches; all rows of my columns land in place in X."""
+        """Start to send own rows of H in batches; X receives columns of all rows."""
 
         def send(batch):
             first, last = batches.bounds[batch:batch + 2]
@@ -338,7 +339,7 @@ class MixtureOfParallelism(Strategy):
         return handles
 
     def _pack(self, near, far, batch, H):
-        """Copy a batch of my rows of H to its send buffer; return a function to wait for it."""
+        """Pack own rows of a batch for sending; return a function that waits for it."""
         ops = kernels.backend(H)
         packed = near.pairs(batch, H)
         with self.comm.clock("comm"):
@@ -354,7 +355,7 @@ class MixtureOfParallelism(Strategy):
                 ops.gather(block, self.buffers.row_numbers[:len(rows)], rows)
 
     def _exchange_bits(self, operand, mask, cuts, what):
-        """Exchange a mask of my rows for the bits of my columns, bit 0 the first; in batches."""
+        """Exchange a mask of own rows for own columns of all rows' mask, in batches."""
         batches = operand.rows
         sizes = -(-np.diff(cuts) // 8)
         mask = self.buffers.packed.fetch(mask)
@@ -383,7 +384,7 @@ class MixtureOfParallelism(Strategy):
 
 
 def column_bits(mask, first, last, out):
-    """Copy the bits of columns [first, last) of a mask to `out`, (m, ceil((last - first) / 8)).
+    """Copy mask bits of columns [first, last) to `out`, (m, ceil((last - first) / 8)).
 
     Column `first` is bit 0; bits past the last column are 0.
     """

@@ -17,7 +17,9 @@ from hpgcn.strategies.attention import SLOPE, Attention
 
 
 class ColumnAttention(Attention):
-    """Attention by the exchanges of a MixtureOfParallelism; all ranks make it together."""
+    """Attention of strategy mop: each rank computes some heads of all rows. All ranks
+    make it together.
+    """
 
     def __init__(self, strategy, heads):
         super().__init__(strategy.home, strategy.comm.clock, heads)
@@ -51,7 +53,9 @@ class ColumnAttention(Attention):
 
     @staticmethod
     def _ordered(comm, batches, vertex):
-        """Return the numbers of all rows, in the order of batches, on the host."""
+        """Return the vertex numbers of the rows of all ranks, in the order of batches,
+        on the host.
+        """
         every = np.concatenate(comm.allgather(comm.device.get(vertex)))
         ordered = np.empty_like(every)
         ordered[batches.positions(np.arange(every.size))] = every
@@ -86,7 +90,9 @@ class ColumnAttention(Attention):
 
 
 class AttentionColumns:
-    """The forward pass over the own heads of all rows, in the order of batches."""
+    """Forward pass of attention for this rank's heads, over all rows in the order of
+    batches.
+    """
 
     def __init__(self, owner, spread_a, spread_b, width, keep, epoch):
         self.owner = owner
@@ -104,12 +110,12 @@ class AttentionColumns:
             self.above, self.share = taken("above", m, width), taken("share", m, K)
 
     def receive_rows(self, X, first, last):
-        """Receive the next rows of x."""
+        """Copy the received rows [first, last) of x, and compute their scores r."""
         self.x[first:last] = X[first:last]
         kernels.backend(X).matmul(self.x[first:last], self.spread_b, self.r[first:last])
 
     def tile(self, block, indptr, X, Z, first, last, bits):
-        """Attend some rows."""
+        """Compute rows [first, last) of the result."""
         ops = kernels.backend(Z)
         ops.matmul(self.x[self.owner.own[first:last]], self.spread_a, self.l[first:last])
         ops.attend(indptr, block.indices, self.x, self.l[first:last], self.r,
@@ -121,7 +127,9 @@ class AttentionColumns:
 
 
 class Gradients:
-    """Backward of the own heads of all rows."""
+    """Backward pass of attention for this rank's heads, over all rows in the order of
+    batches.
+    """
 
     def __init__(self, columns):
         self.columns = columns
@@ -132,7 +140,9 @@ class Gradients:
         self.pulled = buffer("pulled", owner.rows_out, columns.out.shape[1] + 3 * K)
 
     def receive_rows(self, G, first, last):
-        """Receive the next gradients of the result."""
+        """Prepare the backward for the received rows [first, last) of the gradient of
+        the result.
+        """
         part = slice(first, last)
         each = self.columns
         kernels.backend(G).attend_dots(
@@ -140,7 +150,7 @@ class Gradients:
             each.lse[part], self.pulled[part], self.dl[part], slope=SLOPE)
 
     def tile(self, block, indptr, G, Z, first, last, bits):
-        """Form the gradients of some rows of x."""
+        """Compute rows [first, last) of the gradient of x."""
         each, part = self.columns, slice(first, last)
         owner = each.owner
         ops = kernels.backend(Z)
@@ -152,13 +162,13 @@ class Gradients:
 
 
 class BatchProduct:
-    """Product with the matrix on rows as they arrive."""
+    """Product with the matrix, computed in tiles as batches of rows arrive."""
 
     def receive_rows(self, X, first, last):
-        """Do nothing before a batch of rows is multiplied."""
+        """Do nothing: the received rows need no preparation."""
 
     def tile(self, block, indptr, X, Z, first, last, bits):
-        """Multiply some rows."""
+        """Compute rows [first, last) of the product."""
         kernels.backend(X).spmm(indptr, block.indices, block.data, X, rows_of(Z, first, last),
                                 mask=rows_of(bits, first, last))
 

@@ -1,4 +1,4 @@
-"""Traffic and storage of ranks that exchange rows for columns (pure); see `mop`."""
+"""Messages and memory of strategy mop on all ranks (pure: no MPI); see `mop`."""
 from types import MappingProxyType
 
 import numpy as np
@@ -11,9 +11,9 @@ ORDERED = 2.5  # times the matrix is held while it is put in the order of batche
 
 
 class MopTraffic(Traffic):
-    """An all-to-all from rows to columns, and one back.
+    """Traffic of strategy mop: an all-to-all from rows to columns, and one back.
 
-    `batches`: pieces that the rows of each rank travel in.
+    `batches`: number of batches in which each rank's rows are sent.
     """
 
     packing = MappingProxyType({"pack pieces": 2})

@@ -1,4 +1,5 @@
-"""Batches of rows that travel between owners of rows and of columns: dealt, ordered and packed.
+"""Batches of rows in strategy `mop`: how rows are assigned to batches, ordered and
+packed.
 
 A batch is a piece of every rank's rows: all links are loaded alike at any time, and all
 ranks update at once. There are two ways to deal pieces:
@@ -31,7 +32,11 @@ BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost 
 
 @dataclass(frozen=True, eq=False)
 class RowBatches:
-    """Rows in S batches of a piece of every row block: piece i, or S - 1 - i of odd ones."""
+    """Assignment of rows to S batches: each batch has one piece of every row block.
+
+    Batch i has piece i of a block; unless blocks are in order, piece S - 1 - i of odd
+    blocks.
+    """
 
     offsets: np.ndarray  # (P + 1,) int64: the row blocks
     starts: np.ndarray  # (S, P) int64: first row of rank p's piece in batch i
@@ -40,7 +45,9 @@ class RowBatches:
 
     @staticmethod
     def of(offsets, num_batches, in_order=False):
-        """Cut each of P row blocks in `num_batches` pieces as even as they can be."""
+        """Cut each row block into `num_batches` nearly equal pieces, and return the
+        RowBatches.
+        """
         cuts = [start + split(stop - start, num_batches)
                 for start, stop in pairwise(offsets.tolist())]
         starts = np.transpose(cuts)[:-1]
@@ -52,13 +59,16 @@ class RowBatches:
 
     @staticmethod
     def best(offsets, num_batches, indptr, indices):
-        """Deal rows of a CSR matrix in the way in which batches wait for fewer others."""
+        """Return the RowBatches, alternating or in order, whose batches wait for fewer
+        other batches.
+        """
         ways = [RowBatches.of(offsets, num_batches, in_order) for in_order in (False, True)]
         waits = [way.waits(indptr, indices) for way in ways]
         return min(zip(ways, waits), key=lambda each: (each[1][0], each[1].sum()))[0]
 
     def waits(self, indptr, indices):
-        """Return how many batches each one waits for, (S,): itself, and up to the last it reads.
+        """Return the number of batches that must arrive before each batch can be
+        multiplied, (S,).
 
         indptr, indices: CSR (n, n), rows and columns in the order of the blocks.
         """
@@ -89,20 +99,20 @@ class RowBatches:
 
     @cached_property
     def order(self):
-        """New -> old: batch after batch, in each the pieces in rank order; (n,) int64."""
+        """Old number of each row in the new order: by batch, then by rank; (n,) int64."""
         counts = self.counts.ravel()
         begins = np.cumsum(counts) - counts
         return np.repeat(self.starts.ravel() - begins, counts) + np.arange(counts.sum())
 
     def positions(self, rows):
-        """Return the positions of rows, (n,) old numbers in any order, in the new order."""
+        """Return the positions in the new order of `rows`, old numbers (n,)."""
         return rows if self.num_batches == 1 else inverse(self.order)[rows]
 
     def kept(self, keep):
-        """Find some of the rows, (n,) bool by old numbers, in the new order: (n,) bool.
+        """Translate `keep`, (n,) bool by old row numbers, to the new order, (n,) bool.
 
-        And (k,) int64, what each is called: numbers from 0 to k - 1 that follow the old
-        order.
+        Also return (k,) int64: the kept rows in the new order, numbered from 0 to k - 1
+        in the old order.
         """
         if self.num_batches == 1:
             return keep, np.arange(np.count_nonzero(keep))
@@ -110,8 +120,8 @@ class RowBatches:
         return found, (np.cumsum(keep) - 1)[self.order[found]]
 
     def read(self, indptr, indices, rows):
-        """Return the number of these batches that each batch of `rows` waits for; (S,),
-        non-decreasing.
+        """Return the number of these batches that each batch of `rows` has to wait for;
+        (S,), non-decreasing.
 
         Batch i itself always must: what returns goes where it was packed
         (`PackedBatches`). indptr, indices: CSR with sorted columns in the order of
@@ -126,10 +136,11 @@ class RowBatches:
 
 
 class PackedBatches:
-    """Room for a rank's rows of a matrix, batch after batch, each cut by columns for the P ranks.
+    """A rank's rows of a matrix, packed for messages: by batch, then by the rank that
+    gets the columns.
 
-    Rank q takes columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix; the room is (m_p
-    * f,).
+    Rank q gets columns [cuts[q], cuts[q + 1]) of the (m_p, f) matrix. `room` is an
+    array (m_p * f,).
 
     Two matrices may share the room for m rows, m at least those of either. Outgoing
     rows lie at its end, returning rows at its beginning. So returning batches 0 to i
@@ -144,7 +155,7 @@ class PackedBatches:
         self.parts = pieces(room, self.counts * cuts[-1])
 
     def sizes(self, batch):
-        """Return the elements of a batch in each rank's columns; (P,) int64."""
+        """Return the number of elements of a batch in each rank's columns; (P,) int64."""
         return self.counts[batch] * np.diff(self.cuts)
 
     def rows(self, batch):
@@ -161,13 +172,13 @@ class PackedBatches:
 
 
 def pieces(flat, sizes):
-    """Return consecutive pieces of an array that have these sizes; list of views."""
+    """Return views of consecutive pieces of the array `flat` that have these sizes."""
     return [flat[first:last] for first, last in pairwise(run_offsets(sizes).tolist())]
 
 
 def default_num_batches(offsets, bandwidth):
-    """Return the number of batches for row blocks, (P + 1,) offsets, and a matrix of some
-    bandwidth.
+    """Return the default number of batches for row blocks with `offsets`, (P + 1,), and
+    a matrix with this bandwidth.
 
     It is that of Proposition 3.5 (mixgcn) if aggregation can then begin before all rows
     are there, TILES if the bandwidth forbids it. There are at most MAX_STAGES batches,
@@ -181,10 +192,11 @@ def default_num_batches(offsets, bandwidth):
 
 
 def count_batches(offsets, asked, bandwidth):
-    """Return the number of batches of row blocks: `asked`, or `default_num_batches` if 0.
+    """Return the number of batches of row blocks: `asked`, or `default_num_batches` if
+    0.
 
-    No more than the longest row block has rows, nor than one on a single rank.
-    `bandwidth`: a function that returns it, called if it is needed.
+    It is at most the number of rows in the longest row block, and 1 on a single rank.
+    `bandwidth`: a function that returns the bandwidth, called only if needed.
     """
     if offsets.size == 2:
         return 1
@@ -193,8 +205,8 @@ def count_batches(offsets, asked, bandwidth):
 
 
 def count_fewer(num_batches, asked, layouts):
-    """Return the batches of a restricted map: the whole map's, unless all row blocks are too
-    short.
+    """Return the number of batches of a restricted map: `num_batches`, or fewer if all
+    row blocks are too short.
     """
     longest = max(int(np.diff(layout.offsets).max()) for layout in layouts)
     return max(1, min(num_batches, longest // (1 if asked else BATCH_ROWS)))

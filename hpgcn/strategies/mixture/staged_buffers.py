@@ -1,5 +1,5 @@
-"""Buffers between the device that updates rows and the one that aggregates: equal, or
-GPU and host.
+"""Buffers between the device that updates rows and the device that aggregates them.
+Both may be one device, or a GPU and the host.
 """
 import numpy as np
 
@@ -7,7 +7,8 @@ from hpgcn.runtime.device import address
 
 
 class Shared:
-    """Buffers of `size` packed numbers if one device does both, so nothing is copied.
+    """Buffers of `size` packed numbers if one device updates and aggregates: nothing is
+    copied.
 
     Rows are packed and unpacked in `near`, sent and received in `far`, (size,) arrays.
     `eager`: whether all batches are packed before the first is sent: they are copied
@@ -20,7 +21,9 @@ class Shared:
         self.near = self.far = device.empty(size, dtype)
 
     def begin(self):
-        """Wait before the first call for a product: rows received for the last one are copied."""
+        """Wait, before a product, until the rows received for the last product have
+        been copied.
+        """
 
     def lower(self, near, far):
         """Copy a part of `near` to its place in `far`; return a function that waits for
@@ -32,7 +35,9 @@ class Shared:
         """Copy a part of `far` to its place in `near`, before later work on that device."""
 
     def fetch(self, array):
-        """Return an array of the updating device as one of the aggregating device; waits for it."""
+        """Return a copy of `array` on the aggregating device; the array itself if it is
+        there already. Waits for the copy.
+        """
         return array
 
     def put_back(self, array, out):
@@ -40,7 +45,9 @@ class Shared:
 
 
 class StagedBuffers(Shared):
-    """Room on the GPU that updates, and in pinned host memory; each way has a stream of copies."""
+    """Buffers on the GPU that updates, and in pinned host memory; each direction has a
+    stream of copies.
+    """
 
     eager = True
 
