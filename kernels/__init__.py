@@ -1,6 +1,6 @@
-"""Kernels: arrays in, arrays out. No kernel uses MPI, HDF5 or graphs.
+"""Kernels: functions of arrays that use neither MPI nor HDF5 nor graphs.
 
-`pack_mask` and `unpack_mask` make and read the masks of bits that some of them take.
+`pack_mask` and `unpack_mask` convert the bit masks that some kernels accept.
 """
 __all__ = ["backend", "pack_mask", "unpack_mask"]
 
@@ -14,7 +14,8 @@ def __getattr__(name):
 
 
 def backend(array):
-    """Return the unchecked kernels for an array of NumPy (kernels.cpu) or CuPy (kernels.cuda).
+    """Return the unchecked kernels for an array: those of kernels.cpu for NumPy, of
+    kernels.cuda for CuPy.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`python -m hpgcn.kernels --compile`: compile the kernels of common runs ahead of them."""
+"""`python -m hpgcn.kernels --compile`: compile the kernels of common runs in advance."""
 import argparse
 import os
 import sys

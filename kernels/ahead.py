@@ -1,4 +1,5 @@
-"""Compiles kernels before they are needed: by calls on next to nothing, split over processes.
+"""Compilation of kernels before they are needed: several processes call them on tiny
+arrays.
 
 Numba compiles a kernel for each combination of argument types. Products with sparse
 matrices are also compiled for the width of the rows and for where they lie, in caches
@@ -35,7 +36,8 @@ EVERY = 10.0  # seconds between two lines of a log
 
 def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, masked=False,
                  accumulate=False, summed=False):
-    """Compile or load the kernels of A x for a matrix (rows, rows) and x (rows, width).
+    """Compile the kernels of A x, or load them from the cache, for a matrix (rows,
+    rows) and x (rows, width).
 
     Nothing of that size is read or written: memory is reserved, and one empty row is
     multiplied. If rows of x are read in blocks, a second row has all its nonzeros in
@@ -72,8 +74,8 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
 
 
 def load_layer(fan_in, fan_out, dtype, row_dtype):
-    """Compile or load the dense products of a layer, for more rows than the special
-    kernels of few rows.
+    """Compile or load the dense products of a layer for at least 300 rows; fewer rows
+    may use other kernels.
     """
     H = np.zeros((300, fan_in), row_dtype)
     W = np.zeros((fan_in, fan_out), dtype)
@@ -94,7 +96,7 @@ def _reserved(shape, dtype, aligned):
 
 
 def dense(dtype):
-    """Call the kernels of GCN and SAGE that multiply by no sparse matrix, on three rows."""
+    """Call the dense kernels of GCN and SAGE on three rows, so that they are compiled."""
     x, y = np.ones((2, 3, 5), dtype)
     ops = backend(x)
     bias = np.ones(5, dtype)
@@ -121,7 +123,9 @@ def dense(dtype):
 
 
 def normalise(dtype):
-    """Call the kernels of layer and batch norm on three rows."""
+    """Call the kernels of layer and batch norm on three rows, so that they are
+    compiled.
+    """
     x, y, z = np.ones((3, 3, 5), dtype)
     ops = backend(x)
     gain, bias = np.ones((2, 5), dtype)
@@ -137,7 +141,9 @@ def normalise(dtype):
 
 
 def sparse(dtype, width):
-    """Call products with rows of some width, wherever they may lie."""
+    """Compile sparse products for rows of `width` columns, for each level of cache that
+    can hold x.
+    """
     row = width * np.dtype(dtype).itemsize
     for size, nnz, aligned in product(SIZES, (8, 40), (True, False)):
         rows = max(400, size // row)
@@ -149,7 +155,9 @@ def sparse(dtype, width):
 
 
 def tiles(dtype):
-    """Call dense products of layers, by one width for each shape of a last panel of columns."""
+    """Compile the dense products of layers for one width of each shape that a last
+    panel of columns can have.
+    """
     itemsize = np.dtype(dtype).itemsize
     widths = range(1, panel_width(itemsize) + 1)
     for width in {panel_shape(each, itemsize): each for each in widths}.values():
@@ -157,7 +165,9 @@ def tiles(dtype):
 
 
 def whole(dtype):
-    """Call the kernels that run once in a training: those on entries and on rows of a matrix."""
+    """Call the kernels that a training runs once, on the entries and the rows of a
+    matrix.
+    """
     n = 400
     indptr = np.arange(n + 1)
     indices = np.arange(n, dtype=np.int32)
@@ -178,14 +188,18 @@ def whole(dtype):
 
 
 def cases():
-    """Return the calls to compile, the longest first: (function, arguments) each."""
+    """Return the calls that compile kernels, the longest first, each as (function,
+    arguments).
+    """
     made = [(sparse, (dtype, width)) for dtype, width in product(DTYPES, WIDTHS)]
     calls = tiles, dense, normalise, whole
     return made + [(call, (dtype,)) for call in calls for dtype in DTYPES]
 
 
 class _Counter(event.Listener):
-    """Counts compilations that none of Numba's own belong to."""
+    """Listener that counts compilations; those that Numba makes within another
+    compilation do not count.
+    """
 
     depth = count = 0
 
@@ -206,7 +220,8 @@ def _call(case):
 
 
 def compile_all(jobs, report):
-    """Make all `cases` in `jobs` processes; return how many kernels were compiled.
+    """Run all `cases` in `jobs` processes; return the number of kernels that were
+    compiled.
 
     `report(done, of, compiled)` is called after each case.
     """
@@ -221,7 +236,9 @@ def compile_all(jobs, report):
 
 
 class CompileReport:
-    """Writes progress to a stream: on a terminal in one line, else every EVERY seconds."""
+    """Writer of progress to a stream: in one line on a terminal, else a line every
+    EVERY seconds.
+    """
 
     def __init__(self, stream):
         self.stream = stream
@@ -240,7 +257,7 @@ class CompileReport:
 
 
 def main(jobs, stream):
-    """Compile the kernels that are missing in the cache, and print their number."""
+    """Compile the kernels that are not yet in the cache, and print their number."""
     begin = time.monotonic()
     jobs = jobs or usable_cores()
     print(f"compiling kernels into {cache_root()}, {jobs} at a time", file=stream, flush=True)

@@ -1,4 +1,4 @@
-"""Rows stored in 16 bits: bfloat16, the upper half of a float32, as the bits of a uint16.
+"""Rows stored in 16 bits: bfloat16, the upper half of a float32, in arrays of uint16.
 
 NumPy has no such type; Numba, CuPy, MPI and HDF5 also accept uint16. These integers are
 only storage. Kernels decode them, compute in float32 or more, and round what they
@@ -12,15 +12,15 @@ ROUNDED_ONCE = ("spmm: accumulate needs an out of float32, because 16-bit sums w
 
 
 def number_dtype(dtype):
-    """Return the dtype of the numbers in arrays of a dtype: float32 for BF16, else the
-    dtype itself.
+    """Return the dtype of the numbers that an array of `dtype` stores: float32 for
+    BF16, else the dtype itself.
     """
     return np.dtype(np.float32) if dtype == BF16 else np.dtype(dtype)
 
 
 def to_bf16(x):
-    """Round numbers to BF16, to nearest, ties to even; NaN stays NaN, numbers out of
-    range become Inf.
+    """Round numbers to BF16, to nearest with ties to even; NaN stays NaN, and too large
+    numbers become Inf.
     """
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = bits + np.uint32(0x7FFF) + (bits >> 16 & 1)
@@ -29,16 +29,16 @@ def to_bf16(x):
 
 
 def to_float32(bits):
-    """Return the numbers that an array of BF16 stands for, exactly."""
+    """Convert an array of BF16 to float32 exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def numbers(array):
-    """Return the numbers of an array: a float32 copy of BF16, else the array itself."""
+    """Return an array of BF16 as a float32 copy, and any other array itself."""
     return to_float32(array) if array.dtype == BF16 else array
 
 
 def store(values, out):
-    """Write numbers to `out`, rounded to its dtype; return it."""
+    """Write `values` to `out`, rounded to its dtype; return `out`."""
     out[...] = to_bf16(values) if out.dtype == BF16 else values
     return out

@@ -1,4 +1,5 @@
-"""Cores and memory that control groups, of version 1 or 2, leave to this process.
+"""Numbers of cores and bytes that Linux control groups (version 1 or 2) leave to this
+process.
 
 Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of
 this process, /proc/self/mountinfo the folders that show groups. Namespaces and
@@ -17,8 +18,8 @@ FILES = {  # by version: limits on memory, its use, and the cached pages of file
 
 
 def usable_cores(root="/"):
-    """Count the cores that this process may use: its CPU set, and the time of its groups, rounded
-    up.
+    """Count the cores that this process may use, by its CPU set and by the CPU quota of
+    its control groups.
     """
     cores = len(os.sched_getaffinity(0))
     quota = cpu_quota(root)
@@ -26,7 +27,7 @@ def usable_cores(root="/"):
 
 
 def cpu_quota(root="/"):
-    """Return the cores' worth of time that the groups give this process; None: no limit."""
+    """Return the CPU quota of the control groups, in cores; None without a limit."""
     quotas = []
     for version, folder in _groups("cpu", Path(root)):
         if version == 2:
@@ -40,8 +41,8 @@ def cpu_quota(root="/"):
 
 
 def free_memory(root="/"):
-    """Return the bytes that this process may still allocate under the limits of its
-    groups; None: no limit.
+    """Return the bytes that this process may still allocate under its control groups'
+    limits; None without a limit.
 
     Pages of files that the system would give up count as free.
     """
@@ -60,7 +61,9 @@ def free_memory(root="/"):
 
 
 def _groups(controller, root):
-    """Yield (version, folder) for the group of this process and those around it."""
+    """Yield (version, folder) of this process's control group and of each group that
+    contains it.
+    """
     paths = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
         number, names, path = (*line.split(":", 2), "", "")[:3]
@@ -80,7 +83,7 @@ def _groups(controller, root):
 
 
 def _mounts(controller, root):
-    """Yield (version, group, folder): each mount shows a group and its subgroups in a folder."""
+    """Yield (version, group, folder) of each mount point of control groups."""
     for line in _read(root / "proc/self/mountinfo").splitlines():
         place, _, kind = line.partition(" - ")
         fields, words = place.split(), kind.split()
@@ -95,7 +98,8 @@ def _mounts(controller, root):
 
 
 def _below(top, path):
-    """Return the path of a group relative to the group `top`; empty if it is not known.
+    """Return the path of a control group relative to the group `top`; empty if it does
+    not lie below `top`.
 
     Where namespaces differ, either may begin with /.. once or more.
     """
@@ -107,7 +111,7 @@ def _below(top, path):
 
 
 def _read(path):
-    """Return the text of a file; empty if it cannot be read."""
+    """Return the text of a file; an empty text if it cannot be read."""
     try:
         return path.read_text(errors="surrogateescape")
     except OSError:

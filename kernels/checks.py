@@ -1,4 +1,4 @@
-"""Checks of the arguments of public kernels: converted if possible, else refused.
+"""Checks of the arguments of public kernels; arrays are converted or refused.
 
 An array that is only read is copied if its order or byte order is not the kernel's. An
 array that is written is refused in that case. A check costs microseconds plus one pass
@@ -43,7 +43,7 @@ _facts_of = {}  # by the identity of read-only arrays: a weak reference, and wha
 
 
 def checked(name, kernel, xp):
-    """Return the kernel behind its checks.
+    """Return a function that checks its arguments and then calls the kernel.
 
     Raises TypeError if an argument is no array or has a wrong dtype. Raises ValueError
     for a wrong shape, order, index or number, and for a written array that overlaps
@@ -86,7 +86,7 @@ def checked(name, kernel, xp):
 
 @contextlib.contextmanager
 def prefix_errors(name):
-    """Let errors about arguments begin with the name of a kernel."""
+    """Context manager: put the name of a kernel before an error's message."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -94,10 +94,10 @@ def prefix_errors(name):
 
 
 def _check_arrays(spec, given, lengths, xp, later=None):
-    """Check the arrays of a spec; replace converted arrays in `given`, add to `lengths`.
+    """Check the arrays of a spec; replace converted ones in `given`, fill `lengths`.
 
-    Checks of a matrix that can change are left to do: added to `later`, if that is a
-    list.
+    If `later` is a list, checks of a matrix that may still change are not made but
+    appended to it.
     """
     dtype = stored = None
     for argument in spec:
@@ -155,7 +155,7 @@ def _now(check):
 
 
 def _check_shape(name, shape, expected, lengths):
-    """Compare a shape with the one in a spec; set letters that are new."""
+    """Compare a shape with a spec's; record the lengths of new letters."""
     if expected and expected[0] == "...":
         shape = shape[-1:]
         expected = expected[1:]
@@ -172,7 +172,7 @@ def _check_shape(name, shape, expected, lengths):
 
 
 def _fits(length, word, known):
-    """Return whether a length matches a word of a spec; `known`: value of its letter."""
+    """Return whether a length fits a word of a spec, whose letter means `known`."""
     if not word[0].isalpha():
         return word == "*" or length == int(word)
     wanted = {"": known, "|1": known, "+1": known + 1, "/8": -(-known // 8)}[word[1:]]
@@ -180,7 +180,7 @@ def _fits(length, word, known):
 
 
 def _fit(name, array, kind, dtype):
-    """Return an array, or a copy, as kernels need it; `dtype`: that of the first array."""
+    """Return an array as kernels need it; `dtype` is that of the first array."""
     # arrays that are never copied
     native = array.dtype.newbyteorder("=")
     base = kind.removesuffix(HALVES)
@@ -218,7 +218,7 @@ def _refuse_dtype(name, array, taken):
 
 
 def _check_written(name, array, kind, dtype, halves):
-    """Return an array that will be written, if it needs no copy; `halves`: further valid dtypes."""
+    """Return an array to be written, or refuse it; `halves` are more valid dtypes."""
     taken = (BITS if kind == "into_bits" else (dtype,) if dtype else FLOATS) + halves
     if array.dtype not in taken:
         _refuse_dtype(name, array, taken)
@@ -231,17 +231,17 @@ def _check_written(name, array, kind, dtype, halves):
 
 
 def _aligned(array):
-    """Return whether numbers begin at multiples of their size; on a GPU they do."""
+    """Return whether numbers lie at multiples of their size; true on a GPU."""
     return getattr(array.flags, "aligned", True)
 
 
 def _packed_rows(array):
-    """Return whether numbers of one row follow each other."""
+    """Return whether the numbers of a row lie next to each other in memory."""
     return array.shape[1] < 2 or array.strides[1] == array.itemsize
 
 
 def _own_rows(array):
-    """Return whether that is so, and no two rows share memory."""
+    """Return whether rows are packed (`_packed_rows`) and no two rows share memory."""
     row_bytes = array.shape[1] * array.itemsize
     return _packed_rows(array) and (array.shape[0] < 2 or abs(array.strides[0]) >= row_bytes)
 
@@ -262,7 +262,7 @@ def _check_pointers(name, array, entries, covers):
 
 
 def _fact(find, array):
-    """Return a function of an array; the result is cached if the array is read-only."""
+    """Return find(array); cache the result if the array is read-only."""
     if not _frozen(array):
         return find(array)
     key = id(array), find
@@ -274,7 +274,7 @@ def _fact(find, array):
 
 
 def _largest(array):
-    """Return the largest of an array's integers, -1 counting as huge; -1 if it is empty."""
+    """Return the largest integer of an array; negative ones count as huge."""
     if array.size == 0:
         return -1
     numbers = array.view(f"u{array.itemsize}")
@@ -286,12 +286,12 @@ def _largest(array):
 
 
 def _rises(array):
-    """Return whether integers never fall."""
+    """Return whether no integer is smaller than the one before it."""
     return bool((array[1:] >= array[:-1]).all())
 
 
 def _frozen(array):
-    """Return whether the flags of an array, and of all that it is a view of, forbid writing."""
+    """Return whether an array, and all that it is a view of, is read-only."""
     while isinstance(array, np.ndarray) and not array.flags.writeable:
         array = array.base
     return array is None or isinstance(array, bytes)
@@ -323,7 +323,7 @@ def _overlap(out, array):
 
 
 def _span(array):
-    """Return the first byte of an array, and the one after its last."""
+    """Return the addresses of an array's first byte, and of the one after its last."""
     if array.size == 0:
         return 0, 0
     on_cpu = isinstance(array, np.ndarray)
@@ -350,7 +350,7 @@ def _check_numbers(given):
 
 
 def _check_pairs(given, lengths):
-    """Check arrays against each other."""
+    """Check conditions between arguments, such as the largest class of labels."""
     if given.get("target") is not None and "first" in given:  # all classes, not only a block's
         classes, last = given["target"].shape[1], given["first"] + given["logits"].shape[1]
         if last > classes:
@@ -382,7 +382,7 @@ def _check_pairs(given, lengths):
 
 
 def _check_attention(given):
-    """Check that sums of `attend` that are one state come together."""
+    """Check that sums of `attend` that need each other are given together."""
     names = ("above", "share", "part_above", "part_share")
     if "part_lse" not in given:
         names = names[:2]

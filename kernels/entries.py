@@ -1,4 +1,4 @@
-"""Check that a matrix has the stated properties, by sums over its entries in one pass.
+"""Checks that a matrix has the stated properties, by sums over its entries in one pass.
 
 They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign; those
 of equal entries cancel, on whatever rank they lie. Different multisets leave a sum
@@ -13,7 +13,7 @@ ROW, LOOP = range(2)  # positions in the result of add_up
 
 @jit()
 def mix(x):
-    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    """Scramble the bits of a 64-bit number (the finalizer of SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -21,7 +21,8 @@ def mix(x):
 
 @jit()
 def add_fingerprint(row, column, number, keyed, sums):
-    """Add the hashes of an entry above the diagonal to `sums`; subtract them for an entry below.
+    """Add the hashes of an entry above the diagonal to `sums`; subtract those of an
+    entry below it.
 
     `sums` (2,) uint64 end at zeros where the matrix is symmetric;
     `keyed` (2,) uint64 are the keys of two hash functions.
@@ -35,7 +36,9 @@ def add_fingerprint(row, column, number, keyed, sums):
 
 @jit()
 def pair_sum(first, second, key):
-    """Sum of the hashes of pairs (first[k], second[k]) of integers from 0, uint64."""
+    """Return the sum of the hashes of pairs (first[k], second[k]) of integers >= 0,
+    uint64.
+    """
     total = np.uint64(0)
     for k in range(first.size):
         total += mix(mix(key + np.uint64(first[k])) + np.uint64(second[k]))
@@ -44,7 +47,9 @@ def pair_sum(first, second, key):
 
 @jit()
 def _bucket(number, key, buckets):
-    """Return the bucket of a column, and its factor, in [1, 2), from the upper scrambled bits."""
+    """Return the bucket of a column number, and a random factor in [1, 2) from the same
+    hash.
+    """
     x = mix(key + np.uint64(number))
     return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
 
@@ -52,7 +57,8 @@ def _bucket(number, key, buckets):
 @jit()
 def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric,
            tolerance, keyed, prints, columns):
-    """Compare degrees with their rows, and add up checksums of columns.
+    """Compare the stated degrees with the sums of rows, and add up checksums of
+    columns.
 
     `indptr` (m + 1,) starts at 0, at row `first`; `data` (nnz,) float32 is empty for
     all ones; degrees are (m,) float64. A sum may differ by `tolerance` times that of

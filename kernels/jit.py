@@ -1,4 +1,4 @@
-"""Numba's compiler with a cache that is always writable and never stale.
+"""Numba's compiler with a cache on disk that is always writable and never stale.
 
 Numba refuses to import a cached function if no folder is writable, and keeps a cached
 kernel after a helper in another file has changed. So the cached kernels of a file lie
@@ -32,14 +32,18 @@ log = logging.getLogger("hpgcn")
 
 
 class _Stuck:
-    """State of the process: after a wait for a lock failed once, the next kernels do not wait."""
+    """Flag of this process: once a wait for a lock has failed, later kernels do not
+    wait.
+    """
 
     said = False
 
 
 @functools.cache
 def cache_root():
-    """Return the folder of all kernels: in NUMBA_CACHE_DIR, the user's cache, or temporary."""
+    """Return the folder of all compiled kernels: in NUMBA_CACHE_DIR, the user's cache,
+    or a temporary folder.
+    """
     for root in cache_roots("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
         folder = root / "hpgcn" / "numba"
         try:
@@ -52,7 +56,7 @@ def cache_root():
 
 
 def cache_dir(file):
-    """Return the folder of the compiled kernels of a source file.
+    """Return the cache folder of the compiled kernels of a source file.
 
     Its name stands for the source texts and for the names of the modules. Compiled code
     refers to module names, and a module may move without a change of its text.
@@ -66,7 +70,8 @@ def cache_dir(file):
 
 
 def sources_of(file):
-    """Return the paths of a source file and of all files of hpgcn that it imports; a set of str.
+    """Return the paths of a source file and of all hpgcn files that it imports,
+    directly or not; a set of str.
 
     Only modules that are loaded count: a kernel calls what its file imported before it.
     """
@@ -86,7 +91,7 @@ def _read(file):
 
 @functools.cache
 def _imported_by(file):
-    """Return the files of hpgcn's modules that a file imports at its top."""
+    """Return the files of the hpgcn modules that a file imports at its top."""
     names = []
     for module, imported in IMPORT.findall(_read(file).decode()):
         names += [module, *(f"{module}.{name}" for name in NAME.findall(imported))]
@@ -94,7 +99,8 @@ def _imported_by(file):
 
 
 def jit(**options):
-    """Return a decorator like numba.njit(cache=True, nogil=True, **options).
+    """Return a decorator like numba.njit(cache=True, nogil=True, **options), with this
+    module's cache.
 
     A function with `forceinline` can be called from compiled code only: Numba compiles
     no wrapper.
@@ -114,7 +120,9 @@ def jit(**options):
 
 @contextmanager
 def cache_folder(function):
-    """Give Numba the folder of a function's file while it sets up a cache; yield the folder."""
+    """Context manager: make Numba use the cache folder of a function's file while it
+    sets up a cache.
+    """
     before = config.CACHE_DIR
     folder = config.CACHE_DIR = str(cache_dir(function.__code__.co_filename))
     try:
@@ -124,9 +132,11 @@ def cache_folder(function):
 
 
 def keep_in(folder, cache):
-    """Make Numba keep compiled code in the folder itself, not in one for the path of the source.
+    """Make Numba store compiled code in `folder` itself, not in a subfolder for the
+    source's path.
 
-    The name of the folder stands for the text of the source, so its stamp need not.
+    The folder's name depends on the source text, so the time stamp of the source is not
+    needed.
     """
     cache._cache_path = folder
     cache._cache_file = IndexDataCacheFile(folder, cache._impl.filename_base, None)
@@ -134,7 +144,8 @@ def keep_in(folder, cache):
 
 
 def save_one_by_one(cache_file):
-    """Let only one process at a time write to a cache, because Numba numbers its files.
+    """Let only one process at a time write to a cache, because Numba numbers the files
+    in it.
 
     Two processes could take the same number for different argument types; each would
     later load and call the other's code. A file system without locks is left as it is.
@@ -152,7 +163,9 @@ def save_one_by_one(cache_file):
 
 
 def _locked(lock):
-    """Wait for the lock of a file; return whether it came before the deadline."""
+    """Wait until this process has the lock of a file; return False after DEADLINE
+    seconds.
+    """
     end = time.monotonic() + (0 if _Stuck.said else DEADLINE)
     while True:
         try:
@@ -174,7 +187,7 @@ def _locked(lock):
 
 def lock_holder(file, locks="/proc/locks"):
     """Return a description of the process that locks an open file; "another process" if
-    unavailable.
+    it cannot be found.
     """
     found = os.fstat(file.fileno())
     node = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

@@ -1,4 +1,4 @@
-"""Bit masks of kernels: one bit for each number of a row, 1 means keep.
+"""Bit masks of kernels: one bit for each number of a row; 1 means keep.
 
 Column j is bit j % 8 of byte j // 8, the least significant bit first. This is the order
 of `numpy.packbits(keep, axis=1, bitorder="little")`; NumPy's default is the opposite
@@ -10,7 +10,7 @@ ORDER = 'numpy.packbits(keep, axis=1, bitorder="little"), as hpgcn.kernels.pack_
 
 
 def pack_mask(keep):
-    """Pack a mask of one bool per number into the bits that kernels use.
+    """Pack a bool mask, one value for each number, into the bits that kernels use.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def pack_mask(keep):
 
 
 def unpack_mask(mask, width):
-    """Unpack a mask of bits: the inverse of `pack_mask`.
+    """Unpack a mask of bits into bools: the inverse of `pack_mask`.
 
     Parameters
     ----------
@@ -83,12 +83,14 @@ def unpack_mask(mask, width):
 
 
 def unpack(mask, width):
-    """Return `unpack_mask` of a mask that is right by construction."""
+    """Return `unpack_mask` of a valid mask, without checks."""
     return np.unpackbits(mask, axis=1, count=width, bitorder="little").astype(bool)
 
 
 def check_width(name, mask, width):
-    """Refuse a mask with bits beyond its width; it reads the last byte of each row."""
+    """Raise ValueError if a mask has bits beyond its width; only the last byte of each
+    row is read.
+    """
     if not width % 8 or not mask.size:
         return
     beyond = mask[:, -1] >> width % 8 != 0

@@ -1,4 +1,5 @@
-"""Orders of vertices in which neighbours lie close, and how often caches would miss rows in one.
+"""Vertex orders that place neighbours close together, and a count of the cache misses
+of an order.
 
 Each looks at entry after entry on one thread, so the same graph gives the same order
 everywhere. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
@@ -13,10 +14,11 @@ NEVER = np.int64(-1) << np.int64(60)
 
 @jit()
 def breadth_first(indptr, indices, starts, group):
-    """Order vertices breadth-first from each of `starts` (n,), one group after the other.
+    """Return the vertices in breadth-first order from each of `starts` (n,), one group
+    after the other.
 
-    When a group ends, the vertices of another group that were met first come next. With
-    a single group this is breadth-first search. `group` is (n,) integers.
+    `group` (n,) has the group number of each vertex. Vertices of other groups that are
+    met wait until their group begins. With a single group this is breadth-first search.
     """
     n = indptr.size - 1
     order = np.empty(n, np.int64)
@@ -110,7 +112,8 @@ def communities(indptr, indices, most_degree, most_members, rounds):
 
 @jit()
 def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
-    """Count reads that a cache would miss if rows are gone through in an order.
+    """Count the reads of rows that a cache would miss if rows are processed in an
+    order.
 
     `reads` reads are counted from each row in `starts` (increasing positions in the
     order). The `spans[-1]` reads before them, the largest span, fill the cache. Return
@@ -154,10 +157,11 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
 
 @jit()
 def reordered(indptr, indices, order, place, pointers, columns):
-    """Fill the columns (nnz,) of a matrix in another order, increasing in each row.
+    """Fill `columns` (nnz,) with the columns of a matrix in another order, increasing
+    in each row.
 
-    `place` (n,) is the inverse of `order`, `pointers` (n + 1,) those of the rows in the
-    new order.
+    `place` (n,) is the inverse of `order`. `pointers` (n + 1,) are the row pointers in
+    the new order.
     """
     for i in range(order.size):
         begin = pointers[i]

@@ -1,4 +1,4 @@
-"""The kernels of a package: the entries of SPECS in its modules, checked and unchecked."""
+"""Installation of the kernels that SPECS lists in a package, checked and unchecked."""
 import collections
 import inspect
 import types
@@ -10,7 +10,8 @@ from hpgcn.kernels.specs import SPECS
 
 
 def install_checks(package, modules, oracle=None, xp=lambda: np):
-    """Put the kernels of SPECS, out of some modules, behind their checks into a package's globals.
+    """Put the kernels of some modules, each behind its checks, into the globals of a
+    package.
 
     A kernel that none of the modules has says so when it is called.
 
@@ -48,7 +49,9 @@ def install_checks(package, modules, oracle=None, xp=lambda: np):
 
 
 def missing(name, home):
-    """Return a function for a kernel that a package lacks: a call raises NotImplementedError."""
+    """Return a stand-in for a kernel that a package lacks; a call raises
+    NotImplementedError.
+    """
 
     def absent(*args, **options):
         where = home.replace(".", "/").removeprefix("hpgcn/")

@@ -1,4 +1,4 @@
-"""Pools of threads on systems that may start fewer threads than requested, or none."""
+"""Thread pools for systems that may start fewer threads than requested, or none."""
 import logging
 import threading
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -7,13 +7,13 @@ log = logging.getLogger("hpgcn")
 
 
 class _Said:
-    """A flag of the process: its one warning has been logged."""
+    """Flag of this process: its one warning has been logged."""
 
     yet = False
 
 
 class CallerPool(Executor):
-    """Runs each function immediately on the thread that submits it."""
+    """Executor that runs each function immediately on the calling thread."""
 
     def submit(self, function, /, *args, **options):
         future = Future()
@@ -25,8 +25,8 @@ class CallerPool(Executor):
 
 
 def start_pool(threads, name="", initializer=None):
-    """Return an executor of `threads` threads, which all run, or of fewer if no more can be
-    started.
+    """Return an executor of `threads` running threads, or of fewer if the system cannot
+    start more.
 
     A limit on processes counts threads as well. If fewer threads start, the log has one
     warning; if no thread starts, the executor is a CallerPool.

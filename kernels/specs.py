@@ -1,4 +1,6 @@
-"""Arguments of the public kernels, one entry an array; read by `hpgcn.kernels.checks`."""
+"""Specifications of the array arguments of public kernels, which `hpgcn.kernels.checks`
+reads.
+"""
 from typing import NamedTuple
 
 # Kernel: "name kind lengths" of each array; "name?" may be None. A length is a number,
@@ -78,7 +80,9 @@ NUMBERS = {  # arguments that are integers: the least, and the first too large
 
 
 class Argument(NamedTuple):
-    """An array of a spec; `limit`, `covers` and `aliases` are the letters after <, = and ~."""
+    """One array argument of a kernel; `limit`, `covers` and `aliases` are the letters
+    after <, = and ~.
+    """
 
     name: str
     optional: bool

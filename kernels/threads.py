@@ -1,4 +1,4 @@
-"""Threads of our own: each takes the next piece of work until none is left.
+"""Threads of hpgcn's own; each takes the next piece of work until none is left.
 
 The calling thread also works. At the end it waits only for threads that have started; a
 thread still asleep is cancelled. So another process on the machine holds up a kernel by
@@ -37,7 +37,7 @@ _least_work = ContextVar("least_work", default=None)
 
 
 class _ThreadPool:
-    """The number of threads, and the recent costs of waking them."""
+    """The number of threads, and the recent cost of waking them."""
 
     size = numba.config.NUMBA_NUM_THREADS
     if "NUMBA_NUM_THREADS" not in os.environ:
@@ -49,7 +49,7 @@ class _ThreadPool:
 
 @intrinsic
 def _fetch(typingctx, next_chunk):
-    """Add 1 atomically to the first element of an array; return the old value."""
+    """Add 1 atomically to the first element of an array; return its old value."""
     signature = types.int64(next_chunk)
 
     def codegen(context, builder, signature, args):
@@ -62,7 +62,8 @@ def _fetch(typingctx, next_chunk):
 
 @numba.njit(nogil=True)  # Numba loses the code of a generator that it takes from its cache
 def chunks(next_chunk, count):
-    """Yield the numbers from 0 to count - 1 that no other thread has taken.
+    """Yield the numbers from 0 to count - 1, each in only one of the threads that share
+    a counter.
 
     `next_chunk` is the counter that all threads share, (1,) int64.
     """
@@ -74,7 +75,8 @@ def chunks(next_chunk, count):
 
 
 class Threaded:
-    """A kernel that loops over `chunks(next_chunk, count)`; its first parameter is `next_chunk`.
+    """A kernel that runs on all threads; its first parameter is the counter that
+    `chunks` shares.
 
     Waking threads costs more than a small kernel takes, and on a busy machine a whole
     time slice. `options` are those of numba.njit.
@@ -85,11 +87,15 @@ class Threaded:
         functools.update_wrapper(self, function)
 
     def __call__(self, work, *args):
-        """Run on all threads if `work`, about the number of scalar operations, is worth it."""
+        """Run the kernel, on all threads if `work`, about the number of scalar
+        operations, is large enough.
+        """
         self.launch(work, *args)()
 
     def launch(self, work, *args):
-        """Return a `functools.partial` that runs the kernel as a call would; it is called once."""
+        """Return a `functools.partial` that runs the kernel like a call does; it may be
+        called once.
+        """
         next_chunk = np.zeros(1, np.int64)
         if worth_threads(work):
             return partial(run_on_all_threads, self.kernel, next_chunk, *args)
@@ -97,7 +103,9 @@ class Threaded:
 
 
 def run_on_all_threads(function, *args):
-    """Call a function on all threads, including this one; it takes work until none is left."""
+    """Call a function on all threads, including this one, and wait for all that
+    started.
+    """
     if _ThreadPool.size == 1:
         function(*args)
         return
@@ -118,14 +126,16 @@ def run_on_all_threads(function, *args):
 
 
 def _late(seconds):
-    """Return `seconds` if they are more than it takes to wake a thread, else 0."""
+    """Return `seconds` if they exceed the usual time to wake a thread, else 0."""
     return seconds if seconds > NOTICED else 0.0
 
 
 def _timed(function, *args):
-    """Call a function; return the seconds that this thread waited for a core, and when it ended.
+    """Call a function; return the seconds that this thread waited for a core, and the
+    time when it ended.
 
-    0 if it was never interrupted: what else it waits for is the first touch of memory.
+    The wait is 0 if the thread was never interrupted. Other waits are first touches of
+    memory.
     """
     interrupted = _interruptions()
     before = time.perf_counter() - time.thread_time()
@@ -136,8 +146,8 @@ def _timed(function, *args):
 
 
 def _interruptions():
-    """Return the number of involuntary context switches of this thread, or its CPU
-    seconds if not counted.
+    """Return the number of involuntary context switches of this thread, or the time if
+    they are not counted.
     """
     if not hasattr(resource, "RUSAGE_THREAD"):
         return time.perf_counter()
@@ -145,10 +155,11 @@ def _interruptions():
 
 
 def _part():
-    """Keep the other threads off this core, because a thread may be woken on the core of its waker.
+    """Keep the other threads off the core of this thread, because a woken thread may
+    start on its waker's core.
 
-    The system moves one of the two only after some milliseconds, longer than many
-    kernels take.
+    The system moves one of the two threads only after some milliseconds, longer than
+    many kernels take.
     """
     here = _core()
     if here == _ThreadPool.avoided:
@@ -168,7 +179,7 @@ def _libc():
 
 
 def _core():
-    """Return the core that this thread runs on; None if unknown."""
+    """Return the core on which this thread runs; None if unknown."""
     if not hasattr(os, "sched_setaffinity") or not hasattr(_libc(), "sched_getcpu"):
         return None
     return _libc().sched_getcpu()
@@ -180,10 +191,11 @@ def _join():
 
 
 def worth_threads(work):
-    """Return whether `work` scalar operations are worth waking threads.
+    """Return whether `work` scalar operations take long enough to wake threads for
+    them.
 
-    They are if they take far longer than threads have lately waited for a core. That is
-    forgotten with time, so that it is tried again.
+    They do if they take far longer than threads have recently waited for a core. Old
+    waits count less and less, so that threads are tried again.
     """
     if _ThreadPool.size == 1:
         return False
@@ -200,7 +212,9 @@ def worth_threads(work):
 
 @contextmanager
 def threshold(work):
-    """Context manager: wake threads from `work` scalar operations on, in this thread; 0: always."""
+    """Context manager: in this thread, wake threads for `work` scalar operations or
+    more (0: always).
+    """
     token = _least_work.set(work)
     try:
         yield
@@ -209,7 +223,7 @@ def threshold(work):
 
 
 def num_threads():
-    """Return how many threads kernels use."""
+    """Return the number of threads that kernels use."""
     return _ThreadPool.size
 
 
@@ -220,5 +234,7 @@ def set_num_threads(count):
 
 @functools.cache
 def _pool(threads):
-    """Return a pool of the other threads, and their number, for a team of `threads`."""
+    """Return a pool of the other threads of a team of `threads`, and the number of
+    threads in it.
+    """
     return start_pool(threads - 1, "hpgcn-kernels", initializer=_join)

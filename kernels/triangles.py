@@ -1,8 +1,8 @@
-"""Triangles at each vertex of an undirected graph, exactly.
+"""Exact numbers of triangles at each vertex of an undirected graph.
 
-An edge points to the end of higher degree; if degrees are equal, to the higher number.
-So a triangle is found once, from its lowest vertex. Even the rows of hubs are short:
-O(nnz^1.5) steps.
+Each edge is directed to the end of higher degree, or to the higher number if degrees
+are equal. So a triangle is found once, from its lowest vertex. Even the rows of hubs
+are short: the work is O(nnz^1.5) steps.
 
 Source: T. Schank, D. Wagner, Finding, Counting and Listing all Triangles, WEA 2005.
 """
@@ -15,11 +15,11 @@ ROWS = 64  # rows of a chunk
 
 
 class Triangles:
-    """A graph made ready to be counted in.
+    """A graph prepared for counting its triangles.
 
     `indptr` (n + 1,) int64 and `indices` (nnz,) int32 or int64 are those of a symmetric
-    CSR matrix without diagonal, increasing in each row. This takes as much memory again
-    as these.
+    CSR matrix without diagonal, increasing in each row. The prepared graph takes about
+    the same memory again.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Triangles:
         self.steps = int(_steps(self.indptr, self.indices))
 
     def count(self):
-        """Return the triangles that each vertex is in, (n,) int64."""
+        """Return the number of triangles at each vertex, (n,) int64."""
         n = self.indptr.size - 1
         found = np.zeros(self.indices.size, self.indices.dtype)
         _count(self.steps, self.indptr, self.indices, -(-n // ROWS), found)
@@ -41,7 +41,9 @@ class Triangles:
 
 @jit()
 def _upward(indptr, indices):
-    """Return the CSR of those entries whose column has a higher degree, or number, than its row."""
+    """Return the CSR of the entries whose column has a higher degree than the row, or
+    an equal one and a higher number.
+    """
     n = indptr.size - 1
     upward = np.zeros(n + 1, np.int64)
     end = 0
@@ -60,7 +62,9 @@ def _upward(indptr, indices):
 
 @jit()
 def _steps(indptr, indices):
-    """Bound the comparisons that merging the rows of both ends of each entry takes."""
+    """Return an upper bound of the comparisons needed to merge the rows of both ends of
+    each entry.
+    """
     total = np.int64(0)
     for u in range(indptr.size - 1):
         for k in range(indptr[u], indptr[u + 1]):
@@ -70,7 +74,9 @@ def _steps(indptr, indices):
 
 
 def _count_chunks(next_chunk, indptr, indices, count, found):
-    """Add to `found` (nnz,), for both entries of row u, each triangle whose lowest vertex is u."""
+    """Count triangles from their lowest vertex u: add each to `found` (nnz,) at the two
+    entries of row u.
+    """
     n = indptr.size - 1
     for chunk in chunks(next_chunk, count):
         for u in range(chunk * ROWS, min(n, (chunk + 1) * ROWS)):
@@ -97,7 +103,9 @@ _count = Threaded(_count_chunks)
 
 @jit()
 def _at_vertices(indptr, indices, found):
-    """Sum the counts of entries: both entries of a triangle add to their column and to the row."""
+    """Turn counts of entries into counts of vertices: add each entry's count to its
+    column and half of it to its row.
+    """
     n = indptr.size - 1
     triangles = np.zeros(n, np.int64)
     for u in range(n):

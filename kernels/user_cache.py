@@ -1,4 +1,6 @@
-"""Locate the folder that keeps compiled code and measurements for this user's next processes."""
+"""The folder that keeps compiled code and measurements for later processes of the same
+user.
+"""
 import os
 import stat
 import tempfile
@@ -6,10 +8,11 @@ from pathlib import Path
 
 
 def cache_roots(*variables):
-    """Yield the folders to try in order: of environment variables, of the user, temporary.
+    """Yield possible cache folders, best first: from environment variables, the user's
+    cache, a temporary folder.
 
     The last one is for processes without a home, such as those in a container whose
-    user has no entry in its list of users. It belongs to this user and is closed to all
+    user is not in its list of users. It belongs to this user and is closed to all
     others.
     """
     for root in (*map(os.environ.get, variables), "~/.cache"):
@@ -23,7 +26,9 @@ def cache_roots(*variables):
 
 
 def _private_folder():
-    """Return the folder of this user in the temporary folder; None if another one took its name."""
+    """Return this user's folder within the temporary folder; None if another user owns
+    that name.
+    """
     try:
         path = Path(tempfile.gettempdir(), f"hpgcn-{os.geteuid()}")
         path.mkdir(mode=0o700, exist_ok=True)

@@ -1,4 +1,6 @@
-"""Numba kernels for NumPy arrays, documented by hpgcn.kernels.reference; `trusted`: unchecked."""
+"""Numba kernels for NumPy arrays, documented by hpgcn.kernels.reference; `trusted` has
+them without checks.
+"""
 from hpgcn.kernels import reference
 from hpgcn.kernels.cpu import (
     aggregate,

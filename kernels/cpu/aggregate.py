@@ -26,7 +26,8 @@ NO_ARG = np.empty((0, 0), np.int64)
 
 @functools.cache
 def _rows_code(reduction, shape, real, index, permuted):
-    """Return a C function that reduces some rows, made for a RowReduction and a RowShape.
+    """Return a C function that reduces a range of rows, compiled for a RowReduction and
+    a RowShape.
 
     `real` and `index` are the dtypes of numbers and indices; `permuted` says whether
     there is `edge`.
@@ -51,16 +52,17 @@ def _rows_code(reduction, shape, real, index, permuted):
 
 @Threaded
 def _on_rows(next_chunk, bounds, code, arguments):
-    """Call a C function for chunks of rows."""
+    """Call the C function `code` for each chunk of rows that this thread takes."""
     for chunk in chunks(next_chunk, bounds.size - 1):
         call(code, (bounds[chunk], bounds[chunk + 1]), arguments)
 
 
 @Threaded
 def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
-    """Add gradients to the rows of x that were chosen: a task has some columns and rows of x.
+    """Add gradients to the rows of x that max or min chose; a task has a range of
+    columns and of rows of x.
 
-    Each sum is taken in the order of the rows v, as along the transpose.
+    Each sum is taken in the order of the rows v, like a sum along the transpose.
     """
     m, width = grad.shape
     n = dx.shape[0]
@@ -83,7 +85,8 @@ def _to_chosen(next_chunk, indices, e, op, grad, arg, dx, columns, parts):
 
 @functools.cache
 def _gradients_code(op, extreme, column, real, index):
-    """Return a C function that writes the gradients of some rows' edges, made for an operator.
+    """Return a C function that writes the gradients of a range of rows' edges, compiled
+    for an operator.
 
     `extreme` and `column` are those of a RowReduction; `real` and `index` are the dtypes
     of numbers and indices.
@@ -127,7 +130,9 @@ def _gradients_code(op, extreme, column, real, index):
 
 @jit()
 def _halved_sum(g):
-    """Sum of g, which is destroyed: halves are added until one element is left, by vectors."""
+    """Return the sum of g by adding its upper half to its lower half until one number
+    is left; g is overwritten.
+    """
     width = g.size
     while width > 1:
         half = (width + 1) // 2
@@ -138,7 +143,8 @@ def _halved_sum(g):
 
 
 def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_EDGE):
-    """Return functions without arguments that fill out, and arg for max and min.
+    """Return functions without arguments that together fill `out`, and `arg` for max
+    and min.
 
     Entry t is edge[t] of e. Wide rows take several passes over their columns.
     """
@@ -187,10 +193,11 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Reduce each row on one thread in edge order: the bits do not depend on the threads.
+    """Reduce each row on one thread, in edge order, so that the bits do not depend on
+    the threads.
 
-    Chunks are balanced by nonzeros. Sum and mean of copylhs, mul by a column, are
-    `spmm`.
+    Chunks of rows are balanced by nonzeros. Sum and mean of copylhs, and of mul by one
+    column, are computed by `spmm`.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce)
     indptr = indptr.astype(np.int64, copy=False)
@@ -209,9 +216,10 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div), transposed.
+    """Compute dx as an aggregation along the transpose of grad, grad * e (mul) or grad
+    / e (div).
 
-    For max and min it is added to the rows chosen.
+    For max and min, gradients are added to the chosen rows instead.
     """
     extreme = reduce in ("max", "min")
     x, e, width, dtype = check_operands(x, e, op, reduce, arg if extreme else ())

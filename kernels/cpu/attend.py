@@ -1,4 +1,5 @@
-"""Graph attention on CPU threads: tiles of a row's entries, whose rows of x are read once.
+"""Graph attention on CPU threads, in tiles of a row's entries; each entry's row of x is
+read once.
 
 A tile takes three steps of vector code: scores and their maximum, weights by exp, sums
 of rows of x (`attend_tiles`). Sums are scaled where the maximum of the row has risen
@@ -42,7 +43,7 @@ def _place(array):
 
 @jit(forceinline=True)
 def _entry_byte(vertex, neighbour, byte, key):
-    """Return the keep bits of 8 heads of an entry, from head first + 8 byte on."""
+    """Return the keep bits of an entry for 8 heads, from head number first + 8 byte on."""
     first = key[3]
     byte = np.uint64(byte) + first // np.uint64(8)
     shift = first % np.uint64(8)
@@ -55,7 +56,7 @@ def _entry_byte(vertex, neighbour, byte, key):
 
 @jit(forceinline=True)
 def _aligned_byte(vertex, neighbour, byte, key):
-    """Return the keep bits of heads 8 byte .. 8 byte + 7 of an entry."""
+    """Return the keep bits of an entry for heads 8 byte to 8 byte + 7."""
     k0, k1, threshold, _ = key
     i, j = np.uint64(vertex), np.uint64(neighbour)
     return keep_lanes(i & LOW, j & LOW, (i >> SHIFT) << np.uint64(16) | j >> SHIFT,
@@ -124,9 +125,9 @@ def _attend(next_chunk, indptr, indices, row_score, out, lse, above, share, vert
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
            slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
-    """Compute on threads, which process chunks of rows balanced by nonzeros.
+    """Compute attention on threads that each take chunks of rows, balanced by nonzeros.
 
-    One thread sums a row, in an order that its length and the widths fix, whatever the
+    One thread sums a row. Its length and the widths fix the order, for any number of
     threads.
     """
     m, heads = row_score.shape
@@ -187,7 +188,9 @@ def _attend_backward(next_chunk, indptr, indices, x, col_score, dx, dcol_score, 
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Compute on threads that take chunks of rows of A^T; one thread sums a row, in order."""
+    """Compute gradients on threads that each take chunks of rows of A^T; one thread
+    sums a row, in order.
+    """
     n, heads = col_score.shape
     dtype = x.dtype
     dx = np.empty_like(x) if dx is None else dx
@@ -206,7 +209,9 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 
 
 def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
-    """Return vertex numbers; words, threshold and first head of draws; the scale of the kept."""
+    """Return the arguments of dropout draws: vertex and neighbour numbers, the key, and
+    the scale of kept weights.
+    """
     threshold = dropout_threshold(p)
     key = tuple(map(np.uint64, (*attention_key(seed, epoch, layer), threshold, first)))
     numbers = (NO_NUMBERS if each is None or not threshold else each
@@ -215,7 +220,7 @@ def _drawn(vertex, neighbour, seed, epoch, layer, p, first=0):
 
 
 def _plan(x, indices, columns, heads, sides):
-    """Return the width of a head, how far ahead rows of x are prefetched, and the TileShapes."""
+    """Return the width of a head, the prefetch distance in entries, and the TileShapes."""
     width = columns // heads
     row_bytes = max(1, x.shape[1]) * x.itemsize
     cached = x.nbytes <= last_level_cache() // 2

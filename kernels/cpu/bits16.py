@@ -1,4 +1,5 @@
-"""Numbers of 16 bits on CPU threads: widened in registers, rounded when stored.
+"""Numbers of 16 bits on CPU threads: converted to float32 in registers, rounded when
+stored.
 
 `widen` and `narrow` do nothing to floats, so that one kernel serves rows of any type.
 """
@@ -13,23 +14,25 @@ BITS = 16
 
 
 def is_bf16(kind):
-    """Return whether a type of Numba stands for bfloat16."""
+    """Return whether a Numba type stands for bfloat16."""
     return kind == types.uint16
 
 
 def vector_of(element, count):
-    """Return an LLVM type: a vector of `count` elements, or the element itself for 0."""
+    """Return the LLVM type of a vector of `count` elements, or of a single element for
+    count 0.
+    """
     return ir.VectorType(element, count) if count else element
 
 
 def constant(kind, value):
-    """Return an LLVM constant of an integer type, or of a vector of equal integers."""
+    """Return an LLVM constant of an integer type, or a vector of equal constants."""
     count = getattr(kind, "count", 0)
     return ir.Constant(kind, [value] * count if count else value)
 
 
 def widened(builder, value):
-    """Emit float32 of bfloat16, i16 or vectors of it."""
+    """Emit code that converts bfloat16 (i16, or a vector of it) to float32."""
     count = getattr(value.type, "count", 0)
     words = vector_of(ir.IntType(32), count)
     bits = builder.shl(builder.zext(value, words), constant(words, BITS))
@@ -37,7 +40,9 @@ def widened(builder, value):
 
 
 def narrowed(builder, value):
-    """Emit bfloat16 of float32: to nearest, ties to even, NaN made quiet."""
+    """Emit code that rounds float32 to bfloat16: to nearest with ties to even; NaN
+    becomes quiet.
+    """
     count = getattr(value.type, "count", 0)
     words = vector_of(ir.IntType(32), count)
     bits = builder.bitcast(value, words)
@@ -50,21 +55,27 @@ def narrowed(builder, value):
 
 
 def load_numbers(builder, at, kind, element, count, size):
-    """Emit a load of `count` numbers of a Numba type and LLVM type from an address."""
+    """Emit code that loads `count` numbers of a type from an address, and converts
+    bfloat16 to float32.
+    """
     vector = vector_of(element, count)
     value = builder.load(builder.inttoptr(at, vector.as_pointer()), align=size)
     return widened(builder, value) if is_bf16(kind) else value
 
 
 def store_numbers(builder, value, at, kind, size):
-    """Emit a store of numbers to an address, rounded as the Numba type there needs."""
+    """Emit code that stores numbers at an address, rounded to bfloat16 if the Numba
+    type is that.
+    """
     value = narrowed(builder, value) if is_bf16(kind) else value
     builder.store(value, builder.inttoptr(at, value.type.as_pointer()), align=size)
 
 
 @intrinsic
 def widen(typingctx, value):
-    """Return the number that an element stands for: float32 for bfloat16, a float itself."""
+    """Return the number that an array element stores: a float32 for bfloat16, a float
+    itself.
+    """
     result = types.float32 if is_bf16(value) else value
 
     def codegen(context, builder, signature, args):
@@ -75,7 +86,7 @@ def widen(typingctx, value):
 
 @intrinsic
 def narrow(typingctx, number, like):
-    """Return a number as an element of the type of `like`."""
+    """Return a number converted to the element type of `like`."""
     def codegen(context, builder, signature, args):
         kind = signature.args[1]
         target = types.float32 if is_bf16(kind) else kind

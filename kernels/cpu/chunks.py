@@ -1,4 +1,5 @@
-"""Chunks of rows for threads, and sums of a row: both go by the data, never by the threads.
+"""Chunks of rows for threads, and sums of a row; both depend on the data, not on the
+threads.
 
 So every sum is taken in the same order for any number of threads.
 """
@@ -10,7 +11,9 @@ CHUNKS = 64
 
 
 def by_nonzeros(indptr, chunks=CHUNKS):
-    """Return (chunks + 1,) int64 row bounds whose cost, nonzeros + 4 per row, is about equal."""
+    """Return bounds of chunks of rows, (chunks + 1,) int64, with about equal cost:
+    nonzeros + 4 for each row.
+    """
     m = indptr.size - 1
     if m <= chunks:
         return np.arange(m + 1, dtype=np.int64)
@@ -19,7 +22,9 @@ def by_nonzeros(indptr, chunks=CHUNKS):
 
 @jit()
 def _by_cost(indptr, chunks):
-    """Search for each bound, because costs of all rows would need as much memory as indptr."""
+    """Find each bound of `by_nonzeros` by binary search; a table of all costs would be
+    as large as indptr.
+    """
     m = indptr.size - 1
     start = np.int64(indptr[0])
     total = np.int64(indptr[m]) - start + 4 * m
@@ -39,14 +44,18 @@ def _by_cost(indptr, chunks):
 
 
 def evenly(m, chunks=CHUNKS):
-    """Return row bounds of at most `chunks` equal chunks, (chunks + 1,) int64."""
+    """Return the bounds of at most `chunks` chunks of m rows, about equally large,
+    (chunks + 1,) int64.
+    """
     chunks = max(1, min(chunks, m))
     return np.arange(chunks + 1, dtype=np.int64) * m // chunks
 
 
 @jit(forceinline=True)
 def row_total(values):
-    """Sum of a float64 array, in four sums: one would wait for each addition."""
+    """Return the sum of a float64 array, as four partial sums: a single one would wait
+    for each addition.
+    """
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     for q in range(0, values.size - 3, 4):
         a += values[q]
@@ -60,6 +69,8 @@ def row_total(values):
 
 @jit(forceinline=True)
 def write_row(rows, i, row):
-    """Copy `row` to rows[i]. For `rows[i] = row` Numba compiles an error message, in 3 seconds."""
+    """Copy `row` to rows[i] in a loop, because Numba takes 3 seconds to compile
+    `rows[i] = row`.
+    """
     for q in range(row.size):
         rows[i, q] = row[q]

@@ -1,4 +1,6 @@
-"""Blocks of rows of x, each small enough for a core's second cache, read one after the other."""
+"""Blocks of rows of x, each small enough for a core's second-level cache, that a
+product reads in turn.
+"""
 import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,14 +22,16 @@ _count = ContextVar("count", default=None)
 
 
 class ColumnBlock(NamedTuple):
-    """Columns and rows of x: the last ones may have fewer."""
+    """The number of columns of a pass, and of rows of x in a block; the last ones may
+    have fewer.
+    """
 
     columns: int
     rows: int
 
 
 def block_of(m, n, nnz, width, x_bytes, itemsize):
-    """Return the ColumnBlock that (n, width) x is read in, None: all at once.
+    """Return the ColumnBlock by which x, (n, width), is read; None to read x at once.
 
     A block has the number of rows that `Tuning.blocks` second caches hold. Blocks pay
     only if x is larger than that. The row of the result is read and written once a
@@ -56,7 +60,9 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
 
 @contextmanager
 def reading_in_blocks(count):
-    """Context manager: read every x in `count` blocks in this thread, to measure; 1: at once."""
+    """Context manager for measurements: in this thread, read every x in `count` blocks
+    (1: at once).
+    """
     token = _count.set(count)
     try:
         yield
@@ -65,10 +71,11 @@ def reading_in_blocks(count):
 
 
 def cuts_of(indptr, indices, n, size, bounds):
-    """Return the first nonzero of each row in each block of `size` rows of x, (blocks + 1, m).
+    """Return the position of each row's first nonzero in each block of `size` rows of
+    x, (blocks + 1, m).
 
-    None where columns do not rise within every row. `bounds` are those of chunks of
-    rows.
+    Return None if columns do not increase within every row. `bounds` are those of
+    chunks of rows.
     """
     cuts = _room(indptr, indices, -(-n // size) + 1)
     falls = np.zeros(bounds.size - 1, np.int32)
@@ -78,7 +85,8 @@ def cuts_of(indptr, indices, n, size, bounds):
 
 @Threaded
 def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
-    """Find each cut by search, or keep it if `cuts` still has the right one from an earlier call.
+    """Write each row's position of each block to `cuts`, by search unless an earlier
+    call left the right one.
 
     Row pointers and columns are compared, because the owner of the arrays may have
     written to them.
@@ -113,8 +121,8 @@ def _cut(next_chunk, indptr, indices, size, cuts, falls, bounds):
 
 
 def _room(indptr, indices, count):
-    """Return a (count, m) work array of indptr's dtype, with the content of the last
-    such call if kept.
+    """Return a (count, m) work array of indptr's dtype, still filled by the last such
+    call if it was kept.
 
     Its rows are not a power of two apart, else all would share a few lines of the first
     cache.

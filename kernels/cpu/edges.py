@@ -1,4 +1,4 @@
-"""Numbers of stored entries on CPU threads: dot products and softmax over rows."""
+"""Kernels on stored entries on CPU threads: dot products, and softmax over rows."""
 import math
 
 import numpy as np
@@ -77,7 +77,9 @@ def _softmax(next_chunk, indptr, values, out, bounds):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Subtract the maximum; sums are of float64, in the order of the entries."""
+    """Compute the softmax after subtracting the maximum; sums are float64, in the order
+    of the entries.
+    """
     out = np.empty_like(values) if out is None else out
     _softmax(16 * values.size, indptr, values, out, by_nonzeros(indptr))
     return out

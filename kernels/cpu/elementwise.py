@@ -116,7 +116,7 @@ def _gelu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes
 
 @jit(forceinline=True)
 def _note(bits, mask, i, width):
-    """Copy the bits of a row to row i of a mask, those past the width as 0."""
+    """Copy the bits of a row to row i of a mask, with zeros past the width."""
     for b in range(mask.shape[1]):
         mask[i, b] = bits[0, b]
     mask[i, mask.shape[1] - 1] &= np.uint8(0xFF >> (-width & 7))

@@ -1,4 +1,4 @@
-"""Rows into exchange buffers and back, on CPU threads."""
+"""Copies of rows into exchange buffers, and sums of received rows, on CPU threads."""
 
 import numpy as np
 
@@ -82,10 +82,11 @@ def _scatter_add(next_chunk, x, stride, index, out, out_stride, width, zero, ite
 
 
 def gather(x, index, out=None):
-    """Gather rows; if they exceed half of the cache together, they are stored past it.
+    """Gather rows; a result larger than half of the last-level cache is stored past the
+    cache.
 
-    A store to the cache first reads the line. Past it go adjacent rows, in multiples of
-    16 bytes.
+    A store to the cache first reads the line. Only adjacent rows, in multiples of 16
+    bytes, are stored past it.
     """
     if out is None:
         out = np.empty((index.size, x.shape[1]), x.dtype)
@@ -99,10 +100,11 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows; a chunk owns a range of rows of out, and sums are in the order of x's rows.
+    """Add rows of x to rows of `out`; each chunk owns a range of `out`, and sums keep
+    the order of x's rows.
 
-    An index that does not decrease, such as a plan's, is cut where it rises. With any
-    other index each thread reads the whole and uses its own rows.
+    An index that never decreases, such as a plan's, is cut into ranges. With any other
+    index, each thread reads all of it and adds the rows of its own range.
     """
     if not x.size:
         return out

@@ -1,4 +1,6 @@
-"""Losses over dense rows on CPU threads: softmax, of whole rows or of blocks, and sigmoids."""
+"""Losses over dense rows on CPU threads: softmax over whole rows or blocks of columns,
+and sigmoids.
+"""
 import math
 
 import numpy as np
@@ -16,7 +18,9 @@ ONE_HOT = np.empty((3, 0))  # for a target that is not given
 
 @jit(forceinline=True)
 def _is_argmax(logits, i, column, top):
-    """Return whether a column of row i is the first one of its largest number."""
+    """Return whether `column` is the first column of row i with the row's largest
+    number.
+    """
     earlier = 0
     if logits[i, column] == top:
         for q in range(column):
@@ -251,6 +255,6 @@ def _given(grad, logits):
 
 
 def _leave_some(rows, grad):
-    """Return whether there is a gradient in which `rows` may leave rows unwritten."""
+    """Return whether there is a gradient, and `rows` leaves out rows of it."""
     return grad is not None and (
         rows.size != grad.shape[0] or not np.array_equal(rows, np.arange(rows.size)))

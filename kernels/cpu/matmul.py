@@ -1,4 +1,5 @@
-"""Dense products on threads of our own: each multiplies blocks of the result by BLAS on one thread.
+"""Dense products on hpgcn's own threads; each multiplies blocks of the result by
+single-threaded BLAS.
 
 Threads of a BLAS library wait for each other hundreds of times within one product, and
 spin in between. If another process holds one of the cores, each of these waits takes a
@@ -29,11 +30,12 @@ MOST_SUMS = 32
 
 
 def matmul(x, y, out=None, *, mask=None):
-    """Multiply long rows by a small matrix, and sum products of rows, by our own tiles.
+    """Multiply many rows by a small matrix, or sum products of many rows, by the tiles
+    of gemm.
 
-    Otherwise, if BLAS is limited to one thread, all threads multiply blocks. These are
-    blocks of rows, of columns if there are more, or partial products of a few long
-    sums.
+    For other shapes, if BLAS is limited to one thread, all threads multiply blocks.
+    These are blocks of rows, of columns if there are more, or partial products of a few
+    long sums.
     """
     m, k = x.shape
     n = y.shape[1]
@@ -97,8 +99,8 @@ def _in_blocks(x, y, out):
 
 
 def cut(size, work, least, most):
-    """Return (first, last) of at most `most` blocks of `size` rows, with at least `least` rows
-    each.
+    """Divide `size` rows into at most `most` blocks of at least `least` rows; return
+    (first, last) of each.
 
     Each row takes `work` multiplications.
     """
@@ -109,7 +111,9 @@ def cut(size, work, least, most):
 
 
 def _multiply(blocks, errors):
-    """Multiply blocks until none is left, with the NumPy error state of the caller."""
+    """Multiply blocks from a shared queue until it is empty, with the NumPy error state
+    of the caller.
+    """
     with np.errstate(**errors):
         while True:
             try:

@@ -1,6 +1,8 @@
-"""Normalisation of rows and columns on CPU threads: see `hpgcn.kernels.reference.norm`.
+"""Normalization of rows and columns on CPU threads; hpgcn.kernels.reference.norm
+documents it.
 
-All is computed in float64 and rounded when stored; sums are taken in a fixed order.
+Everything is computed in float64 and rounded when stored; sums are taken in a fixed
+order.
 """
 import numpy as np
 

@@ -1,8 +1,8 @@
-"""Counter-based random bits (Philox4x32-10) and keyed dropout on CPU threads.
+"""Counter-based random bits (Philox4x32-10), and dropout by keyed bits, on CPU threads.
 
-Integers only, so every backend and every thread count draws the same bits. What the
-counter holds and which bit belongs to which column:
-`hpgcn.kernels.reference.dropout_bits`.
+Only integers are used, so that every backend and every number of threads draws the same
+bits. `hpgcn.kernels.reference.dropout_bits` documents the counter, and the column of
+each bit.
 """
 import numpy as np
 
@@ -26,7 +26,7 @@ def _bit(word, shift, threshold, column):
 
 @jit(forceinline=True)
 def keep_byte(vertex, byte, key):
-    """Return the keep bits of columns 8 byte .. 8 byte + 7 of a vertex."""
+    """Return the keep bits of columns 8 byte to 8 byte + 7 of a vertex."""
     epoch, layer, k0, k1, threshold = key
     v = np.uint64(vertex)
     return keep_lanes(v & LOW, np.uint64(byte), epoch, layer << np.uint64(16) | v >> SHIFT, k0, k1,
@@ -35,7 +35,9 @@ def keep_byte(vertex, byte, key):
 
 @jit(forceinline=True)
 def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
-    """Return the bits of 8 lanes of the Philox block of a counter and a key, without branches."""
+    """Return the keep bits of the 8 lanes of a Philox block, from its counter (c0..c3)
+    and key, without branches.
+    """
     for _ in range(10):  # rounds on 32-bit words
         p0 = np.uint64(0xD2511F53) * c0
         p1 = np.uint64(0xCD9E8D57) * c2
@@ -52,10 +54,11 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
 
 @jit(forceinline=True)
 def draw(vertex, first, key, bits, row):
-    """Fill a row of bits (rows, b) for the columns first .. first + 8 b - 1 of one vertex.
+    """Fill row `row` of `bits` (rows, b) with the keep bits of 8 b columns of a vertex,
+    from column `first` on.
 
-    Each byte is drawn once; where the first column lies inside one, all are shifted to
-    begin there.
+    Each byte is drawn once. If column `first` lies within a byte, all bytes are shifted
+    to begin there.
     """
     byte = np.int64(first) >> 3
     shift = np.int64(first) & 7
@@ -71,7 +74,9 @@ def draw(vertex, first, key, bits, row):
 
 @jit(forceinline=True)
 def mask_row(x, i, bits, row, scale):
-    """Multiply row i of x by scale where the bit of bits[row] is set; set the rest to 0."""
+    """Multiply row i of x by `scale` where a bit of bits[row] is set, and set the other
+    numbers to 0.
+    """
     width = x.shape[1]
     start = x.ctypes.data + i * width * x.itemsize
     zero = x.dtype.type(0)
@@ -123,7 +128,9 @@ def _dropout_csr(next_chunk, indptr, indices, data, vertex, first, key, scale, o
 
 
 def draw_key(seed, epoch, layer, p):
-    """Return the key of a draw: epoch, layer, the two words of the seed, the threshold of p."""
+    """Return the key of dropout draws: epoch, layer, the two words of the seed, and the
+    threshold for p.
+    """
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return tuple(map(np.uint64, words))
 

@@ -1,4 +1,6 @@
-"""Check row pointers and column numbers: all on all threads, or those of the next rows."""
+"""Checks of row pointers and column numbers: of whole arrays on all threads, or of a
+range of rows.
+"""
 from collections import deque
 
 import numpy as np
@@ -10,7 +12,7 @@ BLOCK = 1 << 19  # numbers that a thread looks at before it takes the next
 
 
 def largest(numbers):
-    """Return the largest of an array's unsigned integers."""
+    """Return the largest number of an array of unsigned integers, found on all threads."""
     numbers = np.ascontiguousarray(numbers).reshape(-1)
     if not worth_threads(numbers.size // 2):  # NumPy looks at several at once
         return int(numbers.max())
@@ -31,9 +33,10 @@ def largest(numbers):
 
 @jit(forceinline=True)
 def invalid_rows(starts, stops, columns, first, beyond, last):
-    """Return whether rows first..beyond do not follow each other, or have a column not in 0..last.
+    """Return whether rows first..beyond - 1 have decreasing row pointers, or a column
+    not in 0..last.
 
-    Columns, and `last`, are unsigned: one below 0 is among the largest.
+    Columns and `last` are unsigned, so that a negative column is among the largest.
     """
     low, high = np.int64(starts[first]), np.int64(stops[beyond - 1])
     invalid = False

@@ -1,4 +1,5 @@
-"""Sparse times dense on CPU threads: vector code per row, columns in passes that fit.
+"""Sparse times dense on CPU threads: vector code for each row, in passes over columns
+that fit the cache.
 
 If rows of A hold many nonzeros and x exceeds the second cache, rows of x are read in
 blocks that fit it (DistGNN, Algorithm 2). A row of the result is left when its nonzeros
@@ -46,7 +47,7 @@ NOTHING = np.empty(0, np.int64)
 
 @jit(forceinline=True)
 def _prefetch(pointer, first, beyond, itemsize):
-    """Prefetch some entries of an array, at most a few cache lines."""
+    """Prefetch entries first..beyond - 1 of an array, at most a few cache lines."""
     begin = place_of(pointer, first)
     size = min((beyond - first) * itemsize, MOST_LINES * LINE)
     for byte in range(0, size + LINE - 1, LINE):
@@ -55,11 +56,12 @@ def _prefetch(pointer, first, beyond, itemsize):
 
 @functools.cache
 def _rows_code(shape, real, number, index, weighted, scaled, ahead):
-    """Return a C function that multiplies some rows, made for a RowShape and for dtypes.
+    """Return a C function that multiplies a range of rows, compiled for a RowShape and
+    for dtypes.
 
-    Those of what is summed, of where rows begin, and of indices. `weighted` and
-    `scaled` say whether there are data and col_scale. Rows are prefetched `ahead` rows
-    in advance; 0: not at all.
+    `real` is the dtype of sums, `number` of row pointers, `index` of indices.
+    `weighted` and `scaled` say whether there are data and col_scale. Entries are
+    prefetched `ahead` rows in advance; 0: not at all.
     """
     shape = shape.literal()
     out_itemsize, itemsize = real.itemsize, index.itemsize
@@ -98,10 +100,11 @@ def _rows_code(shape, real, number, index, weighted, scaled, ahead):
 @Threaded
 def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, data_bytes, invalid,
           last_row, code, arguments):
-    """Multiply rows; set `invalid`, if not empty, if indptr or a column is out of range.
+    """Multiply rows; set `invalid`, if it is not empty, if indptr or a column is out of
+    range.
 
-    `columns` are the indices as unsigned numbers, `data` the address of what values
-    there are.
+    `columns` are the indices as unsigned numbers. `data` is the address of the values,
+    if there are any.
     """
     for chunk in chunks(next_chunk, bounds.size - 1):
         for r in range(bounds[chunk], bounds[chunk + 1], at_once):
@@ -119,10 +122,10 @@ def _spmm(next_chunk, starts, stops, columns, bounds, at_once, entries, data, da
 
 
 class Pass(partial):
-    """A product with some columns of x, or with a block of its rows, to be called.
+    """A call that multiplies by some columns of x, or by a block of its rows.
 
-    It has a RowShape, `shape`, and holds the arrays whose addresses are among its
-    arguments.
+    Its attribute `shape` is the RowShape. It keeps references to the arrays whose
+    addresses are among its arguments.
     """
 
 
@@ -136,11 +139,11 @@ def _pack(next_chunk, x, slab, bounds):
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Multiply on threads that take chunks of rows, balanced by nonzeros.
+    """Multiply on threads that each take chunks of rows, balanced by nonzeros.
 
-    One thread sums a row, in an order that its length and the width fix, whatever the
-    threads. indptr and indices that may change are checked on the way. If they are
-    refused, `out` holds anything.
+    One thread sums a row. Its length and the width fix the order, for any number of
+    threads. indptr and indices that may change are checked during the product. If they
+    are refused, the content of `out` is undefined.
     """
     out, launches = product(indptr, indices, data, x, out, row_scale, col_scale, rows, mask,
                             accumulate)
@@ -159,7 +162,9 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 
 
 def _validate_inline(**given):
-    """Multiply by a matrix that is not validated yet; `given` has the `validate` of `product`."""
+    """Multiply by a matrix and check it at the same time; `given` includes the argument
+    `validate` of `product`.
+    """
     out, launches = product(**given)
     for launch in launches:
         launch()
@@ -171,7 +176,8 @@ spmm.validate_inline = sspmm.validate_inline = _validate_inline  # hpgcn.kernels
 
 def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, rows=None,
             mask=None, accumulate=False, validate=None):
-    """Return the result of `spmm`, and functions without arguments that fill it in order.
+    """Return the result array of `spmm`, and a list of functions without arguments that
+    fill it if called in order.
 
     Wide x is multiplied in passes over its columns (`pass_width`). A pass has at most
     `max_width` columns, fewer if a narrower slab of x then stays in the cache. Rows

@@ -1,4 +1,5 @@
-"""Prefetch distances of products on this CPU: from its caches, or measured by `hpgcn bench tune`.
+"""Prefetch distances of sparse products on this CPU: from its caches, or measured by
+`hpgcn bench tune`.
 
 Nothing here changes a bit of a result. A core waits for few lines of its first cache at
 a time, and for more of its second one. So rows of x from beyond the second cache are
@@ -29,7 +30,9 @@ _given = ContextVar("given", default=None)
 
 
 class PrefetchDistance(NamedTuple):
-    """Nonzeros between a prefetch of a row and its use, and how many lines of it."""
+    """The number of nonzeros between a prefetch of a row and its use, and the number of
+    lines prefetched.
+    """
 
     near: int  # into the first cache; 0: none
     near_lines: int
@@ -38,7 +41,9 @@ class PrefetchDistance(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """Settings of kernels for a CPU: `reach` by level of LEVELS, for each kind of ROW_BYTES."""
+    """Settings of kernels for a CPU; `reach` has PrefetchDistances by cache level
+    (LEVELS) and row size (ROW_BYTES).
+    """
 
     reach: dict
     streamed: bool  # whether results larger than the last cache are stored past it
@@ -65,31 +70,35 @@ INTEL = AMD._replace(reach=_distances(
 
 
 def prefetch_distance(rows, row_bytes):
-    """Return the PrefetchDistance of a product with `rows` rows of x of `row_bytes` bytes."""
+    """Return the PrefetchDistance for a product with `rows` rows of x of `row_bytes`
+    bytes.
+    """
     return current().reach[level_of(rows * row_bytes)][bisect_left(ROW_BYTES, row_bytes)]
 
 
 def level_of(size):
-    """Return which of LEVELS holds an x of `size` bytes."""
+    """Return the level of LEVELS that holds an x of `size` bytes."""
     if size <= second_cache():
         return "second"
     return "last" if size <= last_level_cache() // 2 else "memory"
 
 
 def current():
-    """Return the Tuning in use: the measured one of this CPU model, or the default."""
+    """Return the Tuning in use: that of `using`, the measured one of this CPU model, or
+    the default.
+    """
     return _given.get() or measured() or default()
 
 
 @functools.cache
 def default():
-    """Return the Tuning of this CPU's maker, that of AMD for all others."""
+    """Return the Tuning for this CPU's maker: Intel's, or AMD's for all others."""
     return INTEL if maker() == "GenuineIntel" else AMD
 
 
 @contextmanager
 def using(tuning):
-    """Use another Tuning within, in this thread."""
+    """Context manager: use another Tuning in this thread."""
     token = _given.set(tuning)
     try:
         yield
@@ -99,7 +108,9 @@ def using(tuning):
 
 @functools.cache
 def measured():
-    """Return the measured Tuning of this CPU model; None without one, or from another version."""
+    """Return the measured Tuning of this CPU model; None if it is missing or from
+    another version.
+    """
     try:
         return from_json(json.loads(path().read_text()))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -123,7 +134,9 @@ def save(tuning):
 
 
 def forget():
-    """Remove the stored Tuning of this CPU model; return its path, or None without one."""
+    """Delete the stored Tuning of this CPU model; return its path, or None if there was
+    no file.
+    """
     file = path()
     try:
         file.unlink()
@@ -135,7 +148,7 @@ def forget():
 
 
 def path():
-    """Return the file of this CPU model in the user's cache folder."""
+    """Return the path of this CPU model's Tuning file in the user's cache folder."""
     root = next(cache_roots("XDG_CACHE_HOME"), Path(tempfile.gettempdir()))
     name = "".join(letter if letter.isalnum() else "-" for letter in cpu_model())
     return root / "hpgcn" / f"tuning-{name}.json"
@@ -149,8 +162,8 @@ def to_json(tuning):
 
 
 def from_json(held):
-    """Return the Tuning of a dict from `to_json`; raise ValueError, LookupError or
-    TypeError for others.
+    """Return the Tuning in a dict made by `to_json`; raise ValueError, LookupError or
+    TypeError for other dicts.
     """
     if held["version"] != VERSION or held["cpu"] != cpu_model():
         raise ValueError(f"version {held['version']} for {held['cpu']}")
@@ -170,18 +183,22 @@ def from_json(held):
 
 @functools.cache
 def last_level_cache():
-    """Return the bytes of the largest cache of this CPU; 32 MiB if the system does not say."""
+    """Return the size of this CPU's largest cache in bytes; 32 MiB if the system does
+    not report it.
+    """
     return max(_caches().values(), default=LAST_CACHE)
 
 
 @functools.cache
 def second_cache():
-    """Return the bytes of a core's second cache; 512 KiB if the system does not say."""
+    """Return the size of a core's second-level cache in bytes; 512 KiB if the system
+    does not report it.
+    """
     return _caches().get(2, SECOND_CACHE)
 
 
 def _caches():
-    """Return the bytes of the largest cache of each level, by level."""
+    """Return a dict from each cache level to the size in bytes of its largest cache."""
     sizes = {}
     for index in CACHES.glob("index*"):
         try:
@@ -196,7 +213,7 @@ def _caches():
 
 @functools.cache
 def cpu_model():
-    """Return the name, family and model of the processor, from the system."""
+    """Return the name, family and model of the processor, as the system reports them."""
     return " ".join(_processor("model name", "cpu family", "model")) or "unknown"
 
 
@@ -206,7 +223,9 @@ def maker():
 
 
 def _processor(*fields):
-    """Return the values of some fields of the first processor in /proc/cpuinfo."""
+    """Return the values of `fields` of the first processor in /proc/cpuinfo; skip
+    missing fields.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

@@ -1,4 +1,6 @@
-"""CUDA kernels for CuPy arrays, documented by hpgcn.kernels.reference; `trusted`: unchecked."""
+"""CUDA kernels for CuPy arrays, documented by hpgcn.kernels.reference; `trusted` has
+them without checks.
+"""
 from hpgcn.kernels import reference
 from hpgcn.kernels.cuda import (
     aggregate,

@@ -7,8 +7,8 @@ from hpgcn.kernels.reference.aggregate import OP_CODES, REDUCE_CODES, check_oper
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Sum and mean of copylhs and of mul by one column are `spmm`; else one thread
-    computes a row.
+    """Compute sum and mean of copylhs, and of mul by one column, by `spmm`; other rows
+    on one thread each.
     """
     x, e, width, dtype = check_operands(x, e, op, reduce, ordered=current().ordered)
     xp = current().xp
@@ -21,7 +21,9 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Compute dx as an aggregation of grad, grad * e (mul) or grad / e (div), transposed."""
+    """Compute dx as an aggregation along the transpose of grad, grad * e (mul) or grad
+    / e (div).
+    """
     device = current()
     xp = device.xp
     extreme = reduce in ("max", "min")
@@ -59,7 +61,9 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chosen=None):
-    """Fill out, and arg for max and min; `edge` and `chosen` as in the CPU's `_reduction`."""
+    """Fill `out`, and `arg` for max and min; `edge` and `chosen` map entries as in
+    `hpgcn.kernels.cpu.aggregate`.
+    """
     device = current()
     m, width = out.shape
     column = op == "mul" and e.shape[1] == 1

@@ -1,4 +1,4 @@
-"""Graph attention on a GPU: a thread for each column of a row."""
+"""Graph attention on a GPU, with one thread for each column of a row."""
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current
@@ -48,7 +48,9 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Sum along the rows of A^T into scratch arrays of x's shape; a second kernel uses them."""
+    """Compute sums along the rows of A^T in scratch arrays of x's shape; a second
+    kernel makes gradients of them.
+    """
     device = current()
     xp = device.xp
     dtype = x.dtype
@@ -80,11 +82,13 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 
 def _words(seed, epoch, layer, p):
-    """Return the two words that key draws, and the threshold, as 32-bit words."""
+    """Return the two key words of the draws, and the threshold, as 32-bit words."""
     return list(map(np.uint32, (*attention_key(seed, epoch, layer), dropout_threshold(p))))
 
 
 def _drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype):
-    """Return the arguments of a kernel that draws: vertex numbers, words, head, scale."""
+    """Return the arguments of kernels with dropout: vertex numbers, key words,
+    threshold, first head, scale.
+    """
     return (device.ordered(vertex, np.int64), device.ordered(neighbour, np.int64),
             *_words(seed, epoch, layer, p), np.uint32(first), dtype.type(dropout_scale(p)))

@@ -1,4 +1,4 @@
-"""Copies and sums of rows of another dtype on a GPU."""
+"""Copies and sums of rows of two dtypes on a GPU."""
 from hpgcn.kernels.cuda.gpu_device import current
 
 

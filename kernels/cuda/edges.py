@@ -1,4 +1,4 @@
-"""Numbers of stored entries on a GPU: dot products, softmax over rows."""
+"""Kernels on stored entries on a GPU: dot products, and softmax over rows."""
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current
@@ -25,7 +25,7 @@ def edge_softmax_backward(indptr, alpha, grad, out=None):
 
 
 def _by_row(name, indptr, out, *arrays):
-    """Run a kernel with a thread for each row and head."""
+    """Run a kernel with one thread for each row and head."""
     device = current()
     dtype = arrays[0].dtype
     out = device.xp.empty(arrays[0].shape, dtype) if out is None else out

@@ -107,6 +107,8 @@ def sgd(w, g, *, lr, decay=0.0, decayed=0):
 
 
 def key_of(seed, epoch, layer, p):
-    """Return epoch, layer, the two words of the seed and the threshold, as 32-bit words."""
+    """Return the key of dropout draws as 32-bit words: epoch, layer, two words of the
+    seed, threshold.
+    """
     words = (epoch, layer, seed & 0xFFFFFFFF, seed >> 32, dropout_threshold(p))
     return list(map(np.uint32, words))

@@ -1,4 +1,4 @@
-"""Rows into exchange buffers and back, on a GPU."""
+"""Copies of rows into exchange buffers, and sums of received rows, on a GPU."""
 import math
 
 import numpy as np
@@ -22,9 +22,11 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows; a stable sort brings the rows of a sum together, and one thread adds a piece.
+    """Add rows; a stable sort of the index groups the rows of each sum, and one thread
+    adds a piece of them.
 
-    The sort is kept as long as the index lives, whose contents must not change.
+    The sorted order is cached as long as the index exists, so the index must not
+    change.
     """
     device = current()
     if x.size == 0:
@@ -47,7 +49,9 @@ def _order(index):
 
 
 def _row(device, array):
-    """Return the address and the distance of rows, in bytes; numbers of a row are contiguous."""
+    """Return the address of an array and the distance between its rows in bytes; raise
+    ValueError if rows have gaps.
+    """
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         raise ValueError(f"rows of an array with strides {array.strides} are not contiguous, "
                          f"expected {array.itemsize} bytes between columns")

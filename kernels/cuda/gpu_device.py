@@ -1,4 +1,4 @@
-"""The GPU interface of kernels.cuda: device and launch of CUDA kernels.
+"""The GPU that kernels.cuda runs on: its arrays, and the launch of CUDA kernels.
 
 Kernels are written against `current()`: an array module `xp`, which is CuPy's, and
 `launch`. Another device can take its place (`using`), with NumPy arrays and kernels
@@ -29,18 +29,21 @@ OPTIONS = ("-std=c++17", "--fmad=false")
 
 
 def source_text(source):
-    """Return the source text of a .cu file, with its includes."""
+    """Return the text of a .cu file, preceded by the common header."""
     return HEADER.read_text() + Path(__file__).with_name(f"{source}.cu").read_text()
 
 
 def rows_of(dtype):
-    """Return the macros of a kernel on rows of a dtype: REAL, and ROW if it differs."""
+    """Return the macros for a kernel on rows of a dtype: REAL, and ROW if rows are
+    stored in another dtype.
+    """
     number = number_dtype(dtype)
     return {"REAL": number} if dtype == number else {"REAL": number, "ROW": dtype}
 
 
 class Device:
-    """Device of kernels: arrays, and a way to run a function of a .cu file.
+    """Base class of devices that run kernels: an array module, and the launch of
+    functions in .cu files.
 
     A subclass defines three methods:
 
@@ -53,13 +56,12 @@ class Device:
     team = 1  # threads that share a row in sums over its columns: a warp, or 1 without warps
 
     def launch(self, source, name, threads, *arguments, **types):
-        """Run kernel `name` of `source`.cu on at least `threads` threads.
+        """Run kernel `name` of the file `source`.cu on at least `threads` threads.
 
-        Arguments become what the kernel's parameters are: arrays and None pointers,
-        Python integers long long, Python floats double, NumPy scalars their own type.
-        `types` are macros of the source and the dtypes they stand for: TypeError if one
-        has no place in it. An array that is not in C order is a ValueError, as a
-        pointer would not say so.
+        Arguments are converted to parameters of the kernel: arrays and None to
+        pointers, Python integers to long long, Python floats to double. NumPy scalars
+        keep their type. `types` maps macros of the source to dtypes; a dtype without a
+        C type raises TypeError. An array that is not in C order raises ValueError.
         """
         macros = []
         for macro, dtype in types.items():
@@ -72,13 +74,15 @@ class Device:
                        [self._argument(name, argument) for argument in arguments])
 
     def ordered(self, array, dtype=None):
-        """Return the array in C order and this dtype, without a copy if it is so
-        already; None for None.
+        """Return an array in C order and with `dtype`, copied only if needed; None for
+        None.
         """
         return None if array is None else self.xp.ascontiguousarray(array, dtype)
 
     def aligned(self, *arrays):
-        """Return whether rows of all arrays begin at multiples of 16 bytes, for 128-bit loads."""
+        """Return whether the rows of all arrays begin at multiples of 16 bytes, as
+        128-bit loads need.
+        """
         return all(self.address(array) % 16 == 0 and array.shape[-1] * array.itemsize % 16 == 0
                    for array in arrays if array is not None)
 
@@ -95,7 +99,11 @@ class Device:
 
 
 class CupyDevice(Device):
-    """The current GPU of CuPy; without `warps` (HPGCN_GPU_ONLY) slower, which tests compare."""
+    """The current GPU of CuPy.
+
+    Without `warps` kernels are compiled without HPGCN_GPU_ONLY: slower, but tests
+    compare both.
+    """
 
     def __init__(self, warps=True):
         import cupy
@@ -105,7 +113,9 @@ class CupyDevice(Device):
         self.modules, self.functions = {}, {}
 
     def function(self, source, name, macros):
-        """Return the kernel as CuPy compiled it; its binary is kept in CuPy's cache on disk."""
+        """Return the kernel compiled by CuPy, which keeps the binary in its cache on
+        disk.
+        """
         key = source, name, macros
         if key not in self.functions:
             if (source, macros) not in self.modules:
@@ -127,7 +137,9 @@ _used = []
 
 
 def current():
-    """Return the device that kernels run on: CuPy's, unless another is in use."""
+    """Return the device on which kernels run: CuPy's current GPU, unless `using` has
+    set another.
+    """
     return _used[-1] if _used else cupy_device()
 
 
@@ -144,9 +156,10 @@ _kept = {}
 
 
 def kept(make, *arrays):
-    """Return make(*arrays), made once for these arrays and forgotten as one goes.
+    """Return make(*arrays), cached for these arrays until one of them is freed.
 
-    What the arrays hold must not change between calls. None stands for an absent array.
+    The contents of the arrays must not change between calls. None stands for an absent
+    array.
     """
     key = (make, *map(id, arrays))
     if key not in _kept:

@@ -1,4 +1,5 @@
-"""Losses over dense rows on a GPU: softmax, of whole rows or of blocks, and sigmoids.
+"""Losses over dense rows on a GPU: softmax over whole rows or blocks of columns, and
+sigmoids.
 
 Losses and counts are arrays without axes, float64: to read one is to wait for the GPU.
 """
@@ -43,7 +44,9 @@ def spread_argmax(logits, first, top):
 
 
 def _loss(name, terms, logits, labels, rows, others, scale, grad):
-    """Run a kernel over rows that count; return the sums of its terms, (terms,) float64."""
+    """Run a loss kernel over the counted rows; return the sums of its terms, (terms,)
+    float64.
+    """
     device = current()
     if grad is not None:
         grad[:] = 0  # also rows that do not count
@@ -56,7 +59,7 @@ def _loss(name, terms, logits, labels, rows, others, scale, grad):
 
 
 def _spread(name, logits, dtype, *operands):
-    """Run a kernel over the rows of a block of columns; return its (m,) answers."""
+    """Run a kernel over the rows of a block of columns; return its (m,) results."""
     device = current()
     m, width = logits.shape
     out = device.xp.empty(m, dtype)

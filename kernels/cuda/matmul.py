@@ -47,7 +47,7 @@ def _float32(array):
 
 
 def _as(array, dtype):
-    """Return an array converted to a dtype, without a copy if it has it already."""
+    """Return an array converted to `dtype`, or the array itself if it has that dtype."""
     if array.dtype == dtype:
         return array
     array = current().ordered(array)

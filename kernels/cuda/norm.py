@@ -1,4 +1,6 @@
-"""Normalisation of rows and columns on a GPU: see `hpgcn.kernels.reference.norm`."""
+"""Normalization of rows and columns on a GPU; hpgcn.kernels.reference.norm documents
+it.
+"""
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current

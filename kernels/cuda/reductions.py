@@ -14,7 +14,7 @@ def inner(x, y):
 
 
 def _chunk_sums(name, x, *others):
-    """Run a kernel that sums over chunks of rows; return (chunks, f) float64."""
+    """Run a kernel that sums over chunks of rows; return the sums, (chunks, f) float64."""
     device = current()
     m, width = x.shape
     chunks = chunks_of(m)
@@ -25,7 +25,7 @@ def _chunk_sums(name, x, *others):
 
 
 def total(sums):
-    """Sum over chunks: (chunks, f) float64 to (f,)."""
+    """Sum (chunks, f) float64 over the chunks to (f,)."""
     device = current()
     chunks, width = sums.shape
     out = device.xp.empty(width)
@@ -35,5 +35,7 @@ def total(sums):
 
 
 def chunks_of(m):
-    """Return the chunks in which m rows are summed: 32 rows each, or more for CHUNKS at most."""
+    """Return the number of chunks in which m rows are summed: of 32 rows each, but at
+    most CHUNKS.
+    """
     return max(1, min(CHUNKS, -(-m // 32)))

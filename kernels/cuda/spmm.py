@@ -1,4 +1,6 @@
-"""Sparse times dense on a GPU: a row, or a piece of a long one, for each group of threads."""
+"""Sparse times dense on a GPU: each group of threads computes a row, or a piece of a
+long row.
+"""
 from typing import Any, NamedTuple
 
 from hpgcn.kernels.bits16 import BF16, ROUNDED_ONCE, number_dtype
@@ -10,9 +12,10 @@ PADDED = 4  # nonzeros per row of x from which on a copy of x pays whose rows ar
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Multiply; for skewed degrees, cut the work into pieces when indptr (and rows) are new.
+    """Multiply; if degrees are skewed, cut long rows into pieces.
 
-    The cut is kept as long as they live: their contents must not change.
+    The pieces are cached as long as indptr (and rows) exist, so their contents must not
+    change.
     """
     device = current()
     xp = device.xp
@@ -75,7 +78,8 @@ def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale
 
 
 def shape_of(width, pack, items, warps):
-    """Return the kernel, and the threads in all, for `items` rows or pieces of `width` columns.
+    """Return the name of the kernel, and the number of threads, for `items` rows or
+    pieces of `width` columns.
 
     `pack` columns are a load. Without warps a thread takes 8 columns. With warps, a row
     is shared by a power of two of lanes that covers its packs. One thread takes two
@@ -93,7 +97,9 @@ def shape_of(width, pack, items, warps):
 
 
 class Cut(NamedTuple):
-    """Rows cut into pieces: arrays of the device, int64, the longest pieces first."""
+    """Rows cut into pieces, as int64 arrays of the device, with the longest pieces
+    first.
+    """
 
     pieces: Any  # (s, 4): row, first and last nonzero + 1, place among slots (-1: a whole row)
     slots: int
@@ -102,7 +108,8 @@ class Cut(NamedTuple):
 
 
 def pieces_of(indptr, rows):
-    """Cut the rows into pieces of at most PIECE nonzeros; None if all are about equally long.
+    """Return the Cut of rows into pieces of at most PIECE nonzeros; None if all rows
+    are about equally long.
 
     Pieces of similar length lie together, the longest first. So the rows of a warp end
     together, and no long piece begins when all others have ended.

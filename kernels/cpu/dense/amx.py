@@ -1,6 +1,7 @@
-"""Dense products of rows of 16 bits by AMX: `rows_times` and `columns_times` of gemm, in tiles.
+"""Dense products of 16-bit rows by AMX tiles: `rows_times` and `columns_times` of gemm.
 
-Sums are of float32. What does not fill a tile is copied to where zeros follow it.
+Sums are float32. Rows and columns that do not fill a tile are copied and padded with
+zeros.
 """
 import numpy as np
 
@@ -34,7 +35,9 @@ def _aligned(rows, row_bytes):
 
 @jit(forceinline=True)
 def _copy(x, first, last, some):
-    """Copy rows to the beginnings of longer rows; return the address of the copies."""
+    """Copy rows first..last - 1 of x into `some`, whose rows are longer; return the
+    address of the copies.
+    """
     for i in range(first, last):
         for q in range(x.shape[1]):
             some[i - first, q] = x[i, q]
@@ -44,10 +47,11 @@ def _copy(x, first, last, some):
 @Threaded
 def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
                  config, bounds):
-    """Write x w: x (m, k), panels of w (panels, depth / 2, STEP) uint32, with zeros to the end.
+    """Write x w for x (m, k) and panels of w (panels, depth / 2, STEP) uint32, padded
+    with zeros.
 
-    out is the address of rows, of numbers of `itemsize` bytes; `few` the tiles of the
-    last panel.
+    `out` is the address of the result's rows, of `itemsize` bytes a number. `few` is a
+    tuple as long as the last panel has tiles.
     """
     k, stride = x.shape[1], np.int64(x.strides[0])
 
@@ -93,7 +97,9 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
 
 @Threaded
 def columns_product(next_chunk, x, g, sums, few, config, bounds):
-    """Write x^T g of each chunk to sums (chunks, k', n'), widths that whole tiles have."""
+    """Write x^T g of each chunk of rows to `sums` (chunks, k', n'), where k' and n' are
+    k and n in whole tiles.
+    """
     k, n = x.shape[1], g.shape[1]
     height, columns = sums.shape[1:]
 
@@ -150,10 +156,12 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
 
 
 def tiles_of(columns):
-    """Return a tuple whose length is the number of tiles in the last panel of `columns` columns."""
+    """Return a tuple whose length is the number of tiles in the last panel of `columns`
+    columns.
+    """
     return COUNTS[-(-(columns % STEP or STEP) // SIDE)]
 
 
 def padded(number):
-    """Return `number` rounded up to whole tiles."""
+    """Return `number` rounded up to a multiple of the tile's side."""
     return -(-number // SIDE) * SIDE

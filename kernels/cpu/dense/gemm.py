@@ -1,4 +1,5 @@
-"""Dense products of many rows with a small matrix, or with each other, in tiles of registers.
+"""Dense products of many rows with a small matrix, or of many rows with each other, in
+register tiles.
 
 BLAS is made for matrices that are large both ways; here one operand has thousands of
 rows and the other fits the second cache. While a block of rows is multiplied, each tile
@@ -46,7 +47,9 @@ TILES_RATE = 128  # the same for AMX
 
 @jit()
 def _widened(rows, first, last, out):
-    """Convert rows of 16 bits to float32 in a work array; return its address."""
+    """Convert rows first..last - 1 from 16 bits to float32 in the work array `out`;
+    return its address.
+    """
     for i in range(first, last):
         for q in range(rows.shape[1]):
             out[i - first, q] = widen(rows[i, q])
@@ -55,7 +58,9 @@ def _widened(rows, first, last, out):
 
 @functools.cache
 def _panel_code(shape, real):
-    """Return a C function that multiplies some rows by a panel of this shape, tile by tile."""
+    """Return a C function that multiplies a range of rows by a panel of this shape,
+    tile by tile.
+    """
     shape, real = shape.literal(), from_dtype(real)
 
     @c_function(one=real)
@@ -81,7 +86,9 @@ def _panel_code(shape, real):
 @Threaded
 def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_bytes, columns, mask,
             one, whole, rest, bounds):
-    """Multiply rows by panels, of which `whole` multiplies all but a narrow last one."""
+    """Multiply rows by all panels; the code `whole` serves wide panels, `rest` a narrow
+    last one.
+    """
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
     row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
@@ -107,7 +114,9 @@ def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_by
 
 @functools.cache
 def _outer_code(shape, real):
-    """Return a C function that adds x^T g of some rows, in columns of this shape, to a sum."""
+    """Return a C function that adds x^T g of a range of rows to a sum, for columns of
+    this shape.
+    """
     shape, real = shape.literal(), from_dtype(real)
 
     @c_function(one=real)
@@ -169,10 +178,11 @@ def _outer(next_chunk, x, ldx, narrow_x, g, ldg, narrow_g, itemsize, sums, step,
 
 
 def kernel_for(x, y, out):
-    """Return the kernel that writes x (m, k) times y (k, n): `rows_times`, `columns_times` or None.
+    """Return the kernel for the product of x (m, k) and y (k, n): `rows_times`,
+    `columns_times` or None for BLAS.
 
-    What is stored in 16 bits is taken however large the other operand is; of floats
-    nothing where vectors are of 16 bytes.
+    Operands of 16 bits always get a kernel that accepts their layout. Floats get None
+    if vectors have only 16 bytes.
     """
     m, k = x.shape
     n = y.shape[1]
@@ -191,12 +201,12 @@ def kernel_for(x, y, out):
 
 
 def sums_of(x):
-    """Return the type that rows of x are summed in."""
+    """Return the dtype in which rows of x are summed."""
     return number_dtype(x.dtype)
 
 
 def rows_times(x, w, out, mask=None):
-    """Return the kernel that writes x w to out, (m, n), and its arguments.
+    """Return the kernel that writes x w to `out`, (m, n), and the kernel's arguments.
 
     x (m, k) are long rows, w (k, n) is small. Only the bits of `mask`, (m, ceil(n /
     8)), of the result are kept.
@@ -235,10 +245,11 @@ def rows_times(x, w, out, mask=None):
 
 
 def long_operand(x, dots):
-    """Return how rows x (m, k) are read: address, row length, bytes of a number, x to be widened.
+    """Return how a kernel reads rows x (m, k): address, row length, bytes of a number,
+    and x if it is converted first.
 
-    Rows of 16 bits that no `dots` multiply are widened block by block, to rows without
-    gaps.
+    Rows of 16 bits are converted to float32 block by block, unless `dots` instructions
+    multiply them as they are.
     """
     if x.dtype == BF16 and not dots:
         return address(x), x.shape[1], 4, x
@@ -246,7 +257,8 @@ def long_operand(x, dots):
 
 
 def small_operand(w, step, narrow, dots):
-    """Return panels of w (k, n), `step` columns each, (panels, k, step): rows without gaps.
+    """Return w (k, n) as panels of `step` columns each, (panels, k, step), with rows
+    next to each other.
 
     If x has 16 bits, w is rounded to 16 bits on any CPU. For `dots`, pairs of rows are
     packed into (ceil(k / 2), n) uint32 before the cut, the first row in the lower
@@ -268,7 +280,8 @@ def small_operand(w, step, narrow, dots):
 
 
 def columns_times(columns, g):
-    """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, and its arguments.
+    """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, and its
+    arguments.
 
     The rows x (m, k) are long and given as their `columns`; g is (m, n).
     """
@@ -295,6 +308,8 @@ def columns_times(columns, g):
 
 
 def row_bounds(m):
-    """Return bounds of chunks of rows, each but the last a number of whole blocks."""
+    """Return bounds of chunks of m rows; each chunk except the last has a whole number
+    of blocks.
+    """
     blocks = -(-m // BLOCK)
     return np.minimum(evenly(blocks) * BLOCK, m)

@@ -1,1 +1,1 @@
-"""Vector code emitted through LLVM."""
+"""Emitters of LLVM vector code for the CPU kernels."""

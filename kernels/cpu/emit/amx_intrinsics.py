@@ -1,4 +1,5 @@
-"""Products of tiles of 16 bits by AMX, emitted through LLVM (Intel SDM, volume 1, chapter 18).
+"""Products of 16-bit tiles by AMX, emitted through LLVM (Intel SDM, volume 1, chapter
+18).
 
 A tile is a register of 16 rows of 64 bytes. TDPBF16PS adds the product of two tiles to
 16 x 16 float32. The left tile is 16 rows of 32 numbers of 16 bits. The right one is a
@@ -31,7 +32,7 @@ CONFIG[48:56] = SIDE
 
 @functools.cache
 def has_tiles():
-    """Return whether CPU, Numba and operating system support tiles of 16 bits."""
+    """Return whether CPU, Numba and operating system support AMX tiles of bfloat16."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
     host = config.CPU_NAME in (None, "host")
@@ -49,7 +50,7 @@ def _call(builder, name, *args):
 
 @intrinsic
 def configure(typingctx, at):
-    """Configure this thread's tiles by the CONFIG at an address."""
+    """Configure the AMX tiles of this thread by the CONFIG at an address."""
     def codegen(context, builder, signature, args):
         _call(builder, "ldtilecfg", builder.inttoptr(args[0], BYTES))
         return context.get_dummy_value()
@@ -59,7 +60,9 @@ def configure(typingctx, at):
 
 @intrinsic
 def release(typingctx):
-    """Leave this thread's tiles empty: they need not be kept when it stops running."""
+    """Release the AMX tiles of this thread, so that the system need not save them at a
+    context switch.
+    """
     def codegen(context, builder, signature, args):
         _call(builder, "tilerelease")
         return context.get_dummy_value()
@@ -69,7 +72,8 @@ def release(typingctx):
 
 @intrinsic
 def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume):
-    """Multiply SIDE rows x (SIDE, depth DEEP) by w, pairs of rows: out, float32, or more than it.
+    """Multiply rows x (SIDE, depth DEEP) by w, stored as pairs of rows; write to `out`
+    (float32), or add to it.
 
     x, w and out are addresses of rows that lie *_bytes apart. `count` is a tuple with
     one entry a tile of columns. out is written, or added to if `resume`, also a tuple,
@@ -114,10 +118,11 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
 @intrinsic
 def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                num_bytes, shape):
-    """Write `count` rows of float32 sums to out, in 16 bits if the shape has them.
+    """Write `count` rows of float32 sums to `out`, rounded to 16 bits if the shape says
+    so.
 
-    `mask` is the address of the bits of the first row, `mask_bytes` apart, that are
-    kept (0: all); no byte from `num_bytes` on is read.
+    `mask` is the address of the keep bits of the first row (0: keep all); rows of bits
+    lie `mask_bytes` apart. Bytes from `num_bytes` on are not read.
     """
     signature = types.void(sums, sums_bytes, count, out, out_bytes, width, mask, mask_bytes,
                            num_bytes, shape)
@@ -153,7 +158,8 @@ def write_rows(typingctx, sums, sums_bytes, count, out, out_bytes, width, mask, 
 
 @intrinsic
 def transpose_pairs(typingctx, x, x_bytes, out, out_bytes):
-    """Transpose SIDE columns of DEEP rows of 16 bits: they become SIDE rows of DEEP numbers.
+    """Transpose SIDE columns of DEEP rows of 16-bit numbers into SIDE rows of DEEP
+    numbers.
 
     x and out are addresses of rows that lie x_bytes and out_bytes apart.
     """

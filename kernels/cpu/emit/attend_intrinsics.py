@@ -1,4 +1,4 @@
-"""Vector code of graph attention, emitted through LLVM: scores, weights and sums of a tile.
+"""Vector code of graph attention, emitted through LLVM: scores, weights and sums.
 
 A tile is some entries of one row. Its K scores an entry lie in vectors over heads, padded to whole
 vectors in buffers. Its sums are over columns, each head with its own weight. Numbers of vectors and
@@ -26,13 +26,13 @@ BIAS = {4: 127, 8: 1023}
 
 
 def head_shape(heads, itemsize):
-    """Return vectors and lanes that hold one number a head, as tuples of these lengths."""
+    """Return the vectors and lanes for one number a head, as lengths of tuples."""
     lanes = _lanes(heads, itemsize)
     return (0,) * -(-heads // lanes), (0,) * lanes
 
 
 def column_shape(heads, width, itemsize, sides):
-    """Return the shape of a pass over `width` columns of each head, as tuples of these lengths.
+    """Return the shape of a pass over `width` columns of each head, as tuple lengths.
 
     Sums of each column (1 or 2), heads, vectors of each, lanes, cache lines of x, and 2 if all
     vectors are full, else 1. A pass takes some heads whole or, of a wide head, some of its columns.
@@ -51,7 +51,7 @@ def column_shape(heads, width, itemsize, sides):
 
 
 def _lanes(width, itemsize):
-    """Return the lanes of the narrowest vector of 128 bits or more for `width` numbers."""
+    """Return the lanes of the narrowest vector (>= 128 bits) for `width` numbers."""
     lanes = 16 // itemsize
     while lanes < width and 2 * lanes * itemsize <= vector_bytes():
         lanes *= 2
@@ -59,7 +59,7 @@ def _lanes(width, itemsize):
 
 
 class Tile(Emitter):
-    """Emits code for vectors of which some lanes, past `width`, may not exist."""
+    """Emitter of code for vectors whose lanes past `width` may be missing."""
 
     def __init__(self, context, builder, kind, vectors, lanes, width, full=False):
         real = context.get_value_type(kind)
@@ -79,7 +79,9 @@ class Tile(Emitter):
         return ir.Constant(self.vector, [value] * self.lanes)
 
     def get(self, row, v, whole=False):
-        """Load vector v of a row; `whole` of a buffer, which is padded. Lanes that are not: 0."""
+        """Load vector v of a row, with 0 in missing lanes unless `whole` (a padded
+        buffer).
+        """
         at = self.place(row, v)
         if whole or self.exists is None:
             return self.builder.load(at, align=self.itemsize)
@@ -101,12 +103,12 @@ class Tile(Emitter):
         return self.builder.select(condition, one, other)
 
     def leaky(self, z, slope):
-        """Return LeakyReLU(z) and the mask z > 0."""
+        """Return LeakyReLU(z), and the mask z > 0."""
         above = self.builder.fcmp_ordered(">", z, self.zero)
         return self.choose(above, z, self.builder.fmul(z, slope)), above
 
     def exp(self, x):
-        """Return exp(x) to about 1 ulp: x = k ln 2 + r, exp(x) = 2^k (1 + r + r^2 p(r)).
+        """Return exp(x) to about 1 ulp: 2^k (1 + r + r^2 p(r)) for x = k ln 2 + r.
 
         k is rounded by adding 1.5 times a power of two, whose low bits are then k. NaN stays.
         """
@@ -132,7 +134,7 @@ class Tile(Emitter):
                            self.number(float("inf")), y)
 
     def kept(self, weight, bits, t, v, num_bytes, scale):
-        """Return the weight times keep of entry t; bits 0: all are kept."""
+        """Return the weight of entry t times keep; if `bits` is 0 all are kept."""
         builder = self.builder
         result = cgutils.alloca_once_value(builder, weight)
         with builder.if_then(builder.icmp_unsigned("!=", bits, I64(0))):
@@ -143,7 +145,7 @@ class Tile(Emitter):
         return builder.load(result)
 
     def variables(self, row=None):
-        """Return a register for each vector, with the numbers of a buffer or zeros."""
+        """Return a register for each vector, with numbers of a buffer or zeros."""
         return [cgutils.alloca_once_value(
             self.builder, self.zero if row is None else self.get(row, v, True))
             for v in range(self.vectors)]
@@ -153,9 +155,9 @@ class Tile(Emitter):
         return self.builder.sext(index, I64) if index.type.width < 64 else index
 
     def in_sight(self, start, count, ahead, last):
-        """Return how many entries ahead of a tile may be looked at: `ahead`, or 0.
+        """Return the entries to prefetch ahead: `ahead`, or 0 at the end of the matrix.
 
-        The last tiles of all prefetch what they read anyway: nothing past columns may be read.
+        There, tiles prefetch their own entries: nothing past `columns` may be read.
         """
         stop = self.builder.add(self.builder.add(start, count), ahead)
         return self.builder.select(self.builder.icmp_signed("<=", stop, last), ahead, I64(0))
@@ -175,7 +177,7 @@ class Tile(Emitter):
 @intrinsic
 def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, heads, slope, scores,
                 top, factors, vectors, lanes):
-    """Compute scores of a tile, LeakyReLU(fixed + moving[j]), j = columns[start + t], a pointer.
+    """Compute a tile's scores, LeakyReLU(fixed + moving[columns[start + t]]).
 
     Rows of moving are prefetched like those of x in `tile_sums`. All arguments are addresses: fixed
     (K), moving (n, K), and the padded buffers scores (count, KP), top (KP) and factors (KP). top is
@@ -225,7 +227,7 @@ def tile_scores(typingctx, columns, start, count, ahead, last, fixed, moving, he
 @intrinsic
 def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num_bytes, scale,
                  above, vectors, lanes):
-    """Replace the scores of a tile by its weights, keep exp(s - top).
+    """Replace the scores s of a tile by their weights, keep * exp(s - top).
 
     total and share (KP) are scaled by the factors and get the sums of exp(s - top), of all and of
     those with s > 0. Only weights of these go to `above`, a buffer like scores, 0 for others.
@@ -278,7 +280,7 @@ def tile_weights(typingctx, count, scores, top, factors, total, share, bits, num
 @intrinsic
 def tile_alphas(typingctx, columns, start, count, ahead, last, fixed, moving, lse, dot, stride,
                 heads, slope, bits, num_bytes, scale, weights, above, total, vectors, lanes):
-    """Compute weights of A^T: keep alpha with alpha = exp(LeakyReLU(fixed + moving[i]) - lse[i]).
+    """Compute a tile's weights of A^T, keep exp(LeakyReLU(fixed + moving[i]) - lse[i]).
 
     i = columns[start + t], and rows of moving, lse and dot lie `stride` apart. Only weights of
     entries with fixed + moving[i] > 0 go to `above`. The sum of alpha LeakyReLU' dot[i] is added to

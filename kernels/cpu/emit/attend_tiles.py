@@ -1,4 +1,6 @@
-"""C functions for a tile of graph attention: some entries of a row, whose rows of x are summed."""
+"""C functions for a tile of graph attention: a range of a row's entries, whose rows of
+x are summed.
+"""
 import functools
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ from hpgcn.kernels.jit import jit
 @jit(forceinline=True)
 def _sum_tile(indices, start, count, ahead, last, weights, padded, source, stride, out,
               other_weights, other_out, factors, heads, width, zero, itemsize, of_columns):
-    """Add a tile to a row of sums (see `tile_sums`), pass by pass of a column_shape."""
+    """Add a tile to a row of sums by `tile_sums`, in passes over columns."""
     sides, group, parts, part_lanes, lines, full = of_columns
     step = len(parts) * len(part_lanes)
     for h in range(0, heads, len(group)):
@@ -32,7 +34,7 @@ def _sum_tile(indices, start, count, ahead, last, weights, padded, source, strid
 
 
 class TileShapes(NamedTuple):
-    """Constants of the code of a tile: dtypes of numbers and indices, shapes of passes."""
+    """The dtypes and shapes for which the code of a tile is compiled."""
 
     real: np.dtype
     index: np.dtype
@@ -41,19 +43,21 @@ class TileShapes(NamedTuple):
 
     @property
     def padded(self):
-        """Number of heads, rounded up to whole vectors."""
+        """The number of heads, rounded up to whole vectors."""
         vectors, lanes = map(len, self.of_heads)
         return vectors * lanes
 
     def kinds(self):
-        """Return the types of arguments of a C function that are not integers."""
+        """Return the Numba types of a C function's arguments that are not integers, by
+        name.
+        """
         real = from_dtype(self.real)
         return {"indices": types.CPointer(from_dtype(self.index)), "slope": real, "scale": real}
 
 
 @functools.cache
 def forward_code(shapes):
-    """Return a C function that adds a tile to a row of the result."""
+    """Return a C function that adds a tile to a row of the attention's result."""
     (vectors, lanes), of_columns = shapes.of_heads, shapes.of_columns
     padded, itemsize = shapes.padded, shapes.real.itemsize
     zero = shapes.real.type(0)
@@ -74,7 +78,7 @@ def forward_code(shapes):
 
 @functools.cache
 def backward_code(shapes):
-    """Return a C function that adds a tile to a row of the gradient."""
+    """Return a C function that adds a tile to a row of the attention's gradient."""
     (vectors, lanes), of_columns = shapes.of_heads, shapes.of_columns
     padded, itemsize = shapes.padded, shapes.real.itemsize
     zero = shapes.real.type(0)

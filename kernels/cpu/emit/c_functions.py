@@ -1,4 +1,4 @@
-"""C functions, compiled for one shape each, and calls of them by address.
+"""C functions that are compiled for one shape each, and called by their address.
 
 Numba takes a second or more to compile a loop over chunks of rows, and the code of a
 row has many shapes. So the loop is compiled once. It calls the code of some rows by
@@ -16,7 +16,9 @@ from hpgcn.kernels.jit import cache_folder, keep_in
 
 
 class _Function(CFunc):
-    """A C function whose compilation is counted like that of other kernels."""
+    """A C function whose compilation triggers the same Numba event as that of other
+    kernels.
+    """
 
     def _compile_uncached(self):
         details = {"dispatcher": self._compiler, "args": self._sig.args,
@@ -26,11 +28,11 @@ class _Function(CFunc):
 
 
 def c_function(**kinds):
-    """Return a decorator that compiles a function now.
+    """Return a decorator that compiles a function immediately.
 
-    `kinds` are Numba types of arguments; others are integers of 64 bits. The function
-    returns nothing. What it encloses are constants of its code. The result must be held
-    for as long as its `address` is called.
+    `kinds` are the Numba types of arguments; other arguments are integers of 64 bits.
+    The function returns nothing. Variables of enclosing functions become constants.
+    Keep the result for as long as its `address` is called.
     """
     def decorate(function):
         names = inspect.signature(function).parameters
@@ -48,7 +50,8 @@ def c_function(**kinds):
 
 @intrinsic
 def call(typingctx, address, first, rest):
-    """Call a C function that returns nothing with the numbers of two tuples.
+    """Call the C function at an address, which returns nothing, with the numbers of two
+    tuples.
 
     They are integers of 64 bits, which are addresses as well, and floating point
     numbers.

@@ -1,4 +1,4 @@
-"""Building blocks of vector code that is emitted through LLVM."""
+"""Building blocks for vector code that is emitted through LLVM."""
 import functools
 
 from llvmlite import binding, ir
@@ -14,13 +14,15 @@ AVX2 = {"haswell", "skylake", "znver1", "znver2", "znver3"}
 
 
 def cpu_name():
-    """Return LLVM's name of the CPU that Numba compiles for."""
+    """Return LLVM's name of the CPU for which Numba compiles."""
     return config.CPU_NAME or binding.get_host_cpu_name()
 
 
 @functools.cache
 def vector_bytes():
-    """Return the bytes of a vector register: 64 with AVX-512, 32 with AVX2, else 16."""
+    """Return the size of a vector register in bytes: 64 with AVX-512, 32 with AVX2,
+    else 16.
+    """
     name = config.CPU_NAME
     if name is None or name == "host":
         features = {feature for feature, has in binding.get_host_cpu_features().items() if has}
@@ -33,19 +35,23 @@ def vector_bytes():
 
 @functools.cache
 def has_dots():
-    """Return whether CPU and Numba support dot products of pairs of bfloat16 in float32."""
+    """Return whether CPU and Numba support dot products of bfloat16 pairs with float32
+    sums.
+    """
     host = config.CPU_NAME in (None, "host")
     return host and vector_bytes() == 64 and bool(
         binding.get_host_cpu_features().get("avx512bf16"))
 
 
 def uses_dots():
-    """Return whether products use these; Intel's cores start only one in the time of two fma."""
+    """Return whether products use these dot products; on Intel's cores they are no
+    faster than two fma.
+    """
     return has_dots() and maker() != "GenuineIntel"
 
 
 class Bfloat(ir.Type):
-    """LLVM's bfloat, which llvmlite does not name."""
+    """The LLVM type bfloat, which llvmlite lacks."""
 
     def _to_string(self):
         return "bfloat"
@@ -58,7 +64,7 @@ class Bfloat(ir.Type):
 
 
 def splat(builder, value, lanes):
-    """Return a vector of one value in all lanes."""
+    """Return a vector with one value in all lanes."""
     undefined = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, value, I32(0))
     places = ir.Constant(ir.VectorType(I32, lanes), [0] * lanes)
@@ -66,7 +72,7 @@ def splat(builder, value, lanes):
 
 
 class Emitter:
-    """Emits code for vectors of `lanes` numbers of one type."""
+    """Emitter of code for vectors of `lanes` numbers of one type."""
 
     def __init__(self, builder, real, itemsize, vectors, lanes):
         self.builder = builder
@@ -78,25 +84,27 @@ class Emitter:
         self.zero = ir.Constant(self.vector, [0.0] * lanes)
 
     def call(self, name, returns, *args):
-        """Call an LLVM intrinsic; * in its name stands for the type of vectors."""
+        """Call an LLVM intrinsic; * in its name is replaced by the vector type."""
         name = name.replace("*", f"v{self.lanes}f{8 * self.itemsize}")
         kind = ir.FunctionType(returns, [arg.type for arg in args])
         function = cgutils.get_or_insert_function(self.builder.module, kind, name)
         return self.builder.call(function, args)
 
     def place(self, row, v):
-        """Return the address of vector v of a row."""
+        """Return the address of vector v in a row."""
         at = self.builder.gep(row, [I64(v * self.lanes)])
         return self.builder.bitcast(at, self.vector.as_pointer())
 
     def keep(self, mask, v, num_bytes):
-        """Return the bits of vector v, an integer, out of a row of mask bytes and none past it."""
+        """Return the keep bits of vector v, as an integer, from a row of mask bytes;
+        bytes past its end are not read.
+        """
         last = v + 1 == self.vectors
         return self.keep_from(mask, v * self.lanes, self.lanes, last, num_bytes)
 
     def keep_from(self, mask, column, lanes, masked, num_bytes):
-        """Return the bits of some columns, like `keep`; with `masked` the last ones may
-        be missing.
+        """Return the keep bits of `lanes` columns from `column` on; with `masked`, the
+        last bytes may be missing.
         """
         builder = self.builder
         first = column // 8

@@ -1,4 +1,6 @@
-"""Exponentials and logarithms without branches or calls: a loop over one becomes vector code."""
+"""Exponentials and logarithms without branches or calls, so that loops over them become
+vector code.
+"""
 from hpgcn.kernels.cpu.emit.vector_intrinsics import power_of_two
 from hpgcn.kernels.jit import jit
 
@@ -7,10 +9,10 @@ MAGIC = 1.5 * 2.0**52
 
 @jit(forceinline=True)
 def _reduced(x):
-    """Return rounded and t of x <= 0: exp(x) = 2^k (1 + t).
+    """Return (rounded, t) for x <= 0 such that exp(x) = 2^k (1 + t).
 
-    x = k ln 2 + r with |r| <= ln 2 / 2; k is rounded by adding 1.5 * 2^52, whose low bits
-    then hold it.
+    x = k ln 2 + r with |r| <= ln 2 / 2. `rounded` is k + 1.5 * 2^52, whose low bits
+    hold k.
     """
     x = max(x, -700.0)
     rounded = x * 1.4426950408889634 + MAGIC
@@ -25,14 +27,16 @@ def _reduced(x):
 
 @jit(forceinline=True)
 def exp(x):
-    """Return exp(x) of x <= 0, to 2e-16 relative."""
+    """Return exp(x) for x <= 0, with a relative error of 2e-16."""
     rounded, t = _reduced(x)
     return (t + 1.0) * power_of_two(rounded)
 
 
 @jit(forceinline=True)
 def expm1(x):
-    """Return exp(x) - 1 of x <= 0, to 4e-16 relative: 2^k t + (2^k - 1)."""
+    """Return exp(x) - 1 for x <= 0, as 2^k t + (2^k - 1), with a relative error of
+    4e-16.
+    """
     rounded, t = _reduced(x)
     power = power_of_two(rounded)
     return power * t + (power - 1.0)
@@ -40,7 +44,9 @@ def expm1(x):
 
 @jit(forceinline=True)
 def log1p(x):
-    """Return log(1 + x), 0 <= x <= 1, to 4e-16, without branches: 2 artanh(x / (2 + x))."""
+    """Return log(1 + x) for 0 <= x <= 1, as 2 artanh(x / (2 + x)), with an error of
+    4e-16.
+    """
     s = x / (2.0 + x)
     t = s * s
     p = (((t / 33.0 + 1 / 31.0) * t + 1 / 29.0) * t + 1 / 27.0) * t + 1 / 25.0

@@ -1,4 +1,4 @@
-"""A row of the aggregation primitive as vector code, emitted through LLVM.
+"""Vector code for a row of the aggregation primitive, emitted through LLVM.
 
 Messages are made and reduced in registers, vector by vector, so none is stored. A row
 of the result is written once (DistGNN, Algorithm 3).
@@ -19,7 +19,9 @@ E_AHEAD = 64  # nonzeros between the prefetch of a row of e and its use
 
 
 class RowReduction(NamedTuple):
-    """Constants of the compiled kernel of a row, beside its RowShape."""
+    """The constants, besides those of RowShape, for which the code of an aggregated row
+    is compiled.
+    """
 
     op: int  # code of the operator, its place in OPS
     extreme: int  # whether the largest or smallest message is chosen; else all are summed
@@ -27,12 +29,15 @@ class RowReduction(NamedTuple):
     e_lines: int  # cache lines of a row of e that are prefetched
 
     def literal(self):
-        """Return tuples of these lengths, which are types."""
+        """Return the constants as tuples of these lengths, because Numba makes lengths
+        part of the type.
+        """
         return tuple((0,) * count for count in self)
 
 
 class AggregateEmitter(RowEmitter):
-    """Emits the code of `row_aggregate`: its messages, their sum or extreme, and its result.
+    """Emitter of the code of `row_aggregate`: messages, their sum or extreme, and the
+    result.
 
     `pointers` are those to indices and edge, which may be None. `numbers` are the other
     arguments, by name.
@@ -57,13 +62,13 @@ class AggregateEmitter(RowEmitter):
             for ahead in (numbers["near"], numbers["far"], I64(E_AHEAD)))
 
     def source(self, t):
-        """Return the row of x that nonzero t reads."""
+        """Return the address of the row of x that nonzero t reads."""
         index = self.builder.load(self.builder.gep(self.indices, [t]))
         u = self.builder.sext(index, I64) if index.type.width < 64 else index
         return self.builder.gep(self.x, [self.builder.mul(u, self.ldx)])
 
     def values(self, t):
-        """Return the row of e of nonzero t."""
+        """Return the address of the row of e that belongs to nonzero t."""
         k = t if self.edge is None else self.builder.load(self.builder.gep(self.edge, [t]))
         return self.builder.gep(self.e, [self.builder.mul(k, self.lde)])
 
@@ -79,7 +84,7 @@ class AggregateEmitter(RowEmitter):
             self.prefetch(later, self.reduction.e_lines, SECOND)
 
     def messages(self, t, pieces):
-        """Yield the vectors of a message, op(x[u], e[k])."""
+        """Yield the vectors of the message op(x[u], e[k]) of nonzero t."""
         builder = self.builder
         source = None if self.op == "copyrhs" else self.source(t)
         values = None if self.op == "copylhs" else self.values(t)
@@ -93,7 +98,7 @@ class AggregateEmitter(RowEmitter):
             yield binary[self.op](left, right) if left and right else left or right
 
     def write_sum(self):
-        """Write the sum of all messages over the divisor."""
+        """Write the sum of all messages, divided by the divisor."""
         builder = self.builder
         totals = [self.slot(self.zeros(piece)) for piece in self.pieces]
 
@@ -107,9 +112,10 @@ class AggregateEmitter(RowEmitter):
             self.store(builder.fdiv(builder.load(slot), divisor), self.out, piece, False)
 
     def write_extreme(self):
-        """Write the largest message of each column, and its nonzero; the smallest if `flip`.
+        """Write the largest message of each column, or the smallest if `flip`, and the
+        nonzero that it comes from.
 
-        `flip` has the bit of the sign, which is changed before and after.
+        `flip` is the sign bit, which is inverted before and after the comparison.
         """
         builder = self.builder
         best = [self.slot(ir.Constant(self.vector_of(piece), [float("-inf")] * piece.lanes))
@@ -150,7 +156,7 @@ class AggregateEmitter(RowEmitter):
             self.store_numbers(builder.select(empty, none, edges), self.arg, piece)
 
     def slot(self, value):
-        """Return a variable that begins with a vector."""
+        """Return a stack variable that is initialized with a vector."""
         slot = cgutils.alloca_once(self.builder, value.type)
         self.builder.store(value, slot)
         return slot
@@ -159,7 +165,7 @@ class AggregateEmitter(RowEmitter):
 @intrinsic
 def row_aggregate(typingctx, indices, edge, start, stop, near, far, last, x, ldx, e, lde, out, arg,
                   width, flip, divisor, reduction, shape):
-    """Reduce op(x[indices[t]], e[k]) over t in start..stop into a row of out.
+    """Reduce op(x[indices[t]], e[k]) over t in start..stop into one row of `out`.
 
     k is edge[t], or t if edge is None. A sum goes in the order of t, and is divided by
     `divisor`. An extreme is the largest of each column, or the smallest if `flip` is the

@@ -1,4 +1,4 @@
-"""Code for the vectors of a row, emitted through LLVM: loads, stores, prefetches and loops."""
+"""Emitter of LLVM code for the vectors of a row: loads, stores, prefetches and loops."""
 from typing import NamedTuple
 
 from llvmlite import ir
@@ -11,7 +11,9 @@ TOGETHER = 32  # nonzeros that are added to some vectors of a row before the nex
 
 
 class Piece(NamedTuple):
-    """A vector of a row: its first column, and how many it has; the last one may be masked."""
+    """A vector of a row: its first column and its number of lanes; the last one may be
+    masked.
+    """
 
     first: int
     lanes: int
@@ -19,7 +21,7 @@ class Piece(NamedTuple):
 
 
 class RowEmitter(Emitter):
-    """Emits code for the vectors of a row, whose numbers may be stored in 16 bits."""
+    """Emitter of code for the vectors of a row, whose numbers may be stored in 16 bits."""
 
     def __init__(self, builder, real, itemsize, shape, width):
         super().__init__(builder, real, itemsize, shape.vectors, shape.lanes)
@@ -52,7 +54,9 @@ class RowEmitter(Emitter):
         return self.builder.bitcast(at, kind.as_pointer())
 
     def load(self, row, piece, narrow):
-        """Load a vector of a row; lanes that do not exist are 0. `narrow` ones are widened."""
+        """Load a vector of a row, with 0 in missing lanes; `narrow` converts it from 16
+        bits.
+        """
         if narrow:
             return widened(self.builder, self.load_bits(row, piece, 16))
         at = self._at(row, piece, self.vector_of(piece))
@@ -63,7 +67,7 @@ class RowEmitter(Emitter):
                          self.zeros(piece))
 
     def load_bits(self, row, piece, bits):
-        """Load a vector of integers of `bits` bits; lanes that do not exist are 0."""
+        """Load a vector of integers of `bits` bits, with 0 in missing lanes."""
         kind = ir.VectorType(ir.IntType(bits), piece.lanes)
         at = self._at(row, piece, kind)
         if not piece.masked:
@@ -73,18 +77,20 @@ class RowEmitter(Emitter):
                          self.exists, zero)
 
     def store(self, value, row, piece, narrow):
-        """Write a vector of a row: the lanes that exist, `narrow` ones rounded."""
+        """Store the existing lanes of a vector in a row; `narrow` rounds them to 16
+        bits.
+        """
         if narrow:
             self._put(narrowed(self.builder, value), row, piece, "i16", 2)
         else:
             self._put(value, row, piece, f"f{8 * self.itemsize}", self.itemsize)
 
     def store_numbers(self, value, row, piece):
-        """Write a vector of 64-bit integers to a row of such."""
+        """Store a vector of 64-bit integers in a row of such integers."""
         self._put(value, row, piece, "i64", 8)
 
     def _put(self, value, row, piece, kind, size):
-        """Write a vector of `size` bytes and of the LLVM type `kind`."""
+        """Store a vector whose elements have `size` bytes and the LLVM type `kind`."""
         at = self._at(row, piece, value.type)
         if self.shape.streamed:
             self._stream(value, at, piece.lanes, size)
@@ -95,7 +101,7 @@ class RowEmitter(Emitter):
             self.builder.store(value, at, align=size)
 
     def _stream(self, value, at, lanes, size):
-        """Store past the cache, in units that begin at multiples of their size."""
+        """Store a vector past the cache, in aligned units."""
         builder = self.builder
         unit = min(lanes * size, 16 * self.shape.streamed)
         count = unit // size
@@ -112,7 +118,7 @@ class RowEmitter(Emitter):
         return self.call(name, self.vector_of(piece), weight, part, total)
 
     def prefetch(self, row, lines, cache):
-        """Prefetch the cache lines of a row, one more than its bytes fill if it may spill."""
+        """Prefetch `lines` cache lines of a row, but none past its last byte."""
         start = self.builder.bitcast(row, BYTES)
         itemsize = 2 if self.shape.narrow_x else self.itemsize
         size = self.columns * itemsize
@@ -121,7 +127,9 @@ class RowEmitter(Emitter):
             self.call("llvm.prefetch.p0", ir.VoidType(), at, I32(0), I32(cache), I32(1))
 
     def moved(self, slots, skipped):
-        """Return slots of the pieces of a row that lies `skipped` bytes into some whole vectors."""
+        """Return variables with the pieces of a row that begins `skipped` bytes into a
+        group of whole vectors.
+        """
         builder = self.builder
         count = len(slots) * self.shape.lanes
         memory = cgutils.alloca_once(builder, ir.ArrayType(self.real, count))
@@ -141,8 +149,8 @@ class RowEmitter(Emitter):
         return results
 
     def for_nonzeros(self, start, stop, count, held, ask, add):
-        """Emit loops over nonzeros: prefetch each, and `add(k, some)` for each slice of `count`
-        vectors.
+        """Emit loops over nonzeros k that prefetch by ask(k), and call add(k, part) for
+        each slice `part` of vectors.
 
         If there are more than `held` vectors, `held` are summed at a time, over
         TOGETHER nonzeros. So whole rows are read together, and their sums need not all
@@ -166,5 +174,5 @@ class RowEmitter(Emitter):
                     add(k, slice(piece, piece + together))
 
     def keep_of(self, mask, piece, num_bytes):
-        """Return the bits of a vector, as `keep`."""
+        """Return the keep bits of a piece, as by `keep`."""
         return self.keep_from(mask, piece.first, piece.lanes, piece.masked, num_bytes)

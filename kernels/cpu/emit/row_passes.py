@@ -1,4 +1,6 @@
-"""Cut a product into passes over columns of x: choose width, rows of x and code for a row."""
+"""Division of a product into passes over columns of x: their width, the rows of x, and
+the code for a row.
+"""
 import threading
 
 import numpy as np
@@ -11,7 +13,8 @@ from hpgcn.kernels.cpu.tuning import current, last_level_cache, prefetch_distanc
 
 
 def choose_row_shape(source, columns, width=None, out=None):
-    """Return the RowShape of a pass over some of `width` columns, and near and far in nonzeros.
+    """Return the RowShape of a pass over `columns` columns, and two prefetch distances
+    in nonzeros, near and far.
 
     `source` are the rows of x in these columns; `out` is the array that stores results.
     """
@@ -33,7 +36,8 @@ def choose_row_shape(source, columns, width=None, out=None):
 
 
 def in_whole_vectors(shape, source):
-    """Return the RowShape of rows of x that begin at a multiple of the vector size.
+    """Return a RowShape that reads each row of x as aligned vectors, if that needs
+    fewer cache lines.
 
     If rows begin `skipped` bytes further, all alike, each vector of them would lie in
     two cache lines. Bytes read before and behind a row are dropped. Every vector has
@@ -55,10 +59,11 @@ def in_whole_vectors(shape, source):
 
 
 def unit_past_cache(out, first, shape):
-    """Return how many times 16 bytes are stored past the cache at once; 0: into it.
+    """Return the unit, in multiples of 16 bytes, of stores past the cache; 0 to store
+    into the cache.
 
-    Results that the last cache does not hold pass by it, unless some lanes do not
-    exist.
+    Results larger than the last-level cache are stored past it, unless vectors have
+    missing lanes.
     """
     if out.nbytes <= last_level_cache() or not current().streamed or shape.masked or shape.tail:
         return 0
@@ -67,7 +72,8 @@ def unit_past_cache(out, first, shape):
 
 
 def pass_width(width, n, nnz, x_bytes, itemsize):
-    """Return the columns per pass over a product with (n, width) rows of x.
+    """Return the number of columns of each pass over a product with x of shape (n,
+    width).
 
     One pass sums at most `max_width` columns, numbers of `itemsize` bytes; those of x
     have `x_bytes`. If rows of x are read many times (nnz >= 32 n), passes may be
@@ -86,11 +92,12 @@ def pass_width(width, n, nnz, x_bytes, itemsize):
 
 
 def is_packed(x, step, nnz, size):
-    """Return whether rows of x are first copied so that each begins at a (half) cache line.
+    """Return whether rows of x are first copied so that each begins at a cache line, or
+    half of one.
 
-    A row of 64 bytes that begins anywhere takes two lines. Where rows come from the
-    cache, and often, fewer lines pay for the copy; from memory, measured not to. At
-    once `size` rows are.
+    A row of 64 bytes that begins anywhere lies in two lines. A copy pays if rows are
+    read from the cache, and often. From memory it was measured not to pay. `size` is
+    the number of rows that are read at once.
     """
     n = x.shape[0]
     row_bytes = step * x.itemsize
@@ -101,9 +108,10 @@ def is_packed(x, step, nnz, size):
 
 
 def aligned_rows(n, columns, dtype):
-    """Return an (n, c) array, c >= columns, whose rows begin at multiples of 32 or 64 bytes.
+    """Return an uninitialized (n, c) array, c >= columns, whose rows begin at multiples
+    of 32 or 64 bytes.
 
-    It holds anything, and is overwritten by the next call of the same thread.
+    The next call of the same thread overwrites it.
     """
     row_bytes = columns * dtype.itemsize
     unit = 32 if row_bytes <= 32 else 64
@@ -117,7 +125,9 @@ def aligned_rows(n, columns, dtype):
 
 
 class _Scratch(threading.local):
-    """Memory of each thread, kept from call to call: fresh pages would cost more than a copy."""
+    """Work memory of each thread, reused by later calls because fresh pages would cost
+    more than a copy.
+    """
 
     memory = np.empty(0, np.uint8)
 

@@ -1,4 +1,5 @@
-"""A row of a product as vector code that Numba does not write by itself, emitted through LLVM.
+"""Vector code for a row of a sparse product, which Numba would not write by itself,
+emitted through LLVM.
 
 The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of
 them if it is wide. The row is written once (DistGNN, Algorithm 3). Later rows of x are
@@ -33,9 +34,9 @@ HELD = 9
 
 
 class RowShape(NamedTuple):
-    """Constants of the compiled kernel of a row.
+    """The constants for which the code of a row is compiled.
 
-    `literal` says them to the compiler, as the lengths of tuples, which are types.
+    `literal` passes them to the compiler as the lengths of tuples, which are types.
     """
 
     vectors: int  # vectors of `lanes` numbers each
@@ -57,12 +58,15 @@ class RowShape(NamedTuple):
 
 
 def sets_of(width, itemsize):
-    """Return the accumulator sets of a row: they order its sum, so only its width decides."""
+    """Return the number of accumulator sets of a row, which fixes its order of
+    summation; only the width decides.
+    """
     return 2 if width * itemsize <= 128 else 1
 
 
 def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
-    """Return the RowShape of a pass over some of `width` columns, without prefetches.
+    """Return the RowShape of a pass over `columns` of `width` columns, without
+    prefetches.
 
     Numbers are summed in `itemsize` bytes; `narrow` says whether those of x and of the
     result are stored in 16 bits. If not `wide`, rows of at most 256 bytes are read in
@@ -85,12 +89,15 @@ def shape_of(columns, width, itemsize, *, wide=True, narrow=(False, False)):
 
 
 def max_width(itemsize):
-    """Return the widest row that one pass sums, in numbers of `itemsize` bytes."""
+    """Return the largest number of columns that one pass sums, for numbers of
+    `itemsize` bytes.
+    """
     return ROW_BYTES // itemsize
 
 
 class ProductEmitter(RowEmitter):
-    """Emits the code of `row_product`: the end of a row, its sums, and its result.
+    """Emitter of the code of `row_product`: the mask, the sums of a row, and its
+    result.
 
     `pointers` are those to indices, data and col_scale; the last two may be None.
     `numbers` are the other arguments except scale and shape, by name.
@@ -120,7 +127,7 @@ class ProductEmitter(RowEmitter):
         self.near, self.far = (builder.select(inside, ahead, I64(0)) for ahead in (near, far))
 
     def skip_masked(self):
-        """Skip the sums of a row if its mask keeps nothing."""
+        """Emit code that skips the sums of a row if its mask keeps nothing."""
         builder = self.builder
         self.bits = builder.inttoptr(self.mask, BYTES)
         self.masked = builder.icmp_unsigned("!=", self.mask, I64(0))
@@ -136,7 +143,9 @@ class ProductEmitter(RowEmitter):
         self.stop = builder.load(end)
 
     def sum_rows(self):
-        """Sum rows of x; return the slots of each set of accumulators, a list of lists."""
+        """Emit code that sums rows of x; return the variables of each set of
+        accumulators, a list of lists.
+        """
         builder, shape = self.builder, self.shape
         self.read = [Piece(v * shape.lanes, shape.lanes, False) for v in range(shape.shifted)]
         self.read = self.read or self.pieces
@@ -173,12 +182,12 @@ class ProductEmitter(RowEmitter):
         return sums
 
     def column(self, k):
-        """Return the column of nonzero k."""
+        """Return the column number of nonzero k."""
         index = self.builder.load(self.builder.gep(self.indices, [k]))
         return self.builder.sext(index, I64) if index.type.width < 64 else index
 
     def row(self, first, j):
-        """Return a pointer to row j of x, whose row 0 is at `first`."""
+        """Return a pointer to row j of x, if row 0 lies at `first`."""
         offset = (self.builder.shl if self.shape.power else self.builder.mul)(j, self.ldx)
         return self.builder.gep(first, [offset])
 
@@ -191,7 +200,9 @@ class ProductEmitter(RowEmitter):
                 self.prefetch(self.row(self.x, later), lines, cache)
 
     def add(self, k, slots, pieces):
-        """Add the row of x that nonzero k reads, times its value, to some accumulators."""
+        """Add the row of x that nonzero k reads, times its value, to the accumulators
+        `slots`.
+        """
         builder = self.builder
         j = self.column(k)
         weight = None if self.data is None else builder.load(builder.gep(self.data, [k]))
@@ -210,7 +221,9 @@ class ProductEmitter(RowEmitter):
             builder.store(total, slot)
 
     def store_result(self, sums):
-        """Write the row: the sum of all sets, scaled, accumulated and masked."""
+        """Store the row: the sum of all accumulator sets, scaled, accumulated and
+        masked.
+        """
         builder, narrow = self.builder, self.shape.narrow_out
         if self.shape.shifted:
             sums = [self.moved(sums[0], self.skipped)]
@@ -237,7 +250,8 @@ class ProductEmitter(RowEmitter):
 @intrinsic
 def row_product(typingctx, indices, data, col_scale, start, stop, near, far, last, x, ldx, out,
                 width, scale, resume, accumulate, mask, num_bytes, shape):
-    """Multiply a row: out = keep * (scale * sum of data[k] col_scale[j] x[j] + accumulate * out).
+    """Multiply one row: out = keep * (scale * sum of data[k] col_scale[j] x[j] +
+    accumulate * out).
 
     The sum is over k in start..stop, j = indices[k], in the first `width` columns. It
     continues from out if `resume` (with one set of accumulators, without `accumulate`).

@@ -1,4 +1,6 @@
-"""Vector code of the softmax of a row, emitted through LLVM: its largest number and its powers."""
+"""Vector code for the softmax of a row, emitted through LLVM: the maximum, and the
+exponentials.
+"""
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -11,14 +13,15 @@ LANES = 8  # lanes of float64 on any CPU: the order of sums is the same on all
 
 
 class Row(Emitter):
-    """Emits loops over the vectors of a row of numbers of one type, of which `width` exist."""
+    """Emitter of loops over the vectors of a row of `width` numbers."""
 
     def __init__(self, context, builder, kind, lanes, width):
         super().__init__(builder, context.get_value_type(kind), kind.bitwidth // 8, 1, lanes)
         self.width = width
 
     def for_each_vector(self, address, other, take):
-        """Emit take(numbers, first, exists) for vectors from column `first`; others are `other`.
+        """Emit take(numbers, first, exists) for each vector of a row, from column
+        `first` on; missing lanes are `other`.
 
         `exists` marks the lanes that the row has; None if it has all of them.
         """
@@ -42,7 +45,9 @@ class Row(Emitter):
 
 @intrinsic
 def row_max(typingctx, row, width, lowest):
-    """Return the largest number in a row at an address; `lowest` is -inf of its type; skip NaN."""
+    """Return the largest number of the row at an address, ignoring NaN; `lowest` is
+    -inf of its type.
+    """
     signature = lowest(row, width, lowest)
 
     def codegen(context, builder, signature, args):
@@ -70,7 +75,7 @@ def row_max(typingctx, row, width, lowest):
 
 @intrinsic
 def row_powers(typingctx, row, width, top, out, zero):
-    """Write exp(z - top) of the numbers of `zero`'s type in a row, and return their sum.
+    """Write exp(z - top) for each number z of a row to `out`, and return the sum.
 
     row and out are addresses; top is float64, as are the results; out takes LANES of
     them at a time. What is not finite becomes NaN.
@@ -108,7 +113,7 @@ def row_powers(typingctx, row, width, top, out, zero):
 
 
 def _halves(builder, vector, lanes):
-    """Return the first `lanes` elements of a vector and the `lanes` that follow."""
+    """Return the first `lanes` elements of a vector, and the next `lanes` elements."""
     undefined = ir.Constant(vector.type, ir.Undefined)
     return [builder.shuffle_vector(vector, undefined, ir.Constant(
         ir.VectorType(I32, lanes), list(range(first, first + lanes)))) for first in (0, lanes)]

@@ -1,4 +1,4 @@
-"""Tiles of dense products as vector code, their sums in registers over the whole depth.
+"""Vector code for tiles of dense products, with sums in registers over the whole depth.
 
 Operands may be stored in 16 bits where the CPU multiplies pairs of these, and so may
 the result: it is rounded in registers (hpgcn.kernels.bits16). Every number is one sum,
@@ -18,9 +18,10 @@ REGISTERS = {64: 4, 32: 2, 16: 2}  # vectors of a row of a tile, by their bytes
 
 
 def panel_shape(columns, itemsize, narrow_out=False, dots=False):
-    """Return the RowShape of a panel of at most `panel_width` columns.
+    """Return the RowShape of a panel of `columns` columns, at most `panel_width`.
 
-    Results may be stored in 16 bits, and `dots` multiply pairs of such.
+    `narrow_out` stores results in 16 bits, and `dots` multiplies pairs of 16-bit
+    numbers.
     """
     lanes = vector_bytes() // itemsize
     rest = columns % lanes
@@ -32,19 +33,23 @@ def panel_shape(columns, itemsize, narrow_out=False, dots=False):
 
 
 def panel_width(itemsize):
-    """Return the columns of a panel."""
+    """Return the number of columns of a panel, for numbers of `itemsize` bytes."""
     return REGISTERS[vector_bytes()] * vector_bytes() // itemsize
 
 
 def _pairs(builder, bits, piece):
-    """Return a vector of 32-bit integers, or one of them for all lanes, as pairs of bfloat."""
+    """Return a vector of 32-bit integers, or one integer repeated in all lanes, as
+    pairs of bfloat16.
+    """
     if isinstance(bits.type, ir.IntType):
         bits = splat(builder, bits, piece.lanes)
     return builder.bitcast(bits, ir.VectorType(Bfloat(), 2 * piece.lanes))
 
 
 def _add(builder, emit, slots, number, columns):
-    """Add a number, or a pair, times each vector of columns to the sums of a row of a tile."""
+    """Add a number (or a pair of numbers) of x, times each vector of columns, to the
+    sums of a tile's row.
+    """
     for slot, piece, column in zip(slots, emit.pieces, columns):
         total = builder.load(slot)
         if emit.shape.dots:
@@ -58,7 +63,8 @@ def _add(builder, emit, slots, number, columns):
 @intrinsic
 def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, mask_bytes,
                  num_bytes, rows, shape):
-    """Write a tile of x w: `rows` rows of x (rows, depth) times `width` columns of w (depth, ..).
+    """Write a tile of x w, from `rows` rows of x (rows, depth) and `width` columns of w
+    (depth, ..).
 
     x, w and out are addresses, ld* their row lengths in numbers. `mask` is the address
     of the bits of the first row that are kept, `mask_bytes` apart (0: keep all). No
@@ -140,9 +146,10 @@ def tile_product(typingctx, x, ldx, w, ldw, out, ldo, depth, width, one, mask, m
 
 @intrinsic
 def tile_outer(typingctx, x, ldx, g, ldg, out, ldo, depth, width, one, rows, shape):
-    """Add a tile of x^T g to out: `rows` columns of x (depth, ..), `width` of g (depth, ..).
+    """Add a tile of x^T g to `out`, from `rows` columns of x (depth, ..) and `width`
+    columns of g (depth, ..).
 
-    With `dots` x and g are in 16 bits. Else as `tile_product`.
+    With `dots` x and g have 16 bits. Other arguments are as in `tile_product`.
     """
     signature = types.void(x, ldx, g, ldg, out, ldo, depth, width, one, rows, shape)
     count = rows.count

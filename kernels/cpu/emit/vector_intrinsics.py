@@ -1,4 +1,6 @@
-"""Vector intrinsics emitted through LLVM: masked groups of eight, copies, sums, prefetches."""
+"""Vector intrinsics emitted through LLVM: masked groups of eight numbers, copies, sums
+and prefetches.
+"""
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -13,10 +15,11 @@ LINE = 64  # bytes of a cache line
 
 @intrinsic
 def activate_some(typingctx, z, bias, bits, relu, scale, like):
-    """Set z = keep * scale * (z + bias) for the columns of `bits`, at address z; return bits kept.
+    """Set z = keep * scale * (z + bias) for the columns of `bits`, at the address `z`;
+    return the keep bits.
 
-    `bits` (uint8 or uint16) are those that dropout keeps; with `relu` what is <= 0 goes
-    too (NaN stays). `like` is a number as z has them, `scale` one as bias has.
+    `bits` (uint8 or uint16) are those that dropout keeps. With `relu` numbers <= 0 are
+    not kept (NaN is). `like` is a number of z's type, and `scale` one of bias's.
     """
     signature = bits(z, bias, bits, relu, scale, like)
 
@@ -40,9 +43,10 @@ def activate_some(typingctx, z, bias, bits, relu, scale, like):
 
 @intrinsic
 def mask_some(typingctx, x, bits, scale, like):
-    """Multiply numbers at address x by scale if their bit is set, else set them to 0.
+    """Multiply the numbers at the address `x` by `scale` if their bit is set, else set
+    them to 0.
 
-    `bits` are uint8 or uint16, `like` is a number as x has them.
+    `bits` are uint8 or uint16; `like` is a number of x's type.
     """
     signature = types.void(x, bits, scale, like)
 
@@ -67,7 +71,9 @@ def _store_masked(builder, numbers, bits, at, kind, size):
 
 @intrinsic
 def power_of_two(typingctx, rounded):
-    """Return 2^k for the float64 1.5 * 2^52 + k: its low bits are k, moved into the exponent."""
+    """Return 2^k, given the float64 1.5 * 2^52 + k, by moving its low bits into the
+    exponent.
+    """
     signature = types.float64(types.float64)
 
     def codegen(context, builder, signature, args):
@@ -79,10 +85,11 @@ def power_of_two(typingctx, rounded):
 
 @intrinsic(prefer_literal=True)
 def move(typingctx, source, target, size, streamed):
-    """Copy `size` bytes (1, 4 or a multiple of 16; a constant) between addresses.
+    """Copy `size` bytes, a constant (1, 4 or a multiple of 16), from one address to
+    another.
 
-    If `streamed` (a constant) the store passes the cache by, and target must be a
-    multiple of size.
+    If `streamed` (a constant) is true, the store goes past the cache, and the target
+    must be a multiple of `size`.
     """
     signature = types.void(source, target, size, streamed)
     length = size.literal_value
@@ -101,9 +108,10 @@ def move(typingctx, source, target, size, streamed):
 
 @intrinsic(prefer_literal=True)
 def add(typingctx, source, target, size, zero):
-    """Add the numbers of `size` bytes at address source to those at target, all of zero's type.
+    """Add `size` bytes of numbers at the address `source` to those at `target`; they
+    have the type of `zero`.
 
-    size is a constant, a multiple of a number's, or a variable: then it is that of one
+    A constant `size` is a multiple of the item size. A variable `size` is that of one
     number.
     """
     signature = types.void(source, target, size, zero)
@@ -124,7 +132,7 @@ def add(typingctx, source, target, size, zero):
 
 @intrinsic
 def place_of(typingctx, pointer, index):
-    """Return the address, int64, of an element of the array at a pointer."""
+    """Return the address, int64, of element `index` of the array at a pointer."""
     signature = types.int64(pointer, index)
 
     def codegen(context, builder, signature, args):
@@ -135,7 +143,9 @@ def place_of(typingctx, pointer, index):
 
 @intrinsic(prefer_literal=True)
 def prefetch(typingctx, at, cache):
-    """Prefetch the line at an address, mapped or not, as FIRST, SECOND or ONCE (a constant)."""
+    """Prefetch the cache line at an address, which need not be mapped, to FIRST, SECOND
+    or ONCE (a constant).
+    """
     signature = types.void(at, cache)
     locality = cache.literal_value
 
@@ -151,7 +161,9 @@ def prefetch(typingctx, at, cache):
 
 @jit(forceinline=True)
 def ask(begin, beyond):
-    """Prefetch the lines from one address to another, mapped or not, into the second cache."""
+    """Prefetch the cache lines between two addresses, mapped or not, into the
+    second-level cache.
+    """
     for line in range(begin, beyond, LINE):
         prefetch(line, SECOND)
 
