@@ -1,4 +1,5 @@
-"""Build the documentation site: copy docs/, insert tables generated from the code, and run Sphinx.
+"""Build of the documentation site: copy docs/, insert tables generated from the code,
+and run Sphinx.
 
 Called by scripts/docs.sh. Pages lie in docs/. A line `<!-- table: NAME -->` of a page is
 replaced by the table of that name in `site_tables`, so no table repeats the code by hand.
@@ -34,7 +35,9 @@ def main(argv=None):
 
 
 def prepare(source):
-    """Make the folder that Sphinx reads: pages, tables filled in, links made whole."""
+    """Write the folder that Sphinx reads: pages with filled tables and with links that
+    fit the site; return it.
+    """
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(DOCS, source)
     for name, page in COPIED.items():
@@ -49,7 +52,9 @@ def prepare(source):
 
 
 def redirect(text, page, home, source):
-    """Return a page with the links of the site; links to files outside docs/ go to GitHub."""
+    """Return the text of a page with links that fit the site; links to files outside
+    docs/ go to GitHub.
+    """
     def new(match):
         target, anchor = match[1], match[2] or ""
         path = Path(os.path.normpath(home.parent / target))
@@ -66,7 +71,7 @@ def redirect(text, page, home, source):
 
 
 def build(source, out, *, execute=True):
-    """Run Sphinx, where a warning is an error; return its exit status."""
+    """Run Sphinx, with warnings as errors; return its exit status."""
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q",
                "-c", DOCS, "-d", out.resolve().parent / "doctrees"]
     if not execute:

@@ -1,4 +1,5 @@
-"""Find docstrings, comments and pages that are hard to read, by patterns; exit 1 if there are any.
+"""Search by patterns for docstrings, comments and pages that are hard to read; exit 1
+if any is found.
 
 Usage: python scripts/check_prose.py [FOLDER ...] (default: the folders in ROOMS, and all pages)
 """
@@ -58,12 +59,14 @@ SECTION = re.compile(r"^ *(?:Parameters|Returns|Yields|Raises|Attributes|Example
 
 
 def is_property(node):
-    """Return whether a function is read like an attribute: its docstring may be a noun."""
+    """Return whether a function is a property, whose docstring may be a noun."""
     return any("property" in ast.unparse(each) for each in node.decorator_list)
 
 
 def docstrings(tree):
-    """Yield (line, docstring, how it must begin: "verb", "noun" or "any") of each node."""
+    """Yield (line, docstring, required beginning: "verb", "noun" or "any") of each node
+    with a docstring.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -76,7 +79,9 @@ def docstrings(tree):
 
 
 def comments(text):
-    """Yield (line, text) of each comment; those on adjacent lines of their own are one."""
+    """Yield (line, text) of each comment; comments that fill adjacent lines count as
+    one.
+    """
     block, previous = None, None
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT or token.string.startswith("#!"):
@@ -96,7 +101,7 @@ def comments(text):
 
 
 def sentences(text):
-    """Yield the sentences of a text, without numpydoc sections, code and tables."""
+    """Yield the sentences of a text; skip numpydoc sections, code and tables."""
     prose = SECTION.split(text)[0]
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose):
         if not NO_PROSE.match(paragraph) and "  " not in paragraph.strip():
@@ -134,7 +139,7 @@ def findings(text):
 
 
 def page_sentences(text):
-    """Return the sentences of a Markdown page, without headings, code and tables."""
+    """Return the sentences of a Markdown page; skip headings, code and tables."""
     text = re.sub(r"```.*?```|<!--.*?-->", "\n\n", text, flags=re.DOTALL)
     text = re.sub(r"^(?:#|\||    (?! *(?:[-*]|\d+\.) )).*$", "\n", text, flags=re.MULTILINE)
     found = []
@@ -162,7 +167,7 @@ def page_findings(text, columns=120):
 
 
 def report(path, found):
-    """Print findings in a file, line by line; return their kinds."""
+    """Print the findings in a file, one a line, sorted; return their kinds."""
     found = sorted(found)
     for line, kind, text in found:
         print(f"{path.relative_to(ROOT)}:{line}: {kind}: {' '.join(text.split())[:200]}")
@@ -170,7 +175,9 @@ def report(path, found):
 
 
 def main(folders):
-    """Print the faults in the .py files of folders; print and return a count per kind."""
+    """Print the faults in the .py files of `folders`, or everywhere; print and return
+    the count of each kind.
+    """
     counts = Counter()
     for path in [] if folders else PAGES:
         columns = MOST_COLUMNS.get(path.relative_to(ROOT).as_posix(), 120)

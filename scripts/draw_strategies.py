@@ -1,4 +1,5 @@
-"""Draw the arrays that ranks store and send in each strategy, for a graph of 8 vertices.
+"""Drawings of the arrays that ranks store and send in each strategy, for a graph of 8
+vertices.
 
 Called without arguments; writes docs/_static/strategies/NAME.svg. Owners, holders, stages
 and messages come from the strategies' own plans. A test counts the arrows of each drawing
@@ -29,7 +30,9 @@ CELL, RADIUS, TOP = 16, 13, 96
 
 @dataclass(frozen=True)
 class Arrow:
-    """One message: its label, and the numbers of a dense matrix in it (0: of A)."""
+    """A message in a drawing: its label, and how many numbers of a dense matrix it has
+    (0: entries of A).
+    """
 
     source: int
     target: int
@@ -40,7 +43,9 @@ class Arrow:
 
 @dataclass
 class Drawing:
-    """A strategy on a RankGrid: stored (8, 8) and owner (8, 4) have ranks; panels have arrows."""
+    """The drawing of a strategy: the ranks that store each entry of A and own each
+    number of H, and its messages.
+    """
 
     title: str
     plan: object
@@ -51,7 +56,9 @@ class Drawing:
 
 
 def plan_of(name, shape, *, holders=None, delay=Config.delay):
-    """Return the plan of a strategy for the example graph, ranks on a grid of this shape."""
+    """Return the plan of a strategy for the example graph, with ranks on a grid of this
+    shape.
+    """
     A = np.eye(N, dtype=bool)
     for u, v in EDGES:
         A[u, v] = A[v, u] = True
@@ -69,7 +76,9 @@ def plan_of(name, shape, *, holders=None, delay=Config.delay):
 
 
 def drawing(title, plan, holder, *, columns=False):
-    """Return a Drawing without arrows; holder: rank that stores each entry of the pattern."""
+    """Return a Drawing without arrows; `holder` is the rank that stores each entry of
+    the pattern.
+    """
     pattern, layout = plan.pattern, plan.rank_grid.layout
     stored = np.full((N, N), -1)
     stored[pattern.rows, pattern.indices] = holder
@@ -79,7 +88,9 @@ def drawing(title, plan, holder, *, columns=False):
 
 
 def messages(lines, source, target, kind, sign=""):
-    """Return an Arrow for each pair of ranks: the rows, or the sums, that pass between them."""
+    """Return an Arrow for each pair of ranks, with the numbers of the rows or sums that
+    it transfers.
+    """
     found = {}
     for line, *pair in zip(lines, source, target):
         if pair[0] != pair[1]:
@@ -89,7 +100,9 @@ def messages(lines, source, target, kind, sign=""):
 
 
 def by_holders(name, title, captions, **options):
-    """Draw a strategy with a holder for each nonzero: rows are pulled, sums are pushed."""
+    """Draw a strategy in which each nonzero has a holder: ranks pull rows and push
+    sums.
+    """
     plan = plan_of(name, (4,), **options)
     pattern, owner = plan.pattern, plan.rank_grid.layout.row_blocks
     holder = owner[pattern.rows] if name == "p2p" else pattern.holders
@@ -102,7 +115,9 @@ def by_holders(name, title, captions, **options):
 
 
 def delayed():
-    """Draw a delay of 2 steps: replicas send sums, owners send totals, one bin of 2 in a step."""
+    """Draw vertex-cut with a delay of 2 steps, in which one of two bins of vertices is
+    exchanged in each step.
+    """
     plan = plan_of("vertex-cut", (4,), holders=CUT, delay=str(DELAY))
     pattern, owner = plan.pattern, plan.rank_grid.layout.row_blocks
     made = drawing("vertex-cut --delay 2: sums of one bin of 2 in a step, used 2 steps later",
@@ -122,7 +137,7 @@ def delayed():
 
 
 def one_d():
-    """Draw broadcasts of all rows in stages."""
+    """Draw strategy 1d: in each stage, one rank broadcasts its rows."""
     plan = plan_of("1d", (4,))
     owner = plan.rank_grid.layout.row_blocks
     made = drawing("1d: in stage k, rank k broadcasts its rows of H", plan,
@@ -135,7 +150,9 @@ def one_d():
 
 
 def one_and_a_half_d():
-    """Draw broadcasts among the ranks of a replica; big blocks are gathered and added up."""
+    """Draw strategy 1.5d: big blocks are gathered, broadcast within replicas, and added
+    up.
+    """
     plan = plan_of("1.5d", (2, 2))
     group = np.arange(N) // 4
     made = drawing("1.5d on a 2 x 2 grid: each replica multiplies by half of the big blocks", plan,
@@ -152,7 +169,9 @@ def one_and_a_half_d():
 
 
 def summa(name, shape, title):
-    """Draw stages that broadcast blocks of A along rows and of H along columns."""
+    """Draw the stages of 2d or 3d, which broadcast blocks of A along rows and blocks of
+    H along columns.
+    """
     plan = plan_of(name, shape)
     pattern, layout = plan.pattern, plan.rank_grid.layout
     R, C, L = (*shape, 1)[:3]
@@ -182,7 +201,9 @@ def summa(name, shape, title):
 
 
 def mop():
-    """Draw the exchange of rows for columns, and back."""
+    """Draw strategy mop: rows are exchanged for columns before the product, and back
+    after it.
+    """
     plan = plan_of("mop", (4,))
     made = drawing("mop: rows are exchanged for columns; every rank stores all of A", plan, N,
                    columns=True)
@@ -194,7 +215,7 @@ def mop():
 
 
 def drawings():
-    """Return the Drawings by the name of their file."""
+    """Return all Drawings, by the names of their files."""
     return {
         "p2p": by_holders("p2p", "p2p: rows of H go to the ranks that read them",
                           ["one message a pair"]),
@@ -214,13 +235,15 @@ def drawings():
 # --- SVG ---
 
 def text(x, y, words, size=12, anchor="middle", color=INK, weight="normal"):
-    """Return a line of text."""
+    """Return an SVG text element."""
     return (f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{color}" '
             f'font-weight="{weight}">{words}</text>')
 
 
 def matrix(x, name, ranks):
-    """Return the cells of a matrix, colored by rank, under its name; -1: an empty cell."""
+    """Return the SVG elements of a matrix: its name, and cells colored by rank (-1: an
+    empty cell).
+    """
     parts = [text(x + ranks.shape[1] * CELL / 2, TOP - 10, name, weight="bold")]
     for (i, j), rank in np.ndenumerate(ranks):
         fill = "#ffffff" if rank < 0 else "#9aa3ad" if rank >= N else FILLS[rank]
@@ -230,7 +253,9 @@ def matrix(x, name, ranks):
 
 
 def positions(count, x, width):
-    """Return the centers of ranks in a panel: a square, or a cube of two layers."""
+    """Return the centers of the ranks in a panel: corners of a square, or of a cube
+    drawn as two layers.
+    """
     middle = x + width / 2
     if count == 4:
         return [(middle + 46 * (2 * (p % 2) - 1), TOP + 18 + 92 * (p // 2)) for p in range(4)]
@@ -239,7 +264,7 @@ def positions(count, x, width):
 
 
 def panel(caption, arrows, count, x, width):
-    """Return one phase: ranks as circles, messages as arrows."""
+    """Return the SVG elements of one phase: ranks as circles, messages as arrows."""
     parts = [text(x + width / 2, TOP - 42 + 15 * number, line)
              for number, line in enumerate(caption.split("|"))]
     centers = positions(count, x, width)
@@ -272,7 +297,7 @@ def panel(caption, arrows, count, x, width):
 
 
 def svg(made):
-    """Return a Drawing as SVG."""
+    """Return the SVG text of a Drawing."""
     count = made.plan.rank_grid.layout.size
     left = 354 if made.columns else 270
     room = (880 - left - 14) / len(made.panels)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Print figures of the source: lines, rooms, repeated names, comments, configuration passed around.
+"""Figures of the source code: lines, files per folder, repeated names, comments, passed
+configuration.
 
     python scripts/measure_code.py            # of this checkout
     python scripts/measure_code.py FOLDER     # of another one
@@ -19,7 +20,7 @@ TWINS = {"reference", "cpu", "cuda"}  # folders whose files have the same names 
 
 
 def sources(root):
-    """Return the Python files of the product, sorted."""
+    """Return the Python files of the product (without tests), sorted."""
     return sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))
 
 
@@ -29,7 +30,7 @@ def functions(tree):
 
 
 def body_lines(function, lines):
-    """Return the lines of a function after its docstring."""
+    """Return the source lines of a function after its docstring."""
     body = function.body
     documented = (isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
                   and isinstance(body[0].value.value, str))
@@ -43,7 +44,7 @@ def percentile(numbers, share):
 
 
 def repeated(names):
-    """Return the names that occur more than once, with their counts."""
+    """Return a dict of the names that occur more than once, with their counts."""
     return {name: count for name, count in Counter(names).items() if count > 1}
 
 
@@ -53,7 +54,7 @@ def module_of(path, root):
 
 
 def importers(trees, root):
-    """Return the files that import each module, by its dotted name."""
+    """Return for each module, by its dotted name, the set of files that import it."""
     found = defaultdict(set)
     for path, tree in trees.items():
         for node in ast.walk(tree):
@@ -69,7 +70,7 @@ def importers(trees, root):
 
 
 def measure(root):
-    """Return the figures of a checkout, a dict of texts and numbers."""
+    """Return the figures of a checkout: a dict of texts to numbers."""
     paths = sources(root)
     texts = {path: path.read_text().splitlines() for path in paths}
     trees = {path: ast.parse("\n".join(lines)) for path, lines in texts.items()}

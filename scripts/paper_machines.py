@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Predictions of `hpgcn plan`'s model for the machines and graphs of mixgcn and of mg-gcn-2021.
+"""Predictions of `hpgcn plan`'s model for the machines and graphs of mixgcn and
+mg-gcn-2021.
 
     python scripts/paper_machines.py
 
@@ -50,9 +51,11 @@ WORKERS = 32  # 4 nodes of 8
 
 
 class EvenPattern:
-    """A symmetric pattern of which only the size is known; see hpgcn.parallel.pattern.Pattern.
+    """A symmetric pattern with entries spread evenly; it stands in for
+    hpgcn.parallel.pattern.Pattern.
 
-    Every block has entries in proportion to its area, as those of vertices in random order have.
+    Every block has entries in proportion to its area, like blocks of a graph whose
+    vertices are in random order.
     """
 
     symmetric = square = True
@@ -66,22 +69,26 @@ class EvenPattern:
         self.indptr = EvenPointers(nnz / n, n)
 
     def layouts(self, layout):
-        """Return the layouts of `Pattern`."""
+        """Return the row layout and the column layout, like `Pattern.layouts`."""
         return layout, layout
 
     def nonzeros(self, row_offsets, column_offsets):
-        """Return the expected nonzeros."""
+        """Return the expected number of nonzeros in each block."""
         areas = np.outer(np.diff(row_offsets), np.diff(column_offsets))
         return np.rint(areas * self.density).astype(np.int64)
 
     def touched_rows(self, row_offsets, column_offsets):
-        """Return the expected number of touched rows, of independent entries."""
+        """Return the expected number of rows with a nonzero in each block, if entries
+        are independent.
+        """
         chance = -np.expm1(-self.density * np.diff(column_offsets))
         return np.rint(np.outer(np.diff(row_offsets), chance)).astype(np.int64)
 
 
 class EvenPointers:
-    """Row pointers of rows with equal numbers of entries, (n + 1,), computed when they are read."""
+    """Row pointers (n + 1,) of rows with equally many entries, computed when they are
+    read.
+    """
 
     def __init__(self, degree, n):
         self.degree = degree
@@ -94,7 +101,9 @@ class EvenPointers:
 
 
 def footprint(strategy, ranks, n, edges, widths):
-    """Return the RankFootprint of training a GCN on a graph of n vertices and `edges` entries."""
+    """Return the RankFootprint of training a GCN on a graph with n vertices and `edges`
+    entries.
+    """
     n, nnz = int(n), int(edges + n)  # with loops
     config = Config(prune=False)
     header = Header("numbers", n, nnz, widths[0], widths[-1], all_ones=True)
@@ -112,13 +121,15 @@ def footprint(strategy, ranks, n, edges, widths):
 
 
 def aggregation(device, n, edges, width):
-    """Return the seconds of an Aggregator for rows of a width times A and times a masked A."""
+    """Return the seconds that a device takes to multiply by A, plus those to multiply
+    by A with a mask.
+    """
     n, nnz = int(n), int(edges + n)
     return sum(float(device.seconds(nnz, n, width * 4, 4, n, masked)) for masked in (False, True))
 
 
 def figure_12():
-    """Print the speed-up of the sparse unit over CPU, HyGCN and AWB-GCN in aggregation."""
+    """Print the speed-up of aggregation on the sparse unit over CPU, HyGCN and AWB-GCN."""
     unit, cpu = (read_machine(name)[0].devices.aggregate
                  for name in ("mixgcn-sparse-unit", "mixgcn-cpu"))
     others = {"CPU": cpu, "HyGCN": replace(unit, clock_hz=1e9, masked_share=1.0),
@@ -135,9 +146,10 @@ def figure_12():
 
 
 def mixgcn_seconds(machine, name, stages=None):
-    """Return (compute, communication) of a GCN of 3 layers of 128 on 32 workers, two float64.
+    """Return the seconds of computation and of communication for MixGCN's GCN: 3 layers
+    of 128 on 32 workers.
 
-    `stages`: of the pipeline; by default the graph's in Table 4.
+    `stages` is the number of pipeline stages, by default that of the graph in Table 4.
     """
     n, edges, features, classes, own = MIXGCN[name]
     counted = footprint("mop", WORKERS, n, edges, (features, 128, 128, classes))
@@ -147,7 +159,9 @@ def mixgcn_seconds(machine, name, stages=None):
 
 
 def figure_7():
-    """Print the throughput of MixGCN-SPU over MixGCN-CPU, 3 layers of 128, 32 workers."""
+    """Print the throughput of MixGCN on the sparse unit over that on the CPU: 3 layers
+    of 128, 32 workers.
+    """
     print("Figure 7: epoch s on the sparse unit, on the CPU; ratio; in brackets computation alone")
     for name in MIXGCN:
         unit = mixgcn_seconds("mixgcn-sparse-unit", name)
@@ -157,7 +171,7 @@ def figure_7():
 
 
 def table_4():
-    """Print the most that ordering rows can save: min(a, u) / s of each product.
+    """Print the largest possible gain by ordering rows, min(a, u) / s of each product.
 
     If the all-to-alls go with the update, u + communication, they are pipelined as well. On both
     machines aggregation is the slower device in every product (by a factor of 2.6 at least). So a
@@ -180,14 +194,16 @@ def table_4():
 
 
 def table_3():
-    """Print the ratios of energies in Table 3."""
+    """Print the energy of other devices relative to the sparse unit, from Table 3."""
     print("Table 3: energy of HyGCN, AWB-GCN and CPU over the sparse unit's")
     for name, (unit, *others) in ENERGY.items():
         print(f"  {name:10}", *(f"{each / unit:9.2f}" for each in others))
 
 
 def mg_gcn():
-    """Print the seconds of an epoch on a DGX-A100, by rows in broadcasts (1d)."""
+    """Print the seconds of an epoch on a DGX-A100 that broadcasts rows (1d), claimed
+    and predicted.
+    """
     rates, _ = read_machine("mg-gcn-dgx-a100")
     print("mg-gcn-2021, DGX-A100: GPUs, claim s, ours s (of which communication)")
     for name, (n, edges, widths, claims) in MG_GCN.items():

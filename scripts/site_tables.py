@@ -1,4 +1,6 @@
-"""The tables of the documentation site that the code itself fills in: TABLES, by name."""
+"""The tables of the documentation site that are generated from the code; TABLES has
+them by name.
+"""
 import argparse
 import importlib
 import inspect
@@ -13,7 +15,7 @@ from hpgcn.strategies import STRATEGIES
 
 
 def table(head, rows):
-    """Return a Markdown table of cells, each a text."""
+    """Return a Markdown table with the header `head` and rows of texts."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
@@ -23,7 +25,7 @@ def code(text):
 
 
 def models():
-    """Return a table of the abilities of each model of the registry."""
+    """Return the table of all models and their abilities."""
     exported = importlib.import_module("hpgcn.interop.torch.export").CONVOLUTIONS
     rows = []
     for name, layer in MODELS.items():
@@ -43,7 +45,7 @@ def models():
 
 
 def strategies():
-    """Return a table of the abilities of each strategy of the registry."""
+    """Return the table of all strategies and their abilities."""
     def answer(value):
         return "yes" if value else "no"
 
@@ -58,7 +60,7 @@ def strategies():
 
 
 def exit_codes():
-    """Return the exit codes of the classes of errors, and of signals."""
+    """Return the table of exit codes: those of error classes, and those of signals."""
     meaning = defaultdict(list)
     for kind in vars(errors).values():
         if inspect.isclass(kind) and issubclass(kind, errors.HpgcnError) and "code" in vars(kind):
@@ -73,7 +75,7 @@ def exit_codes():
 
 
 def api():
-    """Return an autosummary of the public names."""
+    """Return an autosummary directive with the public names of hpgcn."""
     kinds = {True: "Classes", False: "Functions"}
     groups = {title: [] for title in kinds.values()}
     for name in hpgcn.__all__:
@@ -82,7 +84,7 @@ def api():
 
 
 def kernels():
-    """Return an autosummary of the kernels."""
+    """Return an autosummary directive with the public kernels."""
     return autosummary([f"hpgcn.kernels.reference.{name}" for name in reference.__all__])
 
 
@@ -92,13 +94,15 @@ def autosummary(names):
 
 
 def commands():
-    """Return the usage, arguments and flags of every command."""
+    """Return the usage, arguments and flags of every command, as Markdown."""
     return "\n\n".join(f"## hpgcn {words}\n\n{each.description}\n\n{flags_of(each)}"
                        for words, each in commands_of(parser()))
 
 
 def commands_of(command, before=""):
-    """Return pairs of a command's words and its parser; those that only group others are left."""
+    """Return pairs (words of the command, parser); parsers that only group commands are
+    left out.
+    """
     pairs = []
     for action in command._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -109,7 +113,7 @@ def commands_of(command, before=""):
 
 
 def flags_of(command):
-    """Return the tables of a command's arguments and flags, one a group."""
+    """Return a table of arguments and flags for each group of a command's parser."""
     parts = []
     for group in command._action_groups:
         rows = [[", ".join(map(code, words_of(action))), text_of(action, command)]
@@ -130,7 +134,7 @@ def words_of(action):
 
 
 def text_of(action, command):
-    """Return the help text of a flag, with its choices, as Markdown in a table."""
+    """Return the help text and the choices of a flag, as Markdown for a table cell."""
     known = vars(action) | {"prog": command.prog}
     text = (action.help or "") % known
     if action.choices and not isinstance(action.choices, dict):

@@ -1,4 +1,5 @@
-"""Damaged inputs by the thousand: no crash, no hang, no wrong data; 1 if a case failed.
+"""Fuzz test with thousands of damaged inputs: no crash, no hang, no wrong data; exits
+with 1 if a case failed.
 
     .venv/bin/python scripts/soak_fuzz.py [--count 2000] [--seed 0] [--only stored,texts,loose]
 
@@ -44,8 +45,8 @@ def main():
 
 
 def told(outcomes):
-    """Return outcomes in words: the numbers of inputs that were read, and refused with each exit
-    code.
+    """Return a description of outcomes: the number of inputs that were read, and
+    refused with each exit code.
     """
     return ", ".join(f"{'read' if key == 'read' else 'exit ' + key} {outcomes[key]}"
                      for key in sorted(outcomes))

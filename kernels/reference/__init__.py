@@ -1,6 +1,7 @@
-"""The oracle: every kernel in plain NumPy and SciPy, by the names and signatures of all backends.
+"""Reference kernels in plain NumPy and SciPy, with the names and signatures of all
+backends.
 
-Slow and obvious. Tests hold the other backends against it; nothing else calls it.
+They are slow and simple. Only tests call them, to compare the other backends with them.
 
 If the columns of a matrix are divided over ranks, `first` is the global number of a
 block's column

@@ -14,11 +14,12 @@ REDUCE_CODES = {reduce: code for code, reduce in enumerate(REDUCES)}
 
 
 def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum"):
-    """Aggregate (distgnn 2.1): out[v] = reduce of op(x[indices[k]], e[k]) over k of row v.
+    """Return out[v] = reduce of op(x[indices[k]], e[k]) over the edges k of row v
+    (distgnn 2.1), and arg.
 
-    NaN propagates, through max and min too: the first NaN of a row is then the
-    edge chosen. An operator that is not known, an operand that is missing and
-    an e that fits neither shape are a ValueError. indptr may start past 0.
+    NaN propagates, also through max and min: the first NaN of a row is then the chosen
+    edge. An unknown operator, a missing operand, or an e of a wrong shape raises
+    ValueError. indptr may start past 0.
 
     Parameters
     ----------
@@ -79,13 +80,14 @@ def aggregate(indptr, indices, x, e=None, out=None, *, op="copylhs", reduce="sum
 
 
 def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None, transposed=None):
-    """Return gradients (dx, de) of `aggregate` from grad (m, f); None for an unused operand.
+    """Return the gradients (dx, de) of `aggregate` from grad (m, f); None for an unused
+    operand.
 
-    max and min need the `arg` that `aggregate` returned: the edge chosen gets the
-    gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, made if absent.
-    dx (n, f) is summed along it, in increasing edge number. de has e's shape, summed
-    over f if e is one column; 0 for edges of no row. Both have x's dtype (e's without
-    x).
+    max and min need the `arg` that `aggregate` returned: the chosen edge gets the
+    gradient. `transposed` is `transpose_pattern(indptr, indices, n)`, computed if
+    absent. dx (n, f) is summed along it, in increasing edge number. de has e's shape,
+    summed over f if e is one column; it is 0 for edges of no row. Both have x's dtype
+    (e's without x).
 
     Examples
     --------
@@ -128,7 +130,8 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def transpose_pattern(indptr, indices, n):
-    """Return pointers (n + 1,), rows and numbers k of each column's entries, k increasing.
+    """Return the transpose of a CSR pattern: pointers (n + 1,), rows, and entry numbers
+    k, increasing in each column.
 
     Examples
     --------
@@ -146,10 +149,11 @@ def transpose_pattern(indptr, indices, n):
 
 
 def check_operands(x, e, op, reduce, arg=(), ordered=np.ascontiguousarray):
-    """Return (x, e, f, dtype) of `aggregate`: C order, one dtype, e None for copylhs.
+    """Return (x, e, f, dtype) of `aggregate`: arrays in C order and of one dtype; e is
+    None for copylhs.
 
-    `ordered` puts an array in C order, and in a dtype if it is given
-    one: that of the backend's arrays.
+    `ordered` is the backend's function that puts an array in C order and, if given, in
+    a dtype.
     """
     if op not in OPS or reduce not in REDUCES:
         raise ValueError(f"op {op!r}, reduce {reduce!r}: known ops {', '.join(OPS)}; reduces "

@@ -1,4 +1,5 @@
-"""Graph attention (Velickovic et al. 2018; demirci-2022 section 4.4) of K heads of width f.
+"""Graph attention with K heads of width f (Velickovic et al. 2018; demirci-2022 section
+4.4).
 
 For each stored entry (i, j) and head:
 
@@ -27,7 +28,8 @@ from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold, phi
 def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, above=None, share=None,
            slope=0.2, vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
            accumulate=False):
-    """Sum keep softmax(LeakyReLU(l_i + r_j)) x_j over entries (i, j): graph attention.
+    """Return out and lse: out_i = sum of keep softmax(LeakyReLU(l_i + r_j)) x_j over
+    the entries (i, j) of row i.
 
     l is row_score, r is col_score. Softmax and weights are separate for each of K
     heads; head h has columns f h to f (h + 1) of x. A row without entries gives zeros,
@@ -108,10 +110,11 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
 
 def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above=None,
                  part_share=None):
-    """Merge results of other entries of the same rows into `out` and `lse` (online softmax).
+    """Merge the results of other entries of the same rows into `out` and `lse` (online
+    softmax).
 
-    All sums of `attend` are means weighted by exp(lse), and so are merged ones, in any
-    order.
+    All sums of `attend` are means weighted by exp(lse). Merged sums are as well, for
+    any order of merging.
 
     Parameters
     ----------
@@ -147,7 +150,8 @@ def attend_merge(out, lse, part, part_lse, *, above=None, share=None, part_above
 
 def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score=None, *,
                 slope=0.2):
-    """Return the numbers of each row that the backward of `attend` needs.
+    """Return the numbers of each row that `attend_backward` reads, and the gradient of
+    row_score.
 
     Parameters
     ----------
@@ -191,7 +195,7 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Return the gradients of x and col_score, along the rows of A^T.
+    """Return the gradients of x and col_score, summed along the rows of A^T.
 
     Parameters
     ----------
@@ -247,7 +251,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
 
 
 def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
-    """Return bits of entries, keyed by vertex[k], neighbour[k], seed, epoch, layer and head only.
+    """Return the keep bits of entries, which depend only on vertex, neighbour, head,
+    seed, epoch and layer.
 
     One Philox block gives 8 heads. The counter is (vertex low, neighbour low, vertex
     high << 16 | neighbour high, head >> 3).
@@ -288,13 +293,15 @@ def attention_bits(vertex, neighbour, heads, *, seed, epoch, layer, p):
 
 
 def attention_key(seed, epoch, layer):
-    """Return two words that key all draws of `attention_bits` of one epoch and layer."""
+    """Return the two words that key all draws of `attention_bits` in one epoch and
+    layer.
+    """
     last = 0xFFFFFFFF  # no counter of dropout_bits except for epoch 2^32 - 1
     return tuple(map(int, philox((epoch, layer, last, last), (seed & last, seed >> 32))[:2]))
 
 
 def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
-    """Return keep of all entries: 0 or 1 / (1 - p)."""
+    """Return the dropout factor of each entry and head: 0 or 1 / (1 - p)."""
     if not dropout_threshold(p):
         return 1
     bits = attention_bits(vertex[row], neighbour[column], first + heads, seed=seed, epoch=epoch,
@@ -303,7 +310,9 @@ def _kept(row, column, heads, vertex, neighbour, seed, epoch, layer, p, first):
 
 
 def _sums(weight, x, row, column, m):
-    """Sum of weight[k, h] x[column[k]] to each row[k], head by head."""
+    """Return, for each row and head h, the sum of weight[k, h] x[column[k]] over its
+    entries k.
+    """
     wide = np.repeat(weight, x.shape[1] // weight.shape[1], 1)
     return _added(wide * x[column], row, m)
 

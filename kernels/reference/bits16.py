@@ -1,9 +1,10 @@
-"""Copies and sums of rows of another dtype."""
+"""Copies and sums of rows of two dtypes."""
 from hpgcn.kernels.bits16 import numbers, store
 
 
 def convert(x, out):
-    """Copy numbers (m, f) to an array of another dtype, rounded to nearest even. Returns out.
+    """Copy numbers (m, f) to an array of another dtype, rounded to nearest with ties to
+    even. Returns out.
 
     Examples
     --------
@@ -17,7 +18,8 @@ def convert(x, out):
 
 
 def add(x, out):
-    """Add numbers (m, f) to those of `out`, of the same dtype, and round. Returns out.
+    """Add numbers (m, f) to `out`, an array of the same dtype, and round the sums.
+    Returns out.
 
     Examples
     --------

@@ -1,12 +1,13 @@
-"""Numbers of stored entries: dot products of their rows and columns, and softmax over rows."""
+"""Kernels on stored entries: dot products of rows and columns, and softmax over rows."""
 import numpy as np
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
-    """Return the dot product of x_i and y_j for each stored entry (i, j), head by head (SDDMM).
+    """Return the dot product of x_i and y_j for each stored entry (i, j) and each head
+    (SDDMM).
 
-    The gradient of x is `spmm` of y with weights of out's gradient, that of y along
-    A^T.
+    The gradient of x is `spmm` of y with the gradient of out as weights; the gradient
+    of y is the same along A^T.
 
     Parameters
     ----------
@@ -40,7 +41,8 @@ def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
 
 
 def edge_softmax(indptr, values, out=None):
-    """Return the softmax of each column over the entries of each row.
+    """Return the softmax of values over the entries of each row, separately for each of
+    K columns.
 
     Parameters
     ----------
@@ -72,7 +74,8 @@ def edge_softmax(indptr, values, out=None):
 
 
 def edge_softmax_backward(indptr, alpha, grad, out=None):
-    """Return the gradient of the values: alpha (grad - sum over the row of alpha grad).
+    """Return the gradient of the values of `edge_softmax`: alpha (grad - sum of alpha
+    grad over the row).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Passes over dense rows: activation, column sums, optimiser steps."""
+"""Kernels on dense rows and parameters: activation, column sums, optimizer steps."""
 import math
 
 import numpy as np
@@ -10,7 +10,8 @@ from hpgcn.kernels.reference.random import dropout_bits, dropout_scale
 
 def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0, first=0,
              mask=None, drawn=False):
-    """Return z = keep * scale * relu(z + bias), in place; bits are 1 where the slope is not 0.
+    """Set z = keep * scale * relu(z + bias) in place and return it; mask bits are 1
+    where the slope is not 0.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ def activate(z, bias, vertex=None, *, relu=True, seed=0, epoch=0, layer=0, p=0.0
 
 def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     mask=None, slopes=None):
-    """Return z = keep * scale * act(z + bias), in place; computed in float64.
+    """Set z = keep * scale * act(z + bias) in place, computed in float64, and return
+    it.
 
     Parameters
     ----------
@@ -103,10 +105,11 @@ def activate_smooth(z, bias, vertex=None, *, kind, seed=0, epoch=0, layer=0, p=0
 
 
 def elu_backward(g, out, mask=None, scale=1.0):
-    """Set g = keep * scale * elu' g in place, from the result of `activate_smooth`; return g.
+    """Set g = keep * scale * elu' * g in place, from the result of `activate_smooth`;
+    return g.
 
     As elu' is elu + 1 below 0, scale * elu' is `out` + scale there. Without a mask all
-    is kept.
+    numbers are kept.
 
     Parameters
     ----------
@@ -130,7 +133,7 @@ def elu_backward(g, out, mask=None, scale=1.0):
 
 
 def apply_mask(x, mask, scale=1.0):
-    """Compute x = mask * scale * x in place, and return x.
+    """Set x = mask * scale * x in place, and return it.
 
     Parameters
     ----------
@@ -150,7 +153,7 @@ def apply_mask(x, mask, scale=1.0):
 
 
 def column_sum(x):
-    """Sum over rows, also of 16 bits, in float64: (m, f) to (f,).
+    """Return the sum over rows in float64, also of rows of 16 bits: (m, f) to (f,).
 
     Examples
     --------
@@ -162,7 +165,7 @@ def column_sum(x):
 
 
 def inner(x, y):
-    """Sum of all x * y, in float64: (m, f) twice to (1,).
+    """Return the sum of all products x * y in float64: (m, f) twice to (1,).
 
     Examples
     --------
@@ -175,7 +178,8 @@ def inner(x, y):
 
 def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, beta2=0.999,
          epsilon=1e-8):
-    """Make one Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias correction).
+    """Take one Adam step in place (Kingma and Ba 2015, Algorithm 1, with bias
+    correction).
 
     step counts from 1. g += decay * w is taken for the first
     `decayed` elements. w, mean and variance change; g does not.
@@ -197,7 +201,8 @@ def adam(w, g, mean, variance, *, step, lr, decay=0.0, decayed=0, beta1=0.9, bet
 
 
 def sgd(w, g, *, lr, decay=0.0, decayed=0):
-    """Make one step of gradient descent in place; decay as in `adam`.
+    """Take one step of gradient descent in place; `decay` and `decayed` are as in
+    `adam`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rows into exchange buffers and back."""
+"""Copies of rows into exchange buffers, and sums of received rows."""
 import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, numbers, store
@@ -6,6 +6,7 @@ from hpgcn.kernels.bits16 import BF16, numbers, store
 
 def gather(x, index, out=None):
     """Copy rows: out[i] = x[index[i]] (the copy semiring of demirci-2022, Algorithm 1).
+    Returns out.
 
     Examples
     --------
@@ -22,9 +23,11 @@ def gather(x, index, out=None):
 
 
 def scatter_add(x, index, out):
-    """Add rows: out[index[i]] += x[i], in increasing i; the transpose of `gather`. Returns out.
+    """Add rows: out[index[i]] += x[i], in increasing i; the transpose of `gather`.
+    Returns out.
 
-    Both may be of 16 bits: each addition is rounded then, as the row is stored again.
+    x and out may both have 16 bits. Then each addition is rounded when the row is
+    stored.
 
     Examples
     --------

@@ -1,4 +1,6 @@
-"""Losses over rows: softmax, of whole rows or of blocks, and sigmoids for several labels."""
+"""Losses over rows: softmax over whole rows or blocks of columns, and sigmoids for
+several labels.
+"""
 import numpy as np
 
 from hpgcn.kernels.bits16 import store
@@ -7,7 +9,7 @@ ABSENT = np.iinfo(np.int64).max  # above all columns, so that a minimum passes i
 
 
 def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=None):
-    """Return the softmax cross-entropy of the given rows and the number of correct
+    """Return the softmax cross-entropy of the counted rows, and the number of correct
     ones; write `grad`.
 
     Parameters
@@ -68,11 +70,12 @@ def softmax_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, target=
 
 
 def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothing=0.0):
-    """Return the binary cross-entropy of the sigmoids of some rows, and counts; write `grad`.
+    """Return the binary cross-entropy of sigmoids, and true positives, false positives
+    and false negatives; write `grad`.
 
     The loss is a SUM over rows and labels. Divided by (global number of counted rows) *
     (global number of labels) it is the mean, like PyTorch's BCEWithLogitsLoss. A block
-    of columns gives its part of every result. What is not said here is as in
+    of columns gives its part of every result. All else is as in
     `softmax_cross_entropy`.
 
     Parameters
@@ -118,9 +121,10 @@ def sigmoid_cross_entropy(logits, labels, rows, *, scale=1.0, grad=None, smoothi
 
 
 def spread_max(logits):
-    """Return the maximum of each row of a block of columns, (m, f) to (m,) of logits' dtype.
+    """Return the maximum of each row of a block of columns: (m, f) to (m,), in the
+    dtype of logits.
 
-    -inf without columns; NaN is ignored.
+    A block without columns gives -inf. NaN is ignored.
 
     Softmax over columns spread over ranks, `first` the global number of a block's
     column 0:
@@ -142,10 +146,11 @@ def spread_max(logits):
 
 
 def spread_sum(logits, top):
-    """Sum over a block's columns of exp(logits - top), in float64: (m, f) and (m,) to (m,).
+    """Return the sum of exp(logits - top) over a block's columns, in float64: (m, f)
+    and (m,) to (m,).
 
-    `top` is the maximum of whole rows. NaN where a logit is not finite: the loss must
-    show it.
+    `top` is the maximum of whole rows. A row with a logit that is not finite gives NaN,
+    so that the loss shows it.
 
     Examples
     --------
@@ -160,7 +165,8 @@ def spread_sum(logits, top):
 
 def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=None,
                     target=None):
-    """Return a block's part of the cross-entropy, and its columns of the gradient.
+    """Return the part of the cross-entropy that a block of columns has, and write its
+    columns of the gradient.
 
     Parameters
     ----------
@@ -218,7 +224,8 @@ def spread_gradient(logits, labels, first, rows, top, total, scale=1.0, grad=Non
 
 
 def spread_argmax(logits, first, top):
-    """Return the lowest global column with the maximum `top`, (m,) int64, or ABSENT (2^63 - 1).
+    """Return the lowest global column whose logit equals `top`, (m,) int64, or ABSENT
+    (2^63 - 1).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Dense products."""
+"""Products of dense matrices."""
 import numpy as np
 
 from hpgcn.kernels.bits16 import BF16, numbers, store, to_bf16

@@ -1,4 +1,5 @@
-"""Normalisation of rows (Ba, Kiros and Hinton 2016, section 3) and of columns, whole or in blocks.
+"""Normalization of rows (Ba, Kiros and Hinton 2016, section 3) and of columns, whole or
+in blocks.
 
 Per row: xhat = (x - mean) / sqrt(variance + epsilon), y = gain * xhat + bias.
 With s() for "summed over the blocks of the row", f the GLOBAL number of columns:
@@ -27,7 +28,7 @@ import numpy as np
 
 
 def row_sum(x):
-    """Sum over columns, in float64: (m, f) to (m,).
+    """Return the sum of each row in float64: (m, f) to (m,).
 
     Examples
     --------
@@ -39,7 +40,8 @@ def row_sum(x):
 
 
 def row_squares(x, mean):
-    """Sum over columns of (x - mean)^2, in float64: (m, f) and (m,) float64 to (m,).
+    """Return the sum of (x - mean)^2 over each row, in float64: (m, f) and (m,) float64
+    to (m,).
 
     Examples
     --------
@@ -51,7 +53,8 @@ def row_squares(x, mean):
 
 
 def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Return out = gain * (x - mean) * inv_std + bias, in float64 until it is stored.
+    """Return out = gain * (x - mean) * inv_std + bias, computed in float64 and rounded
+    when stored.
 
     Parameters
     ----------
@@ -78,7 +81,8 @@ def layer_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def layer_norm_backward_sums(g, xhat, gain):
-    """Return all sums that the backward of `layer_norm` needs, in float64.
+    """Return the sums of rows, dgain and dbias, which the backward of `layer_norm`
+    needs, in float64.
 
     Parameters
     ----------
@@ -105,9 +109,10 @@ def layer_norm_backward_sums(g, xhat, gain):
 
 
 def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Return the gradient of x, out = inv_std * (gain * g - means[:, 0] - xhat * means[:, 1]).
+    """Return the gradient of x: out = inv_std * (gain * g - means[:, 0] - xhat *
+    means[:, 1]).
 
-    In float64 until it is stored.
+    It is computed in float64 and rounded when stored.
 
     Parameters
     ----------
@@ -135,7 +140,8 @@ def layer_norm_backward(g, xhat, inv_std, gain, means, out=None):
 
 
 def column_squares(x, mean):
-    """Sum over rows of (x - mean)^2, in float64: (m, f) and (f,) float64 to (f,).
+    """Return the sum of (x - mean)^2 over each column, in float64: (m, f) and (f,)
+    float64 to (f,).
 
     Examples
     --------
@@ -147,7 +153,8 @@ def column_squares(x, mean):
 
 
 def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
-    """Normalize like `layer_norm`, with mean and inv_std (f,) float64 of columns.
+    """Normalize columns, like `layer_norm` does rows, with mean and inv_std (f,)
+    float64 of columns.
 
     Examples
     --------
@@ -166,7 +173,8 @@ def batch_norm(x, mean, inv_std, gain, bias, out=None, *, xhat=None):
 
 
 def batch_norm_backward(g, xhat, inv_std, gain, means, out=None):
-    """Return the gradient of x, out = inv_std * gain * (g - means[0] - xhat * means[1]).
+    """Return the gradient of x: out = inv_std * gain * (g - means[0] - xhat *
+    means[1]).
 
     Computed in float64. means (2, f) float64 holds the means of g and of g * xhat over
     all rows. The others are as in `layer_norm_backward`, with inv_std (f,).

@@ -1,4 +1,4 @@
-"""Counter-based random bits and keyed dropout."""
+"""Counter-based random bits, and dropout by keyed bits."""
 import numpy as np
 
 from hpgcn.kernels.bits16 import numbers, store
@@ -9,7 +9,8 @@ SHIFT = np.uint64(32)
 
 
 def philox(counter, key):
-    """Scramble counters (..., 4) uint32 by a key (2,): Philox4x32-10 (Salmon et al. 2011).
+    """Scramble counters (..., 4) uint32 by a key (2,) uint32: Philox4x32-10 (Salmon et
+    al. 2011).
 
     Examples
     --------
@@ -31,12 +32,15 @@ def philox(counter, key):
 
 
 def dropout_threshold(p):
-    """Return the integer t in [0, 65536): a 16-bit draw below t is dropped."""
+    """Return the integer t in [0, 65536) for a probability p: a 16-bit random number
+    below t means drop.
+    """
     return round(p * 65536)
 
 
 def dropout_scale(p):
-    """Return 65536 / (65536 - t), which keeps the expected value of a dropped number.
+    """Return 65536 / (65536 - t), the factor by which dropout scales kept numbers to
+    preserve the mean.
 
     Examples
     --------
@@ -48,7 +52,8 @@ def dropout_scale(p):
 
 
 def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
-    """Return bits keyed by (seed, epoch, layer, vertex, global column) only.
+    """Return the keep bits of vertices and columns, which depend only on seed, epoch,
+    layer, vertex and column.
 
     One Philox block gives 8 columns, one byte. The counter is (vertex low, byte, epoch,
     layer << 16
@@ -94,7 +99,8 @@ def dropout_bits(vertex, width, *, seed, epoch, layer, p, first=0):
 
 
 def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Drop from columns from `first` on: out = keep * x * 65536 / (65536 - t).
+    """Return keep * x * 65536 / (65536 - t); column 0 of x has the global number
+    `first`.
 
     x and out may be of 16 bits.
 
@@ -113,7 +119,8 @@ def dropout(x, vertex, *, seed, epoch, layer, p, first=0, out=None):
 
 
 def dropout_csr(indptr, indices, data, vertex, *, seed, epoch, layer, p, first=0, out=None):
-    """Drop stored entries of CSR features, by the bits of their dense form.
+    """Drop stored entries of sparse features (CSR), by the bits that `dropout` uses for
+    dense ones.
 
     Column j of `indices` is global column first + j. Returns the values.
 

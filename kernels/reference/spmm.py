@@ -1,4 +1,4 @@
-"""Sparse times dense, plain and masked."""
+"""Products of a sparse and a dense matrix, plain and masked."""
 import numpy as np
 import scipy.sparse as sp
 
@@ -8,7 +8,8 @@ from hpgcn.kernels.masks import unpack
 
 def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, rows=None,
          mask=None, accumulate=False):
-    """Multiply a sparse by a dense matrix, with scales, a choice of rows, a mask and accumulation.
+    """Multiply a sparse by a dense matrix, with optional scales, choice of rows, mask
+    and accumulation.
 
     out[i] = mask[i] * (out[i] if accumulate + row_scale[i] * sum_k data[k]
     col_scale[j] x[j]), where j = indices[k] and k runs over indptr[i]..indptr[i + 1].
@@ -73,7 +74,8 @@ def spmm(indptr, indices, data, x, out=None, *, row_scale=None, col_scale=None, 
 
 def sspmm(indptr, indices, data, x, mask, out=None, *, row_scale=None, col_scale=None, rows=None,
           accumulate=False):
-    """Compute masked SpMM, (A x) .* M: `spmm` with its mask named first (mixgcn, S-SpMM).
+    """Compute masked SpMM, (A x) .* M: the same as `spmm` with a required mask (mixgcn,
+    S-SpMM).
 
     Parameters
     ----------

@@ -1,1 +1,3 @@
-"""Benchmarks for developers: hpgcn beside other libraries and the limits of a machine (run.py)."""
+"""Benchmarks for developers: compare hpgcn with other libraries and with the limits of
+a machine (run.py).
+"""

@@ -1,4 +1,6 @@
-"""Measure seconds to an accuracy with several settings of --batch, and with PyG."""
+"""Benchmark of the seconds until an accuracy is reached, with several settings of
+--batch, and with PyG.
+"""
 
 import dataclasses
 import json
@@ -34,7 +36,8 @@ KEPT = ("epoch_s", "val_acc", "test_acc")  # metrics of an epoch that are kept
 
 def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, seconds=0.0,
             peer=""):
-    """Train on a graph by each setting of --batch and each seed, a process each, one by one.
+    """Train on a graph with each setting of --batch and each seed, one after the other
+    in new processes.
 
     Parameters
     ----------
@@ -119,7 +122,11 @@ def measure(path, config, batches=(), *, seeds=(0,), target=None, margin=0.005, 
 
 
 def check(config, batches, seeds, target, margin, seconds):
-    """Return the settings of --batch, full batch first if it sets the target."""
+    """Return the valid settings of --batch; full batch comes first if it defines the
+    target.
+
+    Raise UsageError for repeated or invalid settings.
+    """
     batches = tuple(batches)
     if target is None and FULL not in batches:
         batches = (FULL, *batches)
@@ -139,7 +146,7 @@ def check(config, batches, seeds, target, margin, seconds):
 
 
 def steps_of(batch, source, graph):
-    """Count the training steps of an epoch."""
+    """Return the number of training steps in an epoch with this --batch."""
     request = sampling.parse(batch)
     if request is None:
         return 1
@@ -154,7 +161,8 @@ def steps_of(batch, source, graph):
 
 
 def train_on(path, config, seconds):
-    """Train, for at most `seconds` seconds unless they are 0; return the contents of a row.
+    """Train for at most `seconds` seconds (0: no limit); return setup time, peak memory
+    and the history.
 
     An epoch of a run before, which does not count, compiles and loads whatever is needed.
     """
@@ -173,7 +181,9 @@ def train_on(path, config, seconds):
 
 
 def run_peers(source, graph, config, todo, seconds, python, absent):
-    """Let another Python train by each (batch, seed) that it has a way for; as `measure`'s runs."""
+    """Train with PyG in another Python for each (batch, seed) it supports; return runs
+    like those of `measure`.
+    """
     runs = []
     with temporary_folder(tempfile.gettempdir()) as folder:
         with tolerated(PEER, absent):
@@ -194,7 +204,7 @@ def run_peers(source, graph, config, todo, seconds, python, absent):
 
 
 def check_peer(graph, config):
-    """Refuse settings and graphs that the script for PyG does not support."""
+    """Raise an error for settings and graphs that the script for PyG does not support."""
     default = Config()
     for entry in dataclasses.fields(Config):
         value = getattr(config, entry.name)
@@ -208,7 +218,9 @@ def check_peer(graph, config):
 
 
 def hand_over(graph, folder):
-    """Write the arrays of a graph as .npy: CSR without the diagonal, x (dense), y, masks."""
+    """Write a graph's arrays as .npy files: CSR without the diagonal, x (dense), y and
+    masks.
+    """
     A = sp.csr_array((np.ones(graph.indices.size, np.int8), graph.indices, graph.indptr),
                      shape=2 * (graph.num_rows,), copy=True)
     A.setdiag(0)
@@ -222,7 +234,9 @@ def hand_over(graph, folder):
 
 
 def peer_settings(source, graph, config, folder):
-    """Return the settings of the peer; with parts also write the part of each vertex."""
+    """Return the settings for the PyG script; if batches are parts, also write the part
+    of each vertex.
+    """
     request = sampling.parse(config.batch)
     options = {"layers": config.layers}
     if request is not None and request.name == "neighbours":
@@ -245,7 +259,9 @@ def peer_settings(source, graph, config, folder):
 
 
 def call_peer(python, folder):
-    """Run the peer's script; an HpgcnError with the last line that it said where it fails."""
+    """Run the PyG script; if it fails, raise HpgcnError with the last line of its
+    errors.
+    """
     try:
         done = subprocess.run([python, SCRIPT, folder], capture_output=True,
                               text=True, check=False)
@@ -258,12 +274,16 @@ def call_peer(python, folder):
 
 
 def known(run, name):
-    """Return a metric at the evaluations of a run; [0.0] of a run without any."""
+    """Return the values of a metric at a run's evaluations; [0.0] for a run without
+    evaluations.
+    """
     return [line[name] for line in run["history"] if line[name] is not None] or [0.0]
 
 
 def reached(run, target):
-    """Return epochs and seconds until the validation accuracy was the target first, or None."""
+    """Return the epochs and seconds until the validation accuracy first reached the
+    target; None if it never did.
+    """
     spent = 0.0
     for epoch, line in enumerate(run["history"], 1):
         spent += line["epoch_s"]
@@ -273,13 +293,13 @@ def reached(run, target):
 
 
 def middle(values):
-    """Return the median, None where it lies among those that are None, of any number of them."""
+    """Return the median, where None counts as infinity; None if the median is infinite."""
     found = median(np.inf if value is None else value for value in values)
     return found if np.isfinite(found) else None
 
 
 def row_of(runs, target):
-    """Join the runs of all seeds in a row of the table; see `measure`."""
+    """Return the row of the table that summarizes the runs of all seeds; see `measure`."""
     ends = [reached(run, target) or (None, None) for run in runs]
     best = [int(np.argmax(known(run, "val_acc"))) for run in runs]
     steps = runs[0]["steps"]
@@ -300,7 +320,7 @@ def row_of(runs, target):
 
 
 def curve_of(run):
-    """Return the accuracies of a run over its training seconds."""
+    """Return the accuracies of a run as lists over its training seconds."""
     spent = np.cumsum([line["epoch_s"] for line in run["history"]])
     points = [(float(at), line["val_acc"], line["test_acc"])
               for at, line in zip(spent, run["history"]) if line["val_acc"] is not None]
@@ -310,7 +330,7 @@ def curve_of(run):
 
 
 def summarise(name, rows, target, asked, margin):
-    """Return the target in words, and the runs that never reached it."""
+    """Return the target in words, and the names of runs that never reached it."""
     what = "given by --target" if asked is not None else \
         f"the best validation accuracy of full batches minus {100 * margin:g}%"
     missed = [f"{row['library']} {row['batch']} (best {100 * row['val_acc']:.2f}%)"

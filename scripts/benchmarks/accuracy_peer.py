@@ -1,4 +1,5 @@
-"""Train a GCN of PyG on one process, full batch and in batches, for the benchmark `accuracy`.
+"""Training of a PyG GCN in one process, full batch and in batches, for the benchmark
+`accuracy`.
 
 A script for any Python with torch and torch_geometric, which need not be that of hpgcn:
 
@@ -69,7 +70,7 @@ def main(folder):
 
 
 def ahead(batches):
-    """Yield batches, each made by another thread while the one before trains."""
+    """Yield batches; while one is used for training, a thread prepares the next."""
     with ThreadPoolExecutor(1) as thread:
         made = iter(batches)
         coming = thread.submit(next, made, None)
@@ -79,7 +80,7 @@ def ahead(batches):
 
 
 class Graph:
-    """An undirected graph: CSR without the diagonal, features, labels, masks, A-hat."""
+    """An undirected graph: CSR without the diagonal, features, labels, masks and A-hat."""
 
     def __init__(self, folder):
         def read(name):
@@ -95,7 +96,7 @@ class Graph:
         self.found = torch.full((self.n,), -1)  # place of a vertex in a batch, while it is made
 
     def all_of(self, rows):
-        """Return (place in rows, column) of each entry of some rows."""
+        """Return (position in `rows`, column) of each entry of these rows."""
         degree = self.degree[rows]
         owner = torch.repeat_interleave(torch.arange(rows.numel()), degree)
         begin = self.indptr[rows] - degree.cumsum(0) + degree
@@ -112,7 +113,7 @@ class Graph:
 
 
 class Model(torch.nn.Module):
-    """Layers of GCNConv and their Adam."""
+    """A stack of GCNConv layers with their Adam optimizer."""
 
     def __init__(self, graph, settings):
         super().__init__()
@@ -130,8 +131,10 @@ class Model(torch.nn.Module):
         self.whole = graph.normalised()
 
     def forward(self, x, hops):
-        """Apply the layers; `hops`: for each its edges, (edge_index, weights) or (adjacency,), rows
-        it makes.
+        """Apply all layers.
+
+        `hops` has for each layer its edges, (edge_index, weights) or (adjacency,), and
+        the number of result rows.
         """
         for number, (layer, dropout, (edges, rows)) in enumerate(
                 zip(self.layers, self.dropouts, hops)):
@@ -159,7 +162,9 @@ class Model(torch.nn.Module):
 
 
 class Batch:
-    """Input of a step: features, hops as of `Model`, rows that the loss reads, their labels."""
+    """Input of a training step: features, hops as in `Model.forward`, rows of the loss,
+    and their labels.
+    """
 
     def __init__(self, x, hops, chosen, y):
         self.given = x, hops, chosen, y
@@ -169,7 +174,7 @@ class Batch:
 
 
 class Full:
-    """One batch, of all vertices."""
+    """Batches for full-batch training: a single one with all vertices."""
 
     steps = 1
 
@@ -183,7 +188,7 @@ class Full:
 
 
 class Parts:
-    """Batches that the vertices of `size` drawn parts induce."""
+    """Batches that are the subgraphs induced by the vertices of `size` random parts."""
 
     def __init__(self, graph, layers, size):
         self.graph, self.layers, self.size = graph, layers, size
@@ -207,9 +212,11 @@ class Parts:
 
 
 class Fans:
-    """Drawn training vertices and, hop by hop, drawn neighbours of those that a hop added.
+    """Batches of random training vertices and, hop by hop, random neighbours of the
+    vertices of the hop before.
 
-    What NeighborLoader with subgraph_type "directional" draws, without replacement.
+    They are drawn without replacement, like those of NeighborLoader with subgraph_type
+    "directional".
     """
 
     def __init__(self, graph, layers, size, fan_outs):
@@ -243,7 +250,7 @@ class Fans:
 
 
 class Loader(Fans):
-    """The same by NeighborLoader."""
+    """The batches of `Fans`, drawn by PyG's NeighborLoader."""
 
     def __init__(self, graph, layers, size, fan_outs):
         from torch_geometric.data import Data
@@ -267,9 +274,10 @@ class Loader(Fans):
 
 
 def drawn(graph, rows, fan_out):
-    """Draw entries of rows without replacement (Floyd's algorithm, all rows at once).
+    """Draw `fan_out` entries of each row without replacement (Floyd's algorithm, for
+    all rows at once).
 
-    Return (place in rows, column) of each. Source: Bentley and Floyd 1987.
+    Return (position in `rows`, column) of each entry. Source: Bentley and Floyd 1987.
     """
     if fan_out < 0:
         return graph.all_of(rows)
@@ -291,9 +299,10 @@ def drawn(graph, rows, fan_out):
 
 
 def fan(graph, places, edges, counts, seeds, layers):
-    """Make a Batch of vertices, the edges (source, target) of each hop, and counts by hop.
+    """Return a Batch of the vertices `places`, from the edges (source, target) and the
+    count of each hop.
 
-    A sampler without hops gives one list of edges and one count.
+    A sampler that does not separate hops gives one list of edges and one count.
     """
     known = len(counts) > 1
     ends = np.cumsum(counts).tolist()
@@ -316,7 +325,7 @@ def fan(graph, places, edges, counts, seeds, layers):
 
 
 def neighbours(graph, **options):
-    """Return a Loader where a sampler is installed, else Fans."""
+    """Return a Loader if a sampler for PyG is installed, else Fans."""
     from torch_geometric import typing
 
     installed = typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE

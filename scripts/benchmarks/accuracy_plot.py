@@ -1,4 +1,4 @@
-"""Draw validation accuracy over seconds of training, for the benchmark `accuracy`."""
+"""Plot of validation accuracy over training seconds, for the benchmark `accuracy`."""
 
 from hpgcn.report import figures
 
@@ -7,9 +7,10 @@ BELOW = 0.15  # share of accuracy that is shown below the target
 
 
 def draw(report):
-    """Draw a line for each library, batch and seed, with a ring where it reaches the target.
+    """Plot a line for each library, batch and seed, with a ring where it reaches the
+    target.
 
-    `report` is that of `accuracy.measure`. Return the Figure.
+    `report` is a result of `accuracy.measure`. Return the Figure.
     """
     # curves without an evaluation are left out
     curves = [curve for curve in report["curves"] if curve["seconds"]]
@@ -53,6 +54,6 @@ def draw(report):
 
 
 def picture(report):
-    """Return `draw` as the bytes of a PNG."""
+    """Return the plot of `draw` as the bytes of a PNG."""
     with figures.style():
         return figures.png(draw(report))

@@ -1,4 +1,6 @@
-"""Time DistGNN's aggregation by the number of blocks of x, and by the steps of its Figure 4."""
+"""Benchmark of DistGNN's aggregation by the number of blocks of x, and by the steps of
+its Figure 4.
+"""
 
 from functools import partial
 from itertools import pairwise
@@ -22,7 +24,8 @@ NONE = -1
 
 
 def measure(settings, device, limits):
-    """Time the sum of all neighbors' rows on each graph at each width, without weights.
+    """Time the sum of all neighbors' rows, without weights, on each graph at each
+    width.
 
     rows : graph, vertices, nonzeros, width, kernel ("N blocks"), the entries of `checked_turns`,
         read_bytes and written_bytes of `count_transfers`, and reuse of `reuse_of`.
@@ -46,7 +49,9 @@ def measure(settings, device, limits):
 
 
 def block_rows(A, width, settings, device):
-    """Time our kernel by the number of blocks, and count the bytes it moves; return dicts."""
+    """Time hpgcn's kernel for several numbers of blocks, and count the bytes that it
+    moves; return a dict for each.
+    """
     x, expected = operands(A, width, settings.seed)
     counts = [count for count in COUNTS if count <= len(x)]
     calls = {f"hpgcn, {count} blocks": partial(in_blocks, count, A, x) for count in counts}
@@ -63,7 +68,9 @@ def block_rows(A, width, settings, device):
 
 
 def step_rows(A, width, count, settings, device):
-    """Time the methods of Figure 4, one added after the other; return dicts."""
+    """Time the methods of Figure 4, adding one after the other; return a dict for each
+    step.
+    """
     x, expected = operands(A, width, settings.seed)
     m = len(x)
     whole, cuts = cuts_for(A, 1), cuts_for(A, count)
@@ -79,7 +86,9 @@ def step_rows(A, width, count, settings, device):
 
 
 def operands(A, width, seed):
-    """Return x, and the sums of its rows in float64."""
+    """Return a random x, and the sum of its neighbours' rows for each vertex, computed
+    in float64.
+    """
     x = np.random.default_rng(seed).standard_normal((A.scale.size, width), np.float32)
     pattern = A.matrix.astype(float)
     pattern.data[:] = 1
@@ -87,13 +96,15 @@ def operands(A, width, seed):
 
 
 def in_blocks(count, A, x):
-    """Aggregate by our kernel, which keeps sums in registers (Algorithms 2 and 3)."""
+    """Aggregate by hpgcn's kernel in `count` blocks, with sums in registers (Algorithms
+    2 and 3).
+    """
     with reading_in_blocks(count):
         return cpu.aggregate(A.indptr, A.indices, x)[0]
 
 
 def edge_by_edge(cuts, A, x, bounds):
-    """Aggregate with a read and a write of the result for each edge (Algorithms 1 and 2)."""
+    """Aggregate by reading and writing the result for each edge (Algorithms 1 and 2)."""
     out = np.zeros_like(x)
     for starts, stops in pairwise(cuts):
         _edge_by_edge(A.indices.size * x.shape[1], starts, stops, A.indices, x, out, bounds)
@@ -111,7 +122,9 @@ def _edge_by_edge(next_chunk, starts, stops, indices, x, out, bounds):
 
 
 def cuts_for(A, count):
-    """Return where each row's entries of each block begin, (count + 1, n)."""
+    """Return the position of each row's first entry in each of `count` blocks, (count +
+    1, n).
+    """
     if count == 1:
         return np.stack([A.indptr[:-1], A.indptr[1:]])
     n = A.scale.size
@@ -119,16 +132,18 @@ def cuts_for(A, count):
 
 
 def reuse_of(nonzeros, reads, writes):
-    """Return how often a row that is moved is used: at best the mean degree (Table 3).
+    """Return how often a row is used each time it is moved; at best the mean degree
+    (Table 3).
 
-    An edge uses a row of x and a row of the result.
+    An edge uses one row of x and one row of the result.
     """
     return 2 * nonzeros / (reads + writes)
 
 
 @jit()
 def count_transfers(cuts, indices, capacity):
-    """Count rows that an LRU cache of `capacity` rows reads from memory, and writes to it.
+    """Count the rows that an LRU cache of `capacity` rows reads from memory, and those
+    that it writes.
 
     Blocks and rows are taken in order, by one thread. A row of the result is written when it
     leaves the cache. A later block with edges of it reads it again. Indices take no room.

@@ -1,4 +1,4 @@
-"""Three families of graphs that stress a kernel differently, and their A-hat.
+"""Three families of graphs that load a kernel in different ways, and their A-hat.
 
 dense : R-MAT, 2^16 vertices, 14 M draws: long rows, x in or near the cache.
 prod : R-MAT, 2^20 vertices, 13.6 M draws: skewed degrees, x far beyond the cache.
@@ -19,12 +19,16 @@ SMALLEST = 6  # 2^6 vertices are left, however far a graph is scaled down
 
 
 def scaled(scale, scale_down, smallest=SMALLEST):
-    """Return the binary logarithm of about 2^scale / scale_down vertices."""
+    """Return the binary logarithm of a number of vertices, 2^scale divided by about
+    `scale_down`.
+    """
     return max(smallest, scale - (scale_down.bit_length() - 1))
 
 
 def make(name, scale_down=1, seed=0, *, features=0, classes=0):
-    """Return a Graph of a family, with about 1 / scale_down of its vertices."""
+    """Return a Graph of the family `name`, with about 1 / scale_down of its full number
+    of vertices.
+    """
     kind, scale, edge_factor = FAMILIES[name]
     graph = generate(kind, scale=scaled(scale, scale_down), edge_factor=edge_factor,
                      features=features, classes=classes, seed=seed)
@@ -34,7 +38,9 @@ def make(name, scale_down=1, seed=0, *, features=0, classes=0):
 
 
 class Normalized(NamedTuple):
-    """D^-1/2 (A + I) D^-1/2 of an unweighted graph, float32; D^-1/2 is `scale`, (n,)."""
+    """The matrix D^-1/2 (A + I) D^-1/2 of an unweighted graph, float32; `scale` (n,) is
+    D^-1/2.
+    """
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -52,9 +58,10 @@ def normalized(graph):
 
 
 def matrices(settings):
-    """Yield the name and the Normalized of each graph of the Settings: a file's, or families'.
+    """Yield the name and the Normalized matrix of each graph in the Settings: a file,
+    or families.
 
-    Weights in a file do not count: they change no time.
+    Weights in a file are ignored, because they do not change the time.
     """
     if settings.graph:
         with store.load(settings.graph) as stored:

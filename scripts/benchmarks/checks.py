@@ -1,4 +1,4 @@
-"""Time calls in turns, after a check of their results."""
+"""Timing of calls in turns, after a check of their results."""
 
 import math
 from contextlib import contextmanager
@@ -13,7 +13,8 @@ TOLERANCE = 1e-3  # largest relative error that rounding to float32 explains
 
 
 def checked_turns(device, calls, repeats, label, *, expected=None, prepare=None, absent=None):
-    """Make and check each call once, then time calls in turns as hpgcn.bench.timing.time_turns.
+    """Call and check each function once, then time them in turns by
+    hpgcn.bench.timing.time_turns.
 
     `prepare` is called before each checked call; `expected` has the results by name. If a call of
     another library fails, its name and the reason go to `absent`, and it is not timed.
@@ -38,7 +39,9 @@ def checked_turns(device, calls, repeats, label, *, expected=None, prepare=None,
 
 @contextmanager
 def tolerated(name, absent):
-    """Note in `absent` why another library fails; raise the errors of our kernels."""
+    """Context manager: record in `absent` why another library fails; let errors of
+    hpgcn's kernels pass.
+    """
     try:
         yield
     except Exception as error:
@@ -48,9 +51,10 @@ def tolerated(name, absent):
 
 
 def check_result(label, name, result, expected):
-    """Return the largest difference over the largest expected number; None if not finite.
+    """Return the largest difference divided by the largest expected number; None if it
+    is not finite.
 
-    InternalError if a kernel of this package is wrong.
+    Raise InternalError if a kernel of this package is wrong.
     """
     error = math.inf
     if result.shape == expected.shape:

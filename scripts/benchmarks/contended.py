@@ -1,4 +1,4 @@
-"""Time calls while another process copies memory without end (--starved)."""
+"""Timing of calls while another process keeps copying memory (--starved)."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ RUN, MOVED = 0, 1  # places in the shared state: whether to copy, and bytes copi
 
 
 class Stream:
-    """The copying process; `state` is shared with it."""
+    """The process that copies memory; it shares the array `state` with this process."""
 
     def __init__(self, process, state):
         self.process = process
@@ -28,7 +28,9 @@ class Stream:
 
     @contextmanager
     def running(self):
-        """Copy within; afterwards `bytes_per_s` has the rate of bytes read and written."""
+        """Context manager: copy within its block; afterwards `bytes_per_s` is the rate
+        of bytes read and written.
+        """
         self.state[RUN] = 1
         try:
             begin = self._wait(self.state[MOVED])
@@ -40,7 +42,9 @@ class Stream:
             self.state[RUN] = 0
 
     def _wait(self, before):
-        """Wait until more than `before` bytes are copied; return their number."""
+        """Wait until more than `before` bytes have been copied in total; return their
+        number.
+        """
         while self.state[MOVED] <= before:
             if not self.process.is_alive():
                 raise InternalError("bench --starved: the process that copies memory has ended")
@@ -50,10 +54,11 @@ class Stream:
 
 @contextmanager
 def stream(host):
-    """Yield a Stream on the last processor of this process, and keep this process to another core.
+    """Start a Stream on the last processor, keep this process off its core, and yield
+    the Stream.
 
-    The copying process is killed at the end, and by the system if this process is killed.
-    UsageError if this process has one processor.
+    The copying process is killed at the end, and by the system if this process is
+    killed. UsageError if this process has one processor.
     """
     if len(host.cpus) < 2:
         raise UsageError("bench --starved needs two processors, because another process copies "
@@ -76,13 +81,17 @@ def stream(host):
 
 
 def places(cpus):
-    """Return the processors of timed calls and of the copying process, on two cores if possible."""
+    """Return one processor for timed calls and one for the copying process, on two
+    cores if possible.
+    """
     *others, last = cpus
     return next((cpu for cpu in others if cores([cpu, last]) == 2), others[0]), last
 
 
 def copy_on(cpu, size, state, parent):
-    """Copy between arrays of `size` numbers on a processor while the flag is set, until killed."""
+    """Copy between arrays of `size` numbers on processor `cpu`, while a flag in `state`
+    is set, until killed.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and kills this process
     die_with_parent(parent)
     os.sched_setaffinity(0, {cpu})
@@ -100,13 +109,13 @@ def copy_on(cpu, size, state, parent):
 
 
 def time_contended(stream, host, calls, repeats, label):
-    """Time calls and those of memory as `in_turns`, while a Stream runs."""
+    """Time calls, and copies of memory, by `in_turns` while a Stream runs."""
     with stream.running():
         return in_turns(host, calls | host.memory_calls, repeats, f"{label}, starved")
 
 
 def contended_row(stream, alone, timing, left, moved):
-    """Return the entries of a row about a call while a Stream ran.
+    """Return the report entries of a call that was timed while a Stream ran.
 
     starved_ms : its time; slower_ratio is this over `alone`, its time in ms without a Stream.
     left_bytes_per_s : the bandwidth that was left; starved_share is the share of it that the call

@@ -1,4 +1,4 @@
-"""Time the CUDA kernels and summarise their ratios to other libraries."""
+"""Benchmark of the CUDA kernels, with their speed relative to other libraries."""
 
 from statistics import geometric_mean
 
@@ -8,7 +8,7 @@ from benchmarks.products import MASKED
 
 
 def measure(settings, gpu, limits):
-    """Time SpMM, S-SpMM, gather and scatter_add.
+    """Time SpMM, S-SpMM, gather and scatter_add on the GPU.
 
     Return "rows", "absent" as of benchmarks.products, "ratios", "summary" of `compare`,
     `summarise`, "copies" as the rows of benchmarks.row_gathers.
@@ -20,7 +20,8 @@ def measure(settings, gpu, limits):
 
 
 def compare(rows):
-    """Hold SpMM against each peer whose result is right, and S-SpMM against SpMM.
+    """Divide the time of each other library with a right result by that of SpMM, and
+    S-SpMM's by SpMM's.
 
     Return dicts: graph, width, fastest_peer, peer_ratio (its time over SpMM's; both None without a
     peer), masked_ratio (S-SpMM over SpMM), peer_ratios (of all).
@@ -44,7 +45,8 @@ def is_right_peer(row):
 
 
 def summarise(ratios):
-    """Join the available ratios of all graphs and widths in a dict.
+    """Return a dict of means, minima and maxima of the ratios over all graphs and
+    widths.
 
     KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer", "masked", each peer.
     """

@@ -1,4 +1,6 @@
-"""Time training epochs on a GPU, on a graph of Reddit's size, and compare losses with the CPU's."""
+"""Benchmark of training epochs on a GPU, for a graph of Reddit's size, with losses
+compared to the CPU's.
+"""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -27,7 +29,8 @@ TOLERANCE = 1e-4  # between losses on the GPU and on the CPU, relative
 
 
 def measure(settings, gpu, limits):
-    """Train a GCN of two layers, full batch, at each hidden width, on the GPU and on the CPU.
+    """Train a GCN of two layers, full batch, at each hidden width, on the GPU and on
+    the CPU.
 
     "rows", one a width, have these keys:
 
@@ -50,7 +53,7 @@ def measure(settings, gpu, limits):
 
 
 def make(settings):
-    """Return an R-MAT graph of about 1 / settings.scale_down of the vertices of Reddit."""
+    """Return an R-MAT graph with about 1 / settings.scale_down of Reddit's vertices."""
     scale = scaled(SCALE, settings.scale_down, SMALLEST)
     n = (VERTICES << scale) >> SCALE
     graph = generate("rmat", scale=scale, edge_factor=EDGE_FACTOR, features=FEATURES,
@@ -85,7 +88,7 @@ def measure_width(graph, config, epochs, gpu):
 
 
 def train(graph, config, device, epochs):
-    """Take some training steps; return their losses and seconds, and the Trainer."""
+    """Train for `epochs` epochs; return their losses, their seconds, and the Trainer."""
     comm = SerialComm()
     comm.use(device)
     comm.clock = EventClock()
@@ -96,7 +99,7 @@ def train(graph, config, device, epochs):
 
 
 def time_kinds(trainer, epoch, cuda):
-    """Take a step; return the share of each kind of work in the GPU's time."""
+    """Train for one epoch; return the share of each kind of work in the GPU's time."""
     clock = trainer.comm.clock
     clock.cuda = cuda
     step = ("step", cuda.Event(), cuda.Event())
@@ -113,7 +116,9 @@ def time_kinds(trainer, epoch, cuda):
 
 
 class EventClock(Clock):
-    """A Clock that also times the work of the GPU in its outermost blocks, while `cuda` is set."""
+    """A Clock that also measures the GPU's time in its outermost blocks, while the
+    attribute `cuda` is set.
+    """
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Measure how far training in bf16, or another --dtype, is from float32."""
+"""Benchmark of how far training in bf16, or another --dtype, deviates from float32."""
 
 import dataclasses
 from statistics import fmean, stdev
@@ -15,7 +15,8 @@ EPOCHS = (1, 2, 3, 10, 30, 100)  # whose losses are shown, and the last
 
 
 def measure(path, config, seeds=(0,)):
-    """Train on a graph by float32 and by the type of the settings, for each seed, in this process.
+    """Train on a graph in float32 and in the dtype of `config`, with each seed, in this
+    process.
 
     Parameters
     ----------
@@ -64,7 +65,9 @@ def measure(path, config, seeds=(0,)):
 
 
 def train_once(path, config):
-    """Train; return the numbers of a row, and the losses of all epochs."""
+    """Train; return the accuracies and losses of a report row, and the losses of all
+    epochs.
+    """
     from hpgcn.training.runs.run import train
 
     result = train(path, config)
@@ -75,7 +78,9 @@ def train_once(path, config):
 
 
 def compared(exact, others):
-    """Return how far losses are off in some epochs that all runs had, a list of dict."""
+    """Return the deviation of losses in some epochs that all runs reached, a list of
+    dict.
+    """
     last = min(map(len, (*exact, *others)))
     exact, others = (np.array([losses[:last] for losses in curves]) for curves in (exact, others))
     away = np.abs(others - exact)
@@ -86,7 +91,9 @@ def compared(exact, others):
 
 
 def summarise(name, rows, dtype):
-    """Return the mean test accuracies, and their difference seed by seed, with standard errors."""
+    """Return the mean test accuracies of both dtypes with standard deviations, and
+    their mean difference.
+    """
     texts = {"graph": name}
     for which, called in (("test_acc", "test accuracy, best epoch"),
                           ("last_test_acc", "test accuracy, last epoch")):
@@ -100,6 +107,8 @@ def summarise(name, rows, dtype):
 
 
 def spread(shares):
-    """Return the mean of shares in per cent, with their standard deviation if there are several."""
+    """Return the mean of shares in per cent as text, with the standard deviation if
+    there are several.
+    """
     text = f"{100 * fmean(shares):.2f}"
     return text + (f" ± {100 * stdev(shares):.2f}%" if len(shares) > 1 else "%")

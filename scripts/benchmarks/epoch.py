@@ -1,4 +1,4 @@
-"""Time training epochs on the benchmark graphs, in memory."""
+"""Benchmark of training epochs on the benchmark graphs, in memory."""
 
 import dataclasses
 import json

@@ -1,4 +1,6 @@
-"""A GPU as a device of benchmarks: its description, bandwidth, and time of a call."""
+"""The GPU as the device of a benchmark: its description, its bandwidth, and timing of
+calls.
+"""
 
 import sys
 from functools import cached_property, partial
@@ -16,7 +18,9 @@ AHEAD = 4  # such copies: while they run, the host queues the call that is timed
 
 
 class Gpu(Processors):
-    """The current GPU of CuPy (`xp`), and the processors beside it; MissingError without one."""
+    """CuPy's current GPU (`xp`) and the host's processors; raises MissingError without
+    a GPU.
+    """
 
     def __init__(self):
         super().__init__()
@@ -46,7 +50,9 @@ class Gpu(Processors):
             "cuda_runtime": str(runtime.runtimeGetVersion())}
 
     def memory_limits(self, repeats):
-        """Measure a copy: memory_bytes_per_s, read plus written, and array_bytes."""
+        """Measure a copy; return memory_bytes_per_s, for bytes read plus written, and
+        array_bytes.
+        """
         copy = {"copy": partial(self.copy, *self.buffers)}
         milliseconds = in_turns(self, copy, 2 * repeats, "copy")["copy"]["time_ms"]
         size = self.buffers[0].nbytes
@@ -73,12 +79,14 @@ class Gpu(Processors):
         return self.xp.asarray(array)
 
     def get(self, array):
-        """Copy to the host, from CuPy or torch."""
+        """Return a CuPy or torch array as a NumPy array."""
         return array.get() if isinstance(array, self.xp.ndarray) else array.cpu().numpy()
 
     @cached_property
     def buffers(self):
-        """Two arrays of BUFFER bytes, or an eighth of the free memory; zeros may be faster."""
+        """Two arrays of BUFFER bytes, or of an eighth of the free memory; not zeros,
+        which might be faster to copy.
+        """
         numbers = self.xp.arange(min(BUFFER, self.free_bytes() // 8) // 4, dtype=np.uint32)
         numbers *= np.uint32(2654435761)
         return self.xp.empty_like(numbers), numbers
@@ -88,7 +96,9 @@ class Gpu(Processors):
         return target
 
     def seconds(self, call):
-        """Time a call: seconds of the GPU, its cache cold, and of queueing it."""
+        """Time a call with a cold cache; return the seconds of the GPU, and those that
+        the host needs to queue it.
+        """
         for _ in range(AHEAD):
             self.copy(*self.buffers)
         start = self.xp.cuda.Event()

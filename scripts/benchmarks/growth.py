@@ -1,4 +1,4 @@
-"""Time SpMM on growing graphs beside a model of the caches."""
+"""Benchmark of SpMM on growing graphs, compared with a model of the caches."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ FILL = (0.5, 0.5, 16)  # x of a rate's matrix, over the L2, the last-level cache
 
 
 def measure(settings, host, limits):
-    """Time SpMM with values over R-MAT graphs that quadruple, and predict the times.
+    """Time SpMM with values on R-MAT graphs of growing size, and predict these times.
 
     predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares
     come from `cache_misses`, once with a core's L2 and once with that and the last-level cache. c_*
@@ -49,7 +49,9 @@ def measure(settings, host, limits):
 
 
 def time_levels(A, width, sizes, settings, host):
-    """Time the product, in ms, and a nonzero by where its row of x is, in ns."""
+    """Return the time of the product in ms, and the time of a nonzero in ns for each
+    cache level that holds x.
+    """
     n = A.scale.size
     label = f"growth, {n} x {width}"
     host.need(4 * 4 * n * width + FILL[-1] * sizes[-1], label)
@@ -72,7 +74,7 @@ def time_levels(A, width, sizes, settings, host):
 
 
 def read_shares(A, width, sizes):
-    """Estimate the shares of the reads of x that each of LEVELS serves."""
+    """Estimate which share of the reads of x each cache level of LEVELS serves."""
     n = A.scale.size
     nnz = A.indices.size
     private, shared = sizes

@@ -1,4 +1,4 @@
-"""The bytes that each public kernel must move.
+"""The number of bytes that each public kernel must move.
 
 CASES name the arrays of a call of CALLS: read, updated (read and written), written, and pulled (a
 row for each nonzero). `bytes_of` takes the bytes from their sizes. Arrays with one number a column
@@ -21,14 +21,16 @@ UNTIMED = {
 
 
 def chosen_entries(a):
-    """Return an entry of each row for each column, as a maximum chooses; -1 in an empty row."""
+    """Return a random entry of each row for each column, like a maximum chooses; -1 in
+    an empty row.
+    """
     begin, end = a.indptr[:-1, None], a.indptr[1:, None]
     chosen = a.rng.integers(begin, np.maximum(end, begin + 1), (a.n, a.width))
     return np.where(begin < end, chosen, -1)
 
 
 class Arrays(kernel_calls.Arrays):
-    """Arguments of all kernels."""
+    """The arguments for calls of all kernels."""
 
     MADE: ClassVar = {
         **kernel_calls.Arrays.MADE, "weight": lambda a: a.drawn(a.width, a.width),
@@ -65,13 +67,13 @@ def product_past(a):
 
 
 def gather_past(a):
-    """Return whether `gather` stores past the cache, by its own rule."""
+    """Return whether `gather` stores its result past the cache."""
     begins = a.out.ctypes.data | a.out.strides[0]
     return begins % 16 == 0 and a.out.nbytes > last_level_cache() // 2
 
 
 class Case(NamedTuple):
-    """The arrays that a call moves, and the part of the call that takes most time."""
+    """The arrays that a kernel call moves, and whether arithmetic or memory limits it."""
 
     reads: str = ""
     updates: str = ""
@@ -139,7 +141,8 @@ CASES = {
 
 
 def bytes_of(case, arrays, cache_bytes):
-    """Return the bytes that a call must move, and those without reuse of the rows that it pulls.
+    """Return the bytes that a call must move, and those that it moves if no row that it
+    pulls is reused.
 
         least   = read + 2 updated + 2 written (1 where stored past the cache) + pulled, once each
         traffic = the same, with a row of what is pulled, in whole cache lines, for each nonzero
@@ -161,6 +164,6 @@ def bytes_of(case, arrays, cache_bytes):
 
 
 def numbers_of(case, arrays):
-    """Return the number of numbers that a call reads or writes, for a rate of arithmetic."""
+    """Return the number of numbers that a call processes, for its rate of arithmetic."""
     return {"rows": arrays.n * arrays.width, "entries": arrays.nnz * arrays.width,
             "heads": arrays.nnz * arrays.heads, "values": arrays.nnz}[case.counts]

@@ -1,4 +1,4 @@
-"""Time every public kernel on the processors beside the bytes that it must move."""
+"""Benchmark of every public CPU kernel, compared with the bytes that it must move."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -15,7 +15,7 @@ MOVED = {"read": 1, "triad": 4}  # arrays that are moved, with the lines that st
 
 
 def measure(settings, host, limits):
-    """Time the kernels of kernel_cases.CASES.
+    """Time all kernels of kernel_cases.CASES at each width.
 
     A row has
 
@@ -43,7 +43,7 @@ def measure(settings, host, limits):
 
 
 def time_case(name, arrays, settings, host, stream):
-    """Time a kernel; return its row."""
+    """Time a kernel; return its row of the report."""
     case = CASES[name]
     label = f"{name}, {arrays.n} x {arrays.width}"
     moved, traffic = bytes_of(case, arrays, host.cache_bytes)

@@ -1,4 +1,4 @@
-"""Time layers of PyG on sparse tensors of torch, with and without `accelerate()`."""
+"""Benchmark of PyG layers on sparse tensors of torch, with and without `accelerate()`."""
 
 import time
 import warnings
@@ -18,7 +18,7 @@ CALLS = 200  # calls between two readings of the clock
 
 
 def measure(settings, host, limits):
-    """Time the propagation of GCNConv and SAGEConv (mean, max), forward and backward.
+    """Time forward and backward of the propagation of GCNConv and SAGEConv (mean, max).
 
     A call is PyG's `propagate` with the gradient of x, without the dense product. A is a
     torch.sparse_csr tensor with int64 indices, which is transposed before.
@@ -57,7 +57,9 @@ def measure(settings, host, limits):
 
 
 def matrices_of(torch, A):
-    """Return A-hat and its pattern, by reduction, as sparse tensors; ms until one can be used."""
+    """Return sparse tensors of A-hat and its pattern by reduction, and the ms until one
+    is ready for use.
+    """
     from hpgcn.interop.torch.torch_adjacency import adjacency_of
 
     pattern = [torch.from_numpy(array.astype(np.int64)) for array in (A.indptr, A.indices)]
@@ -73,7 +75,7 @@ def matrices_of(torch, A):
 
 
 def time_width(torch, nn, A, matrices, width, settings, host):
-    """Yield (layer, timings as of `checked_turns`) at one width."""
+    """Yield (layer, timings as from `checked_turns`) for one width of x."""
     from hpgcn.interop.torch import accelerate
 
     n = A.scale.size
@@ -107,15 +109,15 @@ def time_width(torch, nn, A, matrices, width, settings, host):
 
 
 def step(conv, A, features, x, G):
-    """Forward and backward; return the gradient of x."""
+    """Run forward and backward of a layer's propagation; return the gradient of x."""
     x.grad = None
     conv.propagate(A, size=None, **features).backward(G)
     return x.grad
 
 
 def overheads(torch, host):
-    """Return the milliseconds of a call beyond those of the kernel: with a gradient, and only
-    forward.
+    """Return the milliseconds that a call takes in addition to its kernel, with and
+    without a gradient.
     """
     from hpgcn.interop.torch import accelerate, spmm
 

@@ -1,4 +1,5 @@
-"""Kernels of other libraries; a library that cannot be imported is left out.
+"""Products of other libraries, for comparison; a library that cannot be imported is
+left out.
 
 A peer of a product A-hat x is a function of (x, out). It converts its arguments and returns the
 timed call, which has no arguments.
@@ -12,7 +13,9 @@ from benchmarks.checks import tolerated
 
 
 def installed(makers, absent):
-    """Join the dicts of peers that makers return; note in `absent` why some fail."""
+    """Return the union of the dicts that `makers` return; record in `absent` why some
+    of them fail.
+    """
     peers = {}
     for name, maker in makers.items():
         with tolerated(name, absent):
@@ -21,7 +24,9 @@ def installed(makers, absent):
 
 
 def products_on_cpu(A, threads, absent):
-    """Return SciPy, and if installed MKL and torch, for a matrix of benchmark_graphs."""
+    """Return the product functions of SciPy and, if installed, MKL and torch, for a
+    benchmark matrix.
+    """
     return installed({
         "scipy": lambda: {"scipy": lambda x, out: lambda: A.matrix @ x},
         "mkl": lambda: _mkl(A.matrix, threads),
@@ -29,7 +34,9 @@ def products_on_cpu(A, threads, absent):
 
 
 def products_on_gpu(A, gpu, absent):
-    """Return cuSPARSE, and if installed torch, for a matrix of benchmark_graphs."""
+    """Return the product functions of cuSPARSE and, if installed, torch, for a
+    benchmark matrix.
+    """
     arrays = [gpu.put(array) for array in _csr(A.matrix)]
     return installed({"cusparse": partial(_cusparse, gpu.xp, *arrays, A.matrix.shape),
                       "torch": partial(_torch, 1, *arrays, A.matrix.shape)}, absent)
@@ -57,7 +64,9 @@ def _torch(threads, indptr, indices, values, shape):
 
 
 def _cusparse(xp, indptr, indices, values, shape):
-    """Return the products of CuPy with x by columns, as it wants it, and with x by rows."""
+    """Return CuPy's product with x stored by columns, which it prefers, and with x
+    stored by rows.
+    """
     library = import_module("cupyx.cusparse")
     matrix = import_module("cupyx.scipy.sparse").csr_matrix((values, indices, indptr), shape=shape)
     matrix.sum_duplicates()

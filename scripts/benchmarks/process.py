@@ -1,4 +1,6 @@
-"""Call a function in a new process, so that its peak memory and its caches are its own."""
+"""Call of a function in a new process, so that its peak memory and its caches are its
+own.
+"""
 
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -8,9 +10,9 @@ from hpgcn.errors import InternalError
 
 
 def alone(label, hint, function, *arguments):
-    """Return function(*arguments), called in a new process; raise its errors here.
+    """Return function(*arguments), computed in a new process; raise its errors here.
 
-    InternalError, with the label and a hint, if the process dies.
+    If the process dies, raise InternalError with `label` and `hint`.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:

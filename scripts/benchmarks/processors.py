@@ -1,4 +1,4 @@
-"""The processors as a device of benchmarks, with the methods of `benchmarks.gpu.Gpu`."""
+"""The CPU as the device of a benchmark, with the same methods as `benchmarks.gpu.Gpu`."""
 
 import numpy as np
 
@@ -8,33 +8,37 @@ from hpgcn.kernels.cpu.chunks import evenly
 
 
 class Processors(BenchHost):
-    """The processors that this process may use; arrays are NumPy's."""
+    """The processors that this process may use; its arrays are NumPy's."""
 
     xp = np
 
     def need(self, size, purpose, gpu_size=0):
-        """Raise UsageError if `size` bytes exceed the memory; `gpu_size` is for a GPU."""
+        """Raise UsageError if `size` bytes exceed the memory; `gpu_size` only matters
+        on a GPU.
+        """
         super().need(size, purpose)
 
     def allocates(self, size):
-        """Return whether stores to an array of `size` bytes first read its lines."""
+        """Return whether stores to an array of `size` bytes first read its cache lines
+        from memory.
+        """
         return size > self.cache_bytes
 
     def product_peers(self, A, threads, absent):
-        """Return products of other libraries with A."""
+        """Return functions of other libraries that multiply by A."""
         return peers.products_on_cpu(A, threads, absent)
 
     def put(self, array):
         return array
 
     def get(self, array):
-        """Return an array of NumPy or torch as one of NumPy."""
+        """Return an array of NumPy or torch as a NumPy array."""
         return np.asarray(array)
 
     def copy(self, target, source):
-        """Copy between contiguous arrays by all threads; return the target."""
+        """Copy a contiguous array to another on all threads; return the target."""
         copy_array(target.size, target.reshape(-1), source.reshape(-1), evenly(target.size))
         return target
 
     def release(self):
-        """Do nothing: memory is freed with its arrays."""
+        """Do nothing, because memory is freed together with its arrays."""

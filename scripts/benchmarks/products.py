@@ -1,4 +1,6 @@
-"""Time SpMM and masked SpMM beside their rooflines and other libraries, on a CPU or a GPU."""
+"""Benchmark of SpMM and masked SpMM, compared with their rooflines and other libraries,
+on CPU or GPU.
+"""
 
 from contextlib import nullcontext
 from functools import partial
@@ -46,7 +48,9 @@ def measure(settings, device, limits):
 
 
 def rows_of(A, arrays, width, settings, device, peers, absent, limits, stream):
-    """Time all kernels at one width, half of a mask's bits set; yield the fields of each row."""
+    """Time all kernels at one width, with half of a mask's bits set; yield the fields
+    of each report row.
+    """
     command = settings.command
     n = A.scale.size
     label = f"{command}, {n} x {width}"
@@ -101,7 +105,7 @@ def our_calls(command, kernels, arrays, x, mask, out):
 
 
 def kind(command, kernel):
-    """Return how a kernel multiplies: "plain", "scaled" (no values) or "masked"."""
+    """Return how a kernel multiplies: "plain", "scaled" (without values) or "masked"."""
     if command == "sspmm":
         return "plain" if kernel == UNMASKED else "masked"
     return {MASKED: "masked", SCALED: "scaled"}.get(kernel, "plain")

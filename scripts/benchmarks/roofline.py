@@ -1,4 +1,5 @@
-"""Bytes that an operation must move: time cannot be less than these over the bandwidth.
+"""The bytes that an operation must move: divided by the bandwidth, they bound its time
+from below.
 
 The least counts stores once. Most processors read a cache line before they write it (write-
 allocate), unless a store goes past the cache. The traffic includes that read.
@@ -12,7 +13,8 @@ LINE = 64  # bytes of a cache line
 
 def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, item=4, extra=0,
                allocate=False):
-    """Count the bytes of A x for A of (m, n) and x of (n, width): the least, and without reuse.
+    """Count the bytes of A x, for A (m, n) and x (n, width): the least possible, and
+    without reuse of rows of x.
 
         least   = (m + 1) pointer + nnz (index + value) + (min(n, nnz) + m) width item + extra
         traffic = the same where x fits the cache; else nnz rows of x, in whole cache lines;
@@ -31,9 +33,11 @@ def spmm_bytes(m, n, nnz, width, *, cache_bytes, pointer=8, index=4, value=4, it
 
 
 def pulled_bytes(least, held, reads, row, cache_bytes):
-    """Count the bytes of `reads` reads of rows of `row` bytes, from an array of `held` bytes.
+    """Count the bytes of `reads` reads of rows of `row` bytes each, from an array of
+    `held` bytes.
 
-    They are whole cache lines where the array does not fit the cache, but `least` at least.
+    If the array does not fit the cache, whole cache lines are counted. The result is at
+    least `least`.
     """
     if held <= cache_bytes:
         return least
@@ -41,7 +45,7 @@ def pulled_bytes(least, held, reads, row, cache_bytes):
 
 
 def cache_misses(counts, lines, passing, cache_lines):
-    """Estimate the share of reads of rows of x that miss an LRU cache which is empty at first.
+    """Estimate the share of reads of rows of x that miss an initially empty LRU cache.
 
     Row j is read counts_j times, in `lines` cache lines. `passing` lines pass through the cache per
     read and are not read again (indices, values, results). Reads are taken as independent draws,
@@ -73,8 +77,8 @@ def cache_misses(counts, lines, passing, cache_lines):
 
 
 def stores_past(indptr, indices, values, x, out):
-    """Return whether our product stores its result past the cache, so no line of it is read
-    first.
+    """Return whether hpgcn's product stores its result past the cache, so that its
+    lines are not read first.
     """
     _, launches = product(indptr, indices, values, x, out)
     passes = [launch for launch in launches if isinstance(launch, Pass)]

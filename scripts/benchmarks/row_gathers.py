@@ -1,4 +1,6 @@
-"""Time gathers and scatters of rows beside a copy of the same rows and NumPy."""
+"""Benchmark of gathers and scatters of rows, compared with a copy of the same rows and
+with NumPy.
+"""
 
 from functools import partial
 
@@ -14,9 +16,10 @@ ARRAYS = 5  # arrays of the larger matrix' size at once
 
 
 def measure(settings, device, limits):
-    """Time gather and scatter_add over half of the rows of a matrix, or over those of a file.
+    """Time gather and scatter_add for random rows of a matrix, or for the rows that a
+    graph's first part sends.
 
-    Those of a file are the rows that its first part, or the first half of its vertices, sends.
+    Without a partition, the first half of the vertices is that part.
 
     rows : operation, order (of the index), rows, width, kernel, the entries of `checked_turns`
         (errors are relative to NumPy), bytes (of the index and of each row read and written),
@@ -43,7 +46,9 @@ def measure(settings, device, limits):
 
 
 def sent_rows(path):
-    """Return the number of vertices of a stored graph, and the rows that its first part sends."""
+    """Return the number of vertices of a stored graph, and the numbers of the rows that
+    its first part sends.
+    """
     with store.load(path) as stored:
         graph = stored.read()
     n = graph.num_rows
@@ -56,7 +61,9 @@ def sent_rows(path):
 
 
 def time_rows(operation, x, index, settings, device):
-    """Gather the rows `index` of x, or add to them; yield a dict for each kernel."""
+    """Time the gather of rows `index` of x, or the addition to them; yield a dict for
+    each kernel.
+    """
     part = x[:index.size]
     if operation == "gather":
         source = device.put(x)
@@ -86,7 +93,7 @@ def time_rows(operation, x, index, settings, device):
 
 
 def by_numpy(operation, x, index, out):
-    """Do as NumPy does; no row is twice in index."""
+    """Gather or add rows with NumPy, for an `index` without repetitions."""
     if operation == "gather":
         return np.take(x, index, axis=0, out=out, mode="clip")
     out[index] += x

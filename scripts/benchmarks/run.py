@@ -1,4 +1,5 @@
-"""Compare hpgcn with other libraries and with the limits of this machine; `run.py --help`.
+"""Command line of the benchmarks: compare hpgcn with other libraries and with the
+limits of this machine.
 
 Heavy imports wait for the number of threads.
 """
@@ -25,7 +26,7 @@ MAX_WIDTH = 1 << 20
 
 
 class Benchmark(NamedTuple):
-    """A benchmark: its module, its help text, default widths, and flags of its own."""
+    """A benchmark: its module, its help text, default widths, and its own flags."""
 
     module: str
     text: str
@@ -63,7 +64,7 @@ BENCHMARKS = {
 
 
 class Settings(NamedTuple):
-    """Arguments of a benchmark of BENCHMARKS, except accuracy and drift."""
+    """The arguments of all benchmarks except accuracy and drift."""
 
     command: str
     graphs: tuple[str, ...] = ()
@@ -79,9 +80,9 @@ class Settings(NamedTuple):
 
 
 def settings_of(command, *, graphs=None, widths=None, graph=None, ranks=None, **options):
-    """Return the Settings with defaults filled in; lists are texts with commas.
+    """Return the Settings with defaults filled in; lists are texts separated by commas.
 
-    UsageError if a name or a number is invalid.
+    Raise UsageError if a name or a number is invalid.
     """
     from hpgcn import bench
     from hpgcn.graphs.validation import numbers
@@ -173,7 +174,9 @@ def run_benchmark(args):
 
 
 def config_of(args, *own):
-    """Return the Config of the flags, without those that are the benchmark's own; set threads."""
+    """Return the Config of the flags in `args`, except those in `own`; limit the number
+    of threads.
+    """
     names = [entry.name for entry in dataclasses.fields(Config)
              if entry.name in args and entry.name not in own]
     config = Config(**given(args, names))
@@ -183,7 +186,9 @@ def config_of(args, *own):
 
 
 def run_accuracy(args):
-    """Measure seconds until training by batches is as accurate as full batch, and until PyG is."""
+    """Run the benchmark of seconds until batches, and PyG, are as accurate as
+    full-batch training.
+    """
     config = config_of(args, "graph", "batch")
     from benchmarks import accuracy
     from hpgcn.runtime.atomic import atomic_write, refuse_existing, writing
@@ -215,7 +220,9 @@ def run_accuracy(args):
 
 
 def run_drift(args):
-    """Measure how far losses and accuracy of bf16 are from those of float32."""
+    """Run the benchmark of how far losses and accuracy in bf16 deviate from those in
+    float32.
+    """
     config = config_of(args, "graph")
     from benchmarks import drift
 
@@ -303,7 +310,7 @@ def add_drift_flags(command):
 
 
 def add_other_settings(command, own):
-    """Add the flags of hpgcn.Config, except those of the benchmark itself."""
+    """Add the flags of hpgcn.Config, except those that the benchmark defines itself."""
     left_out = {"graph", "out", "seed", "trace", "checkpoint_every", own}
     add_settings(command, [entry.name for entry in dataclasses.fields(Config)
                            if entry.name not in left_out])

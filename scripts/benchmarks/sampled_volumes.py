@@ -1,4 +1,5 @@
-"""Count the rows that mini-batches send under partitions of a graph (demirci-2022, Figure 5).
+"""Count of the rows that mini-batches send, for several partitions of a graph
+(demirci-2022, Figure 5).
 
 The batches are those of `hpgcn train --batch vertices:B`, with B = 20,000 or a tenth of the
 vertices, whichever is less. All ranks are counted in one process over whole epochs; nothing is
@@ -23,7 +24,8 @@ PAPER_RATIO = 1.10  # ratio of hypergraph over stochastic, com-Amazon, mean of P
 
 
 def measure(settings, host, limits):
-    """Count rows of one product of a batch, by ranks and partition; nothing is timed.
+    """Count the rows that one product of a batch sends, for each number of ranks and
+    partition; nothing is timed.
 
     "rows" have these keys:
 
@@ -61,9 +63,10 @@ def measure(settings, host, limits):
 
 
 def count(matrix, part, k, sampler, epochs):
-    """Count the rows that a product of a batch sends under parts of the vertices; a dict.
+    """Count the rows that a product of a batch sends if the vertices have these parts;
+    return a dict.
 
-    matrix: csr_array (n, n), whose row i is held by the owner of vertex i, part[i].
+    `matrix` is a csr_array (n, n). Rank part[i], which owns vertex i, stores row i.
     """
     # rows and the ranks that read them but do not own them
     part = part.astype(np.int64)

@@ -1,4 +1,6 @@
-"""Table and curves of accuracy.sh: the number of ranks changes nothing but rounding."""
+"""Table and curves for accuracy.sh: the number of ranks changes results only by
+rounding.
+"""
 import sys
 from pathlib import Path
 

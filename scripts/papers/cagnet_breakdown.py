@@ -1,4 +1,4 @@
-"""Table of cagnet-breakdown.sh: the seconds of an epoch by purpose and strategy."""
+"""Table for cagnet-breakdown.sh: the seconds of an epoch by purpose and strategy."""
 import sys
 from pathlib import Path
 
@@ -35,7 +35,9 @@ def main(folder, *cases):
 
 
 def seconds(run, trace):
-    """Return the seconds of an epoch by purpose, the mean over ranks."""
+    """Return the seconds that an epoch spends on broadcasts, reductions and local work,
+    averaged over ranks.
+    """
     parts = parts_of(hpgcn.read_run(run))
     messages = sum(value for name, value in parts.items()
                    if name.startswith("messages") or name == "wait")

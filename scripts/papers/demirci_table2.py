@@ -1,4 +1,6 @@
-"""Table of demirci-table2.sh: traffic of hypergraph and graph parts, relative to random ones."""
+"""Table for demirci-table2.sh: traffic of hypergraph and graph partitions, relative to
+random ones.
+"""
 import sys
 from pathlib import Path
 
@@ -46,7 +48,9 @@ def main(folder, parts):
 
 
 def ratios_of(compared):
-    """Return the COLUMNS of HP and GP over RP, (2, 4)."""
+    """Return the COLUMNS of hypergraph and graph partitions divided by those of random
+    ones, (2, 4).
+    """
     found = np.array([[compared[method][column] for column in COLUMNS]
                       for method in ("hypergraph", "graph", "random")], float)
     return found[:2] / np.maximum(found[2], 1e-300)

@@ -1,4 +1,6 @@
-"""Tables of distgnn-blocks.sh: the aggregation by blocks of x, and by the steps of Figure 4."""
+"""Tables for distgnn-blocks.sh: aggregation time by the number of blocks of x, and by
+the steps of Figure 4.
+"""
 import sys
 from pathlib import Path
 
@@ -30,7 +32,7 @@ def main(folder):
 
 
 def draw(axes, rows):
-    """Draw time and MB by number of blocks, as Figure 3."""
+    """Plot time and moved MB over the number of blocks, like Figure 3."""
     counts = [row["blocks"] for row in rows]
     time = axes.plot(counts, [row["time_ms"] for row in rows], "k--", label="ms")
     moved = axes.twinx()

@@ -1,4 +1,4 @@
-"""Table of distgnn-delay.sh: costs and savings of delayed and omitted sums."""
+"""Table for distgnn-delay.sh: costs and savings of delayed and omitted partial sums."""
 import sys
 from pathlib import Path
 

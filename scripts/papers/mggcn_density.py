@@ -1,4 +1,6 @@
-"""Table of mggcn-density.sh: seconds of an epoch and speed-up by density and ranks."""
+"""Table for mggcn-density.sh: the seconds of an epoch and the speed-up, by density and
+number of ranks.
+"""
 import sys
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Table of mggcn-memory.sh: memory by layers, with shared buffers and without."""
+"""Table for mggcn-memory.sh: memory by the number of layers, with and without shared
+buffers.
+"""
 import sys
 from pathlib import Path
 

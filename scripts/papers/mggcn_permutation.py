@@ -1,4 +1,4 @@
-"""Table and timeline of mggcn-permutation.sh: products and messages by stage."""
+"""Table and timeline for mggcn-permutation.sh: products and messages in each stage."""
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -31,19 +31,21 @@ def main(folder):
 
 
 def events(trace):
-    """Return the events of the last epoch that is recorded."""
+    """Return the events of the last epoch that a trace records."""
     last = trace["otherData"]["epochs_recorded"]
     return [event for event in trace["traceEvents"]
             if event["ph"] == "X" and event.get("args", {}).get("epoch") == last]
 
 
 def kind(event):
-    """Return the kind of an event, such as "spmm" of "spmm, stage 1"."""
+    """Return the kind of an event, such as "spmm" for the name "spmm, stage 1"."""
     return event["name"].split()[0].rstrip(",")
 
 
 def by_stage(trace):
-    """Return the seconds of products of the last epoch, (ranks, stages)."""
+    """Return the seconds of products in the last epoch, by rank and stage: (ranks,
+    stages).
+    """
     ranks = trace["otherData"]["ranks"]
     found, counts = np.zeros((ranks, ranks)), defaultdict(int)
     for event in events(trace):
@@ -56,7 +58,9 @@ def by_stage(trace):
 
 
 def total(trace, kinds):
-    """Return the seconds of some kinds in the last epoch, (ranks,)."""
+    """Return the seconds of events of the given kinds in the last epoch, for each rank:
+    (ranks,).
+    """
     found = np.zeros(trace["otherData"]["ranks"])
     for event in events(trace):
         if kind(event) in kinds:
@@ -65,7 +69,9 @@ def total(trace, kinds):
 
 
 def timelines(axes, traces):
-    """Draw products (blue) and messages (yellow) of the last epoch, a line for each rank."""
+    """Plot the products (blue) and messages (yellow) of the last epoch, with a line for
+    each rank.
+    """
     labels, y = [], 0
     for case, trace in traces.items():
         chosen = [event for event in events(trace) if kind(event) in COLOURS]

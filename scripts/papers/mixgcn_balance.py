@@ -1,4 +1,6 @@
-"""Table of mixgcn-balance.sh: operations of the busiest rank over the mean."""
+"""Table for mixgcn-balance.sh: operations of the busiest rank divided by the mean over
+ranks.
+"""
 import sys
 from pathlib import Path
 
@@ -35,7 +37,9 @@ def main(graph, folder, ranks, hidden):
 
 
 def operations(footprint):
-    """Return the floating-point operations of each rank in a training step, (P,)."""
+    """Return the number of floating-point operations of each rank in a training step,
+    (P,).
+    """
     found = np.array([sum(flops for flops, _ in step.work.dense) for step in footprint.rank_steps],
                      np.float64)
     for product in footprint.products:

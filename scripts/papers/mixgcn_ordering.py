@@ -1,4 +1,6 @@
-"""Table of mixgcn-ordering.sh: the cost of reordering and the gain of a pipeline."""
+"""Table for mixgcn-ordering.sh: the cost of reordering rows, and the gain in a
+pipeline.
+"""
 import json
 import sys
 import time
@@ -17,7 +19,7 @@ PAPER = (("Reddit", "342", "4.25", "11", "1.01"), ("Orkut", "1009", "9.39", "11"
 
 
 def seconds(path, ranks):
-    """Print the seconds of METIS and of RCM on a graph in memory, as JSON."""
+    """Print as JSON the seconds that METIS and RCM take on a graph in memory."""
     with hpgcn.load(path) as stored:
         graph = stored.read()
     begin = time.perf_counter()
@@ -30,7 +32,7 @@ def seconds(path, ranks):
 
 
 def table(folder):
-    """Print the cost and the gain of each graph's order."""
+    """Print the cost of reordering each graph, and its gain."""
     folder, rows = Path(folder), []
     names = sorted(path.name.removesuffix(".seconds.json")
                    for path in folder.glob("*.seconds.json"))

@@ -1,4 +1,6 @@
-"""Tables with the paper's cells beside ours, and pictures, for the scripts of this folder."""
+"""Functions that read results and write tables and plots, for the scripts of this
+folder.
+"""
 import json
 from pathlib import Path
 
@@ -7,28 +9,28 @@ from hpgcn.runtime import text_table
 
 
 def read(path):
-    """Return the object of a JSON file."""
+    """Return the content of a JSON file."""
     return json.loads(Path(path).read_text())
 
 
 def summary(run):
-    """Return the summary of a run directory."""
+    """Return the content of summary.json in a run directory."""
     return read(Path(run) / "summary.json")
 
 
 def cell(value, style=".2f"):
-    """Return a number as text, or "-" for None."""
+    """Return a number as the text of a table cell; "-" for None."""
     return "-" if value is None else format(value, style)
 
 
 def show(title, header, rows, left=(0,)):
-    """Print a table under its title; cells are texts or None."""
+    """Print a table with its title; cells are texts, or None for "-"."""
     lines = [header, *([cell if isinstance(cell, str) else "-" for cell in row] for row in rows)]
     print(f"\n{title}\n\n{text_table.table(lines, left=left, rule=True)}")
 
 
 def picture(path, draw, width=7, height=4):
-    """Write the picture of `draw(axes)` as PNG, and print the path."""
+    """Write the plot of `draw(axes)` to a PNG file, and print its path."""
     with style():
         drawing = figure(width, height)
         draw(drawing.subplots())
@@ -37,7 +39,7 @@ def picture(path, draw, width=7, height=4):
 
 
 def lines(path, title, x_label, y_label, curves, *, log=False):
-    """Draw curves, a dict of name to (x, y), as PNG."""
+    """Plot curves, a dict from name to (x, y), to a PNG file."""
     def draw(axes):
         for name, (x, y) in curves.items():
             axes.plot(x, y, marker="o", markersize=3, label=name)
@@ -50,7 +52,9 @@ def lines(path, title, x_label, y_label, curves, *, log=False):
 
 
 def bars(path, title, y_label, names, parts):
-    """Draw a bar for each name, stacked of `parts`, a dict of kind to one number per name."""
+    """Plot stacked bars to a PNG file; `parts` is a dict from kind to one number for
+    each name.
+    """
     def draw(axes):
         base = [0.0] * len(names)
         for kind, values in parts.items():

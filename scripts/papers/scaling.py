@@ -1,4 +1,6 @@
-"""Tables of scaling.sh: seconds of an epoch and speed-up by strategy and ranks."""
+"""Tables for scaling.sh: the seconds of an epoch and the speed-up, by strategy and
+number of ranks.
+"""
 import json
 import sys
 from pathlib import Path
@@ -18,7 +20,9 @@ PAPERS = (
 
 
 def machine(path, network, target):
-    """Write a machine file: that of `path` where it exists, with the rates of a network."""
+    """Write a machine file: a copy of the file `path`, or defaults if it is missing,
+    with the rates of `network`.
+    """
     held = read(path) if Path(path).exists() else None
     if held is None:
         held = {"limits": {"memory_bytes_per_s": 1e10, "gemm_float32_flops_per_s": 5e10,
@@ -30,7 +34,9 @@ def machine(path, network, target):
 
 
 def widths(graph, *flags):
-    """Print the widths of a model: features, hidden layers, classes."""
+    """Print the widths of a model, separated by commas: features, hidden layers,
+    classes.
+    """
     model = dict(zip(flags[::2], flags[1::2]))
     header = hpgcn.load(graph).header
     hidden = [model["--hidden"]] * (int(model["--layers"]) - 1)
@@ -38,7 +44,7 @@ def widths(graph, *flags):
 
 
 def table(folder, cases, ranks, forecast):
-    """Print seconds and speed-up of each case; measured, then forecast."""
+    """Print the measured and the forecast seconds and speed-up of each case."""
     folder = Path(folder)
     measured = {case: {int(p): min(summary(folder / f"{case}-P{p}-{turn}")["epoch_s_median"]
                                    for turn in (1, 2)) for p in ranks.split()}
@@ -67,7 +73,9 @@ def table(folder, cases, ranks, forecast):
 
 
 def forecast_seconds(folder, case, p):
-    """Return the seconds that the plan of a case gives, or None where it has none."""
+    """Return the seconds of an epoch that the plan of a case forecasts; None without a
+    forecast.
+    """
     wanted = PARTS.get(case, case)
     found = [row["seconds"]["epoch"] for row in read(folder / f"{case}-P{p}.plan.json")["rows"]
              if p == "1" or row["strategy"] == wanted]

@@ -1,4 +1,6 @@
-"""Table of stochastic.sh: traffic and seconds of mini-batches on two kinds of parts."""
+"""Table for stochastic.sh: traffic and seconds of mini-batches with two kinds of
+partitions.
+"""
 import sys
 from pathlib import Path
 
@@ -9,12 +11,14 @@ from hpgcn.partition.rows.stochastic import batch_size
 
 
 def batch(graph):
-    """Print the batch size of the paper, or a tenth of the vertices where that is less."""
+    """Print the batch size: that of the paper, or a tenth of the vertices if that is
+    less.
+    """
     print(batch_size(hpgcn.load(graph).header.num_nodes))
 
 
 def table(folder, ranks, batch):
-    """Print bytes and seconds of an epoch by ranks."""
+    """Print the bytes and the seconds of an epoch by the number of ranks."""
     rows, ratios = [], []
     for p in ranks.split():
         runs = [summary(Path(folder) / f"{method}-P{p}") for method in ("hypergraph", "stochastic")]

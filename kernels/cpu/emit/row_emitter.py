@@ -149,8 +149,8 @@ class RowEmitter(Emitter):
         return results
 
     def for_nonzeros(self, start, stop, count, held, ask, add):
-        """Emit loops over nonzeros k that prefetch by ask(k), and call add(k, part) for
-        each slice `part` of vectors.
+        """Emit loops over nonzeros k that prefetch by `ask(k)`, and call `add(k, part)`
+        for each slice `part` of vectors.
 
         If there are more than `held` vectors, `held` are summed at a time, over
         TOGETHER nonzeros. So whole rows are read together, and their sums need not all
