@@ -1,4 +1,6 @@
-"""Ranks talking to each other: only `world` assumes COMM_WORLD; importing starts no MPI."""
+"""Communication between ranks. Only `world` uses COMM_WORLD; importing this does not
+start MPI.
+"""
 from hpgcn.comm.communicator import MpiComm, SerialComm, abort_on_exception, as_comm, world
 from hpgcn.comm.local import LocalComm, in_process, run_on_ranks
 

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
 
 class CollectiveClose:
-    """A context manager that closes itself, unless only this rank fails.
+    """A context manager that calls `close` at its end, unless an error occurs on this
+    rank only.
 
     A subclass has `close`, which all ranks call together, and their communicator
     `comm`.
@@ -21,7 +22,9 @@ class CollectiveClose:
         raise NotImplementedError
 
     def closes(self, error: BaseException | None) -> bool:
-        """Return whether a `with` closes this, because the other ranks close theirs."""
+        """Return whether the end of a `with` calls `close`: not after an error of this
+        rank only.
+        """
         return error is None or self.comm.size == 1 or getattr(error, "collective", False)
 
     def __enter__(self) -> Self:

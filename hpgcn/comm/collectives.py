@@ -1,4 +1,4 @@
-"""Collectives that proceed while a rank computes: started, tested, waited for, and counted.
+"""Non-blocking collectives: they are started, tested, waited for, and counted.
 
 Broadcasts and reductions are MPI's own. Others are messages between pairs: an empty
 block sends nothing, sums are in rank order whatever the MPI, no stage waits for one
@@ -85,7 +85,9 @@ class Collectives:
         return self._own("reduce", start, view, SEND | RECEIVE, None, name="reduce")
 
     def start_allgather(self, own, out, counts, kind):
-        """Copy the block of each rank into `out`, in rank order; `own` may be its place there."""
+        """Copy the block of each rank into `out`, in rank order; `own` may be this
+        rank's block of `out`.
+        """
         own = flat(own, "own")
         blocks = self._blocks(flat(out, "out"), counts, "out")
         same_block(own, blocks[self.rank], "own", "its place in out")
@@ -105,7 +107,8 @@ class Collectives:
         return self._exchange(outgoing, incoming, kind)
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
-        """Sum `packed` over ranks, block q into `out` of rank q, in rank order when waited for.
+        """Sum `packed` over ranks, block q into `out` of rank q; `wait` adds in rank
+        order.
 
         `out`, counts[rank] elements, may lie anywhere in `packed`, sum(counts)
         elements. `work` is room for the blocks of the others (default: allocated).
@@ -140,12 +143,13 @@ class Collectives:
         return self._exchange(blocks, incoming, kind, add)
 
     def wait(self, requests, what, pending=None, name=None):
-        """Test requests until all, or those numbered in `pending`, which they leave, are complete.
+        """Test requests until all are complete, or those whose numbers are in the set
+        `pending`.
 
-        Polls, yields, then sleeps: with more ranks than cores, MPI's own Waitsome is
-        hundreds of times slower. `what`, called with the numbers still open, says in
-        words what is waited for; a timeline calls it `name` (default: wait).
-        StoppedError after `timeout` seconds.
+        Completed numbers leave `pending`. A rank polls, yields, then sleeps: with more
+        ranks than cores, MPI's own Waitsome is hundreds of times slower. `what` is
+        called with the open numbers, and describes the wait in errors. A timeline calls
+        the wait `name` (default: wait). StoppedError after `timeout` seconds.
         """
         pending = set(range(len(requests))) if pending is None else pending
         if not pending:
@@ -202,7 +206,9 @@ class Collectives:
         return self.stager is not None and not isinstance(array, np.ndarray)
 
     def _pieces(self, view, operation):
-        """Cut a view that is sent evenly into pieces that the operation sends at a time."""
+        """Cut a view into equal pieces, each short enough for one call of the
+        operation.
+        """
         if self.size == 1 or not view.size:
             return []
         limit = MAX_MESSAGE_BYTES
@@ -223,7 +229,7 @@ class Collectives:
         return [view[begin:end] for begin, end in pairwise(cuts.tolist())]
 
     def _own(self, operation, start, view, way, root, name=None):
-        """Start a collective of MPI's own, piece by piece."""
+        """Start one of MPI's own collectives, piece by piece."""
         def describe(what, numbers):  # MPI does not report which rank is late
             of_root = "" if root is None else f"; root {self.ranks[root]}"
             return f"{what} ({format_ranks(self.ranks)}{of_root})"
@@ -315,6 +321,6 @@ def same_block(a, b, name_a, name_b):
 
 
 def place(source, target):
-    """Copy, unless the two are the same memory."""
+    """Copy `source` to `target`, unless both are the same memory."""
     if address(source) != address(target):
         target[...] = source

@@ -48,8 +48,8 @@ class SerialComm(Collectives, CollectiveErrors):
         self.clock = Clock()
 
     def use(self, device, aware=None):
-        """Take this device's arrays in collectives; all ranks call it, before groups. Return a
-        Route.
+        """Accept arrays of this device in collectives; return a Route. All ranks call
+        this before they make groups.
         """
         self.device = device
         way = route.choose(self, device, aware)
@@ -58,7 +58,8 @@ class SerialComm(Collectives, CollectiveErrors):
         return way
 
     def group(self, ranks):
-        """Return the communicator of some of these ranks, in their order, counted from 0.
+        """Return the communicator of the ranks in `ranks`, renumbered from 0 in their
+        order.
 
         `ranks`, increasing, are numbers in this communicator. Every rank calls it, with
         the group that it is in; groups may be made of groups. A second call returns the
@@ -98,18 +99,18 @@ class SerialComm(Collectives, CollectiveErrors):
         self.start_allreduce(array, kind, op).wait(f"an allreduce of {kind}")
 
     def sum(self, values):
-        """Return the sum of scalars over ranks, float64; not counted."""
+        """Return the sums of scalars over ranks, float64; not in the counters."""
         return self._reduce(values, "sum")
 
     def max(self, values):
-        """Return the maximum of scalars over ranks, float64; not counted."""
+        """Return the maxima of scalars over ranks, float64; not in the counters."""
         return self._reduce(values, "max")
 
     def _reduce(self, values, op):
         return np.asarray(values, np.float64)
 
     def allgather(self, thing):
-        """Return a small object of every rank, in rank order."""
+        """Return a list with a small object of every rank, in rank order."""
         return [thing]
 
     def bcast(self, thing):
@@ -117,7 +118,9 @@ class SerialComm(Collectives, CollectiveErrors):
         return thing
 
     def alltoallv(self, arrays):
-        """Send 1-D int64 array q to rank q; entry q of the result came from rank q. Counted."""
+        """Send 1-D int64 array q to rank q; return the received arrays by rank.
+        Counted.
+        """
         return arrays
 
     def gather_rows(self, array):
@@ -332,7 +335,7 @@ def world(timeout=600.0, error=None):
 
 
 def describe_farm():
-    """Describe the launcher and its number of tasks; empty if it started one."""
+    """Describe the launcher and its number of tasks; return "" if it started one task."""
     name, count = farm() or ("", 1)
     if count is None:
         return f"{name} started this process in a job of unknown size"
@@ -340,7 +343,8 @@ def describe_farm():
 
 
 def as_comm(comm, timeout=600.0):
-    """Wrap None (one rank) or an mpi4py communicator; return a wrapped one; else raise UsageError.
+    """Return the communicator for None (one rank) or an mpi4py communicator; UsageError
+    for other types. A SerialComm or MpiComm is returned as it is.
 
     None gets a warning in a process that its launcher started together with others.
     """
@@ -363,7 +367,9 @@ def as_comm(comm, timeout=600.0):
 
 
 def abort_on_exception():
-    """Let an uncaught exception end all ranks, which would wait for this one."""
+    """Install a hook by which an uncaught exception ends all ranks, which would wait
+    for this one.
+    """
     if getattr(sys.excepthook, "ends_all_ranks", False):
         return
     before = sys.excepthook

@@ -16,7 +16,7 @@ class Counters:
     def add(self, kind, payload, messages, to=(), sums=()):
         """Count one call; `to`: pairs (rank, bytes), if the receivers are known.
 
-        `sums`: the same of what others add up.
+        `sums`: such pairs for partial sums, which the receivers add up.
         """
         key = (self.phase, kind)
         self.bytes[key] += payload

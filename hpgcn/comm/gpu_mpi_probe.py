@@ -1,4 +1,6 @@
-"""Send memory of a GPU by MPI: `python -m hpgcn.comm.gpu_mpi_probe GPU`, which may crash."""
+"""Probe whether MPI sends GPU memory: `python -m hpgcn.comm.gpu_mpi_probe GPU`, which
+may crash.
+"""
 
 import sys
 
@@ -6,7 +8,7 @@ SIZES = 64, 8 << 20  # bytes: MPI sends the first at once, and announces the sec
 
 
 def main(number):
-    """Send GPU memory to this process; returns the exit code."""
+    """Send GPU memory to this process; return the exit code."""
     import cupy
     from mpi4py import MPI
 

@@ -1,4 +1,5 @@
-"""Ranks in one process: `run_on_ranks` calls a function on several, which take turns.
+"""Ranks in one process: `run_on_ranks` calls a function on several ranks; one runs at a
+time.
 
 For learning, for debugging and for counting messages: nothing is faster than on one
 rank.
@@ -16,7 +17,9 @@ MOST_RANKS = 1024  # each has a thread, and a stack of its own
 
 
 class LocalComm(MpiComm):
-    """Ranks that are threads of this process. A wait has no deadline: it ends, or none can."""
+    """Communicator of ranks that are threads of this process. Waits have no deadline: a
+    deadlock raises an error.
+    """
 
     in_process = True
 
@@ -26,7 +29,9 @@ class LocalComm(MpiComm):
         self.local_rank = self.rank
 
     def use(self, device, aware=None):
-        """Take this device's arrays; they are copied from rank to rank on the device itself."""
+        """Accept arrays of this device in collectives, which copy them on the device;
+        return a Route.
+        """
         way = SerialComm.use(SerialComm(self.timeout), device, aware)
         self.device = device
         return way
@@ -103,7 +108,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
 
 
 def in_process(function, comm, ranks, *arguments, **options):
-    """Call `function(comm, ...)`; unless `ranks` is 1, on `ranks` ranks in this process.
+    """Call `function(comm, ...)` directly if `ranks` is 1, else on `ranks` ranks in
+    this process.
 
     Returns what it returns on rank 0. UsageError if both `comm` and `ranks` are given.
     """

@@ -62,7 +62,7 @@ class Status:
 
 
 def Query_thread():
-    """Return that one thread of a rank may communicate."""
+    """Return the thread level: only one thread at a time communicates."""
     return THREAD_SERIALIZED
 
 
@@ -88,7 +88,9 @@ class Post:
         sender.done = receiver.done = True
 
     def collective(self, key, rank, size, kind, part, finish):
-        """Add a rank's part of a collective call; the last to come calls `finish(parts)`."""
+        """Add a rank's part of a collective call; the last rank to call it runs
+        `finish(parts)`.
+        """
         parts = self.collectives.setdefault(key, {})
         request = Request()
         parts[rank] = kind, part, request
@@ -156,7 +158,9 @@ class Intracomm:
         return Prequest(self._receive(buffer, source, tag), done=True)
 
     def Iprobe(self, source, tag, status):
-        """Return that no message came from a rank that is not named: none is sent so."""
+        """Return False: messages of the kind that hpgcn probes for are never sent in
+        one process.
+        """
         return False
 
     def Ibarrier(self):
@@ -260,10 +264,11 @@ def as_bytes(buffer):
 
 
 def folded(arrays, op):
-    """Return the reduction of P arrays in the order of MPICH's allreduce; see below.
+    """Return the reduction of P arrays in the order of MPICH's allreduce.
 
-    The largest power of two p of ranks goes on. Each of the first P - p ranks first
-    adds the array of the rank behind it. Then pairs meet, then pairs of pairs.
+    Let p be the largest power of two up to P. The first 2 (P - p) arrays are added in
+    pairs, so that p arrays are left. Then neighbouring arrays are added in pairs, until
+    one is left.
     """
     arrays = list(arrays)
     extra = len(arrays) - (1 << (len(arrays).bit_length() - 1))

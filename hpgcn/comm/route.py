@@ -108,7 +108,9 @@ def library(symbols):
 
 
 def probe(number):
-    """Send memory of GPU `number` in a process of its own; return the failure, "" for none."""
+    """Send memory of GPU `number` in a process of its own; return the failure, "" for
+    success.
+    """
     try:
         done = subprocess.run([*PROBE, str(number)], check=False, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, errors="replace",

@@ -20,7 +20,8 @@ SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class SlowNetwork:
-    """Holds back messages that have arrived until their time has come.
+    """A simulated network: it delays the completion of messages by a rate and a
+    latency.
 
     Parameters
     ----------
@@ -38,7 +39,9 @@ class SlowNetwork:
         self.arrived = {}  # by id: numbers of requests that MPI has completed, and that are held
 
     def begin(self, requests, received, hops=1):
-        """Note that these requests start now; `received` has the bytes of each, 0 if it sends."""
+        """Note that these requests start now; `received` has the bytes of each, 0 for a
+        send.
+        """
         now = time.perf_counter()
         self.free = max(self.free, now)
         times = []
@@ -49,7 +52,9 @@ class SlowNetwork:
         self.arrived[id(requests)] = set()
 
     def deliver(self, requests, completed, pending):
-        """Return the numbers of `pending` that MPI has completed and whose time has come."""
+        """Return the numbers in `pending` of requests that MPI has completed and whose
+        delay is over.
+        """
         times = self.due.get(id(requests))
         if times is None:
             return completed
@@ -75,17 +80,19 @@ def parse(text):
 
 
 def requested():
-    """Return the text of the environment, or ""."""
+    """Return the value of the variable HPGCN_NETWORK, "" if it is not set."""
     return os.environ.get(VARIABLE, "")
 
 
 def requested_network():
-    """Return the SlowNetwork named by the environment, or None."""
+    """Return the SlowNetwork that HPGCN_NETWORK describes, or None if it is not set."""
     return parse(requested()) if requested() else None
 
 
 def requested_overlap():
-    """Return whether ranks compute during broadcasts; UsageError unless OVERLAP is 0 or 1."""
+    """Return whether ranks compute during broadcasts, by HPGCN_OVERLAP; UsageError
+    unless it is 0 or 1.
+    """
     text = os.environ.get(OVERLAP, "1")
     if text not in ("0", "1"):
         raise UsageError(f"{OVERLAP}={text}: expected 0 or 1")

@@ -29,8 +29,8 @@ class MpiCall(NamedTuple):
 
 
 class StagedCopy(NamedTuple):
-    """A call of `Messages`: `start()` makes it, the other fields give its arrays; host
-    0: no copy.
+    """An MPI call with GPU memory: `start()` makes it; the other fields are addresses
+    and size of its arrays. `host` is 0 if no copy is needed.
     """
 
     start: object
@@ -71,7 +71,7 @@ class Messages(list):
         self[number] = start(piece)
 
     def complete_receives(self, numbers):
-        """Copy the data that these completed requests, given by number, received to the GPU."""
+        """Copy the data that the completed requests `numbers` received to the GPU."""
         copies = sorted(self.copies[number][1:4] for number in numbers
                         if self.copies[number].host and self.copies[number].way & RECEIVE)
         if copies:
@@ -99,7 +99,7 @@ class Messages(list):
 
 
 class GpuStager:
-    """Sends messages of a rank from its GPU; shared by the communicators of the rank.
+    """Sender of a rank's messages from its GPU; the communicators of the rank share it.
 
     Operations in `direct` ("message", "bcast", "reduce"; see hpgcn.comm.route) take GPU
     memory, others go by way of pinned host memory.
@@ -114,15 +114,15 @@ class GpuStager:
         self.pool = {}  # unused PinnedMemory, by size
 
     def most(self, operation, limit):
-        """Return the bytes of the longest piece; sums are not cut, because the cut
-        would change their bits.
+        """Return the bytes of the longest piece that an operation sends at once. Sums
+        are not cut, because the cut would change their bits.
         """
         if operation == "reduce" or operation in self.direct:
             return limit
         return min(limit, CHUNK_BYTES)
 
     def begin(self, comm, calls, operation):
-        """Make calls, with GPU arrays, of an operation; return their Messages."""
+        """Start MPI calls of an operation on GPU arrays; return their Messages."""
         messages = Messages(self, [comm.MPI.REQUEST_NULL] * len(calls), held=calls)
         if operation in self.direct:
             # MPI takes GPU memory as it is
@@ -206,7 +206,8 @@ class GpuStager:
 
 
 def joined(copies):
-    """Join copies (GPU address, host address, bytes) of neighbours in both memories, in chunks.
+    """Join copies (GPU address, host address, bytes) that are adjacent in both
+    memories, in chunks.
 
     Yield (GPU address, host address, bytes, list of the copies), of CHUNK_BYTES at
     most.

@@ -6,11 +6,11 @@ WORD = 22  # tag
 
 
 def unresponsive_ranks(comm, seconds):
-    """Listen for `seconds`; return the ranks of the whole job that send no word.
+    """Return the ranks of the whole job from which no message arrives within `seconds`.
 
-    They compute, or hang. Every rank whose deadline has passed calls it and sends a
-    word to all others. Ranks that began to wait at about the same time receive each
-    other's.
+    These ranks compute, or hang. Every rank whose deadline has passed calls this, and
+    sends an empty message to all others. Ranks that began to wait at about the same
+    time receive each other's messages.
     """
     while comm.parent is not None:
         comm = comm.parent
@@ -27,18 +27,20 @@ def unresponsive_ranks(comm, seconds):
 
 
 def drain(comm):
-    """Receive all remaining words; `comm` is the communicator of the whole job, not of a group.
+    """Receive all messages that `unresponsive_ranks` left; `comm` is that of the whole
+    job, not of a group.
 
-    MPICH does not finalise over messages that were never received. Words arrive after
-    those that sent them gave up waiting: call it where they have gone on, after a
-    barrier.
+    MPICH does not finalise over messages that were never received. They arrive after
+    their senders gave up waiting. So call this after a barrier that ranks have passed.
     """
     while heard(comm) is not None:
         pass
 
 
 def heard(comm):
-    """Receive one word if there is any; return its source rank, else None."""
+    """Receive one message of `unresponsive_ranks`, if any; return its source rank, else
+    None.
+    """
     status = comm.MPI.Status()
     if not comm.mpi.Iprobe(comm.MPI.ANY_SOURCE, WORD, status):
         return None

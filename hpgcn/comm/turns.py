@@ -16,7 +16,8 @@ class RankEnded(BaseException):
 
 
 class Turns:
-    """The turn to run, which the ranks of one process pass on.
+    """Scheduler of ranks in one process: one rank runs until it waits, then the next
+    one runs.
 
     Attributes
     ----------
@@ -131,7 +132,9 @@ class Turns:
             raise RankEnded
 
     def _next(self, rank):
-        """Return the first rank after this one, in cyclic order, that can go on; None without."""
+        """Return the first rank after this one, in cyclic order, that can go on, or
+        None.
+        """
         for step in range(1, self.size + 1):
             other = (rank + step) % self.size
             if other in self._over:
@@ -141,7 +144,7 @@ class Turns:
         return None
 
     def _pass_on(self, rank):
-        """Give the turn away for good."""
+        """Let the next rank run, after this rank has ended."""
         following = self._next(rank)
         if following is None and len(self._over) < self.size:
             self._failure = rank, DeadlockError(self._describe_waits())

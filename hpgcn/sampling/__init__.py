@@ -37,7 +37,9 @@ def parse(text):
 
 
 def smallest(text):
-    """Return a setting that runs the same code on three vertices."""
+    """Return a setting `batch` that runs the code of `text` on a graph of three
+    vertices.
+    """
     request = parse(text)
     if request is None:
         return FULL

@@ -1,4 +1,4 @@
-"""A rank's share of a batch: its rows, and the maps between them."""
+"""A rank's share of a mini-batch: its rows, and the maps between them."""
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,15 +12,15 @@ class Batch:
     Attributes
     ----------
     maps : list of hpgcn.strategies.RowStrategy
-        Of each product with A.
+        Map of each product with A.
     rows : list of (m_l,) int64
         Numbers within this rank's block, before the first product and after each.
     totals : list of int
-        The same over all ranks.
+        Numbers of these rows over all ranks.
     share : float
         The chance of a training vertex to be in the batch: its loss is divided by that.
     request_bytes : int
-        Bytes that this rank sent to others to make it.
+        Bytes that this rank sent to make the batch.
     """
 
     maps: list
@@ -30,7 +30,9 @@ class Batch:
     request_bytes: int = 0
 
     def field(self, strategy, products, device):
-        """Return the ReceptiveField of layers with `products` products with A each."""
+        """Return the ReceptiveField of the batch; `products`: number of products with A
+        of each layer.
+        """
         bounds = layer_bounds(products)
         sizes = [rows.size for rows in self.rows]
         hops = []

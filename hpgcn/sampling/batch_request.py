@@ -1,4 +1,4 @@
-"""The setting --batch: which sampler, and how much it draws."""
+"""The setting --batch: the name of a sampler, and the sizes that it samples."""
 import re
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ MOST = 1 << 31
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """A sampler by its name, and its numbers.
+    """A parsed setting --batch: the name of a sampler and its sizes.
 
     Attributes
     ----------
@@ -44,7 +44,9 @@ class BatchRequest:
 
 
 def positive(word):
-    """Return a number from 1 of the setting `batch`; a ValueError if the word is another."""
+    """Convert a word of the setting `batch` to an int of at least 1; ValueError if that
+    fails.
+    """
     if not re.fullmatch("[0-9]{1,10}", word) or not 1 <= int(word) < MOST:
         raise ValueError(f"{word!r}: expected a number from 1 to {MOST - 1}")
     return int(word)

@@ -1,7 +1,8 @@
-"""Batches of the matrix that some vertices induce, cut by each rank for itself: no message.
+"""Batches of the submatrix that sampled vertices induce; each rank cuts its part
+without messages.
 
-A rank needs only one fact of the vertices of others, besides their ORIGINAL numbers:
-their batch in an epoch. The sampler computes it for any vertex.
+A rank needs two facts of vertices on other ranks: their ORIGINAL numbers, and their
+batch in an epoch. The sampler computes the batch of any vertex.
 """
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ class BatchAssignment(NamedTuple):
 
 
 class InducedBatchBuilder:
-    """Builds the induced subgraphs of batches from the local matrix of a rank.
+    """Builder of the induced subgraphs of batches from the local matrix of a rank.
 
     Parameters
     ----------
@@ -98,7 +99,9 @@ class InducedBatchBuilder:
         return self.assigned[1]
 
     def batch(self, epoch, batch):
-        """Return a Batch of an epoch, counted from 0; nothing is sent."""
+        """Return batch number `batch` of an epoch, counted from 0, as a Batch; nothing
+        is sent.
+        """
         # the entries whose ends are both in the batch
         local, assignment, m = self.local, self.assignment(epoch), self.local.num_own
         rows, ghosts, targets, sent, returned = (

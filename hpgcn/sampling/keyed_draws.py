@@ -1,4 +1,4 @@
-"""Keyed draws without replacement, which any rank repeats for itself.
+"""Keyed draws without replacement, which every rank can repeat by itself.
 
 Many numbers are drawn by a bijection of [0, n), which gives the position of each number
 without the others. It is a Feistel network of six rounds on the least power of two that
@@ -65,7 +65,9 @@ def _draws(n, key, out):
 
 
 def permuted(numbers, n, key):
-    """Return the images of numbers below n under the bijection of [0, n) of a key, (m,) int64."""
+    """Return the positions of `numbers` in a permutation of [0, n) that `key` selects,
+    (m,) int64.
+    """
     numbers = np.ascontiguousarray(numbers, np.int64)
     if n <= SORTED:
         draws = np.empty(n, np.uint64)
@@ -79,7 +81,8 @@ def permuted(numbers, n, key):
 
 
 def block_of(positions, n, blocks):
-    """Return the block of positions below n, (m,) int64, cut as `hpgcn.parallel.layout.split` does.
+    """Return the block of each position below n, (m,) int64, for blocks as
+    `hpgcn.parallel.layout.split` cuts them.
 
     Sizes of blocks differ by at most one; the longer come first.
     """

@@ -1,10 +1,8 @@
-"""The local part of the matrix on a rank, and the other holders of nonzeros of its rows and
-columns.
+"""The nonzeros stored on a rank, out of which it cuts batches without messages.
 
-Each rank cuts a batch out of it without messages. The rank that holds a nonzero has the
-rows that it reads and the sums that it forms. The owners of its row and its column
-receive the vertices that it joins once, before training. So they can derive what other
-ranks read and send.
+A rank that holds a nonzero has the rows that it reads and the sums that it forms. The
+owners of its row and of its column receive its two vertices once, before training. So
+owners can derive which rows other ranks read, and which sums they send.
 """
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,7 +19,8 @@ from hpgcn.sampling import submatrix_kernels
 
 @dataclass(frozen=True, eq=False)
 class LocalMatrix:
-    """Nonzeros of this rank: rows own, then of others (m + t); columns own, then ghosts (m + g).
+    """Nonzeros stored on this rank: own rows, then rows of other ranks (m + t); own
+    columns, then ghosts (m + g).
 
     Attributes
     ----------
@@ -45,8 +44,8 @@ class LocalMatrix:
 
     @staticmethod
     def of(strategy, vertex, comm):
-        """Gather the local matrix; vertex: ORIGINAL numbers of own rows (m,). All ranks
-        call this together.
+        """Return the LocalMatrix of this rank; `vertex`: ORIGINAL numbers of own rows
+        (m,). All ranks call this together.
         """
         matrix = strategy.local_matrix()
         pull, push = strategy.plans
@@ -61,7 +60,9 @@ class LocalMatrix:
         return self.row_vertex.size - self.push.ghosts.size
 
     def remote_entries(self):
-        """Return (row, column), (k,) each, of nonzeros in ghost columns, and in others' rows."""
+        """Return (rows, columns) of nonzeros in ghost columns, then of nonzeros in rows
+        of other ranks.
+        """
         far = np.flatnonzero(self.columns >= self.num_own)
         read = np.searchsorted(self.indptr, far, side="right") - 1, self.columns[far]
         counts = np.diff(self.indptr[self.num_own:])
@@ -69,11 +70,12 @@ class LocalMatrix:
         return read, (rows, self.columns[self.indptr[self.num_own]:])
 
     def blocks(self, cut, shape, pull, push):
-        """Return the blocks of a cut matrix by target, then by source; see RowProduct.
+        """Return the blocks of a cut matrix, a dict by target, then by source, as in
+        RowProduct.
 
-        cut: row pointers, columns and values; shape: own rows and own columns of it.
-        pull, push: HaloPlans of what is left, whose ghosts are the other columns and
-        rows.
+        `cut`: row pointers, columns and values. `shape`: own rows and own columns of
+        the cut matrix. `pull`, `push`: HaloPlans that are left; their ghosts are the
+        other columns and rows.
         """
         device = self.strategy.comm.device
         pointers, columns, values = cut
@@ -98,7 +100,9 @@ class LocalMatrix:
 
 
 def _run(number, own, plan):
-    """Return the first and last row, or column, of a target or a source."""
+    """Return the bounds of the rows of a target, or of the columns of a source, in the
+    local matrix.
+    """
     if number == LOCAL:
         return 0, own
     if number < 0:  # all others together
@@ -107,14 +111,17 @@ def _run(number, own, plan):
 
 
 def to_holders(plan, array, comm):
-    """Send values of owned rows, (m,) of 8 bytes, to the ranks that have them as ghosts; (g,)."""
+    """Send values of own rows, (m,) of 8 bytes, to the ranks that read them; return
+    those of ghosts, (g,).
+    """
     words = np.ascontiguousarray(array[plan.send_rows]).view(np.int64)
     parts = [words[first:last] for first, last in pairwise(plan.send_offsets.tolist())]
     return np.concatenate(comm.alltoallv(parts)).view(array.dtype)
 
 
 def lists_to_owners(plan, ghost, numbers, comm):
-    """Send numbers that belong to ghosts to the owners of these; all ranks call this together.
+    """Send numbers that belong to ghosts to the owners of these ghosts; all ranks call
+    this together.
 
     ghost: (k,) which ghost each of the numbers, (k,) int64, belongs to. Returns row
     pointers over the rows that are sent, (s + 1,), and the numbers.
@@ -130,9 +137,10 @@ def lists_to_owners(plan, ghost, numbers, comm):
 
 
 def plan_of(plan, ghosts, sent, place, rows):
-    """Return the HaloPlan of some ghosts and rows that are sent, increasing places in a plan's.
+    """Return the HaloPlan of the ghosts and sent rows at increasing positions `ghosts`
+    and `sent` of a plan.
 
-    place: where own rows stand among those that are left, `rows` of them.
+    `place`: new number of each own row that is left; `rows`: how many are left.
     """
     layout = RowPartition(np.array([0, rows]), 0)
     return HaloPlan(layout, ghosts, np.searchsorted(ghosts, plan.recv_offsets),

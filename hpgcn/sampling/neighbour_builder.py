@@ -1,9 +1,9 @@
 """Batches of some training vertices and of neighbours drawn for them, level by level.
 
-Which entries of a row are drawn, any rank that holds some of them says for itself.
-Ranks exchange which rows they need, for each product with A. Owners send the ranks that
-hold nonzeros of needed rows, if there are any; they receive the list of their rows that
-are read.
+Draws are keyed, so each rank computes them for the entries that it stores. For each
+product with A ranks exchange which rows they need. Owners send needed row numbers to
+the ranks that hold nonzeros of these rows. They receive the list of their rows that are
+read.
 """
 from dataclasses import replace
 from itertools import pairwise
@@ -34,7 +34,7 @@ class SampledHop(NamedTuple):
 
 
 class NeighbourBatchBuilder:
-    """Makes the batches of a sampler that draws neighbours.
+    """Builder of batches for a sampler that draws neighbours.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class NeighbourBatchBuilder:
     seeds : (s,) int64
         Own rows of training vertices.
     units : (s,) int64
-        Their places among the training vertices of all ranks.
+        Their positions among the training vertices of all ranks.
     comm : hpgcn.comm.SerialComm or MpiComm
-        Over which ranks ask each other; all of them make it, and its batches, together.
+        Communicator; all ranks make the builder, and its batches, together.
     nested : bool
         Rows of each level are those that are needed; else all levels have those of the
         first.
@@ -119,7 +119,9 @@ class NeighbourBatchBuilder:
         return positions, np.concatenate([degrees, to_holders(local.push, degrees, comm)])
 
     def batch(self, epoch, batch):
-        """Return a Batch of an epoch, counted from 0; all ranks call this together."""
+        """Return batch number `batch` of an epoch, counted from 0, as a Batch; all
+        ranks call this together.
+        """
         counters = self.comm.counters
         before, _ = counters.total(counters.phase)
 
@@ -148,7 +150,9 @@ class NeighbourBatchBuilder:
         return self.assigned[1]
 
     def _sample_hop(self, rows, product, epoch):
-        """Draw entries of some rows, (r,) own; all ranks call this together, a SampledHop each."""
+        """Draw entries of own rows, (r,), and return a SampledHop; all ranks call this
+        together.
+        """
         local, m = self.local, self.m
         targets = self._targets(rows)
         key = key_of(self.sampler.seed, self.sampler.stream, epoch, product)
@@ -185,11 +189,11 @@ class NeighbourBatchBuilder:
         return np.concatenate([begin + each for begin, each in zip(begins, found)])
 
     def _ask(self, ghosts, targets):
-        """Send owners the list of their rows that are read and summed here; return the lists
-        received.
+        """Send owners the list of their rows that are read and summed here; return the
+        lists received.
 
-        Both are increasing places among the ghosts of a plan; what is returned are
-        places among the rows that it sends.
+        `ghosts` and `targets` are increasing positions among the ghosts of the two
+        plans. The lists returned are positions among the rows that each plan sends.
         """
         plans = (self.local.pull, ghosts), (self.local.push, targets)
 

@@ -14,7 +14,7 @@ from hpgcn.sampling.sampler import Sampler
 
 
 class PartSampler(Sampler):
-    """Each part is a unit."""
+    """Sampler of parts of a partition. A unit is a part."""
 
     name = "parts"
     stream = 2

@@ -1,4 +1,4 @@
-"""The base of samplers: how --batch spells one, and which batch of an epoch each unit is in."""
+"""Base class of samplers: the words of --batch, and the batch of each unit in an epoch."""
 import numpy as np
 
 from hpgcn.parallel.layout import split
@@ -7,7 +7,8 @@ from hpgcn.sampling.keyed_draws import block_of, key_of, permuted
 
 
 class Sampler:
-    """Deals units, vertices or parts of them, into the batches of an epoch; the same on all ranks.
+    """Base class of samplers: it assigns units (vertices or parts) to batches, equally
+    on all ranks.
 
     Each epoch takes all units once, in a new order that seed and epoch key. The place
     of a unit in this order gives its batch, so every rank computes the batch of any
@@ -69,11 +70,15 @@ class Sampler:
         return block_of(order, self.units, self.batches)
 
     def sizes(self):
-        """Return the units of each batch, (batches,) int64, the same in all epochs."""
+        """Return the number of units in each batch, (batches,) int64, the same in all
+        epochs.
+        """
         return np.diff(split(self.units, self.batches))
 
     def share(self, batch):
-        """Return the chance that a unit is in this batch: the size of the batch over all units."""
+        """Return the chance that a unit is in this batch: its number of units over that
+        of all.
+        """
         return self.sizes()[batch] / self.units
 
     def factor(self, batch):

@@ -1,8 +1,7 @@
 """Compiled loops that extract the matrix of a batch from the local matrix; one thread,
 without the GIL.
 
-Rows and columns of what is held are numbered on the rank: own ones first, then those of
-others.
+Rows and columns have local numbers: own ones first, then those of other ranks.
 """
 import numpy as np
 
@@ -13,7 +12,8 @@ from hpgcn.sampling.keyed_draws import GOLDEN, fold
 
 @jit()
 def by_batch(number, batches):
-    """Sort positions by their batch: offsets (batches + 1,) and positions, increasing in each.
+    """Sort positions by batch; return offsets (batches + 1,) and positions, increasing
+    in each batch.
 
     number: (m,) batch of each position; those below 0 are left out.
     """
@@ -37,11 +37,11 @@ def by_batch(number, batches):
 
 @jit()
 def agreeing(pointers, witnesses, rows, out):
-    """Write the batch that each row shares with any of its witnesses, -1 if they share no batch;
-    (s,).
+    """Write to `out`, (s,), the batch of each row if one of its witnesses is in this
+    batch, else -1.
 
-    rows: (s,) batches of the rows; witnesses: batches of those of row s from
-    pointers[s] on.
+    `rows`: (s,) batch of each row. `witnesses`: batches of the witnesses; those of row
+    s begin at pointers[s].
     """
     for s in range(rows.size):
         out[s] = -1
@@ -83,9 +83,11 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
 
 @jit()
 def split_diagonal(indptr, columns, values, diagonal, present):
-    """Move entries on the diagonal of own rows, (m,) `present`, to `diagonal`; return the others.
+    """Move the diagonal entries of own rows to `diagonal`, (m,); return the other
+    entries.
 
-    Row pointers, columns and values.
+    `present`, (m,) bool, becomes True for rows with a diagonal entry. Return row
+    pointers, columns and values.
     """
     pointers = np.zeros(indptr.size, np.int64)
     kept = np.empty(columns.size, columns.dtype)
@@ -114,7 +116,9 @@ def _mark(seen, stamp, position):
 
 @jit()
 def _position_in(positions, low, high, wanted):
-    """Return the index of a position among increasing ones, -1 if it is missing."""
+    """Return the index of `wanted` between `low` and `high` of increasing positions, -1
+    if it is missing.
+    """
     end = high
     while low < high:
         middle = (low + high) // 2
@@ -127,7 +131,8 @@ def _position_in(positions, low, high, wanted):
 
 @jit()
 def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, count, key, longest):
-    """Draw `count` entries of each of some rows (all for -1), by a key and the row's vertex.
+    """Draw `count` entries of each row in `rows` (-1: all), keyed by `key` and the
+    row's vertex.
 
     Positions among all entries of the row are drawn by Floyd's algorithm. positions,
     (nnz,) increasing in each row, are those of the entries stored here, empty if rows
@@ -181,14 +186,16 @@ def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, co
 
 @jit()
 def renumber(columns, place):
-    """Replace each column by its new number."""
+    """Replace each column by its new number, in place."""
     for e in range(columns.size):
         columns[e] = place[columns[e]]
 
 
 @jit()
 def distinct(numbers, seen):
-    """Return each of some numbers once, as they come; `seen` (n,) bool is and stays False."""
+    """Return the distinct numbers in the order in which they first occur; `seen` (n,)
+    bool is and stays False.
+    """
     out = np.empty(numbers.size, np.int64)
     at = 0
     for number in numbers:
@@ -203,7 +210,9 @@ def distinct(numbers, seen):
 
 @jit()
 def with_diagonal(pointers, columns, values, rows, diagonal, present):
-    """Put the diagonal entry of each row that has one before its others, by place in `rows`."""
+    """Insert the diagonal entry of each row that has one before its other entries. Row
+    k of the matrix is own row rows[k].
+    """
     # room for the diagonal
     extra = np.int64(0)
     for k in range(rows.size):
@@ -228,7 +237,7 @@ def with_diagonal(pointers, columns, values, rows, diagonal, present):
 
 @jit()
 def sort_rows(pointers, columns, values):
-    """Let columns increase in each row, in place."""
+    """Sort the entries of each row by column, in place."""
     for k in range(pointers.size - 1):
         first, last = pointers[k], pointers[k + 1]
         if last - first > 64:
@@ -251,10 +260,12 @@ def sort_rows(pointers, columns, values):
 
 @jit()
 def take_block(pointers, columns, values, cursor, first, low, high):
-    """Extract the entries of some rows from the end of the last block to column `high`.
+    """Extract a block of some rows: the entries from each row's cursor to column `high`
+    - 1.
 
-    cursor: (r,) of rows from `first` on, moved on; columns are numbered from `low`.
-    Return row pointers, columns and values.
+    `cursor`: (r,) positions in the rows from `first` on; they are moved to the end of
+    the block. Columns of the block are numbered from `low`. Return row pointers,
+    columns and values.
     """
     # find where each row ends
     indptr = np.zeros(cursor.size + 1, np.int64)

@@ -9,7 +9,7 @@ from hpgcn.sampling.sampler import Sampler
 
 
 class VertexSampler(Sampler):
-    """Each vertex is a unit, by its ORIGINAL number."""
+    """Sampler of vertices. A unit is a vertex, numbered by its ORIGINAL number."""
 
     name = "vertices"
     stream = 1
