@@ -46,7 +46,7 @@ def run(*args, cwd=None, program=main):
     """Run `hpgcn` or another `program` within this process, which is faster than a new process."""
     out = io.StringIO()
     err = io.StringIO()
-    # a number of threads would hold for all tests behind this one
+    # the number of threads would stay for all later tests
     with mock.patch.object(machine, "limit_threads"), contextlib.chdir(cwd or "."), \
             contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = program([str(word) for word in args])

@@ -3,8 +3,8 @@ import gc
 import os
 import signal
 
-os.environ["COLUMNS"] = "200"  # tables are as wide wherever tests run
-os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several on any machine; before Numba is loaded
+os.environ["COLUMNS"] = "200"  # tables have the same width on every terminal
+os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several threads, set before Numba is loaded
 
 from collections import Counter
 from itertools import combinations
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: processes name it differently; give it an id")
-    if hasattr(config, "workerinput"):  # a process of pytest-xdist
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist
         place = {name: number for number, name in enumerate(LONGEST)}
         items.sort(key=lambda item: place.get(item.path.stem, len(LONGEST)))
     if config.option.product:
@@ -121,7 +121,7 @@ def covering(cases, strength):
     used = Counter()
     chosen = []
     while missing:
-        # a case without new combinations never has any again
+        # a case without new combinations will never have any
         new = {k: count for k, part in parts.items() if (count := len(missing & part))}
         parts = {k: parts[k] for k in new}
         most = max(new.values())
@@ -163,7 +163,7 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish(session):
-    if hasattr(session.config, "workeroutput"):  # a process of pytest-xdist: another prints
+    if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist: the main process prints
         session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
 
 

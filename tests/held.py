@@ -131,7 +131,7 @@ def peak_within():
     def take():
         status = Path("/proc/self/status").read_text()
         peaks.append(int(status.partition("VmHWM:")[2].split()[0]) * 1024)
-        Path("/proc/self/clear_refs").write_text("5")  # from here on another peak
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
 
     try:
         take(), take()

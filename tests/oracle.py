@@ -16,7 +16,7 @@ MATRIX = {"gcn": ("sym", True), "sage-mean": ("row", False), "sage-gcn": ("row",
           "gat": ("none", True)}
 READ = ("attention_dropout", "class_weight", "clip_norm", "decay_layers", "dropout", "epochs",
         "first_dropout", "label_smoothing", "layers", "lr", "norm_adj", "optimizer", "schedule",
-        "seed", "step_every", "step_factor", "warmup", "weight_decay")  # settings that matter here
+        "seed", "step_every", "step_factor", "warmup", "weight_decay")  # settings that are used
 
 
 def normalised(graph, norm="sym", self_loops=True):
@@ -173,7 +173,7 @@ def loss_and_slope(Z, y, train, config):
         G[train] = (1 / (1 + np.exp(-z)) - t) / z.size
         return float(np.mean(np.log1p(np.exp(-np.abs(z))) + np.maximum(z, 0) - z * t)), G
     shifted = Z - Z.max(1, keepdims=True)
-    log_soft = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))  # no log of a 0
+    log_soft = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))  # avoids log(0)
     soft = np.exp(log_soft)
     weights = class_weights(config, y, train, Z.shape[1])
     targets = weights * ((1 - smoothing) * np.eye(Z.shape[1])[y[train]] + smoothing / Z.shape[1])

@@ -12,7 +12,7 @@ from hpgcn.kernels.bits16 import BF16
 from hpgcn.model import MODELS
 from hpgcn.runtime.device import Host
 
-FREE = ("scratch", "scratch2")  # work arrays that hold nothing between two calls
+FREE = ("scratch", "scratch2")  # work arrays that store nothing between two calls
 LAST = "ping"  # holds H or G, or nothing
 
 

@@ -71,7 +71,7 @@ def test_a_line_every_ten_seconds_where_no_bar_shows(caplog, seconds, options, e
     caplog.set_level(logging.INFO, "hpgcn")
     lines_of(seconds, **options)
     assert caplog.messages == expected
-    caplog.set_level(logging.WARNING, "hpgcn")  # -q, and ranks other than 0
+    caplog.set_level(logging.WARNING, "hpgcn")  # with -q, and on ranks other than 0
     lines_of(seconds, **options)
     assert caplog.messages == expected
 
@@ -121,7 +121,7 @@ def test_compiling_is_said_once(monkeypatch, caplog, stream, shown, rank, logged
     caplog.set_level(logging.INFO, "hpgcn")
     monkeypatch.setattr(sys, "stderr", stream())
     with compiling(shown, rank):
-        assert not sys.stderr.getvalue()  # nothing is compiled yet
+        assert not sys.stderr.getvalue()  # before the first compilation
         assert [numba.njit(lambda x, k=k: x + k)(1) for k in (1, 2)] == [2, 3]
     assert caplog.messages == ["compiling kernels, once per machine and version"] * logged
     assert ("machine and version: 0 in" in sys.stderr.getvalue()) == drawn

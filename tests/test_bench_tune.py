@@ -118,11 +118,11 @@ def test_a_file_that_is_not_right_is_ignored(name):
 
 
 def test_where_nothing_can_be_read(cache, monkeypatch):
-    tuning.path().mkdir(parents=True)  # a folder of that name
+    tuning.path().mkdir(parents=True)  # a folder has the file's name
     assert tuning.current() is tuning.default()
     tuning.measured.cache_clear()
 
-    monkeypatch.delenv("XDG_CACHE_HOME")  # and a user without a home
+    monkeypatch.delenv("XDG_CACHE_HOME")  # a user without a home folder
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(cache))
     assert tuning.current() is tuning.default()
@@ -140,7 +140,7 @@ NEAR, FAR = 24, 128  # nonzeros ahead that candidates have, and no default of AM
 
 
 def seconds(host, call):
-    """Return fake seconds of a product, fastest with the distances NEAR and FAR and 2 blocks."""
+    """Return fake seconds of a product, least for prefetch distances NEAR and FAR and 2 blocks."""
     candidate, _ = call.args
     reaches = [each for kinds in candidate.reach.values() for each in kinds]
     liked = any(each.near == NEAR for each in reaches) + any(each.far == FAR for each in reaches)

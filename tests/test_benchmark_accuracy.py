@@ -89,7 +89,7 @@ def test_report_and_files(graph, tmp_path):
 @pytest.mark.usefixtures("in_process")
 def test_a_target_that_is_never_reached_is_said_plainly(graph):
     report = measured(graph, "--batch", "vertices:200", "--epochs", 2, "--target", 1)
-    row, = report["rows"]  # no full batch: the target is known
+    row, = report["rows"]  # --target replaces the run with a full batch
     assert row["reached"] == "0 of 1" and row["to_target_s"] is None is row["faster_ratio"]
     text = run.format_report(report)
     words = " ".join(text.split())

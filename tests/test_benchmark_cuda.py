@@ -204,7 +204,7 @@ def test_the_gpu_is_busy_while_a_call_is_queued(cupy):
     device = Gpu()
     assert device.seconds(lambda: cupy.events.append("call"))[0] == pytest.approx(2.5e-3)
     assert cupy.events == ["copy"] * 4 + ["record", "call", "record", "synchronize"]
-    assert device.buffers[0].nbytes == 1024  # an eighth of what is free
+    assert device.buffers[0].nbytes == 1024  # an eighth of the free memory
     assert np.unique(device.buffers[1]).size == 256
     limits = device.memory_limits(5)
     assert limits == pytest.approx({"memory_bytes_per_s": 2048 / 2.5e-3, "array_bytes": 1024})

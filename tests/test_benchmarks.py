@@ -163,7 +163,7 @@ def test_products(command, kernels, bytes_of):
         row = rows["road", 7, kernel]
         least = 257 * 8 + 1216 * 8 + 2 * 256 * 7 * 4 + extra
         assert (row["vertices"], row["nonzeros"]) == (256, 1216)
-        assert row["least_bytes"] == row["traffic_bytes"] == least  # all in the cache
+        assert row["least_bytes"] == row["traffic_bytes"] == least  # all arrays fit the cache
         floor_ms = 1e3 * least / report["limits"]["memory_bytes_per_s"]
         assert row["floor_ms"] == pytest.approx(floor_ms)
         assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
@@ -231,7 +231,7 @@ def test_cache_misses_are_those_of_a_simulated_cache(held, passing):
             free -= 1
         while free < 0:
             free += cache.popitem(last=False)[1]
-    counts = np.bincount(reads, minlength=2500)  # some rows are not read at all
+    counts = np.bincount(reads, minlength=2500)  # some rows are never read
     share = roofline.cache_misses(counts, 4, passing, 4 * held)
     assert share == pytest.approx(missed / reads.size, rel=0.03)
 
@@ -242,7 +242,7 @@ def test_a_cache_that_holds_all_misses_each_row_once():
 
 
 def test_epoch(monkeypatch):
-    """The benchmark `epoch` reports the graph, and times that add up to the epoch's."""
+    """The benchmark `epoch` reports the graph, and times of products within that of an epoch."""
     monkeypatch.setattr(epoch, "alone", lambda label, hint, call, *args: call(*args))
     row, = measured("epoch", "--graphs", "road", "--widths", "6,5,5,3", *QUICK)["rows"]
     assert row["widths"] == [6, 5, 5, 3]

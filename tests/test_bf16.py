@@ -63,7 +63,7 @@ def forward(A, X, w, spec, labels, train, epoch):
         kept = (Z > 0) & (factor > 0)
         scale = np.float32(65536 / (65536 - round(spec.dropout * 65536)))
         H = rounded(np.where(kept, Z * scale, 0))
-    logits = (Z + w[f"b{layer}"]).astype(np.float64)  # these alone are not rounded
+    logits = (Z + w[f"b{layer}"]).astype(np.float64)  # these are not rounded
     soft = np.exp(logits - logits.max(1, keepdims=True))
     soft /= soft.sum(1, keepdims=True)
     rows = np.flatnonzero(train)

@@ -10,7 +10,7 @@ from hpgcn.graphs.graph import Graph
 
 NAMES = ("chat", "chien", "été, hiver", "=1+1")
 CYCLE = sp.csr_array(np.roll(np.eye(6), 1, axis=1) + np.roll(np.eye(6), -1, axis=1))
-LABELS = [0, 1, 2, -1, 1, 0]  # the last class has no vertex
+LABELS = [0, 1, 2, -1, 1, 0]  # no vertex has the last class
 
 
 def named(y=LABELS, names=NAMES, **options):

@@ -20,7 +20,7 @@ def digits(tmp_path_factory):
     assert "1797 vertices, 24678 edges, undirected" in printed
     statistics = json.loads(succeed("partition", folder / "digits.h5", "-k", 3, "--json"))
     assert statistics["k"] == 3
-    assert 100 < statistics["volume"] < 600  # at random it is about 3,000
+    assert 100 < statistics["volume"] < 600  # a random partition has about 3,000
     return folder
 
 
@@ -106,7 +106,7 @@ def test_settings_from_a_file_and_flags_over_them(graphs):
     succeed("train", "digits.h5", "--config", "run.toml", "--epochs", 3, "--out", "a")
     assert summary_of("a")["epochs"] == 3
     assert store.read_model("a/model.h5")[0]["W0"].shape == (64, 8)
-    # the file that a run leaves takes the run back
+    # the run's config.toml repeats the run
     succeed("train", "digits.h5", "--config", "a/config.toml", "--out", "b")
     assert losses_of("a") == losses_of("b")
     Path("run.toml").write_text("hiden = 8\n")

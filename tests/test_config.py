@@ -26,7 +26,7 @@ def test_toml_round_trip(tmp_path):
     settings = Config.from_toml(tmp_path / "run.toml")
     assert Config(**settings) == config
     assert len(settings) == len(dataclasses.fields(Config))
-    assert config.first_dropout == 0.25  # as dropout, unless it is given
+    assert config.first_dropout == 0.25  # equals dropout unless given
     assert config.replace(input_dropout=0).first_dropout == 0
 
 
@@ -131,7 +131,7 @@ WORDS = [
 
 @pytest.mark.parametrize("settings, message", WORDS, ids=str)
 def test_words_that_name_nothing(settings, message):
-    config = Config(**settings)  # takes any word: the rooms that have strategies and models refuse
+    config = Config(**settings)  # any word is accepted here: strategies and models refuse it
     for use in (lambda: (find_strategy(config.select(StrategyOptions)),
                          find_model(config.select(ModelOptions))),
                 lambda: hpgcn.train(make(n=40), config)):

@@ -61,7 +61,7 @@ def test_fewest_rows_and_sums(seed):
 def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub):
     k, n = 5, 120
     own, rows, columns, reader, owner = entries(n, k, 0.06, seed)
-    # a vertex that reads many: its sums are few
+    # a vertex that reads many rows: sending its sums is cheaper
     others = np.flatnonzero(own != own[0])[:hub]
     rows = np.concatenate([rows, np.zeros(others.size, int)])
     columns = np.concatenate([columns, others])

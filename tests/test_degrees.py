@@ -29,7 +29,7 @@ def graph(A):
 
 
 ALL = "12 of 12 vertices have a degree of 0 or less, "
-CASES = [  # graph, settings, and what the warning says, if there is one
+CASES = [  # graph, settings, and the expected warning, if any
     (chain(1, False), {"model": "sage"}, "mine: 1 of 12 vertices has a degree of 0 or less: their"),
     (chain(1, False), {"model": "sage", "strategy": "mop"}, "1 of 12 vertices has"),
     (chain(1, False), {"model": "sage", "aggregator": "gcn"}, None),

@@ -43,7 +43,7 @@ def test_ranks_of_a_node_take_its_gpus_in_turn(cupy):
     cupy.cuda.runtime.getDeviceCount = lambda: 3
     assert [choose("cuda", Ranks(rank)).number for rank in range(7)] == [0, 1, 2, 0, 1, 2, 0]
     assert isinstance(choose("auto", Ranks(1)), Cuda)
-    assert type(choose("auto", Ranks(others=[True]))) is Host  # another has none
+    assert type(choose("auto", Ranks(others=[True]))) is Host  # another rank has no GPU
     assert choose("cpu", Ranks()).name == "cpu"
 
 
@@ -181,7 +181,7 @@ def test_the_probe_finds_out_in_a_process_of_its_own(name, tmp_path, monkeypatch
     more, expected = PROBES[name]
     code = CUPY.format(tests=str(TESTS), kernels=str(TESTS / "kernels"), more=more)
     (tmp_path / "cupy.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)  # also the probe's path
+    monkeypatch.syspath_prepend(tmp_path)  # the probe's path as well
     monkeypatch.setenv("PMI_RANK", "1")  # set by a launcher without this process
     monkeypatch.setenv("PMI_FD", "9")
     if name == "hangs":

@@ -64,7 +64,7 @@ def test_predict(path, parts):
 
 def test_propagation(path, parts):
     with hpgcn.propagation(path) as product:
-        assert_closed(path.parent)  # the product needs it no more
+        assert_closed(path.parent)  # the product no longer needs the file
         assert product.forward(np.ones((product.num_rows, 1), np.float32)).any()
 
     def multiply(comm):
@@ -109,7 +109,7 @@ def test_a_graph_given_open_stays_open(path, parts):
     result = hpgcn.train(make(), CONFIG)
     for each in (path, parts):
         with hpgcn.load(each) as graph:
-            hpgcn.train(graph, CONFIG.replace(strategy="1d"), ranks=2)  # makes no partition
+            hpgcn.train(graph, CONFIG.replace(strategy="1d"), ranks=2)  # needs no partition
             assert hpgcn.predict(graph, result)
             assert graph.degrees()
     assert_closed(path.parent)

@@ -14,7 +14,7 @@ from hpgcn.config import Config
 
 
 def commands_of(command, before=""):
-    """Return the parsers of all commands and subcommands by their words."""
+    """Return the parsers of all commands and subcommands by name."""
     choices = [action.choices for action in command._actions
                if isinstance(action, argparse._SubParsersAction)]
     return {before + name: one for group in choices for word, each in group.items()
@@ -38,7 +38,7 @@ def test_all_is_explained():
 def is_explained(command, action):
     if not (action.help and action.help.strip()):
         return False
-    if action.dest == "file" and not action.metavar:  # it says what is meant
+    if action.dest == "file" and not action.metavar:  # its metavar must describe the file
         return False
     if not action.option_strings or action.required or action.default is argparse.SUPPRESS:
         return True

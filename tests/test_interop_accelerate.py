@@ -176,7 +176,7 @@ def test_errors_are_those_of_torch():
 
 
 @pytest.mark.parametrize("function, why", [
-    (lambda A, x: x + 1, "no sparse products"),  # as models that get edge_index
+    (lambda A, x: x + 1, "no sparse products"),  # like models that take edge_index
     (lambda A, x: A.to_sparse_coo() @ x, "A is sparse_coo, not sparse_csr"), (None, None),
     (lambda A, x: A @ x, None)])
 def test_a_mode_that_took_nothing_warns_of_the_way_out(recwarn, function, why):

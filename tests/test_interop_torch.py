@@ -59,7 +59,7 @@ def learning(shape=SHAPE):
 
 
 def first(arrays, transposes=True):
-    """Return the first arguments of `hpgcn::extreme` for a matrix."""
+    """Return the arguments of `hpgcn::extreme` that describe the sparse matrix `arrays`."""
     indptr, indices, values, _, indptr_t, indices_t, _, order = arrays.arrays(transposes)
     return indptr, indices, values, indptr_t, indices_t, order
 

@@ -49,7 +49,7 @@ def test_it_lies_in_the_run_directory_and_is_found_again(stored, read_only, tmp_
     assert run_partition.kept_partition(stored, 2, "random", run, also="block") == kept
     found = run_partition.kept_partition(stored, 2, "random", run)[0]
     assert found == f"{run}/partitions/g.p2-random-0.h5"
-    refuse_existing_run(run, overwrite=False)  # the run may still start there
+    refuse_existing_run(run, overwrite=False)  # a run can still start in this directory
     (run / "config.toml").touch()
     with pytest.raises(OutputError, match="run directory exists"):
         refuse_existing_run(run, overwrite=False)

@@ -24,7 +24,7 @@ def doors(y, tmp_path):
             graph = make()
         yield graph, [str(each.message).removeprefix("g: ") for each in caught]
     if np.asarray(y).dtype.kind == "O":
-        return  # neither in files nor in tensors
+        return  # object arrays cannot be stored in files or tensors
     np.savez(tmp_path / "g.npz", edge_index=EDGES, num_nodes=N, y=y)
     yield convert.read(tmp_path / "g.npz")
     np.savez(tmp_path / "h.npz", edge_index=EDGES, num_nodes=N)

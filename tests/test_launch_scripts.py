@@ -30,7 +30,7 @@ def started(tmp_path, version, *words, **variables):
 @pytest.mark.parametrize("version, hosts, ranks, binding, threads", [
     (MPICH, "", 4, "-bind-to core:4", 4), (OPEN_MPI, "", 4, "--map-by slot:PE=4 --bind-to core", 4),
     (MPICH, "hostfile.mpich", 8, "-bind-to core:4", 4),
-    (MPICH, "hostfile.mpich", 2, "-bind-to core:8", 8),  # both on the first node
+    (MPICH, "hostfile.mpich", 2, "-bind-to core:8", 8),  # both ranks on the first node
     (MPICH, "hostfile.mpich", 16, "-bind-to core:2", 2),  # more than slots: 8 a node
     (OPEN_MPI, "hostfile.openmpi", 8, "--map-by slot:PE=4 --bind-to core", 4),
     (MPICH, "", 17, "-bind-to none", 1),

@@ -172,7 +172,7 @@ def test_old_names_do_not_return():
 
 
 def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
-    """Code treats all graphs as GraphSource and never tests for a class or a `path`."""
+    """Code treats all graphs as GraphSource: it never tests for StoredGraph, `path` or `reader`."""
     tests = [f"{path}:{node.lineno}" for path in SOURCES
              for node in nodes_of(path) if isinstance(node, ast.Call)
              and ast.unparse(node.func) in ("hasattr", "isinstance", "getattr")
@@ -182,7 +182,7 @@ def test_no_caller_tests_whether_a_graph_lies_in_memory_or_in_a_file():
 
 @pytest.mark.long
 def test_import_is_light():
-    """Importing, loading and training do not import heavy packages too early."""
+    """Import, `hpgcn.load` and `hpgcn.train` each load only the heavy packages that they need."""
     top = "print(*(name for name in sys.modules if '.' not in name or name == 'scipy.stats'))"
     steps = {
         "import hpgcn, hpgcn.__main__": {"numpy", "scipy", "numba", "h5py", "mpi4py", "mtkahypar",

@@ -20,7 +20,7 @@ def test_split(length, parts, expected):
     ([2, 2, 2, 2], 2, [0, 2, 4]),
     ([1, 1, 1, 9], 2, [0, 3, 4]),  # a heavy row at the end
     ([9, 1, 1, 1], 3, [0, 0, 1, 4]),  # the middle of the heavy row lies in the second third
-    ([0, 0, 0], 2, [0, 2, 3]),  # no nonzeros: evenly
+    ([0, 0, 0], 2, [0, 2, 3]),  # without nonzeros rows are divided evenly
     ([5], 3, [0, 0, 1, 1]),
     ([], 2, [0, 0, 0])])
 def test_balanced(counts, parts, expected):

@@ -96,7 +96,7 @@ def test_a_file_with_one_split_is_as_ever(tmp_path):
 
 
 @pytest.mark.parametrize("masks, message", [
-    ((np.eye(4, 2, dtype=bool), [3], []), None),  # the others are of every split
+    ((np.eye(4, 2, dtype=bool), [3], []), None),  # other vertices differ between splits
     ((np.eye(4, 1, dtype=int), [], []), None),
     ((np.eye(4, 3, 1, dtype=bool), [], []), "split 0: train mask is empty"),
     ((np.eye(4, 2, dtype=bool), [1], []), "split 1: vertex 1 is in both the train and the val"),

@@ -100,7 +100,7 @@ def rows(entries):
                         shape=(3, 3)).toarray().tolist()
 
 
-CASES = [  # weights, duplicates, entries u -> v, what is said
+CASES = [  # weights, duplicates, entries u -> v, expected message
     (None, None, [(0, 1, 1), (1, 2, 1), (2, 2, 1), (2, 0, 1)],
      "2 edges are listed before and count once: duplicates='sum' counts each"),
     (None, "merge", [(0, 1, 1), (1, 2, 1), (2, 2, 1), (2, 0, 1)], None),

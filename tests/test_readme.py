@@ -29,7 +29,7 @@ NO_INDEX = re.compile(r"No matching distribution|Could not find a version|connec
                       r"No module named (ensurepip|venv)")
 NEEDS_GPU = "--device cuda", "--update-on cuda"
 FEW = "--epochs 3"
-# a part of the tests is looked at, and none is run
+# collect a part of the tests and run none
 COLLECTED = "--collect-only --ignore-glob=*/test_[!c]*.py"
 
 
@@ -158,7 +158,7 @@ def work(clone, run, tried):
 def test_the_demo(tried):
     shown, = re.findall(r"^```text\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
     for line in shown.splitlines():
-        assert line[:20] in tried, line  # figures of seconds differ
+        assert line[:20] in tried, line  # seconds differ between runs
 
 
 @pytest.mark.release

@@ -104,7 +104,7 @@ def divided(spmm, wait):
 
 
 def test_a_bar_is_as_long_as_the_epoch(tmp_path):
-    """A bar of the time breakdown has the mean length of the middle half of the epochs."""
+    """In the time breakdown a run's bar is the mean over the middle half of its epochs."""
     rows = lines({"epoch_s": 9.0, **divided(8, 0)}, {"epoch_s": 0.4, **divided(0.1, 0.2)},
                  {"epoch_s": 0.2, **divided(0.2, 0)}, {"epoch_s": 0.1, **divided(0, 0)})
     run, older = report.read_runs([make(tmp_path / "run", rows), make(tmp_path / "older")])
@@ -317,7 +317,7 @@ def test_what_the_pictures_show(tmp_path):
         assert loss.lines[0].get_xydata().tolist() == [[1, 2.0], [2, 2.0], [3, 2.0]]
         assert [25, 75, 25] in [line.get_ydata().tolist() for line in accuracy.lines]
         points = [line.get_xydata().tolist() for line in accuracy.lines]
-        assert [[2.0, 75.0]] in points  # the ring at the best epoch
+        assert [[2.0, 75.0]] in points  # the ring marks the best epoch
         axis = figures.matrix(run).axes[0]
         assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {
             (1, 0, "0.01"), (0, 1, "2.5")}
@@ -390,7 +390,9 @@ def test_the_command(tmp_path):
     "-1", "1e400", "-1e400", "NaN", "9" * 4000, "9" * 5000, '"x"', "[]", "true", "[" * 100_000],
     ids=lambda text: text[:8])
 def test_a_value_of_any_kind_in_any_field_is_one_line_or_a_table(tmp_path, value):
-    """If a field of a run's files has any other value, the report works or names file and field."""
+    """With an odd value in any field, `report` prints its table or an error that names
+    the field.
+    """
     def toml(row):
         return "\n".join(f"{key} = {json.dumps(entry)}" for key, entry in row.items())
 

@@ -25,7 +25,7 @@ def test_a_result_is_what_a_run_directory_holds(tmp_path):
     result = hpgcn.train(graph, hpgcn.Config(out=str(out), epochs=8, hidden=6))
     assert json.loads(json.dumps(result)) == json.loads((out / "summary.json").read_text())
     assert result.history == history_of(out)
-    again = hpgcn.train(graph, resume=out)  # finished: nothing is trained
+    again = hpgcn.train(graph, resume=out)  # the run is finished, so no epoch is trained
     for found in (result, again, pickle.loads(pickle.dumps(result))):
         assert isinstance(found, hpgcn.Result) and found == result
         assert found.history == result.history and found.config == result.config

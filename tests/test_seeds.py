@@ -48,7 +48,7 @@ def test_a_table_and_what_is_there_already(karate, tmp_path):
     before = (out / "seed-2" / "metrics.jsonl").read_bytes()
     process = refused(73, "train", karate, "--out", out, "--epochs", 3, "--seeds", "1,2")
     assert "seed-2: run directory exists" in process
-    assert not (out / "seed-1").exists()  # nothing is trained then
+    assert not (out / "seed-1").exists()  # no run is trained
     train(karate, out, "--seeds", "0..2", "--resume")
     assert (out / "seed-2" / "metrics.jsonl").read_bytes() == before
     assert (out / "seed-1" / "summary.json").exists()

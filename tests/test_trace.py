@@ -51,7 +51,7 @@ def test_parts_do_not_overlap():
     assert parts["dense_comm"] >= 0.03 and parts["wait"] >= 0.02 and parts["gemm"] >= 0.01
     assert parts["comm"] > 0 and parts["gradient_comm"] > 0 and parts["dense"] == 0
     assert 0.06 <= sum(parts.values()) <= whole
-    assert clock.seconds["dense"] >= 0.06  # with all that it encloses
+    assert clock.seconds["dense"] >= 0.06  # including the events inside it
 
 
 def test_events_carry_name_epoch_and_detail():
@@ -126,7 +126,7 @@ def test_chrome_trace_events(tmp_path):
 
 @pytest.mark.parametrize("limit, epochs, blocks, expected, recorded", [
     (8, 5, 2, [1, 1, 1, 2, 2, 2], 2),  # whole epochs, each of three events
-    (2, 2, 5, [1, 1], 0),  # one that never fits, as far as it goes
+    (2, 2, 5, [1, 1], 0),  # an epoch over the limit is cut
     (None, 0, 1, [], 0)])
 def test_what_is_kept(tmp_path, limit, epochs, blocks, expected, recorded):
     found = written(tmp_path / "trace.json", limit, epochs, blocks)

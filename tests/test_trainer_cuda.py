@@ -24,7 +24,7 @@ from hpgcn.training.setup.placement import assign_rows
 __all__ = ["cuda", "gpu"]
 OPTIONS = {"optimizer": "adamw", "clip_norm": 0.1, "schedule": "cosine", "warmup": 2,
            "label_smoothing": 0.2, "class_weight": "balanced"}
-FLOAT32 = pytest.param("float32", marks=pytest.mark.long)  # kernels of its own to compile
+FLOAT32 = pytest.param("float32", marks=pytest.mark.long)  # needs kernels of its own
 BOUND = {"float32": 1e-5, "float64": 1e-12}
 
 

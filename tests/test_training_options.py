@@ -19,7 +19,7 @@ OPTIONS = [
     {"schedule": "step", "step_every": 4, "step_factor": 0.5, "warmup": 3},
     {"optimizer": "sgd", "lr": 0.5, "clip_norm": 0.1}, {"clip_norm": 1e9},
     {"label_smoothing": 0.2}, {"class_weight": "balanced"}, EVERYTHING]
-WEIGHTS = [0.5, 3, 0, 1e-1, 2]  # a class counts for nothing
+WEIGHTS = [0.5, 3, 0, 1e-1, 2]  # one class has weight 0
 
 
 @pytest.fixture

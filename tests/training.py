@@ -9,7 +9,7 @@ from hpgcn.model import MODELS, ModelOptions, heads_of, make_spec
 from hpgcn.strategies import STRATEGIES, StrategyOptions, find_strategy
 from hpgcn.training.loop.trainer import make_trainer
 
-SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # beside what names a model
+SPECIAL = {"gat": {"output_heads": 2, "attention_dropout": 0.3}}  # besides a model's name
 
 
 def settings_of(name):

@@ -198,7 +198,7 @@ def test_triangles_of_dense(A, dtype):
 def test_triangles_by_many_threads():
     graph = generate.generate("rmat", scale=13, features=0, classes=0)
     triangles = Triangles(graph.indptr, graph.indices)
-    assert triangles.steps > 1 << 20  # threads are woken
+    assert triangles.steps > 1 << 20  # the work is enough for several threads
     A = graph.adjacency
     assert np.array_equal(2 * triangles.count(), (A @ A).multiply(A).sum(axis=1))
 

@@ -151,7 +151,7 @@ def test_header_of_snap_keeps_the_meaning_of_a_bare_list(tmp_path):
     refused("labels of vertices", put(tmp_path / "g.txt", "# node label\n0 1\n"))
 
 
-NO_WEIGHTS = [  # a third column without a name, what the refusal says of it
+NO_WEIGHTS = [  # a third column without a name, and the expected message
     ([1082040961.5, 1082155839.25], r"looks like times \(1082040961\.5\.\..*: use --columns u,v,-"),
     ([20040415, 20040416], r"holds whole numbers \(20040415\.\.20040416\), which may be weights, "),
     ([1, 0, 1], r"holds whole numbers \(0\.\.1\)"), ([-1, 1], "holds whole"),

@@ -18,7 +18,7 @@ def edges_of(graph):
     return sorted(map(tuple, (ends if ids is None else ids[ends]).tolist()))
 
 
-HEADERS = [  # content, options, its edges as (row, column), or what the refusal says
+HEADERS = [  # content, options, edges as (row, column) or the expected message
     ("alice,bob\nbob,carol\n", {}, [("alice", "bob"), ("bob", "carol")]),
     ("alice,bob\ncarol,dave\n", {},
      r"line 1: alice, bob: is this line a header, or an edge between names\?"),
@@ -228,7 +228,7 @@ def test_lines_that_end_in_carriage_returns(tmp_path, packed):
             graphs.append(read(put(tmp_path / f"{name}{'.gz' * packed}", text)))
         (one, notes), (other, said) = graphs
         assert rows(one) == rows(other) and notes == said and one.header.num_edges
-    np.save(tmp_path / "y.npy", np.array([13, 0, 7]))  # bytes that are no text stay as they are
+    np.save(tmp_path / "y.npy", np.array([13, 0, 7]))  # bytes that are not text stay unchanged
     path = put(tmp_path / "g.txt", "0 1\r1 2\r1 x\r")
     refused("line 3: second id is 'x'", path, labels=tmp_path / "y.npy")
     path = put(tmp_path / "g.txt", "0 1\r1 2\r" * 3000)

@@ -38,7 +38,7 @@ def tarred():
     return made.getvalue()
 
 
-FILES = [  # name, content, what it is said to be
+FILES = [  # name, content, the format that the message names
     ("g.xml", XML + b"<net>", "XML"), ("g.txt", b"<!DOCTYPE html><html>404", "a web page"),
     ("g.nt", b"<http://a> <http://b> <http://c> .\n", "RDF"),
     ("g.dot", b"strict digraph G {\n a -> b\n", "Graphviz"),

@@ -1,4 +1,4 @@
-"""Several labels a vertex, as JSON lists or table columns, become columns of 0 and 1."""
+"""Several labels per vertex, as JSON lists or table columns, become a matrix of 0 and 1."""
 import json
 
 import numpy as np

@@ -1,6 +1,4 @@
-"""Ids of vertices are kept, with their first number, as headers of SNAP and KONECT
-describe them.
-"""
+"""Vertex ids keep the numbers of the input; headers of SNAP and KONECT files are understood."""
 import numpy as np
 import pytest
 from inputs import put, refused, rows

@@ -23,7 +23,7 @@ TEXTS = {"g.txt": "# c\n0 1\n1 2\n", "g.csv": "source,target\n1,0\n2,1\n", "g.ed
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_is_read(tmp_path, packer, name):
     content = PACKERS[packer](TEXTS[name].encode())
-    for path in (tmp_path / f"{name}.{packer}", tmp_path / name):  # whatever it is called
+    for path in (tmp_path / f"{name}.{packer}", tmp_path / name):  # whatever its name
         graph, _ = read(put(path, content))
         assert rows(graph) == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
         assert graph.header.name == "g"

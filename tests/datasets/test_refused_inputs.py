@@ -14,7 +14,7 @@ M = b"%%MatrixMarket matrix coordinate pattern general\n"
 R = b"%%MatrixMarket matrix coordinate real general\n"
 GZ = gzip.compress(b"0 1\n" * 5000)
 
-TEXT = [  # name, content, what the message says
+TEXT = [  # name, content, expected message
     ("g.mtx", M + b"3 3\n1 2\n", r"line 2: '3 3', expected the numbers"),
     ("g.mtx", M, r"end of the file, expected the numbers"),
     ("g.mtx", M + b"3 3 1\n1 2 5\n", r"line 3: more than 2 fields"),

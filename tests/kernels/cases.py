@@ -95,7 +95,7 @@ def arrays(scale):
         "l3": (m, 3), "z3": (m, 3), "share": (m, 3), "high": (m, 3), "r3": (n, 3), "n3": (n, 3),
         "k3": (k, 3), "e3": (k, 3), "out3": (k, 3), "pulled": (m, f + 9), "wider": (m, f + 9)}
     reals = {name: rng.random(shape) + 0.5 for name, shape in shapes.items()}
-    ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # a row is empty
+    ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # the second row is empty
     indptr = np.r_[0, (ends + 40 * np.arange(scale)[:, None]).ravel()]
     indices = rng.integers(0, n, k).astype(np.int32)
     indptr_t, indices_t, _ = reference.transpose_pattern(indptr, indices, n)

@@ -139,7 +139,7 @@ def compile_header(part, header, warps):
 
 
 def run_compiler(warps, *options):
-    # nothing contracted, so that order alone decides the bits
+    # no fused operations, so that only the order decides the bits
     subprocess.run([COMPILER, "-std=c++17", "-O0", "-fPIC", "-ffp-contract=off",
                     *["-DHPGCN_GPU_ONLY"] * warps, *options], check=True)
 
@@ -161,7 +161,7 @@ def twins(kernels):
             if name.startswith("test_") and not any(part in name for part in OF_THE_CPU):
                 for mark in getattr(test, "pytestmark", ()):
                     if mark.name == "parametrize" and reference in mark.args[1]:
-                        mark.args[1].remove(reference)  # tested where the CPU kernels are
+                        mark.args[1].remove(reference)  # tested with the CPU kernels
                 tests[f"{name}_of_{family}"] = test
     return tests
 

@@ -69,7 +69,7 @@ def test_table_of_gradients(kernels):
 @BOTH
 def test_transpose_pattern(kernels):
     for first, n, *expected in ((0, 4, [0, 1, 3, 4, 4], [0, 0, 0, 2], [1, 0, 2, 3]),
-                                (1, 3, [0, 0, 0, 1], [1], [3])):  # rows 1 and 2 alone
+                                (1, 3, [0, 0, 0, 1], [1], [3])):  # rows 1 and 2 only
         pattern = kernels.transpose_pattern(
             np.array(INDPTR)[first:], np.array(INDICES, np.int32), n)
         assert [array.tolist() for array in pattern] == expected

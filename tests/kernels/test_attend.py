@@ -41,7 +41,7 @@ class Case:
 
     def forward(self, kernels, p=0.0, pattern=None, **more):
         x, row_score, col_score = (self.real[name] for name in ("x", "row_score", "col_score"))
-        if "share" not in more:  # also if they are not read: without these it compiles anew
+        if "share" not in more:  # given even if unused: without them the kernel compiles again
             more["above"] = np.full_like(self.real["grad"], 9)
             more["share"] = np.full_like(self.real["row_score"], 9)
         return kernels.attend(*self.csr(pattern), x, row_score, col_score, **self.options(p),
@@ -332,7 +332,7 @@ def test_what_does_not_fit_is_refused(kernels, changed, message):
         kernels.attend(indptr, indices, **{**given, **changed})
 
 
-@pytest.mark.long  # another number of heads compiles anew
+@pytest.mark.long  # another number of heads needs a compilation
 @BOTH
 @pytest.mark.parametrize("first", [0, 3, 8, 11])
 def test_some_heads_are_dropped_as_among_all(kernels, first):

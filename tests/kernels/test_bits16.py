@@ -10,9 +10,9 @@ from hpgcn.kernels.bits16 import BF16, number_dtype, to_bf16, to_float32
 WIDTHS = pytest.mark.parametrize("width", [1, 7, 8, 41, 64])
 TABLE = [  # bits of a float32, and those of the bfloat16 that is nearest to it
     (0x3F800000, 0x3F80), (0x80000000, 0x8000), (0x00000000, 0x0000),  # 1, -0, 0
-    (0x3F808000, 0x3F80), (0x3F818000, 0x3F82),  # halfway: to the even one, down and up
+    (0x3F808000, 0x3F80), (0x3F818000, 0x3F82),  # ties round to even, down and up
     (0x3F808001, 0x3F81), (0x3F807FFF, 0x3F80), (0xBF818000, 0xBF82),  # just above, just below
-    (0x7F7F0000, 0x7F7F), (0x7F7F7FFF, 0x7F7F),  # the largest finite one, and what falls on it
+    (0x7F7F0000, 0x7F7F), (0x7F7F7FFF, 0x7F7F),  # the largest finite, and one rounded to it
     (0x7F7F8000, 0x7F80), (0x7F7FFFFF, 0x7F80), (0xFF7FFFFF, 0xFF80),  # too large: infinite
     (0x7F800000, 0x7F80), (0xFF800000, 0xFF80),  # Inf
     (0x7FC00000, 0x7FC0), (0x7F800001, 0x7FC0), (0xFFFFFFFF, 0xFFFF), (0x7FFF8000, 0x7FFF),  # NaN
@@ -77,7 +77,7 @@ def test_rounding_is_to_the_nearest(width):
 @pytest.mark.parametrize("relu, p", [(True, 0.0), (True, 0.5), (False, 0.25)])
 def test_activate(width, relu, p):
     z = stored((29, width))
-    z[3, 0] = 0x7FC0  # NaN passes on
+    z[3, 0] = 0x7FC0  # NaN stays NaN
     bias = random(width, 1)
     given = {"vertex": np.arange(29) * 7, "relu": relu, **KEY, "p": p}
     masks = [np.zeros((29, -(-width // 8)), np.uint8) for _ in range(2)]
@@ -214,7 +214,7 @@ def _near(found, expected):
     *(long(*each) for each in ((1, 1, 7), (700, 41, 7), (5, 1433, 7), (5000, 64, 32)))])
 def test_dense_products(m, k, n):
     x, W = stored((m, k)), random((k, n), 1)
-    expected = to_float32(x) @ to_float32(to_bf16(W))  # both are of 16 bits then
+    expected = to_float32(x) @ to_float32(to_bf16(W))  # both operands are bf16
     scale = np.abs(to_float32(x)) @ np.abs(W)
     found = in_threads_and_alone(lambda: cpu.matmul(x, W))
     assert found.dtype == np.float32

@@ -32,7 +32,7 @@ def matrix(rng, index, *, rising=True, begin=0):
     return indptr, columns.astype(index)
 
 
-@pytest.mark.long  # in blocks and at once, with each of the options: all compile anew
+@pytest.mark.long  # with and without blocks, each option: every case compiles
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("dtype, index, width", [
     (np.float32, np.int32, 33), (np.float64, np.int64, 144), (np.uint16, np.int32, 100)])
@@ -105,9 +105,9 @@ def test_where_blocks_pay(monkeypatch):
         assert block_of(M, 65, many, 64, 4, 4) == (64, 22)
         assert block_of(M, 64, 2 * IN_BLOCK * M - 1, 64, 4, 4) is None  # rows too short
         assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 4, 4) == (64, 32)
-        assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 2, 4) is None  # in 16 bits it fits
+        assert block_of(M, 64, 2 * IN_BLOCK * M, 64, 2, 4) is None  # bf16 rows fit the cache
         assert block_of(M, 10**4, 10**9, 32, 4, 4) is None  # two sets of accumulators
         assert block_of(M, 64, 4 * IN_BLOCK * M, 128, 4, 4) == (128, 16)
-        assert block_of(M, 64, 2 * IN_BLOCK * M, 128, 4, 4) == (64, 32)  # narrower, fewer blocks
+        assert block_of(M, 64, 2 * IN_BLOCK * M, 128, 4, 4) == (64, 32)  # narrow: fewer blocks
     with tuning.using(WHOLE):
         assert block_of(M, 64, many, 64, 4, 4) is None

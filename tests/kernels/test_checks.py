@@ -129,7 +129,7 @@ def test_any_array_in_any_place(name):
             for key, array in (found or {}).items():
                 np.testing.assert_array_equal(array, np.asarray(given[key]).astype(array.dtype))
                 assert kinds[key] in MOVED or (array.flags.c_contiguous and array.flags.aligned)
-                if kinds[key] not in ("rows", "words"):  # takes any numbers
+                if kinds[key] not in ("rows", "words"):  # any numbers are valid
                     assert array.dtype.isnative and array.dtype.kind == usual[key].dtype.kind
                     assert array.dtype in (usual[key].dtype, *checks.FLOATS, *checks.INTEGERS)
             assert len({found[key].dtype for key, kind in kinds.items()

@@ -91,7 +91,7 @@ def test_pieces_hold_every_nonzero_once():
     order = np.lexsort((begin, row))
     held = np.concatenate([np.arange(*piece) for piece in cut.pieces[order, 1:3]])
     np.testing.assert_array_equal(held, np.arange(indptr[0], indptr[-1]))
-    owners = np.searchsorted(indptr, held, side="right") - 1  # empty rows are passed by
+    owners = np.searchsorted(indptr, held, side="right") - 1  # empty rows are skipped
     np.testing.assert_array_equal(np.repeat(row[order], (end - begin)[order]), owners)
     assert set(row.tolist()) == set(range(90))
     np.testing.assert_array_equal(cut.rows, [40, 41])  # pieces of 513 and 1700
@@ -106,7 +106,7 @@ def test_pieces_hold_every_nonzero_once():
 def test_even_rows_are_not_cut():
     assert pieces_of(np.arange(0, 5000, 50), None) is None
     assert pieces_of(np.r_[0, np.arange(30).cumsum()], None) is None
-    # even, but too long for one group
+    # equal rows, too long for one group of threads
     assert pieces_of(np.r_[0, 5000, 10000, 15000], None).slots == 30
     assert pieces_of(skewed(1)[0], np.array([0, 1, 2])) is None
 
@@ -151,7 +151,9 @@ def test_what_a_mask_drops_is_not_seen():
 
 @DTYPES
 def test_rows_of_all_shapes_have_the_same_bits(device, dtype):
-    """A column of a product has the same bits for any width, thus any number of lanes a row."""
+    """A column of a product has the same bits for any width, and so for any number of
+    lanes per row.
+    """
     indptr, indices, data, x, _ = skewed(160, dtype)
     whole = cuda.spmm(indptr, indices, data, x)
     for width in (4, 8, 16, 32, 52, 64, 128):

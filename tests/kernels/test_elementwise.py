@@ -141,7 +141,7 @@ def test_activation_by_bits_drawn_before(kernels, dtype, width):
         mask = np.empty((9, -(-width // 8)), np.uint8)
         expected = kernels.activate(z.copy(), bias, vertex, relu=relu, p=p, mask=mask, **KEY)
         bits = kernels.dropout_bits(vertex, width, p=p, **KEY)
-        # what is dropped may hold anything
+        # dropped elements may have any value
         dropped = np.where(unpack_mask(bits, width), z, dtype(7))
         out = kernels.activate(dropped, bias, relu=relu, p=p, mask=bits, drawn=True, **KEY)
         np.testing.assert_array_equal(out, expected)

@@ -33,7 +33,7 @@ def test_random(f, dtype):
     for index in (anywhere, np.sort(anywhere), np.full(500, 3)):
         expected = reference.scatter_add(x, index, start.copy())
         sums = cpu.scatter_add(x, index, start.copy())
-        np.testing.assert_array_equal(sums, expected)  # in a fixed order, so the bits are fixed
+        np.testing.assert_array_equal(sums, expected)  # a fixed order gives fixed bits
         np.testing.assert_array_equal(cpu.gather(sums, index), expected[index])
 
 
@@ -64,7 +64,7 @@ def test_rows_stored_past_the_cache(dtype, offsets, f, monkeypatch):
             assert cpu.gather(x, index, out) is out
         np.testing.assert_array_equal(out, x[index])
         beside = np.r_[memory[:first], memory[first + out.nbytes:]]
-        assert (beside == 77).all()  # nothing is written there
+        assert (beside == 77).all()  # this memory must not be written
 
 
 def test_columns_of_wider_rows():

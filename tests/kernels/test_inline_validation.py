@@ -84,12 +84,12 @@ def test_however_it_is_called(options):
     indices[-2] = N
     x = number_of(options.pop("width", 3))
     if options.pop("mask", False):
-        mask = np.zeros((M, 1), np.uint8)  # nothing is kept, and yet looked at
+        mask = np.zeros((M, 1), np.uint8)  # results are not stored, but validated
         refused(cpu.sspmm, indptr, indices, None, x, mask)
         return
     out = np.full((M, x.shape[1]), 3.0)
     refused(cpu.spmm, indptr, indices, None, x, out, **options)
-    if options:  # what is added to, or written in part, is as it was
+    if options:  # outputs that are added to or partly written are unchanged
         assert (out == 3).all()
 
 
@@ -104,7 +104,7 @@ def test_no_row_of_x():
 def test_what_is_right_has_the_bits_of_a_trusted_product(per_row, entries, width):
     rng = np.random.default_rng(per_row)
     m = 600
-    indptr = np.arange(m + 1) * per_row + 5  # it begins and ends within
+    indptr = np.arange(m + 1) * per_row + 5  # the matrix is a part of longer arrays
     indices = rng.integers(0, N, indptr[-1] + 3).astype(np.int32)
     indices[:5] = indices[indptr[-1]:] = N - 1
     x = number_of(width)

@@ -161,7 +161,7 @@ def test_table_of_sigmoid_cross_entropy(kernels, dtype):
         logits, labels, np.array([0, 2]), scale=2.0, grad=grad)
     # ln 2 twice; sigmoid(ln 3) = 3/4
     assert loss == pytest.approx(2 * math.log(2) - math.log(3 / 4) - math.log(1 / 4), rel=1e-6)
-    assert counts == [1, 0, 2]  # a logit of 0 predicts nothing
+    assert counts == [1, 0, 2]  # a logit of 0 predicts no label
     np.testing.assert_allclose(grad, [[-1, 1], [0, 0], [-0.5, -1.5]], rtol=1e-6)
 
 

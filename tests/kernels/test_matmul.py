@@ -84,7 +84,7 @@ def test_a_thread_that_has_not_begun_is_not_waited_for(blocks, monkeypatch):
     pool.submit(held.wait)
     x, y = for_blas(*operands(*WORK))
     try:
-        # or it waits for ever
+        # otherwise it would wait forever
         assert_product(cpu.matmul(x, y), x, y)
     finally:
         held.set()

@@ -14,7 +14,7 @@ from hpgcn.kernels.cpu.emit.emitter import vector_bytes
 from hpgcn.kernels.cpu.emit.row_emitter import TOGETHER
 from hpgcn.kernels.cpu.emit.row_product import HELD
 
-module = importlib.import_module("hpgcn.kernels.cpu.spmm")  # the package has the function so named
+module = importlib.import_module("hpgcn.kernels.cpu.spmm")  # the package has a function spmm
 
 # indptr, indices, data, x, expected
 TABLE = [
@@ -23,7 +23,7 @@ TABLE = [
     ([0], [], [], [[1.0, 2.0]], np.zeros((0, 2))),
     ([0, 2, 2, 3], [0, 1, 1], [1.0, 2.0, -1.0], [[1, 10], [2, 20]],
      [[5, 50], [0, 0], [-2, -20]]),
-    # a column twice in a row
+    # a row with the same column twice
     ([0, 2, 3], [1, 1, 0], None, [[1, 2, 3], [4, 5, 6]], [[8, 10, 12], [1, 2, 3]]),
     ([0, 1], [0], [1.0], np.zeros((1, 0)), np.zeros((1, 0))),
     ([0, 0, 0], [], [], np.zeros((0, 3)), np.zeros((2, 3))),  # nothing to read, rows to write

@@ -91,7 +91,7 @@ def test_a_thread_that_does_not_come_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(threads, "_pool", lambda count: (pool, count - 1))
     pool.submit(held.wait)
     try:
-        assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)  # or it waits for ever
+        assert bits("spmm", {}, 0) == bits("spmm", {}, np.inf)  # otherwise it would wait forever
     finally:
         held.set()
         pool.shutdown()
@@ -106,9 +106,9 @@ def test_where_threads_wait_for_cores_small_kernels_wake_none(monkeypatch):
     tries = 1
     while not worth_threads(small + (1 << 18)):
         tries += 1
-    assert 10 < tries < 1000  # it is tried again
+    assert 10 < tries < 1000  # the attempt is repeated
     monkeypatch.setattr(threads._ThreadPool, "lost", 0.01)
-    assert not worth_threads(small << 4)  # for as long, not as often, where each takes longer
+    assert not worth_threads(small << 4)  # retried after equal time, so after fewer calls
     assert any(worth_threads(small << 4) for _ in range(tries >> 2))
     monkeypatch.setattr(threads._ThreadPool, "lost", threads.LONGEST_LOST)
     assert worth_threads(small + (1 << 25))  # whatever is lost
@@ -131,7 +131,7 @@ def test_what_a_lost_core_costs_is_remembered(monkeypatch):
     assert threads._ThreadPool.lost == 0  # its core was free
     monkeypatch.setattr(threads, "NOTICED", -1)
     threads.run_on_all_threads(wait)
-    late = threads._ThreadPool.lost  # what it took to hear that the other had ended
+    late = threads._ThreadPool.lost  # time until the end of the other thread was seen
     assert 0 < late <= threads.LONGEST_LOST
     monkeypatch.setattr(threads, "_interruptions", itertools.count().__next__)
     monkeypatch.setattr(threads, "NOTICED", np.inf)
@@ -151,7 +151,7 @@ def test_other_threads_leave_the_core_of_the_caller_to_it(monkeypatch):
     others = threads._ThreadPool.others[os.getpid()]
     assert others and os.sched_getaffinity(0) == everywhere
     for thread in others:
-        with suppress(ProcessLookupError):  # a pool that a test has shut down
+        with suppress(ProcessLookupError):  # a pool that another test has shut down
             assert os.sched_getaffinity(thread) == everywhere - {threads._ThreadPool.avoided}
 
 

@@ -287,10 +287,10 @@ def test_a_group_is_made_once_and_freed_with_its_last_user(comm):
     inner = later.group(range(later.size)[-2:] if later.rank >= later.size - 2 else [later.rank])
     assert inner.ranks == tuple(mine[-2:] if comm.rank in mine[-2:] else [comm.rank])
     assert inner.sum([comm.rank])[0] == sum(inner.ranks)
-    later.close()  # and what was made of it
+    later.close()  # and the groups made of it
     assert comm.group(range(comm.size)).allgather(comm.rank) == list(range(comm.size))
     comm.close()
-    assert comm.sum([1])[0] == comm.size  # all ranks remain
+    assert comm.sum([1])[0] == comm.size  # the communicator of all ranks is still open
 
 
 def test_groups_that_only_some_ranks_have_already(comm):
@@ -409,7 +409,7 @@ SMALL = {"bcast": lambda comm: comm.bcast(1), "allgather": lambda comm: comm.all
 def test_small_objects_and_groups_have_deadlines(comm, name):
     if comm.size == 1:
         pytest.skip("one rank waits for nobody")
-    impatient = MpiComm(comm.mpi.Dup(), timeout=0.2)  # not freed: what was started stays open
+    impatient = MpiComm(comm.mpi.Dup(), timeout=0.2)  # not freed: operations are still pending
     if comm.rank == 1:
         with pytest.raises(StoppedError, match=r"rank 1 waited 0.2 s for "):
             SMALL[name](impatient)

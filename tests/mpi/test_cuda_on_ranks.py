@@ -127,7 +127,7 @@ def test_trained_on_gpus_and_predicted_on_cpus(comm, cuda, tmp_path, strategy):
     config = Config(strategy=strategy, out=out, epochs=3, hidden=6, device="cuda",
                     dtype="float64")
     assert hpgcn.train(source, config, comm)["device"] == "cuda"
-    comm.barrier()  # rank 0 writes the model when the others are done
+    comm.barrier()  # other ranks may finish before rank 0 has written the model
     one, other = (hpgcn.predict(source, out, comm, device=name) for name in ("cpu", "cuda"))
     if comm.rank == 0:
         for key in ("logits", "embedding"):

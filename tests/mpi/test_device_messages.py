@@ -184,7 +184,7 @@ def test_the_first_piece_leaves_while_the_next_is_copied(comm, monkeypatch):
             pending.test()
         pending.wait("a broadcast")
         assert {number for number, _ in left} == ({4, 3, 2, 1} if comm.rank == 0 else set())
-        # the last ones are still to be copied
+        # the last pieces are not copied yet
         assert all(copies for number, copies in left if number > 1)
         np.testing.assert_array_equal(comm.device.get(array), np.arange(32.0))
 
@@ -195,7 +195,7 @@ def test_a_launched_rank_proves_its_route_in_a_process_of_its_own(comm, tmp_path
     paths = [str(tests), str(tests / "kernels")]
     (tmp_path / "cupy.py").write_text(f"import sys\nsys.path[:0] = {paths}\nimport fake_cupy\n"
                                       "sys.modules['cupy'] = fake_cupy.module()\n")
-    monkeypatch.syspath_prepend(tmp_path)  # also the probe's path
+    monkeypatch.syspath_prepend(tmp_path)  # the probe's path as well
     with installed(tmp_path):
         route = comm.use(Cuda(), aware="1")
     assert ("message" in route.direct) == (comm.size > 1)
@@ -228,7 +228,7 @@ def test_exchange_gives_the_rows_of_others_and_returns_sums(comm, gpu, dtype):
         own = H[plan.layout.start:plan.layout.stop]
         mine = computed(gpu, own.reshape(-1)).reshape(-1, width)
         exchange.start(mine, "a test")
-        zero = gpu.put(np.zeros((1, width), dtype))  # overwrites what is on its way
+        zero = gpu.put(np.zeros((1, width), dtype))  # overwrites the array while it is sent
         backend(mine).gather(zero, gpu.put(np.zeros(len(mine), np.int64)), mine)
         exchange.progress()
         for source, rows in exchange.received_rows([LOCAL, *plan.sources.tolist()], "a test"):

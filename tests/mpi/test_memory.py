@@ -59,7 +59,7 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
     A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))
     rows = np.arange(n)
     folder = Path(comm.bcast(str(tmp_path)))
-    first = A.tocsr()[:500, :500]  # loads what is compiled
+    first = A.tocsr()[:500, :500]  # loads compiled kernels
     for name, matrix in (("small", first), ("large", A)):
         m = matrix.shape[0]
         masks = rows[:m:2], rows[1:m:4], rows[3:m:4]
@@ -81,5 +81,5 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
             trainer = make_trainer(source, config, comm, warm=False)
         peak, = grown
         trainer.close()
-    comm.barrier()  # the folder goes with its test
+    comm.barrier()  # the folder is deleted after the test
     assert abs(expected - peak) < 0.2 * peak + 10_000_000, f"{expected} bytes said, {peak} found"

@@ -57,7 +57,7 @@ def test_twice_the_same(choice, k):
     np.testing.assert_array_equal(first.part, second.part)
     np.testing.assert_array_equal(first.perm, second.perm)
     assert first.statistics == second.statistics
-    for name, array in before.items():  # the input is left alone
+    for name, array in before.items():  # the input is unchanged
         np.testing.assert_array_equal(getattr(graph, name), array)
 
 
@@ -67,9 +67,9 @@ def test_balance(choice):
     made = make_partition(graph, 4, **choice, epsilon=0.1)
     part = made.part
     limit = 1.1 * -(-weights.sum() // 4) + weights.max() * (choice["method"] == "block")
-    if choice["method"] == "random":  # which balances rows
+    if choice["method"] == "random":  # this method balances rows
         assert np.bincount(part).tolist() == [100] * 4
-    elif choice["method"] == "distgnn":  # which draws owners
+    elif choice["method"] == "distgnn":  # this method draws owners
         assert made.statistics["imbalance_nnz"] <= 0.1
     elif choice["method"] in NONZERO_METHODS:  # rows have a limit of their own
         assert np.bincount(part).max() <= 110

@@ -47,7 +47,7 @@ def test_vertices_to_train_on_are_balanced(cornered, method):
         assert made.statistics[key] <= max(allowed, plain.statistics[key])
     found = statistics(cornered, made.part, 4, made.edge_part)
     assert found["volume"] == made.statistics["volume"]
-    assert found["volume"] <= plain.statistics["volume"] + 2 * 4 * 36  # as if each went alone
+    assert found["volume"] <= plain.statistics["volume"] + 2 * 4 * 36  # as if separate
     if made.edge_part is not None:
         rows = np.repeat(np.arange(256), np.diff(cornered.indptr))
         loops = rows == cornered.indices

@@ -106,7 +106,9 @@ def random_graph(n, density, *, directed, seed):
 
 
 def test_by_hand(monkeypatch):
-    """Libra's rule assigns nine edges, loops and an isolated vertex to three parts as by hand."""
+    """Libra's rule distributes a graph with loops and an isolated vertex over three
+    parts as by hand.
+    """
     graph = edges(9, [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (5, 6), (2, 2), (7, 7)])
     # 5-6: new, 0; 0-1: new, 1; 2-3: new, 2; 0-2: equal degrees, 2 joins 0 in 1; 1-3: 3 has the
     # higher degree and joins 1 in 1; 3-4: 4 is new, 2 is the less loaded of 3's parts {1, 2}

@@ -106,7 +106,7 @@ def test_batches_send_what_a_loop_over_entries_counts(name, directed, sampler):
         prediction = batches.predict(4, number)
         for phase, counts in loop(batches, 4, number).items():
             np.testing.assert_array_equal(aggregation(prediction, phase), counts)
-        weights = prediction.bytes["weights", "backward"]  # once a step
+        weights = prediction.bytes["weights", "backward"]  # counted once per step
         assert (weights == batches.full_step.bytes["weights", "backward"]).all()
 
 
@@ -166,7 +166,7 @@ def test_draws_are_by_original_numbers(files):
         for name in ("p2p", "cover"):
             one, other = (next(row for row in report["rows"] if row["strategy"] == name)
                           for report in (whole, parts))
-            if name == "p2p":  # cover breaks ties by rows' places
+            if name == "p2p":  # cover breaks ties by the order of rows
                 assert leaves(one["step"]) == leaves(other["step"])
                 assert one["epoch"] == other["epoch"]
     itself = forecast_of(files / "parts.h5", f"parts:2:{files / 'parts.h5'}")

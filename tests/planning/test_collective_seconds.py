@@ -32,7 +32,7 @@ def tree(ranks, size, parts):
             width //= 2
             if root + width < ranks:
                 share = min(width, ranks - root - width) / ranks if parts else 1
-                done[root] += LATENCY + BYTE * size * share  # one message after the other
+                done[root] += LATENCY + BYTE * size * share  # messages are sent one by one
                 done[root + width] = done[root]
                 send(root + width, width)
 

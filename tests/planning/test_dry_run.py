@@ -76,7 +76,7 @@ def test_a_run_does_what_was_told(few, tmp_path, settings, ranks):
         assert report[name] == summary[name] == summary[name.replace("predicted", "sent")]
     most = summary["max_rank_sent_bytes_per_epoch"]
     assert report["max_rank_bytes_per_epoch"] == pytest.approx(most, abs=1)
-    if ranks:  # from the file alone, without these ranks
+    if ranks:  # the forecast needs the file only, not the ranks
         row = row_of(few, settings[1], "-k", ranks, *settings[2:])
         assert row["bytes"]["total"] == report["predicted_bytes_per_epoch"]
         assert row["messages"]["total"] == report["predicted_messages_per_epoch"]
@@ -117,7 +117,7 @@ def test_refusals(few, tmp_path):
 def test_counting_may_take_longer_than_messages(few):
     done = python("-c", SLOW, few, ranks=2)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["2", "False", "1"]  # and the timeout is what it was
+    assert done.stdout.split() == ["2", "False", "1"]  # the timeout is unchanged
 
 
 def test_text(few):

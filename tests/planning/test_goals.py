@@ -28,7 +28,7 @@ ROWS = [case("p2p", 1, 10.0), case("mop", 2, 4.0), case("cover", 4, 1.0, fits=Fa
     ("3999 ms", True, ("2d", 4), ("1d", 4)),
     (".05min", True, ("2d", 4), ("1d", 4)),
     ("1h", True, ("p2p", 1), ("mop", 2)),
-    ("1s", False, ("p2p", 64), ("2d", 4)),  # that of cover needs too much memory
+    ("1s", False, ("p2p", 64), ("2d", 4)),  # strategy cover needs too much memory
     ("64ranks", True, ("p2p", 64), ("2d", 4)),
     ("63 ranks", True, ("2d", 4), ("1d", 4)),
     ("1rank", True, ("p2p", 1), None)])

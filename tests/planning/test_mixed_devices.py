@@ -61,7 +61,7 @@ def test_products_with_A_by_hand():
     device = Aggregator(adders=4, clock_hz=10, memory_bytes_per_s=1e9, cache_bytes=0)
     # 20 entries add 3 numbers each, 40 a second
     assert device.seconds(20, 5, 12, 4, rows=5) == pytest.approx(1.5)
-    # a mask drops results, and of additions what it says
+    # a mask skips results, and a share of the additions
     skips = replace(device, masked_share=.5)
     assert skips.seconds(20, 5, 12, 4, rows=5) == pytest.approx(1.5)
     assert skips.seconds(20, 5, 12, 4, rows=5, masked=True) == pytest.approx(.75)
@@ -99,7 +99,7 @@ def machine(stages=1, **rates):
 def compute(graph, machine, ranks=2):
     options = Options((ranks,), machine=machine, config=Config(prune=False))
     return np.array([row["seconds"]["compute"] for row in forecast(graph, options)["rows"]
-                     if "+" not in row["strategy"]])  # which layers differ is the machine's
+                     if "+" not in row["strategy"]])  # the machine file says which layers differ
 
 
 @pytest.mark.parametrize("ranks", [1, 5])

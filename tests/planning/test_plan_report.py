@@ -166,7 +166,7 @@ def test_defaults(made, tmp_path):
     assert cases == {
         *((name, "random" if strategy.accepts_partition else "stored")
           for name, strategy in STRATEGIES.items() if not strategy.accepts_nonzero_owners)}
-    elsewhere = forecast(parts, Options((3,)))  # some keep to the file's own parts
+    elsewhere = forecast(parts, Options((3,)))  # without strategies that use the file's parts
     assert {row["strategy"] for row in elsewhere["rows"]} == {
         name for name, strategy in STRATEGIES.items() if not strategy.accepts_partition}
 
@@ -180,7 +180,7 @@ def test_settings_of_a_run(made):
 
     changes = {"model": "sage", "layer_norm": True, "dtype": "float64", "input_dropout": 0.0}
     shapes, step = grids("2d", grid="3x2", **changes)
-    assert shapes == {6: [3, 2]}  # others cannot be run
+    assert shapes == {6: [3, 2]}  # the grid has 6 ranks
     assert grids("3d", grid="3x2")[0][4] == [2, 1, 2]
     assert (step["model"], step["norm"]) == ("sage-mean", "layer")
     assert (step["itemsize"], step["constant"]) == (8, True)
@@ -266,7 +266,7 @@ def test_picture(made, tmp_path, suffix, magic):
     report = forecast(made, Options((1, 2, 4)))
     plot(report, file, forecast_figure)
     assert file.read_bytes().startswith(magic)
-    plot(report, file, forecast_figure)  # again: a picture is replaced
+    plot(report, file, forecast_figure)  # a second run replaces the picture
     plot(forecast(made, Options((1,))), file, forecast_figure)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
 

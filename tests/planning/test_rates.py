@@ -95,7 +95,7 @@ def test_double_numbers_take_longer(tmp_path):
     wide = held(dense=1.0)
     for table in (wide["rows"]["column_sum"],):
         for sizes in table:
-            sizes[:] = [8e-9, 64e-9]  # by the width
+            sizes[:] = [8e-9, 64e-9]  # seconds by width
     machine = machine_of(tmp_path, wide)
     no_dense = held()
     no_dense["rows"] = wide["rows"]
@@ -180,7 +180,7 @@ def test_locality_against_a_stack(kind):
     assert shares.sum() == pytest.approx(1) and (shares >= 0).all()
     assert sizes[-1] == n * row_bytes
     measured = reuse(matrix, row_bytes)
-    # first reads find nothing, however large the cache
+    # first reads always miss the cache
     known = len(measured) / matrix.nnz
     for share in (0.3, 0.6):
         told = sizes[np.searchsorted(np.cumsum(shares), share * known)]

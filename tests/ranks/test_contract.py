@@ -79,7 +79,7 @@ def test_every_strategy_and_model_equals_the_oracle_and_one_rank(comm, strategy,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("comm", [2, 5], indirect=True)  # the file is read, as any other
+@pytest.mark.parametrize("comm", [2, 5], indirect=True)  # read like any other file
 @pytest.mark.parametrize("strategy", [name for name, each in STRATEGIES.items()
                                       if each.accepts_partition])
 def test_a_file_of_owners_of_nonzeros_equals_the_oracle(comm, tmp_path, strategy):

@@ -1,6 +1,4 @@
-"""Products with A that skip elements which dropout zeroes (S-SpMM): when they run; no
-bit changes.
-"""
+"""Products with A skip elements that dropout sets to zero (S-SpMM) if that pays; no bit changes."""
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -117,7 +115,7 @@ def test_ranks_compute_the_same_bits(comm, settings):
     for setting in ("never", "always"):
         config = Config(layers=3, hidden=12, prune=False, masked_products=setting, **settings)
         with start(graph, config, comm) as trainer:
-            history = metrics_of(trainer, 2)  # it holds bytes against the prediction
+            history = metrics_of(trainer, 2)  # compares sent bytes with the prediction
             found.append(([one["loss"] for one in history], trainer.parameters.flat.copy()))
     assert found[0][0] == found[1][0]
     np.testing.assert_array_equal(found[0][1], found[1][1])

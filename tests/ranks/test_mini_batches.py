@@ -59,7 +59,7 @@ def of_one_rank(graph, config):
 
 
 def batch_of(batch, graph, tmp_path, comm):
-    """Return the setting `batch`; "parts" becomes parts:3:FILE with a file that is written once."""
+    """Return the setting `batch`; for "parts", write a file of parts and return parts:3:FILE."""
     if not batch.startswith("parts"):
         return batch
     path = comm.bcast(tmp_path / "batches.h5")

@@ -33,7 +33,7 @@ def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
                     input_dropout=0.0, **WIDE[model])
     source = scattered(graph, comm)
     hpgcn.train(source, config, comm)
-    comm.barrier()  # rank 0 writes the model when the others are done
+    comm.barrier()  # other ranks may finish before rank 0 has written the model
     found = hpgcn.predict(source, out, comm)
     if comm.rank == 0:
         weights, _, _ = hpgcn.training.runs.run_directory.read_run(out)

@@ -67,4 +67,4 @@ def test_without_A_H_what_is_sent_is_predicted(comm, strategy, model, monkeypatc
         histories.append(run(source, config, comm, 2)[0])
     assert_same_curves(*histories, 1e-10)
     kept, dropped = (history[-1]["sent_bytes"] for history in histories)
-    assert kept < dropped or model == "gin"  # whose inner width does not rise
+    assert kept < dropped or model == "gin"  # the inner width of gin does not rise

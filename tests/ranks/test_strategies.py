@@ -173,7 +173,7 @@ def check(comm, made, plan, A, widths, dtype=np.float64):
             result, sent = counted(comm, multiply, x, out=out)
             assert result is out
             np.testing.assert_allclose(out, own(layout, matrix @ X), rtol=bound, atol=bound)
-            np.testing.assert_array_equal(x, own(layout_in, X))  # which is as it was
+            np.testing.assert_array_equal(x, own(layout_in, X))  # the array must be unchanged
 
             again, sent_masked = counted(comm, multiply, x, mask=pack_mask(keep),
                                          out=np.full(keep.shape, np.nan, dtype))
@@ -235,7 +235,7 @@ def test_it_is_the_matrix_and_sends_and_holds_what_is_planned(comm, case, kind, 
         check_held(made, part, comm.rank)
     for made in maps.values():
         made.close()
-    check(comm, whole, plan, A, [7], dtype)  # it is as it was
+    check(comm, whole, plan, A, [7], dtype)  # still right after restricted maps
     whole.close()
 
 
@@ -348,7 +348,7 @@ def test_an_error_of_one_rank_is_raised_on_all(comm, case):
         edge_part = graph.edge_part
 
         def adjacency_rows(self, start, stop):
-            if comm.rank == 0:  # others may have nothing to read
+            if comm.rank == 0:  # other ranks may have no rows to read
                 raise DataError("made: block 3 of adjacency/indices_1 is damaged")
             return graph.adjacency_rows(start, stop)
 

@@ -53,7 +53,7 @@ def test_15d_with_one_replica_is_1d_to_the_bit(comm, directed):
 def test_who_only_sends_waits_until_it_is_sent(comm):
     n = 500 * comm.size
     rows = np.arange(n)
-    columns = rows % (n // comm.size)  # all read the first rank, which reads none
+    columns = rows % (n // comm.size)  # all ranks read rows of rank 0, which reads none
     graph = Graph.from_scipy(sp.csr_array((np.ones(n), (rows, columns)), shape=(n, n)))
     made, _ = build(comm, ("p2p", (comm.size,), 0), graph, dtype=np.float32, norm="none",
                     self_loops=False)

@@ -78,7 +78,9 @@ def karate(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(karate, tmp_path_factory):
-    """Return a copy of the folder `karate` with `done`, the directory of a finished run."""
+    """Return a copy of the folder `karate` with `done`, a finished run with a trace and
+    checkpoints.
+    """
     folder = tmp_path_factory.mktemp("trained") / "of"
     shutil.copytree(karate, folder)
     with contextlib.chdir(folder):
@@ -95,7 +97,7 @@ def graph():
 
 @pytest.fixture(scope="session")
 def two(graph, tmp_path_factory):
-    """Return a folder with two runs: `run` of fewer epochs, with two checkpoints, and
+    """Return a folder with `run`, which has checkpoints after epochs 8 and 12, and
     `whole` of 16 epochs.
     """
     folder = tmp_path_factory.mktemp("two")

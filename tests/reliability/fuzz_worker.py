@@ -233,7 +233,7 @@ class Kind:
     def run(self, seed, number):
         """Damage the valid file as the case `number` requires; return the outcome of reading it."""
         rng = np.random.default_rng([seed, number, *self.name.encode()])
-        # damage what is packed, or else the gzip data
+        # damage the unpacked data, or the gzip data
         whole = self.name.endswith("gz") and rng.random() < 0.5
         raw = mutated(gzip.decompress(self.original) if whole else self.original, rng,
                       self.text and (whole or not self.name.endswith("gz")))

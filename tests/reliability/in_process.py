@@ -14,7 +14,7 @@ from hpgcn.runtime import machine
 def run(*argv):
     """Run an hpgcn command; return (exit code, standard error, standard output)."""
     errors, output = io.StringIO(), io.StringIO()
-    # would change the environment of all tests behind this one
+    # the number of threads would stay for all later tests
     threads = mock.patch.object(machine, "limit_threads")
     with threads, contextlib.redirect_stderr(errors), contextlib.redirect_stdout(output):
         code = main([str(word) for word in argv])

@@ -1,9 +1,9 @@
-"""The command line with a signal to itself: `python signalled.py HOW POINT ARGS...`.
+"""Run the command line and send a signal to it: `python signalled.py HOW POINT ARGS...`.
 
-HOW is RANK:NAME:AFTER, the rank, the signal, and the number of calls before it. POINT is a function
-of the package, called as before once the signal is sent. After NAME, ! has POINT behave as compiled
-code, which makes an error of its own of what a handler raises. NAME "none" waits there, after a
-word.
+HOW is RANK:NAME:AFTER: the rank, the name of the signal, and the call of POINT that
+sends it. POINT is a function of the package, which is called as usual after the signal.
+A ! after NAME makes POINT behave like compiled code, which replaces the exception of a
+signal handler. With NAME "none" the process prints a line and waits.
 """
 import importlib
 import os

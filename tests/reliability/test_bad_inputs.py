@@ -19,7 +19,7 @@ MTX = b"%%MatrixMarket matrix coordinate pattern general\n"
 REAL = MTX.replace(b"pattern", b"real")
 DISK = ("--memory", "200")  # less than the edges of any of these files take
 
-MATRICES = [  # row, content, what the line says
+MATRICES = [  # row, content, expected message
     ("01-mtx-row-0", MTX + b"3 3 2\n1 2\n0 1\n", r"line 4: row is '0', expected 1\.\.3"),
     ("01-mtx-row-past", MTX + b"3 3 2\n1 2\n4 1\n", r"line 4: row is '4', expected 1\.\.3"),
     ("01-mtx-column-0", MTX + b"3 3 1\n1 0\n", r"line 3: column is '0', expected 1\.\.3"),

@@ -71,7 +71,7 @@ def heavier(file):
 GRAPHS = {"directed": lambda: make_graph(weighted=False), "weights": make_graph,
           "undirected": lambda: undirected(False), "both": lambda: undirected(True)}
 ASYMMETRIC = r"/: attribute directed is 0, but the adjacency is not symmetric: the entry at \(\d+, "
-CONTRADICTIONS = {  # row: graph, damage, what the line says
+CONTRADICTIONS = {  # row: graph, damage, expected message
     "26-directed": ("directed", attribute("directed", 0), ASYMMETRIC + r"\d+\) is missing, at"),
     "26-directed-weights": ("weights", attribute("directed", 0), ASYMMETRIC),
     "26-entry": ("undirected", moved, ASYMMETRIC + r"\d+\) is \w+, at \(\d+, \d+\) "),

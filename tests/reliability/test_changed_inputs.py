@@ -46,7 +46,9 @@ CHANGES = rename, in_place, in_place_with_the_old_times, remove
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Write g.h5, and other.h5 of the same size with another feature, into the working folder."""
+    """Write g.h5, and other.h5 of equal size that differs in one feature, into the
+    working folder.
+    """
     monkeypatch.setattr(Strategy, "method", "block")  # quick
     store.write_graph("g.h5", make(n=120, f=9))
     graph = make(n=120, f=9)
@@ -185,7 +187,7 @@ def test_a_part_vector_that_changes_while_it_is_read(folder, monkeypatch, name):
 
 
 TRAIN = ("train", "g.h5", "--strategy", "p2p", "--epochs", 1, "--out", "run", "-q")
-HOOKS = {  # what real processes do at the right moment
+HOOKS = {  # as another process may do at this moment
     "between two ranks": """
 from hpgcn import store
 from hpgcn.runtime.launcher import launched_rank

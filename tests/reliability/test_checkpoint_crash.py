@@ -85,7 +85,7 @@ def test_killed_at_every_step_of_a_commit(folder):
     for phase in COMMIT:
         left = [name for name in steps(folder / phase) if name.startswith("step-")]
         newest[phase] = left[-1]
-        for name in left:  # whatever has a name is whole
+        for name in left:  # every file under its final name is complete
             assert (folder / phase / "checkpoints" / name / "manifest.json").exists()
             store.read_state(folder / phase / "checkpoints" / name / "state.h5")
     new = {"renamed", "prune", "end"}
@@ -128,7 +128,7 @@ class Run:
 
         pids = []
         for pid in processes(sys.executable):
-            with contextlib.suppress(OSError):  # it has ended in between
+            with contextlib.suppress(OSError):  # the process has ended
                 pids += [pid] if pid != self.process.pid and below(pid) else []
         return sorted(pids)
 

@@ -11,7 +11,7 @@ from resuming import wait_for
 from hpgcn.errors import UsageError
 from hpgcn.runtime import faults
 
-SIGSEGV = (11, 139)  # as MPICH's mpiexec and Open MPI's report it
+SIGSEGV = (11, 139)  # exit codes by MPICH's mpiexec and by Open MPI's
 
 
 def settings(tmp_path, epochs=4, timeout=2):

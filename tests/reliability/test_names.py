@@ -111,7 +111,7 @@ def test_lines_of_the_command_line_speak_of_flags_and_those_of_python_of_argumen
         hpgcn.train("g.h5", hpgcn.Config(epochs=2), resume="run")
 
 
-WRONG = {  # what is called, and what the UsageError says
+WRONG = {  # call, and the message of its UsageError
     "graph": (lambda: hpgcn.train([1]), "graph is of type list, expected hpgcn.Graph,"),
     "array": (lambda: hpgcn.train(np.eye(3)), "graph is of type ndarray"),
     "config": (lambda: hpgcn.train("g.h5", {"epochs": 1}), "config is of type dict, expected"),

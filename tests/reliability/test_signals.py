@@ -19,7 +19,7 @@ from hpgcn.runtime import signals
 from hpgcn.runtime.advice import resume_command
 
 SIGNALLED = Path(__file__).with_name("signalled.py")
-WRITES = "hpgcn.store.writer.Writer.finish"  # there is a temporary file then
+WRITES = "hpgcn.store.writer.Writer.finish"  # a temporary file exists at this point
 PIECES = "convert", "edges.txt", "new.h5", "--memory", "300K"
 SYNCHRONISES = "hpgcn.runtime.atomic.synchronise"
 SERIAL = {  # name -> (point, arguments); files are those of `folder`

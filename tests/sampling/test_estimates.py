@@ -26,7 +26,7 @@ def small_weights(trainer):
     """Scale the weights down, so that the loss is linear in the logits."""
     trainer.parameters.flat[:] *= 1e-5
     for name, array in trainer.parameters.arrays.items():
-        if name == "W1":  # the gradient of W0 is in proportion to it
+        if name == "W1":  # the gradient of W0 is proportional to W1
             array *= 1e2
 
 

@@ -107,7 +107,7 @@ def claims(**options):
     return apply
 
 
-# What is refused when the file is opened: structure, types, names, shapes.
+# Damages that are refused when the file is opened: structure, types, names, shapes.
 STRUCTURE = {
     "21 external link": (link(h5py.ExternalLink, "/etc/passwd", "/x"), "labels: is an external"),
     "21 soft link": (link(h5py.SoftLink, "/masks/train"), "labels: is a soft link"),
@@ -175,7 +175,7 @@ def overlap(file):
         file[f"masks/{key}"][21] = 1
 
 
-# What is refused when the rows are read, although its checksums match.
+# Damages that are refused when rows are read, although checksums match.
 POINTERS, COLUMNS = "adjacency/pointers_to_1", "adjacency/indices_1"
 VALUES = "adjacency/values"
 ENTRIES = {
@@ -196,7 +196,7 @@ ENTRIES = {
     "16 unknown": (change("labels", slice(None), -1), "is set, but the vertex has no label"),
     "16 empty train mask": (change("masks/train", slice(None), 0), "train.* is empty")}
 
-# What is refused of a partition into three parts.
+# Damages to a partition into three parts.
 PARTITION = {
     "29 start": (change("partition/offsets", 0, 1), r"partition/offsets\[0\] is 1, expected"),
     "29 end": (change("partition/offsets", 3, 59), r"partition/offsets\[3\] is 59"),
