@@ -1,4 +1,5 @@
-"""Owners of vertices: partitioning methods, the engines behind them, and the cost of a partition.
+"""Partitions of graphs: methods, the engines that they run, and the cost of a
+partition.
 
 The names below load on first use: the child process of an engine needs none of them.
 """

@@ -1,4 +1,6 @@
-"""The parts that batches are drawn of: the graph's own, some that are made, or another file's."""
+"""Choose the parts from which batches are drawn: the graph's, new ones, or another
+file's.
+"""
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError, setting
 
@@ -10,13 +12,13 @@ def parts_of(request, source, n, own, make):
     ----------
     request : hpgcn.sampling.BatchRequest
     source : str
-        What the graph that is trained on is called.
+        Name of the graph that is trained on.
     n : int
-        Its vertices.
+        Number of its vertices.
     own : (part, number) or None
         Its own parts, by ORIGINAL number.
     make : callable
-        Returns the part of each ORIGINAL vertex of so many that are made of it.
+        Takes a number of parts; returns the part of each ORIGINAL vertex.
 
     Raises
     ------

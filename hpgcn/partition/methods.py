@@ -218,7 +218,7 @@ def check_sampled(methods, given):
 
 
 def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
-    """Return the Partition into pieces of contiguous batches of rows."""
+    """Return the Partition in which each part has a piece of every batch of rows."""
     asked = f"pipeline_batches = {batches}"
     if method != "block":
         raise UsageError(f"{asked}: does not apply to method {method}, expected block")
@@ -232,7 +232,9 @@ def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
 
 
 def _find_parts(rows, weights, method, request, nested):
-    """Return the Parts that a method finds, and how many groups of them are nested already."""
+    """Return the Parts that a method finds, and the number of groups that are already
+    nested.
+    """
     if nested and method in CUTS:
         part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
         winner = "hypergraph" if method == "best" else ""  # nested parts are not refined
@@ -326,7 +328,7 @@ def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
 
 
 def _balanced(rows, weights, parts, request, train):
-    """Balance the training vertices as well."""
+    """Return Parts in which the training vertices are balanced as well."""
     from hpgcn.partition.rows.balance_train import balance_train  # brings Numba
 
     if parts.holder is None:
@@ -342,7 +344,7 @@ def _balanced(rows, weights, parts, request, train):
 
 
 def _nested(rows, parts, k, groups):
-    """Renumber the parts of each group, so that they can be merged."""
+    """Renumber the parts of each group, so that parts 2 p and 2 p + 1 merge well."""
     lines = sp.hstack(touched(rows, parts.part, k, parts.holder), "csr")
     size = k // groups
     numbers = np.concatenate([first + nested_numbers(lines[first:first + size])
@@ -352,7 +354,9 @@ def _nested(rows, parts, k, groups):
 
 
 def _check_whole(graph):
-    """Return the number of vertices of a graph; refuse one of which only some rows are held."""
+    """Return the number of vertices of a graph; refuse one with only some rows in
+    memory.
+    """
     n = graph.header.num_nodes
     if graph.num_rows != n:
         raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows in memory, expected "

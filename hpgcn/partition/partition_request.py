@@ -33,7 +33,7 @@ class Parts:
 
 
 def run(arrays, weights, request):
-    """Run the engine of a request, unless there is nothing to decide."""
+    """Run the engine of a request; return its Parts. Trivial cases need no engine."""
     k = request.k
     n = weights.size
     if k == 1:

@@ -55,8 +55,8 @@ def statistics(graph, part, k, edge_part=None):
         Owners of rows.
     k : int
     edge_part : (nnz,) integers in [0, k), optional
-        Who holds each stored entry; by default the owner of its row, as of all on the
-        diagonal.
+        Part that holds each stored entry; by default the owner of its row. Entries on
+        the diagonal always belong to the owner.
 
     Returns
     -------
@@ -98,7 +98,8 @@ def train_mask(graph):
 
 
 def count(rows, part, k, holder=None, train=None):
-    """Count as `statistics`, of `partition_model.pattern` and parts that were checked.
+    """Return the dict of `statistics` for a `partition_model.pattern` and parts that
+    were checked.
 
     holder: (nnz,) of all entries of the pattern; train: (n,) bool.
     """
@@ -146,7 +147,9 @@ def split_shares(rows, k, holder):
 
 
 def touched(rows, part, k, holder):
-    """Return which parts own a vertex or hold entries of its column, and of its row; csr (k, n)."""
+    """Return two csr_arrays (k, n): parts that own a vertex or hold entries of its
+    column, and of its row.
+    """
     n = part.size
     number = entry_rows(rows)
     who = np.concatenate([part[number] if holder is None else holder, part])

@@ -13,7 +13,7 @@ ONE = np.uint64(1)
 
 
 def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
-    """Deal the edges of a graph to k parts so that few vertices lie in several.
+    """Assign the edges of a graph to k parts so that few vertices lie in several parts.
 
     Both arcs of an edge stay together, on directed graphs as well. Products with A and
     with A^T need the same two rows for an edge, so separate arcs could only add
@@ -122,7 +122,7 @@ def _both_arcs(graph):
 
 @jit()
 def _least_loaded(parts, load):
-    """Return the least loaded part, the lowest of equals, of a bit set that is not empty."""
+    """Return the least loaded part in a non-empty bit set; among equals the lowest."""
     best = np.int64(-1)
     least = np.iinfo(np.int64).max
     for word in range(parts.size):
@@ -195,7 +195,9 @@ def _held(u, v, part, n, words):
 
 
 def _deal_vertices(held, k, seed):
-    """Give each vertex an owner, (n,) int32; vertices in the fewest parts come first."""
+    """Choose the owner of each vertex, (n,) int32; vertices that lie in the fewest
+    parts come first.
+    """
     replicas = _sizes(held)
     alone = replicas == 0
     held[alone] = _all_parts(k)
@@ -239,7 +241,9 @@ def _nth_part(held, numbers):
 
 @jit()
 def _deal_rows(held, order, owner, rows):
-    """Give vertices, in this order, to the part with the fewest `rows` that holds them."""
+    """Assign vertices, in this order, to the part with the fewest `rows` among those
+    that hold them.
+    """
     for vertex in order:
         p = _least_loaded(held[vertex], rows)
         owner[vertex] = p

@@ -9,13 +9,14 @@ from hpgcn.kernels.jit import jit
 
 
 def expand(u, v, n, k, seed):
-    """Grow parts one after another, by all edges among the vertices that a part has reached.
+    """Assign edges to parts that grow one after another; return the part of each edge,
+    (edges,).
 
-    A part starts at a vertex of least degree, and reaches the neighbours of one of its
-    vertices after another. The next vertex is the one with the fewest edges left, ties
-    to the lowest. It is full with its share of the edges that were left when it began;
-    the last takes all. For `vertex_cut`; O(edges x parts of a vertex) operations of one
-    thread, and a heap.
+    A part takes all edges among the vertices that it has reached. It starts at a vertex
+    of least degree, and reaches the neighbours of one of its vertices after another.
+    The next vertex is the one with the fewest edges left, ties to the lowest. A part is
+    full with its share of the edges that were left when it began; the last takes all.
+    For `vertex_cut`; O(edges x parts of a vertex) operations of one thread, and a heap.
 
     Zhang et al., Graph edge partitioning via neighborhood heuristic, KDD 2017.
     """

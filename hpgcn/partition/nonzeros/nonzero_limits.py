@@ -1,4 +1,6 @@
-"""Keep parts within their limits of rows and of nonzeros, at the least cost that one pass finds."""
+"""Keep parts within their limits of rows and of nonzeros, at little cost in rows and
+sums.
+"""
 import numpy as np
 
 from hpgcn.kernels.jit import jit
@@ -8,7 +10,7 @@ COSTS = 5  # passes: moves that save most come first; a unit has two nets, which
 
 
 def keep_limits(state):
-    """Move owners, then nonzeros, out of parts that have more of them than their room.
+    """Move owners, then nonzeros, out of parts that have more of them than their limit.
 
     Rows come first: nonzeros follow into the room that is left. A part stays too large
     only by less than a unit, a pair of nonzeros at most, where no other part has room
@@ -24,7 +26,7 @@ def keep_limits(state):
 
 @jit()
 def shed(s, owners, most, light):
-    """Offer each unit of the parts that are too large the cheapest part with room.
+    """Move units out of parts that are too large, each to the cheapest part with room.
 
     Parameters
     ----------
@@ -36,7 +38,7 @@ def shed(s, owners, most, light):
         Rows that a move may cost: nets that the new part gains, less those that the old
         one loses.
     light : bool
-        Whether owners need room for their weight, too.
+        Whether owners need room for their weight as well.
     """
     first, end = (s.owners, s.part.size) if owners else (0, s.owners)
     for e in range(first, end):
@@ -80,7 +82,9 @@ def shed(s, owners, most, light):
 
 @jit()
 def _has_room(s, e, p, q, owners, light):
-    """Return whether part q may get a unit of p: it has capacity, or stays smaller than p was."""
+    """Return whether part q may get a unit of p: it has room, or stays smaller than p
+    was.
+    """
     if q == p or (owners and s.rows[q] >= s.capacity[1]):
         return False
     load = s.load[q] + s.weight[e]

@@ -1,4 +1,6 @@
-"""Methods that give each nonzero a holder, and each row an owner; then both are refined."""
+"""Partitioning methods that choose a holder for each nonzero and an owner for each row;
+both are refined.
+"""
 import numpy as np
 import scipy.sparse as sp
 
@@ -8,7 +10,8 @@ from hpgcn.partition.rows.partition_model import column_nets, entry_rows, holder
 
 
 def cover(rows, weights, request):
-    """Seek owners by hypergraph, then for each pair of parts the fewest rows and sums.
+    """Find owners like method hypergraph, then holders with the fewest rows and sums
+    for each pair of parts.
 
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
     Sci. Comput. 40(4), 2018).
@@ -31,7 +34,8 @@ def cover(rows, weights, request):
 
 
 def medium_grain(rows, weights, request):
-    """Let each nonzero go with its row or its column, whichever is shorter; seek their parts.
+    """Group each nonzero with its row or its column, whichever is shorter, and
+    partition the groups.
 
     Each row and each column has a net, and the pins are as in the column nets. The
     diagonal goes with the row, and owns it (Pelt and Bisseling, IPDPS 2014).
@@ -48,7 +52,8 @@ def medium_grain(rows, weights, request):
 
 
 def fine_grain(rows, weights, request):
-    """Seek a part for each single nonzero; a net for each row and each column.
+    """Partition the single nonzeros of a hypergraph with a net for each row and each
+    column.
 
     Catalyurek and Aykanat, IPDPS 2001.
     """
@@ -57,12 +62,15 @@ def fine_grain(rows, weights, request):
 
 
 def vertex_cut(rows, weights, request):
-    """Deal edges to parts so that vertices lie in few (Libra); owners are the roots."""
+    """Assign edges to parts so that vertices lie in few parts (Libra); owners are the
+    roots.
+    """
     return _by_edges(rows, request, None)
 
 
 def distgnn(rows, weights, request):
-    """Deal edges as `vertex_cut`, and draw the root of each vertex at random. Not refined.
+    """Assign edges like `vertex_cut`, and draw the root of each vertex at random. Not
+    refined.
 
     Source: distgnn-2021, sections 5.1 and 5.3.
     """
@@ -91,7 +99,9 @@ def _by_edges(rows, request, deal):
 
 
 def _by_groups(rows, request, group, weights):
-    """Seek the part of each group of nonzeros, (nnz,) numbers, by nets of rows and of columns."""
+    """Partition groups of nonzeros by nets of rows and of columns. `group`: (nnz,)
+    group of each nonzero.
+    """
     number = entry_rows(rows)
     n = rows.shape[0]
     lines = np.concatenate([rows.indices, n + number.astype(np.int64)])

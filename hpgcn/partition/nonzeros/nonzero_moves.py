@@ -1,4 +1,4 @@
-"""Moves of nonzeros between parts: passes that accept or refuse them."""
+"""Passes that move nonzeros between parts by simulated annealing."""
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
@@ -25,7 +25,8 @@ HALF = np.uint64(32)
 
 @jit()
 def empty_small_parts(s, seed, turn, temperature, most):
-    """Try to move each net out of the parts in which it has few units; return how many left.
+    """Try to move each net out of the parts in which it has few units; return the
+    number of successes.
 
     A unit may move to a part that both of its nets touch, or to its other net's last
     unit. It may also move to a part of one net, which the other net then enters. All of
@@ -91,7 +92,9 @@ def empty_small_parts(s, seed, turn, temperature, most):
 
 @jit()
 def _weigh(s, at, chosen):
-    """List the links of the units of a record; return their weight, and how many are owners."""
+    """List the links of the units of a record; return the units' weight and the number
+    of owners.
+    """
     weight = owner = np.int64(0)
     size = 0
     link = s.records[at, HEAD]
@@ -113,7 +116,9 @@ def _fits(s, q, p, weight, owner):
 
 @jit()
 def _shared(s, other, p, weight, owner, inside, bits):
-    """Return a part with room that is inside and that the other net touches, not p; -1 if none."""
+    """Return a part with room, other than p, in the set `inside` and touched by net
+    `other`; else -1.
+    """
     words = inside.size
     word = np.int64((bits >> HALF) * np.uint64(words) >> HALF)
     turned = bits & np.uint64(63)  # the first bit to look at
@@ -131,7 +136,9 @@ def _shared(s, other, p, weight, owner, inside, bits):
 
 @jit()
 def _either(s, net, other, p, weight, owner, bits):
-    """Return the part of some unit of one of two nets, with room, and not p; -1 if none is seen."""
+    """Draw a part with room, other than p, that one of two nets touches; -1 if no try
+    finds one.
+    """
     for _ in range(TRIES):
         bits = mix(bits)
         some = net if bits & np.uint64(1) or s.nets[other, LAM] == 1 else other
@@ -143,14 +150,16 @@ def _either(s, net, other, p, weight, owner, bits):
 
 @jit()
 def _drawn(s, net, bits):
-    """Return the part of some unit of a net."""
+    """Return the part of a random unit of a net; `bits` are the random bits."""
     size = np.uint64(s.start[net + 1] - s.start[net])
     return np.int64(s.part[s.members[s.start[net] + np.int64((bits >> HALF) * size >> HALF)]])
 
 
 @jit()
 def _gather(s, net, p, q, near, chosen):
-    """Take the units of a net in part p, or only those whose other net is near q; count them."""
+    """Collect the units of a net in part p in `chosen`; return how many. With `near`,
+    only units whose other net touches part q.
+    """
     size = 0
     link = s.records[find_record(s, net, p), HEAD]
     while link >= 0:
@@ -227,13 +236,12 @@ def _change(s, net, p, q, chosen, size):
 
 @jit()
 def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
-    """Try to move units, singly or with others of a net: all units, or units of parts
-    that are too large.
+    """Try to move units, single ones or several of a net. `everyone`: all units, else
+    only units of parts that are too large.
 
-    It is made with probability exp(-cost / temperature), where the cost are the nets
-    that parts gain less `price` times the excess that a part loses. No part grows
-    beyond its capacity, nor beyond a weight of `limit` unless all units of the move are
-    owners.
+    A move is made with probability exp(-cost / temperature). Its cost are the nets that
+    parts gain less `price` times the excess that a part loses. No part grows beyond its
+    capacity, nor beyond a weight of `limit` unless all units of the move are owners.
     """
     k = np.uint64(s.load.size)
     key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
@@ -296,8 +304,8 @@ def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
 
 @jit()
 def rebalance_owners(s, sent, order, both):
-    """Change owners among the parts with entries of their rows and columns, to lower
-    the largest traffic.
+    """Move owners between parts with entries of their rows and columns, to lower the
+    largest traffic.
 
     sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
     vertex are one net. Returns how many changed.

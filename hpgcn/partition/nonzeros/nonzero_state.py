@@ -1,5 +1,5 @@
-"""State of the moves of nonzeros between parts: the nets that each part touches, kept up to
-date.
+"""State of a refinement of nonzeros: the part of each unit, and the parts that each net
+touches.
 """
 from collections import namedtuple
 
@@ -27,7 +27,8 @@ State = namedtuple(
 
 
 def state_of(ends, part, n, k, weight, capacity):
-    """Build the State: which parts each net touches, and with how many units.
+    """Build the State: the parts that each net touches, and its number of units in
+    each.
 
     Parameters
     ----------
@@ -76,7 +77,9 @@ def _fill(s):
 
 @jit()
 def record_range(s, net):
-    """Return the records of a net that may be taken, first and end, and if it has all parts'."""
+    """Return the first and the end of a net's records in use, and whether it has a
+    record for every part.
+    """
     first, lam = s.nets[net]
     size = s.nets[net + 1, 0] - first
     direct = size == s.load.size

@@ -104,7 +104,8 @@ def _held(rows, holder, owner, k):
 
 
 class Nets:
-    """Units that are dealt to parts, and the nets that they touch: `ends` of nonzero_moves.State.
+    """Units that are assigned to parts, and the nets that they touch (`ends` of
+    nonzero_state.State).
 
     A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i). Behind
     these there is one unit for each vertex, whose part owns it. Nets are n columns, or
@@ -133,11 +134,15 @@ class Nets:
         self.weight = np.concatenate([weight, np.ones(n, np.int64)])
 
     def units(self, holder, owner):
-        """Return the part of each unit, (u,) int32, of holders of entries and owners of rows."""
+        """Return the part of each unit, (u,) int32, from the holders of entries and the
+        owners of rows.
+        """
         return np.concatenate([holder[self.off[self.first]], owner]).astype(np.int32)
 
     def entries(self, part):
-        """Return the holder of each entry and the owner of each row, int32, of parts of units."""
+        """Return the holder of each entry and the owner of each row, int32, from the
+        parts of units.
+        """
         split = self.first.size
         owner = part[split:].copy()
         holder = owner[self.rows]
@@ -157,7 +162,8 @@ class Nets:
 
 
 def _stages(rows):
-    """Yield nets, how hot the first turn over them is, and how many records are looked at.
+    """Yield for each stage its Nets, the first temperature, and the number of records
+    to visit.
 
     If most entries have one across the diagonal, both move together first, even if the
     pattern is not symmetric. Units are half the number, and a vertex' row and column
@@ -175,7 +181,8 @@ def _stages(rows):
 
 
 def _anneal(state, seed, cool, work):
-    """Let nets leave parts, and single units, at ever less cost, until no part is too large.
+    """Run passes of annealing at falling temperature, and further ones while a part is
+    too large.
 
     Single units move if there is time for it: at few turns they would take most, and
     gain little.

@@ -23,7 +23,8 @@ Nets = namedtuple("Nets", "indptr indices first touched pins lam")
 
 
 def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
-    """Move owners until no part owns too many vertices to train on; return them, (n,) int32.
+    """Move vertices until no part owns too many training vertices; return the owners,
+    (n,) int32.
 
     Parameters
     ----------
@@ -58,8 +59,8 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
 
 
 def _nets(rows, part, holder, k):
-    """Count the pins of every net; nets are columns if rows are not split, else columns
-    and rows.
+    """Count the pins of each part in every net. Nets are columns if rows are not split,
+    else columns and rows.
     """
     n = part.size
 
@@ -88,7 +89,9 @@ def _nets(rows, part, holder, k):
 
 
 def _pass_on(nets, part, moving, sizes, limit, k, seed):
-    """Let vertices leave parts whose sizes add up to more than a limit, the cheapest first."""
+    """Move vertices out of parts whose load exceeds a limit; the cheapest moves come
+    first.
+    """
     load = np.bincount(part, sizes, k).astype(np.int64)
     for turn in range(ROUNDS):
         if load.max(initial=0) <= limit:
@@ -100,7 +103,9 @@ def _pass_on(nets, part, moving, sizes, limit, k, seed):
 
 @jit()
 def _sweep(s, part, order, sizes, load, limit, price, counted):
-    """Move vertices, in this order, to the part with the least cost, if that is below a price."""
+    """Move vertices, in this order, to the part with the least cost, if that is at most
+    `price` x size.
+    """
     for v in order:
         p = part[v]
         size = sizes[v]

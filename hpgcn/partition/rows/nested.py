@@ -6,10 +6,11 @@ ROUNDS = 50  # passes over pairs of pairs, at most
 
 
 def nested_parts(method, cut, rows, weights, request):
-    """Seek halves of halves, at most HALVINGS times, then the rest of the parts in each of them.
+    """Divide the graph in halves at most HALVINGS times, then each piece into the
+    remaining parts.
 
-    Pairs of parts that were found at once lose a fifth against two halves that were
-    sought as such.
+    Halves that are merged from parts found at once are a fifth worse than halves sought
+    as such.
 
     Parameters
     ----------
@@ -24,8 +25,7 @@ def nested_parts(method, cut, rows, weights, request):
     -------
     part : (n,) int32
     groups : int
-        Consecutive parts belong to the same of so many groups, which are nested
-        already.
+        Number of groups of consecutive parts that are nested already.
     """
     # halvings first; together they keep within the imbalance
     factors, rest = [], request.k
@@ -52,9 +52,11 @@ def nested_parts(method, cut, rows, weights, request):
 
 
 def nested_numbers(touched):
-    """Renumber parts so that 2 p and 2 p + 1 are merged, and the pairs again, down to 2 or odd.
+    """Return new numbers of parts, so that parts 2 p and 2 p + 1 merge well, level by
+    level.
 
-    Two parts that merge save a row or sum for each net that both touch.
+    Merging ends at two parts, or at an odd number. Two parts that merge save a row or
+    sum for each net that both touch.
 
     Parameters
     ----------
@@ -84,7 +86,9 @@ def nested_numbers(touched):
 
 
 def _matched(shared):
-    """Pair groups so that they share much, (m / 2, 2): greedily, then by exchanges of partners."""
+    """Pair groups that share many nets, (m / 2, 2): greedily, then by exchanges of
+    partners.
+    """
     m = len(shared)
     first, second = np.triu_indices(m, 1)
     free = np.ones(m, bool)

@@ -1,4 +1,6 @@
-"""Partitioner's model of a graph: the column-net hypergraph, or the symmetric graph."""
+"""Input of partitioners: the column-net hypergraph, or the symmetric graph, of a
+matrix.
+"""
 from itertools import pairwise
 
 import numpy as np
@@ -29,8 +31,8 @@ def entry_rows(rows):
 def holders(graph, rows, edge_part, owner):
     """Return the holder of each entry of a graph's `pattern`, (nnz,) int32.
 
-    edge_part: (nnz,) part of each stored entry; whatever is on the diagonal goes with
-    its owner.
+    `edge_part`: (nnz,) part of each stored entry. Entries on the diagonal belong to the
+    owner of their vertex.
     """
     number = entry_rows(rows)
     holder = owner[number].astype(np.int32, copy=False)
@@ -39,7 +41,9 @@ def holders(graph, rows, edge_part, owner):
 
 
 def stored_holders(graph, rows, holder):
-    """Return the parts of the stored entries among those of a graph's `pattern`; int32."""
+    """Select the holders of the stored entries from `holder`, those of all entries of
+    the `pattern`; int32.
+    """
     number = entry_rows(rows)
     stored = number != rows.indices
     looped = np.zeros(graph.num_rows, bool)

@@ -1,4 +1,4 @@
-"""Parts for strategy `mop`: a piece of each of some contiguous batches of an order of the rows.
+"""Parts for strategy `mop`: each part has a piece of every batch of consecutive rows.
 
 All ranks then send, aggregate and update rows of the same batch at a time, and batches
 follow the order. With bandwidth b the first of S batches reads rows only up to n / S + b
@@ -11,9 +11,10 @@ from hpgcn.partition.partition_request import Parts
 
 
 def dealt_parts(rows, order, k, num_batches):
-    """Return the Parts of batches that are dealt to k parts, with their statistics.
+    """Return the Parts in which each of k parts has a piece of every batch, with
+    statistics.
 
-    rows: csr_array, the pattern of A + I; order: (n,) new -> old.
+    `rows`: csr_array, the pattern of A + I. `order`: (n,) new -> old.
     """
     counted = {"pipeline_batches": num_batches,
                "first_batches": count_first(rows, order, k, num_batches)}
@@ -28,10 +29,11 @@ def batch_bounds(n, k, num_batches):
 
 
 def deal_batches(order, k, num_batches):
-    """Deal n vertices, in an order (n,) new -> old, to k parts: (n,) int32.
+    """Assign n vertices to k parts, piece p of each batch to part p; return the parts,
+    (n,) int32.
 
-    Piece p of each batch goes to part p. Parts are as even as `split` makes them, and
-    so are their pieces.
+    `order`: (n,) new -> old. Parts are as even as `split` makes them, and so are their
+    pieces.
     """
     counts, _ = batch_bounds(order.size, k, num_batches)
     part = np.empty(order.size, np.int32)
@@ -40,7 +42,8 @@ def deal_batches(order, k, num_batches):
 
 
 def count_first(rows, order, k, num_batches):
-    """Return how many batches must be there before the first one can be aggregated.
+    """Return the number of batches that must arrive before the first one can be
+    aggregated.
 
     Parameters as `dealt_parts`.
     """

@@ -256,7 +256,8 @@ def _excess(sent, target):
 
 @jit()
 def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched_parts):
-    """Find the part to which a move of v lowers the objective most (or its own), and the change.
+    """Find the part to which a move of v lowers the objective most (or v's own), and
+    the change.
 
     Messages are left aside. The last three arguments are work arrays, (k,) each. They
     are the cost and number of the nets that v shares with each part, 0 before and
@@ -326,7 +327,9 @@ def _best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, touched
 
 @jit()
 def _sweep(s, order, cap, target, steepness, limit, max_messages):
-    """Move every vertex that should, in this order; return how many did."""
+    """Visit vertices in this order, and move those whose move pays; return the number
+    of moves.
+    """
     k = s.sent.size
     shared_cost = np.zeros(k)
     shared_nets = np.zeros(k, np.int64)

@@ -17,8 +17,8 @@ GRAPH_ENGINES = ("metis",)
 
 
 def random(rows, weights, request):
-    """Give parts equally many rows, at random: the baseline. Keyed draws give the order of
-    assignment.
+    """Assign equally many rows to each part at random: the baseline. Keyed draws give
+    the order of assignment.
     """
     return Parts(random_parts(weights.size, request.k, request.seed))
 

@@ -91,7 +91,8 @@ def nets_wanted(k, theta=THETA, delta=DELTA):
 
 
 def stochastic_nets(rows, k, sampling=None, *, seed=0, memory=None):
-    """Draw the stochastic hypergraph: a round, and more until there are `nets_wanted` nets.
+    """Draw the stochastic hypergraph: a round of nets, and more rounds until there are
+    `nets_wanted` nets.
 
     Equal nets are merged into one of a higher cost, and nets of one pin left out. The
     same arguments give the same nets. There are at most MAX_ROUNDS rounds, and none
@@ -150,11 +151,12 @@ def stochastic_nets(rows, k, sampling=None, *, seed=0, memory=None):
 
 
 def deal(columns, batches, seed, number):
-    """Deal a round of a sorted csc_array (n, n) with a full diagonal, by (seed, number, place).
+    """Draw a round of nets of a sorted csc_array (n, n) with a full diagonal, by (seed,
+    number, place).
 
-    Each column deals its neighbours to batches, and each hand, with the column itself,
-    is a net. Return sizes, pins and costs of nets of two pins or more, increasing
-    within each; all costs 1.
+    Each column assigns its neighbours to batches at random. Its neighbours in a batch,
+    with the column's own vertex, are a net. Return sizes, pins and costs of nets of two
+    pins or more, increasing within each; all costs 1.
     """
     indptr = columns.indptr
     draws = np.random.Philox(key=seed | (ROUND_KEY | number) << 64)
@@ -167,7 +169,7 @@ def deal(columns, batches, seed, number):
 
 
 def _deal_columns(columns, low, high, batches, draws):
-    """Return the sizes and pins of the nets that columns low to high - 1 deal."""
+    """Return the sizes and pins of the nets of columns `low` to `high` - 1."""
     indptr = columns.indptr[low:high + 1]
     column = np.repeat(np.arange(low, high), np.diff(indptr))
     pins = columns.indices[indptr[0]:indptr[-1]]
