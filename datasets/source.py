@@ -199,8 +199,8 @@ class _Hashed(io.FileIO):
 
 
 def _ends_lines_by_returns(head):
-    """Return whether a text, by its first bytes, ends lines with carriage returns, like
-    old Macs.
+    """Return whether the text that begins with `head` ends its lines with carriage
+    returns, like old Macs.
     """
     head = head[:HEAD]
     return b"\r" in head[:-1] and b"\n" not in head and not CONTROL.search(head)

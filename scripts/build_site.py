@@ -1,5 +1,4 @@
-"""Build of the documentation site: copy docs/, insert tables generated from the code,
-and run Sphinx.
+"""Build the documentation site: copy docs/, insert tables generated from the code, and run Sphinx.
 
 Called by scripts/docs.sh. Pages lie in docs/. A line `<!-- table: NAME -->` of a page is
 replaced by the table of that name in `site_tables`, so no table repeats the code by hand.

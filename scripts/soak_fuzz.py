@@ -1,5 +1,4 @@
-"""Fuzz test with thousands of damaged inputs: no crash, no hang, no wrong data; exits
-with 1 if a case failed.
+"""Damaged inputs by the thousand: no crash, no hang, no wrong data; 1 if a case failed.
 
     .venv/bin/python scripts/soak_fuzz.py [--count 2000] [--seed 0] [--only stored,texts,loose]
 

@@ -1,1 +1,1 @@
-"""Synthetic graphs."""
+"""Generators of synthetic graphs."""

@@ -89,8 +89,8 @@ def _graph(name, matrix, features, labels, source, memory):
 
 
 def _named(found, names, but=None):
-    """Return the key in `found` that equals the first possible one of `names`, in any
-    case; None without one.
+    """Return the first of `names` that `found` has in any case, as it is spelled there;
+    None without one.
     """
     for name in names:
         same = [key for key in found if key.lower() == name.lower() and key != but]

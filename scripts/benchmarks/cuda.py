@@ -20,8 +20,8 @@ def measure(settings, gpu, limits):
 
 
 def compare(rows):
-    """Divide the time of each other library with a right result by that of SpMM, and
-    S-SpMM's by SpMM's.
+    """Return the time of each other library with a right result, and of S-SpMM, divided
+    by that of SpMM.
 
     Return dicts: graph, width, fastest_peer, peer_ratio (its time over SpMM's; both None without a
     peer), masked_ratio (S-SpMM over SpMM), peer_ratios (of all).

@@ -57,8 +57,8 @@ def measure(settings, host, limits):
 
 
 def matrices_of(torch, A):
-    """Return sparse tensors of A-hat and its pattern by reduction, and the ms until one
-    is ready for use.
+    """Return a dict from reduction to a sparse tensor (A-hat or its pattern), and the
+    ms until one is ready for use.
     """
     from hpgcn.interop.torch.torch_adjacency import adjacency_of
 

@@ -1,5 +1,4 @@
-"""Command line of the benchmarks: compare hpgcn with other libraries and with the
-limits of this machine.
+"""Compare hpgcn with other libraries and with the limits of this machine; `run.py --help`.
 
 Heavy imports wait for the number of threads.
 """
@@ -186,9 +185,7 @@ def config_of(args, *own):
 
 
 def run_accuracy(args):
-    """Run the benchmark of seconds until batches, and PyG, are as accurate as
-    full-batch training.
-    """
+    """Measure seconds until training by batches is as accurate as full batch, and until PyG is."""
     config = config_of(args, "graph", "batch")
     from benchmarks import accuracy
     from hpgcn.runtime.atomic import atomic_write, refuse_existing, writing
@@ -220,9 +217,7 @@ def run_accuracy(args):
 
 
 def run_drift(args):
-    """Run the benchmark of how far losses and accuracy in bf16 deviate from those in
-    float32.
-    """
+    """Measure how far losses and accuracy of bf16 are from those of float32."""
     config = config_of(args, "graph")
     from benchmarks import drift
 
