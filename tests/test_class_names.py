@@ -59,7 +59,7 @@ def test_names_stay_with_a_graph_and_its_files(tmp_path):
 
 
 def test_a_reader_may_name_classes(tmp_path, monkeypatch):
-    """Class names from a file reader are stored, in memory and if entries are sorted on disk."""
+    """Class names that a file reader returns are stored, with edges sorted in memory or on disk."""
     def read(*arguments):
         raw, *rest = read_file(*arguments)
         raw.labels, raw.class_names = np.array([0, 2, 1, -1]), NAMES

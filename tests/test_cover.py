@@ -1,4 +1,6 @@
-"""Covers of matrix blocks: minimal, within limits, and equal if ranks compute them separately."""
+"""Covers of matrix blocks, which are rows and columns that contain all nonzeros: size
+and limits.
+"""
 import itertools
 import threading
 

@@ -390,9 +390,7 @@ def test_the_command(tmp_path):
     "-1", "1e400", "-1e400", "NaN", "9" * 4000, "9" * 5000, '"x"', "[]", "true", "[" * 100_000],
     ids=lambda text: text[:8])
 def test_a_value_of_any_kind_in_any_field_is_one_line_or_a_table(tmp_path, value):
-    """With an odd value in any field, `report` prints its table or an error that names
-    the field.
-    """
+    """With an odd value in any field, `report` prints a table or an error naming the field."""
     def toml(row):
         return "\n".join(f"{key} = {json.dumps(entry)}" for key, entry in row.items())
 

@@ -85,7 +85,7 @@ def tolerance(dtype):
 
 @functools.cache
 def arrays(scale):
-    """Return the arrays to which CASES refer: 12 `scale` rows, 10 columns of A, 9 features."""
+    """Return arrays by name for the arguments in CASES: 12 `scale` rows, 10 columns, 9 features."""
     rng = np.random.default_rng(0)
     m, n, f, k = 12 * scale, 10, 9, 40 * scale
     shapes = {

@@ -1,5 +1,5 @@
-"""Runs resumed on the same ranks have equal bits; on other numbers of ranks, equal up
-to rounding.
+"""Resumed runs have equal bits on the same ranks, and equal results up to rounding on
+other ranks.
 """
 import shutil
 import tempfile

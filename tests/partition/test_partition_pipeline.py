@@ -1,4 +1,4 @@
-"""Parts of contiguous row batches for strategy mop follow the order of the matrix."""
+"""Partitions for strategy mop: parts of contiguous row batches, in the order of the matrix."""
 import numpy as np
 import pytest
 import scipy.sparse as sp

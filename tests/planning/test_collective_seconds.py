@@ -1,5 +1,5 @@
-"""Forecast seconds of collectives equal a simulation by message, and follow the claim
-of cagnet-2020.
+"""Forecast seconds of collectives equal a simulation of messages; replicas help as
+cagnet-2020 claims.
 """
 import numpy as np
 import pytest

@@ -59,7 +59,9 @@ class Sends:
             self.counts[:, source] += int(nbytes), messages
 
     def allreduce(self, group, nbytes):
-        """Add an allreduce: the ranks of `group` share 2 `nbytes` (q - 1) bytes round-robin."""
+        """Count an allreduce: the q ranks of `group` send 2 `nbytes` (q - 1) bytes in
+        equal shares.
+        """
         total = 2 * int(nbytes) * (len(group) - 1)
         for place, rank in enumerate(group):
             messages = 2 * (len(group) - 1) * (total > 0)

@@ -1,4 +1,6 @@
-"""Strategy auto chooses the plan's best strategy, and sends no more rows than p2p by hypergraph."""
+"""Strategy auto takes the plan's best strategy, which sends no more rows than p2p by
+hypergraph parts.
+"""
 import pytest
 from graphs import make
 

@@ -1,4 +1,4 @@
-"""Products with A by hpgcn.propagation, without a model: all numbers of ranks and strategies."""
+"""hpgcn.propagation multiplies by A without a model, on any number of ranks, by every strategy."""
 import numpy as np
 import oracle
 import pytest
