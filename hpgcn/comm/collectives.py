@@ -1,8 +1,8 @@
 """Non-blocking collectives: they are started, tested, waited for, and counted.
 
-Broadcasts and reductions are MPI's own. Others are messages between pairs: an empty
-block sends nothing, sums are in rank order whatever the MPI, no stage waits for one
-that computes.
+Broadcasts and reductions are MPI's own. The other collectives are messages between
+pairs of ranks. Empty blocks send nothing, sums are in rank order with every MPI
+library, and no stage waits for a rank that computes.
 """
 
 import math
@@ -71,7 +71,9 @@ class Collectives:
             self.MPI.IN_PLACE, piece, self.MPI.SUM, root), total, SEND | RECEIVE, root)
 
     def start_allreduce(self, array, kind, op="sum"):
-        """Replace `array` by its sum over ranks, or maximum (op "max"), as `start_reduce`."""
+        """Replace `array` by its sum, or maximum (op "max"), over ranks, in pieces like
+        `start_reduce`.
+        """
         if op not in ("sum", "max"):
             raise InternalError(f"allreduce: op is {op!r}, expected 'sum' or 'max'")
         view = flat(array, "array")
@@ -107,11 +109,12 @@ class Collectives:
         return self._exchange(outgoing, incoming, kind)
 
     def start_reduce_scatter(self, packed, out, counts, kind, work=None):
-        """Sum `packed` over ranks, block q into `out` of rank q; `wait` adds in rank
-        order.
+        """Sum `packed` over ranks: rank q gets the sum of block q in `out`, added in
+        rank order.
 
-        `out`, counts[rank] elements, may lie anywhere in `packed`, sum(counts)
-        elements. `work` is room for the blocks of the others (default: allocated).
+        The sum is formed when it is waited for. `out`, counts[rank] elements, may lie
+        anywhere in `packed`, sum(counts) elements. `work` is room for the blocks of the
+        other ranks (default: allocated).
         """
         # check the own block, and make room for the blocks of other ranks
         out = flat(out, "out")

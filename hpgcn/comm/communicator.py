@@ -99,11 +99,11 @@ class SerialComm(Collectives, CollectiveErrors):
         self.start_allreduce(array, kind, op).wait(f"an allreduce of {kind}")
 
     def sum(self, values):
-        """Return the sums of scalars over ranks, float64; not in the counters."""
+        """Return the sums of scalars over ranks, float64. Messages are not counted."""
         return self._reduce(values, "sum")
 
     def max(self, values):
-        """Return the maxima of scalars over ranks, float64; not in the counters."""
+        """Return the maxima of scalars over ranks, float64. Messages are not counted."""
         return self._reduce(values, "max")
 
     def _reduce(self, values, op):
@@ -118,8 +118,8 @@ class SerialComm(Collectives, CollectiveErrors):
         return thing
 
     def alltoallv(self, arrays):
-        """Send 1-D int64 array q to rank q; return the received arrays by rank.
-        Counted.
+        """Send 1-D int64 array q to rank q; return received arrays by rank. Counts
+        bytes.
         """
         return arrays
 

@@ -33,7 +33,7 @@ class Counters:
                 _add_sizes(ours, phase, sizes.items())
 
     def total(self, phase):
-        """Return (bytes, messages) of a phase, all kinds."""
+        """Return (bytes, messages) of a phase, summed over all kinds."""
         return tuple(sum(value for (of, _), value in counted.items() if of == phase)
                      for counted in (self.bytes, self.messages))
 

@@ -37,7 +37,9 @@ class LocalComm(MpiComm):
         return way
 
     def wait(self, requests, what, pending=None, name=None):
-        """Let other ranks run until the requests are complete; as `Collectives.wait`."""
+        """Let other ranks run until the requests are complete; arguments as in
+        `Collectives.wait`.
+        """
         pending = set(range(len(requests))) if pending is None else pending
 
         def ready():

@@ -129,7 +129,7 @@ class Intracomm:
         return _Group(range(self.size))
 
     def Create_group(self, group):
-        """Return the communicator of a group of these ranks, in which this one is."""
+        """Return the communicator of a group of ranks that includes this rank."""
         ranks = [self.world_ranks[rank] for rank in group.ranks]
         return self._make(ranks, group.ranks.index(self.rank))
 

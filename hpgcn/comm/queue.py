@@ -21,7 +21,9 @@ class Queue:
         self.running = []
 
     def extend(self, starts, null):
-        """Start calls when a slot is free; return their requests, `null` until then."""
+        """Queue calls, which start when a slot is free; return their requests, `null`
+        until then.
+        """
         requests = [null] * len(starts)
         idle = not self.waiting
         self.waiting.extend((requests, place, start) for place, start in enumerate(starts))

@@ -1,4 +1,4 @@
-"""Decide whether MPI accepts GPU memory: queried, then probed, and the same on all ranks.
+"""Decide whether MPI accepts GPU memory, by a query and a probe, equally on all ranks.
 
 Three sources are queried in this order: the variable HPGCN_GPU_AWARE_MPI (0 or 1; auto:
 go on), MPI's kinds of memory (MPI 4.1, section 3.2.4), a function of its library. A yes

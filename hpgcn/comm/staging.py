@@ -154,7 +154,7 @@ class GpuStager:
         return messages
 
     def launch(self, comm, messages):
-        """Make the calls of messages, each as soon as its memory is ready."""
+        """Make the MPI calls of `messages`, each as soon as its memory is ready."""
         messages.queued = self.device.event()
         if not messages.blocks:
             self.waiting.extend((messages.queued, comm, copy.start) for copy in messages.copies)
@@ -177,12 +177,14 @@ class GpuStager:
         self.advance()
 
     def advance(self):
-        """Make the calls whose memory is ready; does not wait."""
+        """Make the waiting MPI calls whose memory is ready, without blocking."""
         while self.waiting and self.waiting[0][0].done:
             self.waiting.popleft()[2]()
 
     def flush(self, comm):
-        """Make all calls of a communicator, because MPI matches them by their order."""
+        """Make all waiting MPI calls of a communicator, because MPI matches them by
+        their order.
+        """
         places = (place for place, (_, other, _) in enumerate(self.waiting, 1) if other is comm)
         last = max(places, default=0)
         for _ in range(last):

@@ -62,8 +62,8 @@ class HaloBuffers:
         self.host_views = self.owned, self.ghost
 
     def reserve(self, owned, ghost):
-        """Make room for `owned` and `ghost` elements in the buffers. Requests bound to
-        smaller ones keep those.
+        """Make room for `owned` and `ghost` elements in the buffers. Existing requests
+        keep the smaller buffers.
         """
         enough = self.owned.size >= owned and self.ghost.size >= ghost
         if enough and (self.pinned or not self.by_host):

@@ -103,7 +103,7 @@ class HaloPlanSizes:
 
     @property
     def message_transfer(self):
-        """The sizes of the transfer that sends the messages."""
+        """Sizes of the transfer with messages of its own: self."""
         return self
 
     @property
@@ -121,8 +121,8 @@ class HaloPlanSizes:
         yield self.sent * row_bytes, self.destinations
 
     def push(self, row_bytes):
-        """Yield (bytes, messages) that each rank sends when sums are pushed: senders
-        and receivers swap.
+        """Yield (bytes, messages) that each rank sends when sums are pushed back to the
+        owners.
         """
         yield self.received * row_bytes, self.sources
 

@@ -107,7 +107,8 @@ class BlockLayout:
 
 @dataclass(frozen=True, eq=False)
 class BroadcastStages:
-    """The S broadcasts of a 2d or 3d product: intervals of the columns of A, of the rows of H.
+    """The S broadcasts of a 2d or 3d product: intervals of the columns of A, which are
+    rows of H.
 
     Stage s multiplies columns [offsets[s], offsets[s + 1]) of A; empty stages send
     nothing. H's interval is held by big row block `row`, A's by column block `column`,

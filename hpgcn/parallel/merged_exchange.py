@@ -74,7 +74,9 @@ class MergedExchange(Exchange):
             OneWayTransfer(self, push, True, (among, ghost[1:]), (between, owned[1:])))
 
     def begin(self, width, adjoint):
-        """Return the channel of a product, the buffers of which are filled next."""
+        """Return the channel for rows of a width and a direction; its send buffer is
+        filled next.
+        """
         self.filling = self._channel(width, adjoint)
         return self.filling
 

@@ -17,8 +17,8 @@ SHARE, SHARE_GIVEN = 0.5, 0.75  # share of all rows beyond which a level is not 
 
 
 def layer_bounds(products):
-    """Return the L + 1 levels at the ends of the layers; layer l takes products[l]
-    products with A.
+    """Return the number of the level before the first layer, and after each of the L
+    layers. Layer l takes products[l] products with A.
     """
     return list(accumulate(products, initial=0))
 

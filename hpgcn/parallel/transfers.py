@@ -127,7 +127,7 @@ class StagedRows(Transfer):
 
     @property
     def pending(self):
-        """Whether ranks exchange anything at all."""
+        """Whether messages may be under way: there are several ranks."""
         return self.comm.size > 1
 
     def start(self, H, what):
@@ -254,7 +254,7 @@ class GatheredRows(Transfer):
         yield from self.inner.received_rows(wanted, what)
 
     def partial_sums(self, out, what):
-        """Return the partial sums of the big block, as `inner` does."""
+        """Return the pairs of the inner transfer for partial sums of the big block."""
         return self.inner.partial_sums(self._big_block(out), what)
 
     def send(self, target):

@@ -26,12 +26,12 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
     """Return the nonzeros that the owner of the column sums, (e,) bool, so that few
     rows and sums are sent.
 
-    They are a minimum cover, the same whatever other blocks are given: it follows the
-    one coarse Dulmage-Mendelsohn decomposition of each block. But no rank takes on
-    nonzeros beyond a limit. If one would, the original ranks take back the sums of
-    least cost for each nonzero. The cost is the rows of H that then pass instead, less
-    one. No block passes more rows and sums than it has columns, which pass if nothing
-    is summed.
+    The choice is a minimum cover of each block, by its coarse Dulmage-Mendelsohn
+    decomposition. It does not depend on the other blocks. But no rank may take nonzeros
+    beyond a limit. If one would, the original ranks take back the sums of least cost
+    for each nonzero. The cost of a sum is the number of rows of H sent in its place,
+    less one. No block sends more rows and sums than it has columns, which are sent if
+    nothing is summed.
 
     Parameters
     ----------

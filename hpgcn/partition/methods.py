@@ -256,7 +256,8 @@ def _warn_of_rows(partition, graph, refined):
 
 
 def given_partition(graph, part, k, *, rcm=True, baseline=False):
-    """Make a partition, of method "given", from parts found elsewhere, as `make_partition` does.
+    """Make a partition (method "given") from parts found elsewhere, like
+    `make_partition`.
 
     Parameters
     ----------

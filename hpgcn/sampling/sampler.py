@@ -65,7 +65,9 @@ class Sampler:
         self.batches = -(-units // self.size)
 
     def batch_of(self, units, epoch):
-        """Return the batch of each unit, (m,) from 0, in an epoch, from 1."""
+        """Return the batch of each unit, (m,) counted from 0, in an epoch counted from
+        1.
+        """
         order = permuted(units, self.units, key_of(self.seed, self.stream, epoch))
         return block_of(order, self.units, self.batches)
 
@@ -82,7 +84,8 @@ class Sampler:
         return self.sizes()[batch] / self.units
 
     def factor(self, batch):
-        """Return the factor of an entry between two units of the batch.
+        """Return the factor by which entries between two units of the batch are
+        multiplied.
 
         By default it is 1 over the chance that the second unit is in the batch if the
         first one is. The matrix of a batch then estimates A-hat without bias.

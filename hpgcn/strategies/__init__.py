@@ -1,4 +1,5 @@
-"""Strategies to compute A H in parallel, one per file. Results differ only by rounding.
+"""Strategies to compute A H in parallel, one per file. Exact strategies differ only by
+rounding.
 
 A strategy derives from Strategy, or from RowStrategy, and has a Plan class. STRATEGIES
 maps the names that --strategy accepts to these classes; the rest of the package uses

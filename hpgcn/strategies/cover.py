@@ -1,4 +1,5 @@
-"""Rows by parts; between two ranks the fewest rows of H and partial sums: strategy `cover`.
+"""Strategy `cover`: rows by parts; two ranks exchange the fewest rows of H and partial
+sums.
 
 A nonzero (i, j) is held by the owner of row i or by that of column j. A minimum vertex
 cover of the block of the two ranks decides. A partial sum reads only own rows of H: it

@@ -1,4 +1,4 @@
-"""Vertex cut with delayed sums: strategy `vertex-cut` with `--delay r`, or none. Approximate.
+"""Strategy `vertex-cut` with delayed sums: `--delay r` or `--delay none`. Approximate.
 
 A rank has copies of all vertices in whose row or column it holds a nonzero. It computes
 all layers for them: its own rows first, then replicas. Let A_loc be the nonzeros that

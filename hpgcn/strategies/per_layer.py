@@ -7,8 +7,8 @@ them sends nothing. A product forward and its backward are by the same strategy.
 strategy that is taken has its own blocks of A and its own buffers; layers of the same
 strategy share them.
 
-Source: none; that layers differ is due to rows that nobody reads, and to attention,
-whose heads not every number of ranks can share.
+Source: none. Layers differ by the rows that later layers read, and by attention: not
+every number of ranks can share its heads.
 """
 from functools import cache
 

@@ -349,8 +349,8 @@ class Plan:
         return forward.entries // np.maximum(forward.blocks // self.layout.columns, 1) * CUT
 
     def read_chunk_bytes(self, held, rows, portions=1):
-        """Return the bytes while the last chunk of A is read: the filled part of the matrix, and
-        the chunk.
+        """Return the bytes in use while the last chunk of A is read: the filled part of
+        the matrix, and the chunk.
 
         held: (P,) int64, bytes of the matrix. rows: (P,) int64, entries in the rows
         that are read in `portions` portions; only those in some columns are kept.

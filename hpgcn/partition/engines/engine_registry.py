@@ -78,7 +78,7 @@ def net_costs(arrays):
 
 
 def kahypar_ini(k):
-    """Write KaHyPar's configuration for k parts, a setting a line."""
+    """Write KaHyPar's configuration for k parts, one setting per line."""
     settings = [*_COMMON.split(), *_COARSENING.split()]
     if k <= KAHYPAR_DIRECT_MAX_K:
         settings += [*_DIRECT.split(), *(f"i-{setting}" for setting in _COARSENING.split())]

@@ -225,7 +225,9 @@ def random_roots(held, k, seed):
 
 @jit()
 def _nth_part(held, numbers):
-    """Return the part with each number, from 0, in the bit set of each vertex; (n,) int32."""
+    """Return the part at position numbers[v], from 0, in the bit set of each vertex v;
+    (n,) int32.
+    """
     found = np.zeros(numbers.size, np.int32)
     for vertex in range(numbers.size):
         left = numbers[vertex]

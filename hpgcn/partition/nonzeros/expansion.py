@@ -32,7 +32,8 @@ def expand(u, v, n, k, seed):
 
 @jit()
 def _expand(indptr, indices, edge, rest, start, k):
-    """Return the part of each edge; edge[i] joins a row to the vertex indices[i].
+    """Return the part of each edge, as `expand`; entry i of the CSR graph belongs to
+    edge[i].
 
     rest : (n,) int64
         Edges of each vertex that are in no part yet: its degree, in the end none.
@@ -70,7 +71,9 @@ def _expand(indptr, indices, edge, rest, start, k):
 
 @jit()
 def _reach(indptr, indices, edge, y, p, part, rest, reached, left, heap):
-    """Give part p all edges between vertex y and the vertices it has reached; return the rest."""
+    """Give part p all edges between vertex y and the vertices it has reached; return
+    the number of edges left.
+    """
     reached[y] = p
     for i in range(indptr[y], indptr[y + 1]):
         z = np.int64(indices[i])

@@ -52,7 +52,7 @@ def medium_grain(rows, weights, request):
 
 
 def fine_grain(rows, weights, request):
-    """Partition the single nonzeros of a hypergraph with a net for each row and each
+    """Partition single nonzeros by a hypergraph with a net for each row and each
     column.
 
     Catalyurek and Aykanat, IPDPS 2001.

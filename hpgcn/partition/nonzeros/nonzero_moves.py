@@ -173,7 +173,12 @@ def _gather(s, net, p, q, near, chosen):
 
 @jit()
 def _follows(s, net, p, q, entering, leaving):
-    """Return whether the owner of a net's vertex, its last unit in p, should move along to q."""
+    """Decide whether the owner of a net's vertex should move along from part p to part
+    q.
+
+    The owner is the net's last unit in p. Return the decision, and the new counts of
+    nets that enter q and that leave p.
+    """
     n = s.part.size - s.owners
     v = net if net < n else net - n
     if s.part[s.owners + v] != p:

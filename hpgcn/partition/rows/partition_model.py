@@ -23,7 +23,9 @@ def pattern(graph):
 
 
 def entry_rows(rows):
-    """Return the row of each entry of CSR rows, a Graph's too; (nnz,) of the dtype of columns."""
+    """Return the row of each entry of a CSR matrix or a Graph; (nnz,) of the dtype of
+    columns.
+    """
     return np.repeat(np.arange(rows.indptr.size - 1, dtype=rows.indices.dtype),
                      np.diff(rows.indptr))
 
@@ -73,7 +75,8 @@ def neighbours(rows):
 
 
 def dense_weight(widths):
-    """Return the dense work of a row, in nonzeros: w0 for a GCN of these widths.
+    """Return w0 for a GCN of these widths: the dense work for a row, counted in
+    nonzeros.
 
     A row is multiplied by W forward, for dW, and for its own gradient except in the
     first layer. A nonzero is multiplied once per exchange and column. A dense operation

@@ -29,7 +29,8 @@ State = namedtuple(
 
 
 def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS):
-    """Lower the volume, then the largest volume and the number of messages; raise no total.
+    """Lower the volume of a partition, then the largest volume and the number of
+    messages. No total rises.
 
     A vertex moves to a part that it already shares a net with, if that lowers
 
@@ -210,7 +211,9 @@ def _fill(indptr, indices, part, first, touched, pins, lam, pairs):
 
 @jit()
 def _send(s, source, target, change):
-    """Let part `source` send a row more (change 1) or less (-1) to another part."""
+    """Count one row more (change 1) or less (-1) that part `source` sends to part
+    `target`.
+    """
     s.sent[source] += change
     s.totals[0] += change
     if s.pairs.size:

@@ -35,7 +35,8 @@ def hypergraph(rows, weights, request):
 
 
 def best(rows, weights, request):
-    """Take the parts of "hypergraph", or of "graph" if no part of those sends as little.
+    """Return the parts of "hypergraph", or those of "graph" if their busiest part sends
+    less.
 
     The parts of "hypergraph" are first refined further, until the busiest part sends no
     more than that of "graph". Without refinement they are taken as they are.
@@ -82,7 +83,9 @@ def graph(rows, weights, request):
 
 
 def random_parts(n, k, seed):
-    """Deal vertices to parts of equal size in the order of keyed draws, (n,) int32."""
+    """Assign vertices to parts of equal size in the order of keyed draws; return the
+    parts, (n,) int32.
+    """
     part = np.empty(n, np.int32)
     part[random_order(n, seed)] = cut_evenly(np.ones(n, np.int64), k)
     return part

@@ -62,7 +62,9 @@ class NetSampling(NamedTuple):
 
 
 def parse_sampling(n, batch=None, theta=None, delta=None):
-    """Return the NetSampling of a graph of n vertices; None for each default; a UsageError."""
+    """Return the NetSampling for a graph of n vertices; None selects a default.
+    UsageError for invalid values.
+    """
     size = batch_size(n)
     if batch is not None:
         name, _, digits = str(batch).partition(":")
@@ -79,7 +81,7 @@ def parse_sampling(n, batch=None, theta=None, delta=None):
 
 
 def batch_size(n):
-    """Return the vertices of a mini-batch of a graph of n vertices."""
+    """Return the default number of vertices of a mini-batch of a graph of n vertices."""
     return min(BATCH, max(1, n // 10))
 
 
@@ -188,7 +190,7 @@ def _deal_columns(columns, low, high, batches, draws):
 
 
 def merge_nets(sizes, pins, costs, n):
-    """Merge nets that join the same vertices into one that costs their sum; return each set once.
+    """Merge nets that join the same vertices into one net that costs their sum.
 
     Nets are sizes and costs, (nets,) int64, and pins, integers below n, increasing
     within each.

@@ -18,9 +18,9 @@ class Blocks:
     all other blocks.
 
     The matrix has rows as `layout` and columns as `layout_in`, cut by the
-    BroadcastStages `cuts`. `blocks`: pairs of a stage and a csr_array, those that this
-    rank keeps; what is left out has no entries. All ranks of `comm` make theirs
-    together.
+    BroadcastStages `cuts`. `blocks`: pairs (stage, csr_array) of the blocks that this
+    rank stores; blocks that are left out have no entries. All ranks of `comm` make
+    their Blocks together.
 
     Attributes
     ----------

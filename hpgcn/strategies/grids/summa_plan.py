@@ -15,8 +15,8 @@ TWICE, TWICE_LAYERS = 2, 2.7  # blocks as read, as they are cut or packed, as tr
 
 
 def cube_of(shape):
-    """Return (R, L, C): big row blocks, pieces of each, column blocks; ranks are numbered in
-    order.
+    """Return (R, L, C): the numbers of big row blocks, of pieces of each, and of column
+    blocks. Ranks are numbered in this order of axes.
     """
     rows, columns, *layers = shape
     return rows, layers[0] if layers else 1, columns

@@ -103,7 +103,7 @@ class MopBuffers:
 
 
 class MixtureOfParallelism(Strategy):
-    """Strategy `mop`: ranks own rows, and multiply by A on some columns of all rows.
+    """Strategy `mop`: each rank owns rows, and aggregates some columns of all rows.
 
     `operands`: BatchedOperands of the forward and of the backward product, one object
     if it serves both. `asked`: number of batches in the settings, or 0. `parent`: the
@@ -313,7 +313,7 @@ class MixtureOfParallelism(Strategy):
         return out
 
     def _parcels(self, batches, place, cuts):
-        """Return PackedBatches of a slice of both buffers: on the device, and of MPI."""
+        """Return PackedBatches of a slice of both buffers: on the device, and for MPI."""
         packed = self.buffers.packed
         return [PackedBatches(batches, self.comm.rank, flat[place], cuts)
                 for flat in (packed.near, packed.far)]

@@ -94,7 +94,9 @@ class RowBatches:
 
     @cached_property
     def bounds(self):
-        """Batch i is rows [bounds[i], bounds[i + 1]) of the new order; (S + 1,) int64."""
+        """Bounds of the batches: batch i has rows [bounds[i], bounds[i + 1]) of the new
+        order; (S + 1,) int64.
+        """
         return run_offsets(self.counts.sum(1))
 
     @cached_property
