@@ -37,8 +37,8 @@ class SerialComm(Collectives, CollectiveErrors):
     local_rank = 0  # number among the ranks of this node
     mpi = None  # that of mpi4py
     in_process = False  # whether the ranks are threads of this process
-    device = HOST  # whose arrays the collectives take, besides those of the host; see `use`
-    stager = None  # how messages leave the device, if it is a GPU and there are others
+    device = HOST  # collectives take arrays of this device and of the host; see `use`
+    stager = None  # GpuStager of messages, if the device is a GPU and there are several ranks
     network = None  # a SlowNetwork that delays messages, in experiments
     overlap = True  # whether a rank computes during a broadcast; not, in experiments
 

@@ -10,7 +10,7 @@ class Counters:
         self.bytes = Counter()
         self.messages = Counter()
         self.sent = {}  # bytes by phase, then by destination
-        self.sums = {}  # those of them that are partial sums of the destination's rows
+        self.sums = {}  # bytes in `sent` that are partial sums of the destination's rows
         self.masked_additions = 0  # additions whose results masks set to 0; maybe on a GPU
 
     def add(self, kind, payload, messages, to=(), sums=()):

@@ -34,9 +34,9 @@ class Channel:
     requests: list  # receives first, then sends; hpgcn.comm.staging.Messages of a GPU's rows
     others: list  # the rank at the far end of each request
     received: list  # bytes that each request receives
-    messages: int  # that are sent
+    messages: int  # number of messages sent
     to: list  # (rank, bytes) of each destination
-    sums: list  # the same of partial sums
+    sums: list  # (rank, bytes) of partial sums to each destination
     pending: set  # numbers of the requests under way
 
 

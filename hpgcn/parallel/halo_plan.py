@@ -25,7 +25,7 @@ class HaloPlan:
     """
 
     layout: RowPartition
-    ghosts: np.ndarray  # (g,) int64: rows needed from others, increasing
+    ghosts: np.ndarray  # (g,) int64: rows needed from other ranks, increasing
     recv_offsets: np.ndarray  # (P + 1,) int64
     send_rows: np.ndarray  # (s,) int64: numbers within the block, sorted by (destination, row)
     send_offsets: np.ndarray  # (P + 1,) int64
@@ -60,10 +60,10 @@ class HaloPlan:
 class HaloPlanSizes:
     """Rows and messages of a halo exchange, by rank; (P,) int64 each."""
 
-    sent: np.ndarray  # rows
-    received: np.ndarray
-    destinations: np.ndarray  # ranks that it sends to
-    sources: np.ndarray  # and receives from
+    sent: np.ndarray  # rows sent
+    received: np.ndarray  # rows received
+    destinations: np.ndarray  # number of ranks that a rank sends to
+    sources: np.ndarray  # number of ranks that a rank receives from
 
     @staticmethod
     def of(read, part):

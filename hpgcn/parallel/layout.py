@@ -116,7 +116,7 @@ class BroadcastStages:
     """
 
     offsets: np.ndarray  # (S + 1,) int64
-    row: np.ndarray  # (S,) int64, as those below
+    row: np.ndarray  # (S,) int64, like `column` and `piece`
     column: np.ndarray
     piece: np.ndarray
 

@@ -66,8 +66,8 @@ class Hop:
 
     maps: list  # a strategy for each product with A; None where no product is taken
     rows: list  # rows of this rank, before the first map and after each
-    # (m',) int64 on the device: where the rows that the layer computes lie among those
-    # that it reads; None where they are the same
+    # (m',) int64 on the device: positions of the rows that the layer computes among the
+    # rows that it reads; None if they are equal
     self_rows: np.ndarray | None
     narrows: bool  # the layer computes fewer rows than it reads, over all ranks
 

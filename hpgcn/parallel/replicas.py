@@ -151,8 +151,8 @@ class DelayedSum:
             self.legs.append(legs)
 
     def add(self, Z, what):
-        """Add the partial sums received from other ranks to Z (m, f), the own ones of
-        this step.
+        """Add the partial sums that other ranks sent in earlier steps to Z (m, f),
+        those of this rank.
         """
         rounds, turn = divmod(self.step, len(self.legs))
         up, down = self.legs[turn]

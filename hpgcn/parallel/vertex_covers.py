@@ -36,13 +36,13 @@ def balanced_cover(rows, cols, reader, owner, loads, limit, total=lambda array: 
     Parameters
     ----------
     rows, cols : (e,) integers
-        Of nonzeros whose row and column have different owners.
+        Rows and columns of nonzeros; the row and the column have different owners.
     reader, owner : (e,) integers
         Ranks that own the row, and the column.
     loads : (P,) int64
         Nonzeros in the rows that each rank owns, over all ranks.
     limit : int
-        Of the nonzeros that a rank holds. One whose own rows have more takes on none.
+        Most nonzeros that a rank may hold. A rank whose own rows have more takes none.
     total : function of an integer array, optional
         Sums it over ranks, where each gives the nonzeros of its own rows.
     """

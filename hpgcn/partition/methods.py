@@ -88,7 +88,7 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
     refine : bool
         Lower what the busiest part sends after an engine has lowered the total
         (`rows.refine`); of "best" to what the busiest of "graph" sends at most.
-        Of NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`),
+        For NONZERO_METHODS lower the total (`hpgcn.partition.nonzeros.refine_nonzeros`),
         rows balanced.
     baseline : bool
         Also count what to compare with: random partitions, whose mean is put into the
@@ -107,14 +107,14 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
         Number parts so that 2 p and 2 p + 1 merge to part p of half as many
         (`Partition.merged`).
     batch : str, optional
-        Of "stochastic" only: mini-batches whose expected volume is minimized, as for
+        For "stochastic" only: mini-batches whose expected volume is minimized, as for
         training: "vertices:B". By default B is 20,000, or a tenth of all vertices.
     theta, delta : float, optional
-        Of "stochastic" only: nets are drawn until their mean connectivity is within
+        For "stochastic" only: nets are drawn until their mean connectivity is within
         theta of the expected one with probability 1 - delta (demirci-2022, equation
         14). By default .5 and .1.
     pipeline_batches : int
-        Of "block": order all rows by reverse Cuthill-McKee (or by vertex number, not
+        For "block": order all rows by reverse Cuthill-McKee (or by vertex number, not
         `rcm`), cut them into this number of batches, and give each part a piece of each
         batch (strategy mop). 0: contiguous parts.
 
@@ -308,7 +308,8 @@ def unrefined(rows, parts, k):
 
 
 def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
-    """Make a Partition of a method's result, ordered, counted, and compared if requested.
+    """Make the Partition of a method's Parts: order the vertices, and count the
+    statistics.
 
     `dealt`: the order of all rows whose pieces are the parts.
     """

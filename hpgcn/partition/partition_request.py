@@ -23,9 +23,9 @@ class Parts:
     """Result of a partitioning method."""
 
     part: np.ndarray  # (n,) int32
-    engine: str | None = None  # that found it; None where none was needed
+    engine: str | None = None  # engine that found the parts; None if no engine was needed
     epsilon: float = 0.0  # imbalance that was allowed
-    statistics: dict = field(default_factory=dict)  # what it counted itself
+    statistics: dict = field(default_factory=dict)  # numbers that the method counted itself
     holder: np.ndarray | None = None  # (nnz,) int32, of the entries of A + I
     unrefined: tuple | None = None  # (part, holder) before refinement; None if not refined
     winner: str = ""  # the method whose parts these are, if a method compares several

@@ -18,11 +18,11 @@ class BatchRequest:
     size : int
         Vertices, or parts, of a batch.
     parts : str
-        Of parts: their number, or the path of a partitioned file; "" for the file's
-        own.
+        For sampler parts: number of parts, or path of a partitioned file; "" for the
+        parts of the training file.
     fan_outs : tuple of int
-        Of neighbours: how many are drawn, first for the last product with A; -1 for
-        all.
+        For sampler neighbours: number drawn for each row, first for the last product
+        with A; -1 for all.
     """
 
     name: str
@@ -31,7 +31,7 @@ class BatchRequest:
     fan_outs: tuple[int, ...] = ()
 
     def fan_outs_for(self, hops):
-        """Return the fan-out of each of `hops` products with A, the first product's first.
+        """Return the fan-outs of `hops` products with A, in the order of the products.
 
         One number counts for all; a UsageError if there are neither one nor `hops`
         numbers.

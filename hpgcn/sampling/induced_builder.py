@@ -19,11 +19,11 @@ class BatchAssignment(NamedTuple):
     Tuples are (offsets, positions) of `submatrix_kernels.by_batch`.
     """
 
-    number: np.ndarray  # (m + g + t,) batch of own vertices, ghosts, and others' rows
+    number: np.ndarray  # (m + g + t,) batch of own vertices, ghosts, and rows of other ranks
     totals: np.ndarray  # vertices of each batch, over all ranks
     rows: tuple  # own
     ghosts: tuple  # that may be pulled
-    targets: tuple  # rows of others that may be summed
+    targets: tuple  # rows of other ranks whose partial sums may be formed here
     sent: tuple  # rows to send
     returned: tuple  # rows whose sums come back
 
@@ -55,8 +55,8 @@ class InducedBatchBuilder:
         lists = [lists_to_owners(local.pull, read[1] - m, local.row_vertex[read[0]], comm),
                  lists_to_owners(local.push, summed[0] - m, local.column_vertex[summed[1]], comm)]
 
-        # every vertex that this rank needs, once: own, ghosts, rows of others,
-        # witnesses
+        # every vertex that this rank needs, once: own ones, ghosts, rows of other
+        # ranks, witnesses
         vertex = np.concatenate([local.column_vertex, local.row_vertex[m:]])
         known, index = np.unique(np.concatenate([vertex, *(witnesses for _, witnesses in lists)]),
                                  return_inverse=True)
@@ -112,8 +112,8 @@ class InducedBatchBuilder:
             local.indptr, local.columns, local.values, lines, *self.units, assignment.number,
             batch, factor)
 
-        # others' columns that nothing reads are left out, and others' rows that hold
-        # nothing
+        # leave out ghost columns that no entry reads, and rows of other ranks without
+        # entries
         self.new_number[m + ghosts] = 0
         self.new_number[rows] = 1
         self.new_number[columns] = 1

@@ -30,7 +30,7 @@ class LocalMatrix:
     row_vertex, column_vertex : (m + t,) and (m + g,) int64
         ORIGINAL numbers.
     pull, push : hpgcn.parallel.halo_plan.HaloPlan
-        Of the ghosts; of the rows of others.
+        Plan of the ghosts, and plan of the rows of other ranks.
     """
 
     strategy: object
@@ -105,7 +105,7 @@ def _run(number, own, plan):
     """
     if number == LOCAL:
         return 0, own
-    if number < 0:  # all others together
+    if number < 0:  # all other ranks together
         return own, own + plan.ghosts.size
     return tuple(own + cut for cut in plan.recv_offsets[number:number + 2].tolist())
 

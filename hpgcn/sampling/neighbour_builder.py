@@ -25,10 +25,10 @@ class SampledHop(NamedTuple):
     """Entries of this rank drawn for a product with A; positions as in HaloPlans."""
 
     rows: np.ndarray  # (r,) own, of the result
-    needed: np.ndarray  # (r',) own, that are multiplied: those and what is read of them, increasing
-    cut: tuple  # row pointers of own rows, then of others', columns and values
-    ghosts: np.ndarray  # that are read
-    targets: np.ndarray  # rows of others that are summed
+    needed: np.ndarray  # (r',) own rows to multiply, increasing: `rows` and their own neighbours
+    cut: tuple  # row pointers (own rows, then those of other ranks), columns and values
+    ghosts: np.ndarray  # ghosts that are read
+    targets: np.ndarray  # rows of other ranks whose partial sums are formed here
     sent: np.ndarray  # rows to send
     returned: np.ndarray  # rows whose sums come back
 
@@ -90,8 +90,8 @@ class NeighbourBatchBuilder:
         self.assigned = None, None
 
     def _positions(self):
-        """Return the positions of entries in whole rows, and the lengths of these; all
-        ranks call this.
+        """Return the positions of stored entries in their whole rows, and the lengths
+        of whole rows. All ranks call this together.
         """
         local, m, comm = self.local, self.m, self.comm
         counts = np.diff(local.indptr)
@@ -208,7 +208,7 @@ class NeighbourBatchBuilder:
             count = [parts[0].size] * self.pushes
             asked.append(np.concatenate([np.array(count, np.int64), *parts]))
 
-        # take the answers apart
+        # split the received lists
         found = self.comm.alltoallv(asked)
         sent, returned = [], []
         for other, part in enumerate(found):
@@ -224,7 +224,7 @@ class NeighbourBatchBuilder:
         pointers, columns, values = submatrix_kernels.with_diagonal(
             *hop.cut, hop.rows, self.diagonal, self.has_diagonal)
 
-        if rows_out.size > hop.rows.size:  # the others get no entries
+        if rows_out.size > hop.rows.size:  # other rows of the level get no entries
             counts = np.zeros(rows_out.size + hop.targets.size, np.int64)
             counts[np.searchsorted(rows_out, hop.rows)] = np.diff(pointers)[:hop.rows.size]
             counts[rows_out.size:] = np.diff(pointers)[hop.rows.size:]

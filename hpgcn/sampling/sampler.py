@@ -29,7 +29,7 @@ class Sampler:
     stream : int
         Keys its draws; no two samplers have the same.
     forms : tuple of str
-        What may follow the name and a colon; errors list it.
+        Forms of the words after the name and a colon; errors list them.
     example, smallest : str
         Such words for errors, and for a run on three vertices.
     induced : bool

@@ -28,9 +28,9 @@ class Heads:
     vertex_in, vertex_out : (m_in,) and (m,) int64
         ORIGINAL numbers of the rows that it reads and computes, on the device.
     self_rows : (m,) int64 or None
-        Where the latter lie among the former; None where they are the same.
+        Positions of the computed rows among the read ones; None if both are equal.
     p, seed : float, int
-        Of dropout of the entries of the softmax.
+        Rate and seed of dropout of the entries of the softmax.
     buffer : callable
         Arrays by name, rows and width: see hpgcn.parallel.workspace.
     """

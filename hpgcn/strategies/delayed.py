@@ -57,7 +57,7 @@ from hpgcn.strategies.rows import RowProduct, RowStrategy
 from hpgcn.strategies.strategy import product_name
 from hpgcn.strategies.vertex_cut import VertexCut, VertexCutPlan
 
-MONITORED_STEPS = 5  # training steps at least that are held against exact ones
+MONITORED_STEPS = 5  # least number of training steps that are compared with exact ones
 
 
 class DelayedTraffic(Traffic):

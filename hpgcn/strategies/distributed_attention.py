@@ -39,11 +39,11 @@ class RowAttention(Attention):
         ends = strategy.product.pull, strategy.product.push
         self.pull, self.push = (end.message_transfer for end in ends)
 
-        self.constant = None  # rows of others by source, maybe none, where they never change
-        self.work = Workspace(strategy.dtype, self.device)  # work arrays of results for others
+        self.constant = None  # constant rows of other ranks, by source, if they never change
+        self.work = Workspace(strategy.dtype, self.device)  # work arrays of results for other ranks
         self.ghosts = {}  # (x, r) by source, of the last step
-        self.returns = strategy.returns_gradients  # those for others' rows: these are kept
-        self.numbers = {}  # ORIGINAL ones of rows of x, by source
+        self.returns = strategy.returns_gradients  # then rows of other ranks are stored
+        self.numbers = {}  # ORIGINAL numbers of rows of x, by source
         self.others = {}  # rows of out, by target; by source of the backward
 
         # vertex numbers key the draws of dropout

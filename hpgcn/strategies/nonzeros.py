@@ -229,9 +229,9 @@ class NonzeroStrategy(RowStrategy):
         Parameters
         ----------
         matrix : csr_array (m + t, m_in + g)
-            Own rows, then those of others; own columns, then ghosts.
+            Own rows, then those of other ranks; own columns, then ghosts.
         pull, push : hpgcn.parallel.halo_plan.HaloPlan
-            Of the ghosts, and of the rows of others.
+            Plan of the ghosts, and plan of the rows of other ranks.
         buffers : list of two HaloBuffers
             Maps that are cut from this one borrow them.
         """

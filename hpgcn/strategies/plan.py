@@ -38,11 +38,11 @@ class Product:
 
     layer: int  # from 0
     width: int  # columns of the dense matrix, over all ranks
-    masked: bool = False  # the result is (S-SpMM)
+    masked: bool = False  # whether the result is masked (S-SpMM)
     backward: bool = False  # with A^T
     # heads of attention, whose values are its own; 0: a product with the fixed matrix
     heads: int = 0
-    kept: int = 0  # columns of what was pulled once of others' rows, and never is again
+    kept: int = 0  # columns of other ranks' rows that are pulled once and stored
 
     @property
     def phase(self):
@@ -63,13 +63,13 @@ class RankGrid:
 class Operand:
     """Sizes of a matrix that ranks store in blocks; each field has a number per rank."""
 
-    entries: np.ndarray  # that are kept
-    pointers: np.ndarray  # row pointers that go with them
+    entries: np.ndarray  # stored entries
+    pointers: np.ndarray  # row pointers of the blocks
     index_entries: np.ndarray  # row numbers kept: rows to send, to receive, or touched by a block
     entries_read: np.ndarray  # entries that a product reads
     results: np.ndarray  # rows of the result, partial ones included
-    blocks: np.ndarray  # that are multiplied one by one: calls of a product
-    copied_pointers: np.ndarray  # that a GPU copies from blocks of others
+    blocks: np.ndarray  # blocks that are multiplied one by one: kernel calls of a product
+    copied_pointers: np.ndarray  # row pointers that a GPU copies from blocks of other ranks
 
     @staticmethod
     def of(shape, entries, pointers, *, index_entries=0, entries_read=None, results=0, blocks=1,

@@ -68,19 +68,18 @@ class RowStrategy(Strategy):
     Parameters
     ----------
     layout, layout_in : hpgcn.parallel.layout.BlockLayout
-        As Strategy.
+        Layouts of the result and of H, as in Strategy.
     comm : hpgcn.comm.SerialComm or MpiComm
     product : RowProduct
-        Of A, read by this rank.
+        Product with A, from the blocks that this rank read.
     symmetric : bool
         A is symmetric: the backward is a product of the same kind, else the adjoint.
     parent : RowStrategy, optional
         The map of all rows, which this one was cut from.
     reverse : RowProduct, optional
-        Of A[rows_in][:, rows_out], where A is symmetric and the two differ.
+        Product with A[rows_in][:, rows_out], if A is symmetric and the two sets differ.
     row_dtype : optional
-        Of the rows that `parent` multiplies, if it is not that of its values: of 16
-        bits.
+        Dtype of the multiplied rows, if it differs from that of the values (16 bits).
     """
 
     def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
@@ -94,7 +93,7 @@ class RowStrategy(Strategy):
 
         self.row_dtype = parent.row_dtype if parent else row_dtype
         self.float32_sums = parent.float32_sums if parent else Workspace(np.float32, comm.device)
-        self.cached_ghost_rows = None  # rows of others that never change: of `RowAttention`
+        self.cached_ghost_rows = None  # constant rows of other ranks, set by `RowAttention`
 
         if not symmetric:
             self.back = product.transposed(layout_in.rows.num_rows)
@@ -214,7 +213,7 @@ class RowStrategy(Strategy):
                 ops.convert(total, out)
         return out
 
-    # A H and A^T G are the same code: a frame less than methods that call it
+    # A H and A^T G run the same code; partialmethod saves a frame of the call stack
     forward = partialmethod(multiply, "product")
     backward = partialmethod(multiply, "back")
 

@@ -40,7 +40,7 @@ def state_of(ends, part, n, k, weight, capacity):
         Vertices.
     k : int
     weight : (u,) int64
-        Of each unit.
+        Weight of each unit.
     capacity : (2,) int64
         Weight and owners that a part may hold.
     """

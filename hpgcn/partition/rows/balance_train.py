@@ -33,11 +33,11 @@ def balance_train(rows, part, holder, k, weights, epsilon, train, seed=0):
     part : (n,) int32
         Owners. They hold their rows whole, unless `holder` says otherwise.
     holder : (nnz,) int32, or None
-        Of each entry of the pattern, the owner on the diagonal.
+        Holder of each entry of the pattern; on the diagonal the owner.
     k : int
     weights : (n,) int64
-        Of what moves with an owner. Parts that the moves make heavier than (1 +
-        epsilon) of the mean, or than the heaviest of `part`, pass other vertices on.
+        Weight that moves with an owner. If moves make a part heavier than (1 + epsilon)
+        of the mean, and than the heaviest of `part`, other vertices leave the part.
     epsilon : float
     train : (n,) bool
     seed : int

@@ -19,7 +19,7 @@ def nested_parts(method, cut, rows, weights, request):
     cut : callable
         Returns, from rows (n, n) and some vertices, what `method` is given of them.
     rows, weights, request
-        As `method`.
+        Arguments of `method`.
 
     Returns
     -------

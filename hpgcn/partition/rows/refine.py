@@ -16,7 +16,7 @@ GAIN_PASSES = 6  # at most, for the total only
 PASSES = 60  # at most, for the maximum
 PATIENCE = 4  # passes without a better partition before the last word
 STEP = 0.95  # each pass aims at this share of the largest volume
-STEEPNESS = 2.0  # what a row more costs the busiest part, in rows of the total, beside itself
+STEEPNESS = 2.0  # additional cost of a row of the busiest part, in rows of the total
 STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest volume is the goal
 MESSAGE = 0.5  # what a message costs, in rows
 MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would be too large
@@ -48,7 +48,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     part : (n,) int32
     k : int
     weights : (n,) int64
-        Of the vertices.
+        Weights of the vertices.
     epsilon : float
     seed : int
         Keys the order in which vertices are visited.
