@@ -53,11 +53,11 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     """Read a graph like `read` and write it to the file `out`; edge lists may be larger
     than memory.
 
-    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order`, where memory
-    allows. Apart from the order the file is the same, bit for bit, whatever the memory.
-    Edge lists that do not fit are sorted on disk, beside it. Returns notes for the user
-    on how the input was read, a list of str. Besides the errors of `read`, those of
-    `hpgcn.store.write_graph`: nothing is left behind.
+    Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order` if memory
+    allows. Apart from the order, the file does not depend on the memory. Edge lists
+    that do not fit are sorted on disk, beside the file. Returns notes for the user on
+    how the input was read, a list of str. Raises the errors of `read` and of
+    `hpgcn.store.write_graph`; then no file is left behind.
     """
     from hpgcn import store
     from hpgcn.datasets.sorting.disk_arrays import Scratch
@@ -77,8 +77,8 @@ def order_within(graph, name, memory):
     """Return an order of the vertices, new -> old, or None to keep theirs; and a note
     for the user.
 
-    `memory` is in bytes, None for 80% of those available. A graph that is on disk keeps
-    its order, and so does one that would take too much memory.
+    `memory` is in bytes; None means 80% of the available memory. A graph on disk keeps
+    its order, and so does one whose reordering would take too much memory.
     """
     from hpgcn.datasets.sorting.external import room
 

@@ -39,7 +39,8 @@ def parse_draw(flag, text):
     """Return the RandomDraw that the value of --features or --labels describes; None if
     the value names a file.
 
-    A UsageError for text that begins with random: and is not random:N or random:N:SEED.
+    Raise UsageError if the text begins with random: but is not random:N or
+    random:N:SEED.
     """
     text = None if text is None else os.fsdecode(text)
     if text is None or not (text.startswith("random:")

@@ -128,8 +128,9 @@ class Source:
         """Open the file to read its decompressed bytes; errors become DataErrors of one
         line.
 
-        Lines of text that end in single carriage returns end in line feeds. The file's
-        bytes go through `digest`, a hash object; all of them, if the block ends well.
+        If lines end in carriage returns, these are replaced by line feeds. The bytes of
+        the file are added to `digest`, a hash object; all of them, if the block ends
+        without an error.
         """
         try:
             with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """Splits of labelled vertices into train, validation and test, drawn class by class.
 
-The draw of a vertex depends only on the seed and its number, a split on the seed and
-the labels.
+The random number of a vertex depends only on the seed and the vertex's number. A split
+depends on the seed and the labels.
 """
 import os
 import re
@@ -101,8 +101,8 @@ def random_split(labels, percent, seed, where):
     validation and test.
 
     `labels` are (n,) integers, -1 for unknown, or (n, t) multi-label, divided as one
-    class. Returns (n,) bool masks under "train", "val" and "test"; what the percentages
-    leave is in none.
+    class. Returns (n,) bool masks under "train", "val" and "test". If percentages sum
+    to less than 100, the rest is in no mask.
     """
     labels = _classes(labels, where)
     rank, size = _ranks(labels, seed)
@@ -119,9 +119,9 @@ def per_class_split(labels, counts, seed, where):
     """Draw `counts` training and validation vertices of each class; all other labelled
     vertices are test vertices.
 
-    Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3: 20 and
-    30, in the largest component. DataError: multi-label, or a class that leaves none to
-    test.
+    Shchur et al., Pitfalls of graph neural network evaluation, 2018, section 3, use 20
+    and 30, in the largest component. Raises DataError for multi-label data, and if a
+    class has no vertex left for testing.
     """
     labels, rank, _ = _whole_classes(labels, seed, sum(counts) + 1, "per-class", where)
     train, val = counts
@@ -134,8 +134,8 @@ def planetoid_split(labels, where, seed=0):
     """Draw 20 training vertices of each class, then 500 validation and 1,000 test
     vertices.
 
-    The latter two hold the classes in proportion. DataError: multi-label, or too few
-    with a label.
+    Validation and test vertices have the classes in proportion. Raises DataError for
+    multi-label data, and if too few vertices have a label.
     """
     labels, rank, size = _whole_classes(labels, seed, PER_CLASS, "planetoid", where)
     others = int(np.count_nonzero((labels >= 0) & (rank >= PER_CLASS)))

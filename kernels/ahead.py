@@ -1,11 +1,11 @@
 """Compilation of kernels before they are needed: several processes call them on tiny
 arrays.
 
-Numba compiles a kernel for each combination of argument types. Products with sparse
-matrices are also compiled for the width of the rows and for where they lie, in caches
-or in memory. What is compiled goes into the cache on disk (`hpgcn.kernels.jit`), from
-where later processes load it. Numba holds a lock while it compiles, so that only
-processes do this side by side.
+Numba compiles a kernel for each combination of argument types. Sparse products are also
+compiled for each width of rows, and for each cache level (or memory) that holds them.
+Compiled kernels are stored in the cache on disk (`hpgcn.kernels.jit`), from which later
+processes load them. Numba holds a lock while it compiles, so that only separate
+processes can compile at the same time.
 """
 import multiprocessing
 import time
@@ -39,10 +39,10 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
     """Compile the kernels of A x, or load them from the cache, for a matrix (rows,
     rows) and x (rows, width).
 
-    Nothing of that size is read or written: memory is reserved, and one empty row is
+    No array of that size is read or written: memory is reserved, and one empty row is
     multiplied. If rows of x are read in blocks, a second row has all its nonzeros in
-    the first of two blocks. If not `aligned`, x begins where no cache line does;
-    `masked`: bits say which results are kept. Values of the matrix have `dtype`. Rows
+    the first of two blocks. Without `aligned`, x does not begin at a cache line. With
+    `masked`, bits say which results are kept. Values of the matrix have `dtype`. Rows
     have `row_dtype` (default: `dtype`). Results have `dtype` if they are `summed`
     before they are stored as rows.
     """

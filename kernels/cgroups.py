@@ -2,8 +2,8 @@
 process.
 
 Groups are nested, and the tightest limit counts. /proc/self/cgroup names the group of
-this process, /proc/self/mountinfo the folders that show groups. Namespaces and
-containers hide the groups above. `root` is the folder that stands for /.
+this process, and /proc/self/mountinfo the folders with the groups' files. Namespaces
+and containers may hide outer groups. `root` replaces the root folder / in tests.
 """
 import math
 import os
@@ -44,7 +44,7 @@ def free_memory(root="/"):
     """Return the bytes that this process may still allocate under its control groups'
     limits; None without a limit.
 
-    Pages of files that the system would give up count as free.
+    Cached file pages, which the system can drop, count as free.
     """
     left = []
     for version, folder in _groups("memory", Path(root)):
@@ -101,7 +101,7 @@ def _below(top, path):
     """Return the path of a control group relative to the group `top`; empty if it does
     not lie below `top`.
 
-    Where namespaces differ, either may begin with /.. once or more.
+    In different namespaces, either path may begin with one or more /.. parts.
     """
     top = top.rstrip("/")
     if not f"{path}/".startswith(f"{top}/"):

@@ -1,8 +1,8 @@
 """Checks that a matrix has the stated properties, by sums over its entries in one pass.
 
-They take next to no memory. Hashes of entries are summed modulo 2^64 with a sign; those
-of equal entries cancel, on whatever rank they lie. Different multisets leave a sum
-other than 0, except with a chance of 2^-64.
+The sums take very little memory. Hashes of entries are summed modulo 2^64 with a sign,
+so that hashes of equal entries cancel, on any ranks. If the entries differ, the sum is
+not 0, except with a probability of 2^-64.
 """
 import numpy as np
 
@@ -24,8 +24,8 @@ def add_fingerprint(row, column, number, keyed, sums):
     """Add the hashes of an entry above the diagonal to `sums`; subtract those of an
     entry below it.
 
-    `sums` (2,) uint64 end at zeros where the matrix is symmetric;
-    `keyed` (2,) uint64 are the keys of two hash functions.
+    For a symmetric matrix, `sums` (2,) uint64 end at zero. `keyed` (2,) uint64 are the
+    keys of two hash functions.
     """
     low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
     weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))

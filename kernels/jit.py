@@ -1,10 +1,10 @@
 """Numba's compiler with a cache on disk that is always writable and never stale.
 
-Numba refuses to import a cached function if no folder is writable, and keeps a cached
-kernel after a helper in another file has changed. So the cached kernels of a file lie
-in a folder named by a hash. It covers this file and all files of hpgcn that it imports,
-directly or not. An edit of another file leaves them valid, and so does another path:
-all copies of hpgcn share them.
+Numba refuses to import a cached function if no folder is writable. It keeps using a
+cached kernel after a helper in another file has changed. So the cached kernels of a
+file are stored in a folder named by a hash. The hash is over this file and all hpgcn
+files that it imports, directly or not. Edits of other files leave them valid. The path
+is not part of the hash, so that all copies of hpgcn share them.
 """
 import fcntl
 import functools
@@ -58,8 +58,8 @@ def cache_root():
 def cache_dir(file):
     """Return the cache folder of the compiled kernels of a source file.
 
-    Its name stands for the source texts and for the names of the modules. Compiled code
-    refers to module names, and a module may move without a change of its text.
+    Its name is a hash of the source texts and the module names. Compiled code refers to
+    module names, and a module may move without a change of its text.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     names = {getattr(module, "__file__", None): name for name, module in [*sys.modules.items()]
@@ -73,7 +73,8 @@ def sources_of(file):
     """Return the paths of a source file and of all hpgcn files that it imports,
     directly or not; a set of str.
 
-    Only modules that are loaded count: a kernel calls what its file imported before it.
+    Only loaded modules count, because a kernel can only call functions that its file
+    has imported before.
     """
     found, new = set(), [file]
     while new:
@@ -147,9 +148,9 @@ def save_one_by_one(cache_file):
     """Let only one process at a time write to a cache, because Numba numbers the files
     in it.
 
-    Two processes could take the same number for different argument types; each would
-    later load and call the other's code. A file system without locks is left as it is.
-    Where a process keeps the lock past DEADLINE, the kernel is not saved, and the log
+    Otherwise two processes could use the same number for different argument types, and
+    later load each other's code. On a file system without locks nothing changes. If a
+    process keeps the lock longer than DEADLINE, the kernel is not saved, and the log
     has one warning.
     """
     save = cache_file.save

@@ -1,8 +1,8 @@
 """Vertex orders that place neighbours close together, and a count of the cache misses
 of an order.
 
-Each looks at entry after entry on one thread, so the same graph gives the same order
-everywhere. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
+Each function uses one thread, so that the same graph gives the same order on every
+machine. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
 order is new -> old.
 """
 import numpy as np
@@ -65,10 +65,10 @@ def breadth_first(indptr, indices, starts, group):
 def communities(indptr, indices, most_degree, most_members, rounds):
     """Return the community of each vertex, (n,) int64, by label propagation.
 
-    A vertex joins the community that most of its neighbours are in, if it has fewer
-    than `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices of more
-    than `most_degree` neighbours stay single; so do all once a round moves less than
-    one vertex in 64.
+    A vertex joins the community of most of its neighbours, if that has fewer than
+    `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices with more than
+    `most_degree` neighbours stay alone. Rounds end when one moves fewer than one vertex
+    in 64.
     """
     n = indptr.size - 1
     label = np.arange(n)

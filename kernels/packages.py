@@ -13,7 +13,8 @@ def install_checks(package, modules, oracle=None, xp=lambda: np):
     """Put the kernels of some modules, each behind its checks, into the globals of a
     package.
 
-    A kernel that none of the modules has says so when it is called.
+    A kernel that no module has is replaced by a function that raises
+    NotImplementedError.
 
     Parameters
     ----------

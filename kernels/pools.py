@@ -28,8 +28,9 @@ def start_pool(threads, name="", initializer=None):
     """Return an executor of `threads` running threads, or of fewer if the system cannot
     start more.
 
-    A limit on processes counts threads as well. If fewer threads start, the log has one
-    warning; if no thread starts, the executor is a CallerPool.
+    The system may limit the number of processes, and threads count as well. If fewer
+    threads start, the log has one warning; if no thread starts, the executor is a
+    CallerPool.
 
     Returns
     -------

@@ -1,10 +1,9 @@
 """Threads of hpgcn's own; each takes the next piece of work until none is left.
 
 The calling thread also works. At the end it waits only for threads that have started; a
-thread still asleep is cancelled. So another process on the machine holds up a kernel by
-the piece that it interrupted, not by a thread that all wait for. Every piece is summed
-by one thread, in an order of its own, so the choice of thread changes no bit of a
-result.
+thread still asleep is cancelled. So another process on the machine delays a kernel only
+by the piece that it interrupted. One thread sums each piece, in a fixed order, so the
+choice of thread changes no bit of a result.
 """
 import ctypes
 import functools
@@ -78,7 +77,7 @@ class Threaded:
     """A kernel that runs on all threads; its first parameter is the counter that
     `chunks` shares.
 
-    Waking threads costs more than a small kernel takes, and on a busy machine a whole
+    Waking threads may take longer than a small kernel and, on a busy machine, a whole
     time slice. `options` are those of numba.njit.
     """
 

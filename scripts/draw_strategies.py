@@ -1,9 +1,9 @@
 """Drawings of the arrays that ranks store and send in each strategy, for a graph of 8
 vertices.
 
-Called without arguments; writes docs/_static/strategies/NAME.svg. Owners, holders, stages
-and messages come from the strategies' own plans. A test counts the arrows of each drawing
-against the traffic that the plan predicts.
+The script takes no arguments and writes docs/_static/strategies/NAME.svg. Owners,
+holders, stages and messages come from the strategies' own plans. A test counts the
+arrows of each drawing against the traffic that the plan predicts.
 """
 import math
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
 """Graphs of several files: find the format of a file's data set, or the data set in a
 folder.
 
-The module of such a format has two functions. `belongs(path)` returns whether a file is
-part of a set, by its name and its neighbours; `graph_name(path)` returns the name of
-that set.
+The module of each such format has two functions. `belongs(path)` returns whether a file
+is part of a data set, by its name and the files beside it. `graph_name(path)` returns
+the name of that set.
 """
 from pathlib import Path
 

@@ -90,7 +90,8 @@ def _features(lists, lines, name, file, memory):
     """Return the features (n, f), and a note on how they were read: as columns of
     numbers, or as lists of feature numbers.
 
-    Lists of one length whose numbers are 0 and 1, or have points, are columns.
+    Rows of one length whose numbers are all 0 or 1, or include fractions, are read as
+    columns.
     """
     counts = np.array([text.count(b",") + 1 if text.strip() else 0 for text in lists])
     need(NUMBER_BYTES * int(counts.sum()), memory, file)

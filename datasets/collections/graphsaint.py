@@ -2,8 +2,7 @@
 feats.npy.
 
 Zeng et al., GraphSAINT: Graph Sampling Based Inductive Learning Method, ICLR 2020. Its
-loader takes entries of the adjacency for edges of weight 1, and standardizes features
-by the train vertices.
+own loader sets all weights to 1, and standardizes features by the training vertices.
 """
 import numpy as np
 

@@ -53,8 +53,9 @@ def read(source, memory):
     """Read the data set that the file `source` belongs to; set `source.files` to all
     files that were read.
 
-    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. A set
-    of several graphs, and what does not fit the number of vertices, is a DataError.
+    Labels are one class a vertex (nan: unknown), or 0 and 1 in several columns. Raises
+    DataError for a set of several graphs, and for arrays that do not fit the number of
+    vertices.
     """
     raw = source.path.parent
     source.files = []

@@ -47,9 +47,9 @@ def read(source, memory):
     """Read the Planetoid set that the file `source` belongs to; set `source.files` to
     all eight files.
 
-    Train are the first len(y) vertices, validation the next 500, test those of
-    test.index: vertices that it leaves out stay, with edges, unlabelled and without
-    features. Edges are symmetrised.
+    The first len(y) vertices are for training, the next 500 for validation, those in
+    test.index for testing. Vertices that test.index leaves out keep their edges,
+    without label and features. Edges are symmetrised.
     """
     match = FILE.fullmatch(source.path.name)
     if not match:

@@ -2,8 +2,7 @@
 reddit_graph.npz.
 
 Hamilton et al., Inductive Representation Learning on Large Graphs, NIPS 2017. Both
-loaders take row and column of an entry of the matrix for source and target of an edge
-of weight 1.
+loaders read an entry of the matrix as an edge of weight 1, from its row to its column.
 """
 import numpy as np
 

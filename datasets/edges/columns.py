@@ -94,10 +94,10 @@ def from_header(names, where, *, comment=False, textual=(), layout=None):
     """Return the EdgeColumns for the column names of a header at `where`; raise
     DataError if their meaning is unclear.
 
-    FromNodeId and ToNodeId in a `comment`, as SNAP writes, are read as a list without
-    header. `textual` are the columns without numbers: not read where their names are
-    not known. The user's `layout` has the name of the weights in `weights`, and allows
-    ids of two kinds by `bipartite`.
+    FromNodeId and ToNodeId in a `comment`, as SNAP writes it, are read like a list
+    without header. `textual` are the columns without numbers; they are skipped if their
+    names are unknown. The user's `layout` may name the column of weights (`weights`),
+    and allow two kinds of ids (`bipartite`).
     """
     weights = None if layout is None else layout.weights
     try:

@@ -2,9 +2,9 @@
 weight.
 
 Separators are blanks, commas or semicolons, or tabs under a header with tabs. Above the
-first edge # and % begin comments. Ids are integers or, where most of the first lines
-have others, names. A header or --columns names the columns. Without both, the line `u v
-w` is the entry a[u, v] of weight w, if these weights are no whole numbers.
+first edge, # and % begin comments. Ids are integers, or names if most of the first
+edges have names. A header or --columns names the columns. Without both, a line `u v w`
+is the entry a[u, v] of weight w, unless all these weights are whole numbers.
 """
 import re
 from contextlib import closing, contextmanager

@@ -1,9 +1,9 @@
 """Compiled loop that parses lines of text: two integers, optionally a number, and
 fields to skip.
 
-Numbers with few digits are exact here: a mantissa up to 2^53, times or by a power of
-ten up to 10^22, rounds once. All others are reported to the caller, which leaves them
-to Python's float.
+Numbers with few digits are exact here: a mantissa up to 2^53, multiplied or divided by
+a power of ten up to 10^22, is rounded once. All others are left to the caller, which
+uses Python's float.
 """
 import numpy as np
 

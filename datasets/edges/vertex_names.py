@@ -1,9 +1,9 @@
 """Edges whose ids are names; vertices are numbered in the order in which the names
 first appear.
 
-Lines are split in Python, some hundred thousand a second: names are text of any kind,
-and each is looked up. Edges still go block by block, so that only they may be larger
-than memory.
+Python splits the lines and looks up each name, some hundred thousand lines a second.
+Edges are processed block by block. So only the names must fit into memory, not the
+edges.
 """
 import numpy as np
 
@@ -22,8 +22,8 @@ class VertexNames:
     """The distinct names of vertices read so far, each with its number; they may take
     `memory` bytes.
 
-    The names of an edge's first end and those of its second are numbered `apart`, or
-    together.
+    With `apart`, the names of an edge's first end and those of its second end are
+    numbered separately.
     """
 
     def __init__(self, where, memory, *, apart=False):

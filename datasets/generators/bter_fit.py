@@ -1,9 +1,9 @@
 """Parameters of a BTER graph: the density of its blocks, and the numbers of stubs of
 its vertices.
 
-Vertices are gathered by degree into classes, between which expected edges and triangles
-are summed: a few hundred, whatever the graph. Results are rounded, so that the last
-bits of sums, which are not the same on all machines, change no draw.
+Vertices are grouped by degree into a few hundred classes, and expected edges and
+triangles are summed over pairs of classes. Results are rounded, because the last bits
+of sums differ between machines and must not change a draw.
 """
 from dataclasses import dataclass
 

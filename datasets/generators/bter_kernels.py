@@ -128,8 +128,8 @@ def _shuffled(number, count, half, columns, key):
     """Return the image of `number` under a random permutation of 0..count - 1 that
     `key` selects.
 
-    A Feistel network over 2^half x columns cells, the fewest that hold all numbers, is
-    applied until the result is one of them.
+    A Feistel network permutes 2^half x columns cells, the smallest number that covers
+    all numbers. It is applied until the result is below `count`.
 
     Source: J. Black, P. Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002.
     """

@@ -81,11 +81,11 @@ class Degrees:
         """Return Degrees with `factor` times the degree of every vertex, and so
         `factor` times the edges.
 
-        So Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same
-        vertices. Vertices of degree d are spread evenly over the `factor` degrees
-        around factor x d, so that multiples leave no gaps. Their clustering stays the
-        same. No degree exceeds n / 2, or the largest before: where one would, the
-        others grow by more.
+        Balin et al. (MG-GCN, 2021, section 6.1) make denser graphs of the same vertices
+        in this way. Vertices of degree d are spread evenly over the `factor` degrees
+        around factor x d, so that no gaps are left. Their clustering stays the same. No
+        degree exceeds n / 2, or the largest degree before; if one would, all others
+        grow by more.
         """
         _check_factor("scale-edges", factor)
         if factor == 1:
@@ -127,9 +127,10 @@ def read_degrees(path, memory):
     """Read a file of lines `degree count [clustering]`, in any order; # and % begin
     comments.
 
-    A degree without clustering has no target. DataError, with the line and its field:
-    no numbers, out of range, a degree on two lines, or too few vertices for a degree.
-    BudgetError: degrees too large for tables of them in `memory` bytes.
+    A degree without clustering has no target. Raises DataError, with the line and its
+    field, for a missing number, one out of range, or a degree on two lines. A degree
+    that is too large for the number of vertices raises it as well. Raises BudgetError
+    if tables up to the largest degree exceed `memory` bytes.
     """
     # read the lines, and refuse a degree that is there twice
     file = Source(path)

@@ -1,8 +1,8 @@
 """Synthetic graphs: R-MAT, a planted partition, a lattice or BTER, with features that
 depend on classes.
 
-Draws are keyed by seed and edge. The same call gives the same graph: as arrays or text,
-in memory or sorted on disk, by any number of threads.
+Draws depend only on the seed and the number of the edge. The same call gives the same
+graph: as arrays or text, in memory or sorted on disk, by any number of threads.
 """
 import dataclasses
 

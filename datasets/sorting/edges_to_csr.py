@@ -21,8 +21,8 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
 
     Returns (indptr, indices, data) and Counts like
     `hpgcn.graphs.adjacency.build_adjacency`, and adds notes for the user to `notes`.
-    DataError: no vertices; weights that are no finite numbers; strict, and a self loop
-    or an edge that is there twice.
+    Raises DataError without vertices, and for weights that are not finite; if `strict`,
+    also for self loops and repeated edges.
     """
     # refuse or drop edges
     if reverse:

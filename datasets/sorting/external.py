@@ -70,7 +70,7 @@ class Entries:
     def merge(self, scratch, memory):
         """Sort all entries and merge equal ones; return a DiskAdjacency.
 
-        Raise a DataError if strict, or if a sum overflows.
+        Raise DataError if a sum overflows or, with `strict`, if an entry is repeated.
         """
         # merge windows of rows that fit into memory
         rows = _FinishedRows(self, scratch)

@@ -22,10 +22,10 @@ ROW_BYTES = 64  # bytes of memory of a row, besides three times its text
 def read_delimited(source, memory, names=(), *, of_names=False):
     """Return the DataTable of a text file; its first row may be a header.
 
-    Lines above the first row that begin with # or % are comments, unless with one of
-    the `names` of vertices. In a file `of_names`, lines that are names are not divided
-    at blanks. DataError: a row with another number of cells, text that is not UTF-8,
-    more than `memory` bytes.
+    Lines above the first row that begin with # or % are comments, unless their first
+    cell is one of `names`, the vertices. In a file `of_names`, each line is one name
+    and is not divided at blanks. Raises DataError for rows with different numbers of
+    cells, text that is not UTF-8, and more than `memory` bytes.
     """
     with source.open() as stream:
         # the first lines say what separates cells

@@ -34,7 +34,7 @@ def is_known(name):
 def settle_header(table, vertices, header, count=None, asked=()):
     """Decide whether the first row of a text table is a header, and name the columns.
 
-    In doubt these decide:
+    If the rows leave that unclear, these decide:
 
     - the column names in `asked`, which are numbers without a header;
     - `header` (--header, --no-header);

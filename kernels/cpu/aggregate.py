@@ -146,7 +146,7 @@ def _reduction(indptr, indices, x, e, out, op, reduce, *, arg=NO_ARG, edge=NO_ED
     """Return functions without arguments that together fill `out`, and `arg` for max
     and min.
 
-    Entry t is edge[t] of e. Wide rows take several passes over their columns.
+    Entry t reads row edge[t] of e. Wide rows take several passes over their columns.
     """
     column = op != "copylhs" and e.shape[1] == 1
     if reduce in ("sum", "mean") and (op == "copylhs" or (op == "mul" and column)):

@@ -33,10 +33,11 @@ class ColumnBlock(NamedTuple):
 def block_of(m, n, nnz, width, x_bytes, itemsize):
     """Return the ColumnBlock by which x, (n, width), is read; None to read x at once.
 
-    A block has the number of rows that `Tuning.blocks` second caches hold. Blocks pay
-    only if x is larger than that. The row of the result is read and written once a
+    A block has the number of rows that `Tuning.blocks` second-level caches hold. Blocks
+    pay only if x is larger than that. The row of the result is read and written once a
     block, so each block must hold enough of its nonzeros: IN_BLOCK on average. Fewer
-    columns make fewer blocks. A sum in two sets of accumulators is not left half done.
+    columns make fewer blocks. Rows whose sum uses two sets of accumulators are not read
+    in blocks.
 
     Numbers of x have `x_bytes`, those that are summed `itemsize`.
     """
@@ -124,8 +125,8 @@ def _room(indptr, indices, count):
     """Return a (count, m) work array of indptr's dtype, still filled by the last such
     call if it was kept.
 
-    Its rows are not a power of two apart, else all would share a few lines of the first
-    cache.
+    Its rows are not a power of two apart, because they would then compete for a few
+    lines of the first-level cache.
     """
     m = indptr.size - 1
     key = address(indptr), address(indices), indptr.dtype, m, count

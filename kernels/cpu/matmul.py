@@ -1,11 +1,11 @@
 """Dense products on hpgcn's own threads; each multiplies blocks of the result by
 single-threaded BLAS.
 
-Threads of a BLAS library wait for each other hundreds of times within one product, and
-spin in between. If another process holds one of the cores, each of these waits takes a
-time slice. Here the calling thread waits once, at the end, and never for a thread that
-has not begun. Blocks depend on the shapes only, and one thread multiplies each. No bit
-of a result depends on the number of threads, or on the load of the machine.
+Threads of a BLAS library wait for each other hundreds of times within one product, in
+busy loops. If another process uses one of the cores, each of these waits takes a time
+slice. Here the calling thread waits once, at the end, and only for threads that have
+started. Blocks depend on the shapes only, and one thread multiplies each. So no bit of
+a result depends on the number of threads, or on the load of the machine.
 """
 import functools
 import os

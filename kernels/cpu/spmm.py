@@ -1,10 +1,10 @@
 """Sparse times dense on CPU threads: vector code for each row, in passes over columns
 that fit the cache.
 
-If rows of A hold many nonzeros and x exceeds the second cache, rows of x are read in
-blocks that fit it (DistGNN, Algorithm 2). A row of the result is left when its nonzeros
-of a block are done; its sum continues there in the next block. The order of the sum is
-that of one pass, and so are its bits.
+If rows of A have many nonzeros and x exceeds the second-level cache, rows of x are read
+in blocks that fit it (DistGNN, Algorithm 2). The sum of a row is stored after its
+nonzeros in a block, and continued in the next block. The order of the sum is that of
+one pass, and so are its bits.
 
 Nonzeros are prefetched as rows of x are. If those come from anywhere, the CPU does not
 detect by itself that the nonzeros are read in order.
@@ -179,10 +179,10 @@ def product(indptr, indices, data, x, out=None, row_scale=None, col_scale=None, 
     """Return the result array of `spmm`, and a list of functions without arguments that
     fill it if called in order.
 
-    Wide x is multiplied in passes over its columns (`pass_width`). A pass has at most
-    `max_width` columns, fewer if a narrower slab of x then stays in the cache. Rows
-    that are read often may first be copied to the bounds of cache lines (`is_packed`),
-    and be read block by block (`block_of`).
+    If x is wide, its columns are processed in passes (`pass_width`). A pass has at most
+    `max_width` columns, or fewer if a narrower slab of x then stays in the cache. Rows
+    that are read often may first be copied to aligned rows (`is_packed`), and be read
+    block by block (`block_of`).
 
     `validate` raises an error if indptr or indices do not fit; None: they do. If rows
     are read in order, each is checked just before its use at no extra cost; an invalid

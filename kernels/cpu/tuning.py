@@ -1,10 +1,11 @@
 """Prefetch distances of sparse products on this CPU: from its caches, or measured by
 `hpgcn bench tune`.
 
-Nothing here changes a bit of a result. A core waits for few lines of its first cache at
-a time, and for more of its second one. So rows of x from beyond the second cache are
-prefetched there, far ahead. The beginning of a row goes to the first one a little
-later. Each prefetch also costs a core time, even if the line is already there.
+These settings change the speed, but no bit of a result. A core can wait for few lines
+of its first-level cache at a time, and for more of its second-level cache. So rows of x
+beyond the second level are prefetched there, far ahead. The beginning of a row is
+prefetched to the first level a little later. Each prefetch takes time, even if the line
+is already there.
 """
 import functools
 import json

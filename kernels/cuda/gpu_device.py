@@ -1,7 +1,7 @@
 """The GPU that kernels.cuda runs on: its arrays, and the launch of CUDA kernels.
 
-Kernels are written against `current()`: an array module `xp`, which is CuPy's, and
-`launch`. Another device can take its place (`using`), with NumPy arrays and kernels
+Kernels use only the device `current()`: its array module `xp`, which is CuPy, and
+`launch`. Another device can replace it (`using`), with NumPy arrays and kernels
 compiled for the CPU. So everything except the machine code can be tested without a GPU.
 
 A source is compiled when a kernel of it is first called, for the types of its arguments

@@ -1,7 +1,8 @@
 """Losses over dense rows on a GPU: softmax over whole rows or blocks of columns, and
 sigmoids.
 
-Losses and counts are arrays without axes, float64: to read one is to wait for the GPU.
+Losses and counts are returned as float64 arrays without axes; reading one waits for the
+GPU.
 """
 import numpy as np
 

@@ -81,9 +81,9 @@ def shape_of(width, pack, items, warps):
     """Return the name of the kernel, and the number of threads, for `items` rows or
     pieces of `width` columns.
 
-    `pack` columns are a load. Without warps a thread takes 8 columns. With warps, a row
-    is shared by a power of two of lanes that covers its packs. One thread takes two
-    packs; from 33 packs on a warp takes 64, two for each lane.
+    A load reads `pack` columns, a pack. Without warps, a thread computes 8 columns.
+    With warps, a power of two of threads shares a row. One thread suffices for two
+    packs; from 33 packs on, a warp computes 64, two in each thread.
     """
     packs = -(-width // pack)
     if not warps:
@@ -111,8 +111,8 @@ def pieces_of(indptr, rows):
     """Return the Cut of rows into pieces of at most PIECE nonzeros; None if all rows
     are about equally long.
 
-    Pieces of similar length lie together, the longest first. So the rows of a warp end
-    together, and no long piece begins when all others have ended.
+    Pieces of similar length are adjacent, the longest first. So the rows of a warp end
+    at about the same time, and no long piece starts last.
     """
     xp = current().xp
     rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)

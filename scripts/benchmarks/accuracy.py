@@ -164,7 +164,7 @@ def train_on(path, config, seconds):
     """Train for at most `seconds` seconds (0: no limit); return setup time, peak memory
     and the history.
 
-    An epoch of a run before, which does not count, compiles and loads whatever is needed.
+    First, one epoch that is not counted compiles and loads everything that is needed.
     """
     from hpgcn.training.runs.run import train
 

@@ -145,8 +145,9 @@ def count_transfers(cuts, indices, capacity):
     """Count the rows that an LRU cache of `capacity` rows reads from memory, and those
     that it writes.
 
-    Blocks and rows are taken in order, by one thread. A row of the result is written when it
-    leaves the cache. A later block with edges of it reads it again. Indices take no room.
+    One thread processes blocks and rows in order. A row of the result is written when
+    it leaves the cache, and read again if a later block has edges of it. Indices do not
+    use the cache.
     """
     blocks, n = cuts.shape[0] - 1, cuts.shape[1]
     capacity = max(2, capacity)

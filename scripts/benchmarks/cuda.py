@@ -10,8 +10,9 @@ from benchmarks.products import MASKED
 def measure(settings, gpu, limits):
     """Time SpMM, S-SpMM, gather and scatter_add on the GPU.
 
-    Return "rows", "absent" as of benchmarks.products, "ratios", "summary" of `compare`,
-    `summarise`, "copies" as the rows of benchmarks.row_gathers.
+    Return a dict: "rows" and "absent" from benchmarks.products, "ratios" from
+    `compare`, "summary" from `summarise`, and "copies", the rows of
+    benchmarks.row_gathers.
     """
     report = products.measure(settings, gpu, limits)
     ratios = compare(report["rows"])
@@ -23,8 +24,9 @@ def compare(rows):
     """Return the time of each other library with a right result, and of S-SpMM, divided
     by that of SpMM.
 
-    Return dicts: graph, width, fastest_peer, peer_ratio (its time over SpMM's; both None without a
-    peer), masked_ratio (S-SpMM over SpMM), peer_ratios (of all).
+    Return one dict for each graph and width. Its keys are graph, width, fastest_peer,
+    peer_ratio (its time over SpMM's; both None without a peer), masked_ratio (S-SpMM
+    over SpMM), peer_ratios (all).
     """
     ratios = []
     for graph, width in dict.fromkeys((row["graph"], row["width"]) for row in rows):
@@ -48,7 +50,8 @@ def summarise(ratios):
     """Return a dict of means, minima and maxima of the ratios over all graphs and
     widths.
 
-    KIND_mean_ratio (geometric), KIND_least_ratio, KIND_most_ratio of "peer", "masked", each peer.
+    Keys are KIND_mean_ratio (geometric mean), KIND_least_ratio and KIND_most_ratio;
+    KIND is "peer", "masked" or the name of a library.
     """
     kinds = {"peer": [row["peer_ratio"] for row in ratios if row["peer_ratio"] is not None],
              "masked": [row["masked_ratio"] for row in ratios]}

@@ -16,9 +16,10 @@ from hpgcn.runtime.temporary import temporary_folder
 def measure(settings, host, limits):
     """Train a GCN with dropout 0.5 and Adam on every vertex of each graph.
 
-    Each graph has a process of its own: peak memory is that of this run only, with the making of
-    the graph. "rows": graph, vertices, nonzeros (of A-hat), widths, epochs (timed, after another),
-    epoch_s, spmm_s, dense_s (medians), spmm_share, dense_share, peak_rss_bytes.
+    Each graph has a process of its own, so that peak memory is that of this run,
+    including the generation of the graph. "rows": graph, vertices, nonzeros (of A-hat),
+    widths, epochs (timed, after another), epoch_s, spmm_s, dense_s (medians),
+    spmm_share, dense_share, peak_rss_bytes.
     """
     rows = []
     for name in bar(settings.graphs, desc="epoch", unit="graph", leave=False):

@@ -20,8 +20,8 @@ CALLS = 200  # calls between two readings of the clock
 def measure(settings, host, limits):
     """Time forward and backward of the propagation of GCNConv and SAGEConv (mean, max).
 
-    A call is PyG's `propagate` with the gradient of x, without the dense product. A is a
-    torch.sparse_csr tensor with int64 indices, which is transposed before.
+    A call is PyG's `propagate` with the gradient of x, without the dense product. A is
+    a torch.sparse_csr tensor with int64 indices, transposed before the timing.
 
     rows : graph, vertices, nonzeros, width, layer, kernel ("pyg", or "hpgcn" for the same call
         within `accelerate()`), and the entries of `checked_turns`. relative_error is that of the

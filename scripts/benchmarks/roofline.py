@@ -1,8 +1,9 @@
 """The bytes that an operation must move: divided by the bandwidth, they bound its time
 from below.
 
-The least counts stores once. Most processors read a cache line before they write it (write-
-allocate), unless a store goes past the cache. The traffic includes that read.
+The least number of bytes counts stores once. Most processors read a cache line before
+they write it (write-allocate), unless a store goes past the cache. The traffic includes
+that read.
 """
 import numpy as np
 

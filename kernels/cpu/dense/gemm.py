@@ -1,11 +1,12 @@
 """Dense products of many rows with a small matrix, or of many rows with each other, in
 register tiles.
 
-BLAS is made for matrices that are large both ways; here one operand has thousands of
-rows and the other fits the second cache. While a block of rows is multiplied, each tile
-prefetches some rows of the next block. Rows may be stored in 16 bits. The other operand
-is then rounded to 16 bits as well, and sums are float32, by instructions for pairs of
-bfloat16 if the CPU has them. The cuts of a sum depend only on the shapes.
+BLAS is made for matrices that are large in both dimensions. Here one operand has
+thousands of rows, and the other fits the second-level cache. While a block of rows is
+multiplied, each tile prefetches some rows of the next block. Rows may be stored in 16
+bits. The other operand is then rounded to 16 bits as well, and sums are float32, by
+instructions for pairs of bfloat16 if the CPU has them. The order of a sum depends only
+on the shapes.
 """
 import functools
 import math
@@ -208,8 +209,8 @@ def sums_of(x):
 def rows_times(x, w, out, mask=None):
     """Return the kernel that writes x w to `out`, (m, n), and the kernel's arguments.
 
-    x (m, k) are long rows, w (k, n) is small. Only the bits of `mask`, (m, ceil(n /
-    8)), of the result are kept.
+    x (m, k) has many rows, and w (k, n) is small. `mask`, (m, ceil(n / 8)), says which
+    numbers of the result are kept.
     """
     m, k = x.shape
     n = w.shape[1]
@@ -283,7 +284,7 @@ def columns_times(columns, g):
     """Return partial sums of x^T g, (chunks, k, n), the kernel that fills them, and its
     arguments.
 
-    The rows x (m, k) are long and given as their `columns`; g is (m, n).
+    x (m, k) has many rows, and is given as its transpose `columns` (k, m); g is (m, n).
     """
     x = columns.T
     m, k = x.shape

@@ -75,9 +75,9 @@ def tiles_product(typingctx, x, x_bytes, w, w_bytes, depth, out, out_bytes, coun
     """Multiply rows x (SIDE, depth DEEP) by w, stored as pairs of rows; write to `out`
     (float32), or add to it.
 
-    x, w and out are addresses of rows that lie *_bytes apart. `count` is a tuple with
-    one entry a tile of columns. out is written, or added to if `resume`, also a tuple,
-    is not empty.
+    x, w and out are addresses of rows that lie x_bytes, w_bytes and out_bytes apart.
+    `count` is a tuple with one element for each tile of columns. If the tuple `resume`
+    is not empty, the product is added to `out`.
     """
     signature = types.void(x, x_bytes, w, w_bytes, depth, out, out_bytes, count, resume)
     sums = range(count.count)

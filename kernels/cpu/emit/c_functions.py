@@ -1,8 +1,8 @@
 """C functions that are compiled for one shape each, and called by their address.
 
 Numba takes a second or more to compile a loop over chunks of rows, and the code of a
-row has many shapes. So the loop is compiled once. It calls the code of some rows by
-address, which compiles in a fifth of a second.
+row is needed for many shapes. So the loop is compiled once, and calls the code of a
+range of rows by its address. That code compiles in a fifth of a second.
 """
 import inspect
 
@@ -53,8 +53,8 @@ def call(typingctx, address, first, rest):
     """Call the C function at an address, which returns nothing, with the numbers of two
     tuples.
 
-    They are integers of 64 bits, which are addresses as well, and floating point
-    numbers.
+    The numbers are floating point numbers, or integers of 64 bits, which may be
+    addresses.
     """
     signature = types.void(address, first, rest)
 

@@ -167,10 +167,10 @@ def row_aggregate(typingctx, indices, edge, start, stop, near, far, last, x, ldx
                   width, flip, divisor, reduction, shape):
     """Reduce op(x[indices[t]], e[k]) over t in start..stop into one row of `out`.
 
-    k is edge[t], or t if edge is None. A sum goes in the order of t, and is divided by
-    `divisor`. An extreme is the largest of each column, or the smallest if `flip` is the
-    bit of the sign. The t of the first of equals goes to a row of arg. NaN is chosen if
-    there is one. No nonzeros give 0, and -1 in arg.
+    k is edge[t], or t if edge is None. A sum is taken in the order of t, and divided by
+    `divisor`. An extreme is the largest message of each column, or the smallest if
+    `flip` is the sign bit. Its first t is written to a row of arg. A NaN is chosen if
+    there is one. A row without nonzeros gives 0, and -1 in arg.
 
     indices and edge are pointers. x, e, out and arg (int64) are addresses; ldx and lde
     are row lengths in numbers. `divisor` has their type. Rows of x are prefetched as in

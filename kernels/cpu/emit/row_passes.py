@@ -39,10 +39,10 @@ def in_whole_vectors(shape, source):
     """Return a RowShape that reads each row of x as aligned vectors, if that needs
     fewer cache lines.
 
-    If rows begin `skipped` bytes further, all alike, each vector of them would lie in
-    two cache lines. Bytes read before and behind a row are dropped. Every vector has
-    some of the row, so no read lies outside of the memory. Rows that are not summed at
-    once gain nothing by it.
+    If all rows begin `skipped` bytes after a multiple of the vector size, each of their
+    vectors would lie in two cache lines. With the shape returned, the bytes before and
+    after a row are read and dropped. Each vector contains part of the row, so no read
+    lies outside the memory. Rows that take several passes gain nothing by it.
     """
     size = vector_bytes()
     columns = source.shape[1]

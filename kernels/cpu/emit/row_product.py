@@ -2,10 +2,10 @@
 emitted through LLVM.
 
 The accumulators of a row stay in registers over all its nonzeros, or over TOGETHER of
-them if it is wide. The row is written once (DistGNN, Algorithm 3). Later rows of x are
-prefetched twice. `far` nonzeros ahead they go to the second cache, which can wait for
-more lines at once; `near` ahead they go to the first. What the code is made for is a
-RowShape, so that each is compiled once.
+them if it is wide. The row is written once (DistGNN, Algorithm 3). Rows of x are
+prefetched twice. `far` nonzeros ahead they are fetched to the second-level cache, which
+can wait for more lines at once; `near` ahead to the first. A RowShape holds all
+constants of the code, which is compiled once for each.
 """
 import functools
 from typing import NamedTuple

@@ -23,7 +23,8 @@ class Row(Emitter):
         """Emit take(numbers, first, exists) for each vector of a row, from column
         `first` on; missing lanes are `other`.
 
-        `exists` marks the lanes that the row has; None if it has all of them.
+        `exists` marks the lanes that the row has; it is None if the row has all of
+        them.
         """
         builder = self.builder
 
@@ -77,8 +78,8 @@ def row_max(typingctx, row, width, lowest):
 def row_powers(typingctx, row, width, top, out, zero):
     """Write exp(z - top) for each number z of a row to `out`, and return the sum.
 
-    row and out are addresses; top is float64, as are the results; out takes LANES of
-    them at a time. What is not finite becomes NaN.
+    row and out are addresses. top and the results are float64; results are stored LANES
+    at a time. A number that is not finite gives NaN.
     """
     signature = types.float64(row, width, types.float64, out, zero)
 

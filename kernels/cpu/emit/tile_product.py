@@ -1,8 +1,8 @@
 """Vector code for tiles of dense products, with sums in registers over the whole depth.
 
-Operands may be stored in 16 bits where the CPU multiplies pairs of these, and so may
-the result: it is rounded in registers (hpgcn.kernels.bits16). Every number is one sum,
-in increasing order.
+Operands may be stored in 16 bits if the CPU multiplies pairs of such numbers. The
+result may be as well: it is rounded in registers (hpgcn.kernels.bits16). Each number of
+the result is a single sum, in increasing order.
 """
 from llvmlite import ir
 from numba import types
