@@ -170,7 +170,7 @@ def interrupted(number):
 
 
 def end_all(code):
-    """End all ranks with this exit code, if there are several; return it."""
+    """End all ranks with exit code `code` if there are several ranks; return `code`."""
     if connected():
         streams.wait_for_reader()
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)

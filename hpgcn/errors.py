@@ -37,7 +37,7 @@ def _escape(letter):
 
 
 class HpgcnError(Exception):
-    """Base of all errors that the command line prints as one line.
+    """Base class of all errors that the command line prints as one line.
 
     The message is the whole line: the place (file, field, index or line), its value,
     the expected value.
@@ -92,13 +92,11 @@ class InternalError(HpgcnError, RuntimeError):
 
 
 class DeadlockError(InternalError):
-    """All ranks of one process wait for each other. The message names the call in which
-    each rank waits.
-    """
+    """All ranks of one process wait for each other; the message names their calls."""
 
 
 class DeviceMemoryError(HpgcnError, MemoryError):
-    """A GPU has less memory than is needed."""
+    """A GPU has too little memory."""
 
     code = 70
 
@@ -134,9 +132,7 @@ class DivergedError(HpgcnError, ArithmeticError):
 
 
 class ConfigError(HpgcnError, ValueError):
-    """Settings contradict each other or the file: numbers of ranks and parts, for
-    example.
-    """
+    """Settings contradict each other, or do not fit the graph file."""
 
     code = 78
 

@@ -16,7 +16,7 @@ BOUNDS = {"repeats": (1, 10**6), "threads": (1, 1 << 20), "seed": (0, 2**63 - 1)
 
 
 class Settings(NamedTuple):
-    """Arguments of a measurement.
+    """Arguments of the commands of `hpgcn bench`.
 
     Each call is timed `repeats` times. `threads` is the number that Numba and BLAS
     have, which must be set before they are imported. `seed` keys all draws.
@@ -48,7 +48,7 @@ def run(command, settings, comm=None):
 
 
 def check(command, settings, bounds):
-    """Raise UsageError if a number is outside its bounds, both included."""
+    """Raise UsageError if a setting is outside of its bounds, which are inclusive."""
     for name, (low, high) in bounds.items():
         value = getattr(settings, name)
         if not low <= value <= high:

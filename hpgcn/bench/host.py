@@ -29,7 +29,7 @@ COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read or written
 
 
 class BenchHost:
-    """The processors that this process may use.
+    """The processors that this process may use, as a device on which kernels are timed.
 
     `comm` is a communicator whose ranks begin each timed call together; None if only
     this rank measures.
@@ -172,7 +172,7 @@ def triad_arrays(next_chunk, a, b, c, s, bounds):
 
 
 def cpu_model():
-    """Return the name of the processor that the system gives."""
+    """Return the name of the processor, as the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

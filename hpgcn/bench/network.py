@@ -16,7 +16,8 @@ WORK = 1 << 22  # numbers of the computation during a message
 
 
 def measure(comm, repeats):
-    """Time messages between all ranks; all call this together.
+    """Time messages between all ranks in several patterns; all ranks call this
+    together.
 
     latency_s: of an exchange of one number with each other rank, by message.
     bytes_per_s: the rate at which a rank sends while it receives the same amount.
@@ -97,7 +98,7 @@ def compute(numbers):
 
 
 def slowest(comm, call, repeats):
-    """Return the median seconds of a call on the slowest rank."""
+    """Return the median time of a call on the slowest rank, in seconds."""
     seconds = []
     for _ in range(repeats + 1):
         comm.barrier()

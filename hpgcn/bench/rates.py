@@ -192,7 +192,9 @@ def dense_times(settings, host):
 
 
 def call_seconds(host):
-    """Return the seconds of a kernel call in a training step on a tiny graph."""
+    """Return the fixed seconds of a kernel call, measured in a training step on a tiny
+    graph.
+    """
     graph = generate("grid", scale=6, edge_factor=1, features=16, classes=4, seed=0)
     config = Config(eval_every=0, threads=num_threads())
     inputs = PlanInput(graph, config)

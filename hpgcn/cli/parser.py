@@ -1,4 +1,4 @@
-"""Flags and arguments of all commands: the function named like a command adds them."""
+"""Define the flags and arguments of all commands, in one function per command."""
 
 import argparse
 import dataclasses

@@ -27,7 +27,7 @@ def parse_runs(args):
 
 
 def parse_numbers(flag, text):
-    """Return the numbers of e.g. "0..9" or "1,5,8..10", list of int, or None of None.
+    """Parse text such as "0..9" or "1,5,8..10" into a list of int; None stays None.
 
     UsageError if the text is invalid.
     """
@@ -47,7 +47,9 @@ def parse_numbers(flag, text):
 
 @dataclass(frozen=True)
 class RunGrid:
-    """The grid of runs (seeds x splits). Falsy if neither flag was given."""
+    """The runs of one command: a grid of seeds x splits. Falsy if neither flag was
+    given.
+    """
 
     seeds: list[int] | None = None  # None: that of the settings
     splits: list[int] | str | None = None  # likewise; or ALL, until the graph is known

@@ -1,4 +1,4 @@
-"""Check the software below hpgcn: `hpgcn doctor`.
+"""Check the software that hpgcn needs: `hpgcn doctor`.
 
 Probes that may crash, hang or lack a library run in a process of their own, under a
 deadline (hpgcn.doctor.probes, hpgcn.doctor.selftest). Only the standard library is

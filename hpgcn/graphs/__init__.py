@@ -1,1 +1,1 @@
-"""Graphs in memory: validation, normalisation, reordering, identity."""
+"""Graphs in memory: validation, normalization, reordering, identity."""

@@ -328,7 +328,7 @@ class Graph(GraphSource):
         return Partition(part, self.vertex, inverse, self.offsets)
 
     def merged(self, k: int) -> Graph:
-        """Return the graph in one part; UsageError for another number of parts."""
+        """Return the graph in one part (k = 1); UsageError for any other k."""
         if k != 1:
             raise UsageError(f"{self.header.name}: k = {k}, but a graph in memory can only be "
                              "merged to 1 part")

@@ -161,7 +161,9 @@ class GraphSource(ABC):
 
     @abstractmethod
     def merged(self, k: int) -> GraphSource:
-        """Return the graph in k parts, k = 1 or among `merges`; rows keep their order."""
+        """Return the graph in k parts, where k is 1 or one of `merges`; rows keep their
+        order.
+        """
 
     # The file
 

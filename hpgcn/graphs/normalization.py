@@ -130,8 +130,8 @@ def scales(row, column, norm):
 
 
 def with_self_loops(slab):
-    """Return (indptr, indices, data, added) of a slab, with a loop of weight 1 added to
-    rows without a loop.
+    """Add a self loop of weight 1 to each row without one; return (indptr, indices,
+    data, added).
 
     A loop of the input is kept. `added`, bool (m,): rows that got one; `data`: None if
     all are 1.

@@ -76,7 +76,7 @@ def check_csr_arrays(indptr, indices, shape, where):
 
 
 def check_range(numbers, stop, where):
-    """Refuse integers outside [0, stop), naming the first."""
+    """Refuse integers outside [0, stop); the error names the first of them."""
     if numbers.size and (int(numbers.min()) < 0 or int(numbers.max()) >= stop):
         k = int(np.flatnonzero((numbers < 0) | (numbers >= stop))[0])
         raise DataError(f"{where}: entry {k} is {numbers[k]}, expected 0..{stop - 1}")
@@ -150,7 +150,7 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
 
 
 def check_finite(array, where):
-    """Refuse NaN and Inf, naming the first position."""
+    """Refuse NaN and Inf; the error names the first position."""
     finite = np.isfinite(array)
     if not finite.all():
         position = tuple(int(i) for i in np.argwhere(~finite)[0])
@@ -159,7 +159,7 @@ def check_finite(array, where):
 
 
 def check_features(X, n, name):
-    """Return features as float32, dense in C order or CSR; refuse wrong shapes, NaN and Inf."""
+    """Check features; return them as float32, dense in C order or CSR."""
     # refuse wrong shapes and types
     if X is None:
         return None
@@ -202,7 +202,7 @@ def _warn_of_rounding(X, name):
 
 
 def check_labels(y, n, name):
-    """Return labels as int64 (n,) or float32 (n, t), and the number of classes.
+    """Check labels; return them as int64 (n,) or float32 (n, t), and the number of classes.
 
     NaN among labels (n,) or (n, 1) is unlabeled, as -1 is.
     """
@@ -281,7 +281,7 @@ def num_splits(masks):
 
 
 def check_masks(masks, n, labels, name, split=""):
-    """Return dict of SPLIT, bool (n,), of s > 1 splits (n, s), or None.
+    """Check masks; return a dict under SPLIT of bool (n,), or (n, s) for s > 1 splits, or None.
 
     Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is
     that of each split, as the test vertices of a set may be. If `split` is ALL, the

@@ -49,7 +49,7 @@ class BatchLoss:
 
 
 class Loss(BatchLoss):
-    """Softmax cross-entropy on labels (m,) int64.
+    """The softmax cross-entropy loss for labels (m,) int64.
 
     Its mean is over the GLOBAL number of masked vertices; `num_classes` is the width of
     the logits over all ranks. Only the training loss takes `targets`; its mean is then
@@ -125,7 +125,7 @@ class Loss(BatchLoss):
         return largest, total
 
     def _largest(self, logits):
-        """Return the maximum of each row over the ranks that share it."""
+        """Return the maximum logit of each row, over all ranks that share the row."""
         largest = kernels.backend(logits).spread_max(logits)
         self.columns.row.allreduce(largest, "dense", op="max")
         return largest
@@ -144,7 +144,7 @@ class Loss(BatchLoss):
         return (self._predicted(logits, largest) == self.labels) & (self.columns.row.rank == 0)
 
     def _predicted(self, logits, largest):
-        """Return the class of each row, (m,) int64."""
+        """Return the predicted class of each row, (m,) int64."""
         where = -kernels.backend(logits).spread_argmax(logits, self.first, largest)
         self.columns.row.allreduce(where, "dense", op="max")
         return -where
@@ -180,7 +180,7 @@ class Loss(BatchLoss):
 
 
 class MultiLabelLoss(BatchLoss):
-    """Sigmoid cross-entropy on labels (m, t) of 0 and 1.
+    """The sigmoid cross-entropy loss for labels (m, t) of 0 and 1.
 
     Its mean is over the GLOBAL number of masked vertices and over all t labels. Instead
     of accuracies it gives micro-averaged F1, under the same names: 2 TP / (2 TP + FP +

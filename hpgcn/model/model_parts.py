@@ -43,7 +43,7 @@ class LayerBlock:
         return self.kind.last_bias and indexed(self.kind.last_bias, self.number)
 
     def shapes(self):
-        """Return the shapes of its parameters by name."""
+        """Return the shapes of the layer's parameters by name."""
         shapes = dict(self.own)
 
         # matrices and biases that stand for the layer's own, or follow it

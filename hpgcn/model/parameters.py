@@ -108,12 +108,12 @@ class Parameters:
 
     @property
     def weights(self):
-        """List of the matrices."""
+        """All matrices, a list."""
         return [array for array in self.arrays.values() if array.ndim == 2]
 
     @property
     def biases(self):
-        """List of the vectors."""
+        """All vectors, a list."""
         return [array for array in self.arrays.values() if array.ndim == 1]
 
     def decayed(self, which):

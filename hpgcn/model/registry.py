@@ -220,7 +220,9 @@ def heads_of(spec):
 
 
 def check_strategy(strategy, spec, ranks):
-    """Refuse a Strategy that cannot compute a model's layers on `ranks` ranks; UsageError."""
+    """Raise UsageError if a Strategy cannot compute a model's layers on `ranks`
+    ranks.
+    """
     heads = heads_of(spec)
     if spec.halved and not strategy.supports_bf16:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_bf16)

@@ -54,7 +54,7 @@ def check_output(path):
 
 
 def write(runs, path):
-    """Write the report of some runs; an older file of that name is replaced.
+    """Write the report of some runs to `path`; an older file is replaced.
 
     .html: table, curves, and for each run its times, communication matrix and timeline;
     .png: the curves. DataError for a trace that is malformed, or a picture of runs

@@ -20,7 +20,7 @@ HOW = 'save it with torch.save(model.state_dict(), "model.pt")'
 
 
 class Module(NamedTuple):
-    """One layer of a state_dict.
+    """One layer in a state_dict: its path, its kind and the keys of its tensors.
 
     `kind` is the name of the class in torch_geometric.nn, or "norm", "linear", or "" if
     unknown. `keys` are those of the state_dict by the tensors' names in the layer.

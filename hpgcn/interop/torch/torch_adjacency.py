@@ -66,7 +66,7 @@ class Adjacency:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and number of columns."""
         return self.pattern.shape
 
     @property
@@ -118,7 +118,9 @@ class Adjacency:
 
 
 class TensorPattern:
-    """Positions of the entries of a matrix (m, n), shared by all matrices of the same pattern."""
+    """The sparsity pattern of a matrix (m, n), shared by all matrices with that
+    pattern.
+    """
 
     def __init__(self, indptr, indices, shape):
         narrow = getattr(torch, index_dtype(max(shape)).name)

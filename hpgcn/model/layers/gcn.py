@@ -7,7 +7,9 @@ from hpgcn.parallel.csr import Csr
 
 
 class GraphConvolution(Layer):
-    """Z = A H W, as (A H) W or A (H W): the narrower side is exchanged; see Layer."""
+    """A layer Z = A H W, computed as (A H) W or A (H W), whichever exchanges narrower
+    rows; see Layer.
+    """
 
     any_norm = takes_AX = supports_bf16 = masks_result = updates_rows = True
 

@@ -8,7 +8,8 @@ from hpgcn.model.layers.layer import Layer
 
 
 class GraphIsomorphism(Layer):
-    """Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency without normalization.
+    """A layer Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency without
+    normalization.
 
     As W_a is linear, A multiplies H or H W_a: the narrower one is exchanged.
     """

@@ -10,7 +10,7 @@ from hpgcn.model.layers.layer import Layer
 
 
 class SageMean(Layer):
-    """Z = H W_self + A H W_neighbour; see Layer.
+    """A layer Z = H W_self + A H W_neighbour; see Layer.
 
     A is divided by its row sums, 0 for a vertex without neighbours.
     """

@@ -5,7 +5,7 @@ from hpgcn.model.layers.layer import Layer
 
 
 class SimplifiedConvolution(Layer):
-    """Z = A^K H W + b, as A (... (A (H W))); see Layer."""
+    """A layer Z = A^K H W + b, computed as A (... (A (H W))); see Layer."""
 
     any_norm = supports_bf16 = True
     default_hops = 2

@@ -51,7 +51,8 @@ class Goal:
         return tuple(sorted({*powers, most}))
 
     def answer(self, rows, named):
-        """Return the object `goal` of a plan's JSON, a dict.
+        """Choose the best case for the goal; return the object `goal` of a plan's JSON,
+        a dict.
 
         Parameters
         ----------

@@ -19,7 +19,7 @@ NAMING = ("grid", "replication", "delay", "delay_variant", "batch")
 
 
 def of_layers(inputs, known, machine, limits=()):
-    """Choose a strategy for each layer on the same parts.
+    """Choose a strategy for each layer, all on the same parts.
 
     Each layer takes the strategy with the least seconds for its products with A,
     forward and backward, on the slowest rank. Ties go to the one that sends least, and

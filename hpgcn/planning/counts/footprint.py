@@ -240,7 +240,7 @@ class RankFootprint(DenseFootprint):
 
     @property
     def total(self):
-        """Sum of `parts`."""
+        """Total bytes of `parts` for each rank."""
         return sum(self.parts.values())
 
     @cached_property

@@ -182,8 +182,8 @@ class PlanInput:
         return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 
     def totals(self, levels):
-        """Return the number of rows in each level at the bounds of layers; a list of L
-        + 1 int.
+        """Return the number of rows that each layer reads, and that the last one
+        computes; a list of L + 1 int.
         """
         read = [levels[place] for place in layer_bounds(products_of(self.spec))]
         return [self.header.num_nodes if rows is None else int(np.count_nonzero(rows))

@@ -118,7 +118,7 @@ def pipeline_seconds(first, second, stages):
 
 
 def compute_seconds(devices, call_s, footprint):
-    """Return the seconds that each rank of a RankFootprint computes in a training step, (P,).
+    """Return the computing time of each rank in a training step, in seconds, (P,).
 
     Source: mixgcn, section 3.2. `call_s`: of a kernel or library call.
     """
@@ -145,7 +145,7 @@ def compute_seconds(devices, call_s, footprint):
 
 
 def product_seconds(device, footprint, product):
-    """Return the seconds of one product with A on each rank, (P,)."""
+    """Return the time of one product with A on each rank, in seconds, (P,)."""
     itemsize = footprint.spec.row_itemsize
     plan = footprint.train_plans[product.layer]
     operand = plan.operands[product.backward]

@@ -19,7 +19,7 @@ log = logging.getLogger("hpgcn")
 
 
 def load_resume_state(checkpoints, config, comm):
-    """Read the checkpoint of a run directory; all ranks call this together.
+    """Read the newest checkpoint of a run directory; all ranks call this together.
 
     Return the newest CheckpointState, None if the run starts at epoch 1; and the
     Result, None unless the run is finished. Errors on all ranks are those of
