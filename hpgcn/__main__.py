@@ -1,6 +1,6 @@
 """The command line: `hpgcn COMMAND ...` or `python -m hpgcn COMMAND ...`.
 
-Heavy imports wait for the command.
+Slow imports are delayed until a command runs.
 """
 import os
 import signal
@@ -37,7 +37,7 @@ LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word too long to read
 def main(argv=None, make_parser=None):
     """Run a command and return its exit code (docs/reference/exit-codes.md).
 
-    A script may have another parser, whose commands set `run`.
+    A script may pass another parser; its commands set the argument `run`.
     """
     return contextvars.copy_context().run(_main, argv, make_parser)
 
@@ -130,8 +130,8 @@ def fail(error, verbose, ranked):
     """Print one line for `error` and return its exit code; end all ranks unless every
     rank raises the error.
 
-    Ranks that are about to start MPI get the message there, if this one has not started
-    it.
+    If other ranks are still waiting in the start of MPI, they receive the message
+    there.
     """
     if verbose:
         with suppress(OSError):

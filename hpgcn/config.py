@@ -308,7 +308,7 @@ def toml_values(text, where):
 def settings_of_run(out, given):
     """Return the settings of the run directory that a command resumes; {} without it.
 
-    Threads are this command's affair, a grid a strategy's. Errors as `Config.from_toml`.
+    Omits `threads`, and with another strategy the settings of the old one. Errors as `from_toml`.
     """
     try:
         found = Config.from_toml(os.path.join(out, "config.toml"))

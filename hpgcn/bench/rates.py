@@ -59,8 +59,8 @@ def least(host, calls, settings, label):
     """Return the shortest time of each call in seconds; a call is repeated several
     times in a row.
 
-    It finds its own arrays in the caches, like a kernel that reads what the one before
-    it wrote.
+    A call then finds its arrays in the caches, like a kernel that reads the output of
+    the previous one.
     """
     seconds = {}
     first = host.comm is None or host.comm.rank == 0
@@ -133,8 +133,9 @@ def product_times(settings, host):
     """Return the seconds of one nonzero and of one row of a sparse product, by array
     size and width.
 
-    The time of a nonzero is the difference of long and short rows over that of their
-    nonzeros. The time of a row is the rest of a short row.
+    The time of a nonzero is the difference between long and short rows, divided by the
+    difference of their nonzeros. The time of a row is the remaining time of a short
+    row.
     """
     # arrays that are made once
     budget = memory_budget() // 8

@@ -9,8 +9,8 @@ def in_turns(host, calls, repeats, label):
     """Time several calls in alternation, so that a disturbance of the machine affects
     all of them.
 
-    Each call is made once before, untimed, to compile code and touch pages. The
-    progress bar shows `label`. Return a dict of times by name, as of `time_turns`.
+    Each call is first made once, untimed, to compile code and touch pages. The progress
+    bar shows `label`. Return a dict of times by name, as from `time_turns`.
     """
     for call in bar(calls.values(), desc=f"{label}, first", unit="call", leave=False):
         call()
@@ -20,8 +20,8 @@ def in_turns(host, calls, repeats, label):
 def time_turns(host, calls, repeats, label):
     """Time calls like `in_turns`, but without the first, untimed round.
 
-    A dict of times has time_ms (least) and median_ms; of a GPU also host_ms, the median
-    time of queueing the call.
+    Each entry of the dict has time_ms (minimum) and median_ms. On a GPU it also has
+    host_ms, the median time to queue the call.
     """
     seconds = {name: [] for name in calls}
     with bar(total=len(calls) * repeats, desc=label, unit="call", leave=False) as progress:

@@ -2,7 +2,7 @@
 bench tune`.
 
 The distance is an argument of a compiled product, but the number of lines of a row is
-compiled in. So few numbers of lines are tried, and many distances.
+compiled in. Therefore only a few numbers of lines are tried, with many distances.
 """
 
 from contextlib import contextmanager
@@ -89,8 +89,8 @@ def choose(level, place, product, settings, host):
     """Return the best PrefetchDistance for x in a cache level and one kind of rows, and
     the ms of all candidates.
 
-    First the distance into the second cache is chosen, then the first cache. The best
-    is compared with the default once more, and must be faster by SPARE.
+    The distance into the second cache is chosen first, then that into the first cache.
+    Finally the best is compared with the default; it must be faster by SPARE.
     """
     default = tuning.default().reach[level][place]
     lines = list(ROWS.values())[place] // 16

@@ -1,7 +1,7 @@
 """The functions of the commands, called with parsed arguments. The docstring of each is its help
 text.
 
-Heavy imports wait for the command.
+Slow imports are delayed until a command runs.
 """
 
 import dataclasses
@@ -99,7 +99,7 @@ def _partition_graph(args, source, out, vector, names, sampled):
     """Partition an open graph by each method in `names`; write the parts, or a `vector` of part
     numbers.
 
-    `sampled` are the arguments of method stochastic.
+    `sampled` are the arguments of the method stochastic.
     """
     from hpgcn import partition as parts
     from hpgcn import store

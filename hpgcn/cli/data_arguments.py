@@ -241,8 +241,8 @@ def partition(command):
 def parse_degrees(args):
     """Return the Degrees from which a graph is generated.
 
-    UsageError: flags of other kinds, or not one of --degrees and --like; DataError: in
-    the file.
+    UsageError for flags of other kinds of graphs, or unless exactly one of --degrees
+    and --like is given. DataError if the file is invalid.
     """
     from hpgcn import store
     from hpgcn.datasets.generators.degree_distribution import degrees_of, read_degrees

@@ -19,8 +19,8 @@ def describe(path, *, verify=False):
     """Describe a file of hpgcn, a run directory or a checkpoint, and name the next
     command to run.
 
-    `verify` compares every checksum, of a run directory that of its model; DataError
-    for others.
+    `verify` compares every checksum; in a run directory those of its model. DataError
+    for other files.
     """
     folder = Path(path)
     try:

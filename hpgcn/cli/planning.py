@@ -9,7 +9,7 @@ def answer(args, settings):
     """Return the text that `hpgcn plan` prints, and write its picture if one is
     requested.
 
-    `settings` are those fields of hpgcn.Config that the command line says something of.
+    `settings` are the fields of hpgcn.Config that the command line sets.
     """
     from hpgcn.planning.answers import model_sweep, report
     from hpgcn.planning.answers.options import Options

@@ -1,7 +1,8 @@
 """Checks that each run in a process of their own: `python -m hpgcn.doctor.probes NAME`
 prints the result.
 
-Printed as JSON: "ok", "warn", "fail", or "missing" where a module is not installed.
+The result is JSON: a status and a text. The status is "ok", "warn", "fail", or
+"missing" if a module is not installed.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 """Check that data stored beside an adjacency, such as degrees, agree with its entries.
 
-That is degrees, loops, symmetry, and a permutation. Each rank checks the rows that it
-has read anyway, once, and the ranks add up a few numbers. Only if these are wrong does
-one rank read everything, to name the error in a DataError. Keys are fixed: the same
-file gives the same answer. `where` is the file or name of the graph, for errors.
+These are degrees, self loops, symmetry and permutations. Each rank checks the rows that
+it has read anyway, and ranks add up a few numbers. Only if the sums show an error does
+one rank read the whole graph, to name the error in a DataError. Keys are fixed: the
+same file gives the same answer. `where` is the file or the name of the graph, for
+errors.
 """
 
 import numpy as np
@@ -49,8 +50,7 @@ def refuse(total, source):
     """Refuse a graph whose entries contradict its header; `total` is the sum of
     `add_up` over all rows.
 
-    `source`, a GraphSource of all rows, is read, if memory allows, to name the first
-    offender.
+    The whole graph `source` is read, if memory allows, to name the first invalid entry.
     """
     if not doubtful(total):
         return
@@ -88,9 +88,9 @@ def permutation_sums(start, perm, iperm, part, parts):
     """Return sums that show whether a permutation, its inverse and the parts agree.
 
     The m vertices begin at number `start`. `perm` and `iperm`, in [0, n), are the old
-    and new number of each. `part` and `parts` are its part in the old order, and in the
-    new one by the offsets. Return (4,) float64: they do not if the sum over all
-    vertices is `nonzero`.
+    and the new number of each. `part` is its part in the old order; `parts` is the part
+    that the offsets give in the new order. Return (4,) float64. If the total over all
+    vertices is `nonzero`, the arrays do not agree.
     """
     from hpgcn.kernels.entries import pair_sum
 
@@ -104,7 +104,7 @@ def order_sums(start, order):
     """Return sums that show whether an order contains each vertex once; see
     `permutation_sums`.
 
-    `order`, (m,) in [0, n), has the vertices of the rows from `start` on.
+    `order`, (m,) in [0, n), contains the vertex of each row from `start` on.
     """
     from hpgcn.kernels.entries import pair_sum
 

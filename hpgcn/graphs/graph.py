@@ -376,7 +376,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
              split="file", source_sha256="", class_names=None, parallel_edges=False):
     """Build a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
 
-    They, and errors, are as of `Graph.from_scipy`.
+    Parameters and errors are those of `Graph.from_scipy`.
     """
     for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
         if not isinstance(text, str):

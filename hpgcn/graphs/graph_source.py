@@ -59,7 +59,8 @@ class GraphSource(ABC):
         """Return the SHA-256 of the graph, of its source and of its content, a dict
         under DIGESTS.
 
-        A graph in memory has one for all three, whatever the order of its rows.
+        For a graph in memory the three are equal, and do not depend on the order of its
+        rows.
         """
 
     # Rows

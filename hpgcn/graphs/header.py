@@ -66,7 +66,8 @@ class Header:
     def html(self, held: str = "", counts: Mapping[str, int] | None = None) -> str:
         """Return the metadata as an HTML table, for notebooks.
 
-        `held` says which rows are; `counts` are those of masks, of all splits together.
+        `held` is a text on the rows in memory; `counts` are the sizes of the masks,
+        summed over splits.
         """
         n = self.num_nodes
         of_split = {key: f"{count / max(1, self.num_splits):,.0f}"

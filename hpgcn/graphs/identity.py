@@ -1,8 +1,8 @@
 """Check that an open file was not replaced or changed, so that its digest describes the
 data read.
 
-One that was replaced or written to is a DataError. `opened`: its os.stat before it was
-read.
+A file that was replaced or written to raises a DataError. `opened` is its os.stat from
+before it was read.
 """
 
 import os

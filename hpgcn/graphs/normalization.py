@@ -48,8 +48,8 @@ class NormalizedAdjacency:
         """Read the rows row_bounds[0] to row_bounds[-1], split into blocks at ascending
         column intervals.
 
-        Return a csr_array for each interval. Rows are read once, in the portions of the
-        bounds: no more than one portion, or one block, is in memory twice.
+        Return a csr_array for each interval. Rows are read once, portion by portion as
+        `row_bounds` divide them. At most one portion, or one block, is in memory twice.
         """
         if not intervals:
             return []
@@ -133,8 +133,8 @@ def with_self_loops(slab):
     """Add a self loop of weight 1 to each row without one; return (indptr, indices,
     data, added).
 
-    A loop of the input is kept. `added`, bool (m,): rows that got one; `data`: None if
-    all are 1.
+    A self loop in the input is kept. `added`, bool (m,), marks rows that got a loop;
+    `data` is None if all weights are 1.
     """
     return insert_loops(slab.indptr, slab.indices, slab.data, slab.start)
 

@@ -49,8 +49,8 @@ class Partition:
         """Return the partition in `k` parts, each a union of adjacent nested parts;
         rows keep their order.
 
-        Its `statistics` are empty. UsageError unless k is among `merges`, or the number
-        of parts.
+        Its `statistics` are empty. UsageError unless k is in `merges`, or equals the
+        number of parts.
         """
         if k not in (self.k, *self.merges):
             raise UsageError(f"k = {k}: {self.k} {'nested ' * self.nested}parts can be merged only "
@@ -101,8 +101,7 @@ def check_parts(part, k, *, n=None, where="part vector", what="vertex"):
     """Check the part of each of n vertices; return it as int32 (n,). Errors call a
     vertex `what`.
 
-    DataError, naming `where`, for other than integers (n,), or the first part outside
-    0..k-1.
+    Raise a DataError that names `where` unless they are integers (n,) in 0..k-1.
     """
     part = np.asarray(part)
     if part.ndim != 1 or part.dtype.kind not in "ui" or n not in (None, part.size):

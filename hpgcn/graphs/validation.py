@@ -204,7 +204,7 @@ def _warn_of_rounding(X, name):
 def check_labels(y, n, name):
     """Check labels; return them as int64 (n,) or float32 (n, t), and the number of classes.
 
-    NaN among labels (n,) or (n, 1) is unlabeled, as -1 is.
+    NaN among labels (n,) or (n, 1) means unlabeled, like -1.
     """
     # refuse wrong shapes and types
     if y is None:
@@ -283,9 +283,9 @@ def num_splits(masks):
 def check_masks(masks, n, labels, name, split=""):
     """Check masks; return a dict under SPLIT of bool (n,), or (n, s) for s > 1 splits, or None.
 
-    Refuse overlaps and members without a label. A mask (n,) beside others (n, s) is
-    that of each split, as the test vertices of a set may be. If `split` is ALL, the
-    three masks may overlap, but must be equal.
+    Refuse overlaps, and vertices in a mask without a label. A mask (n,) beside others
+    (n, s) belongs to all splits; test vertices are often the same in each. If `split`
+    is ALL, the three masks may overlap, but must be equal.
     """
     # name the three masks
     if masks is None:

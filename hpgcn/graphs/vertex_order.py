@@ -1,9 +1,9 @@
 """Choose the order of the vertices in a file so that products find rows in caches.
 
-A product A H reads the row of H of each neighbour. Raw files often number vertices at
-random: then every read goes to memory. Here vertices with common neighbours get numbers
-close by. What a run computes depends on the original numbers only, so only its time
-changes.
+A product A H reads the row of H of each neighbor. Raw files often number vertices at
+random; then every read goes to memory. The orders here give close numbers to vertices
+with common neighbors. Results of a run depend on the original numbers only, so that an
+order changes only its time.
 """
 import numpy as np
 import scipy.sparse as sp
@@ -61,10 +61,10 @@ def find_order(graph, name=AUTO):
     """Order the vertices of a whole graph; return (n,) int64 new -> old and a line that describes
     it.
 
-    `auto` is breadth-first search, or communities if these miss caches clearly less
-    often by `misses`. It is None if neither does better than the order of the graph.
-    None for `none`, and for a graph so small that its rows are in caches anyway.
-    UsageError for an unknown name.
+    `auto` tries breadth-first search, and communities if these have clearly fewer cache
+    misses (`misses`). Return None if neither is better than the present order, for the
+    name `none`, and for a graph so small that caches contain its rows. UsageError for
+    an unknown name.
     """
     check_order(name)
     if not is_worth_ordering(graph, name):
@@ -109,7 +109,7 @@ def misses(graph, order):
     """Return the expected cache misses per row read in a product, summed over two
     caches and the page cache.
 
-    The sum of the three, over all reads that are looked at: of a large graph a sample.
+    All reads are counted; in a large graph only samples of the reads.
     """
     from hpgcn.kernels import orders
 

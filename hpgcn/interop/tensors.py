@@ -13,8 +13,8 @@ def to_array(value):
     """Convert a tensor to an ndarray, a sparse tensor to a scipy.sparse array; return
     other objects unchanged.
 
-    It may lie on a GPU, or require a gradient; bfloat16, which NumPy lacks, becomes
-    float32.
+    The tensor may lie on a GPU or require a gradient. bfloat16, which NumPy lacks,
+    becomes float32.
     """
     if hasattr(value, "sparse_sizes") and hasattr(value, "storage"):  # torch_sparse.SparseTensor
         row, col, data = map(to_array, value.coo())
@@ -95,9 +95,9 @@ def weights_of(arrays, options, num_edges, num_nodes):
     """Find the edge weights and store them in `options`; warn of arrays that are not
     read.
 
-    `arrays` are those of vertices or edges that nothing else is made of, by name. An
-    option `edge_weight` may be an array, the name of one of these, or None for weights
-    of 1.
+    `arrays` are the arrays of vertices or edges, by name, that have no other use. The
+    option `edge_weight` may be an array, the name of one of `arrays`, or None for
+    weights of 1.
     """
     name = options["name"]
     asked = options.get("edge_weight")

@@ -36,9 +36,10 @@ class BatchLoss:
     def part(self, labels, train, share):
         """Return the training loss restricted to some rows.
 
-        labels: theirs, (m',) or (m', t). train: numbers of those that count, (k,).
-        share: the chance over all ranks that a training vertex is among them. With
-        `norm` times that, the gradient of a batch is an estimate of the whole one.
+        `labels` are those of the rows, (m',) or (m', t); `train`, (k,), the positions
+        that count. `share` is the probability, over all ranks, that a training vertex
+        is in the batch. Because `norm` is multiplied by it, the gradient of a batch
+        estimates the full gradient.
         """
         part = copy.copy(self)
         put = self.columns.device.put
@@ -51,8 +52,8 @@ class BatchLoss:
 class Loss(BatchLoss):
     """The softmax cross-entropy loss for labels (m,) int64.
 
-    Its mean is over the GLOBAL number of masked vertices; `num_classes` is the width of
-    the logits over all ranks. Only the training loss takes `targets`; its mean is then
+    The mean is over the GLOBAL number of masked vertices; `num_classes` is the width of
+    the logits over all ranks. Only the training loss uses `targets`; its mean is then
     the sum over all ranks divided by `norm`.
     """
 
@@ -153,7 +154,7 @@ class Loss(BatchLoss):
         """Count correct, predicted and true vertices by mask and class, over all ranks:
         (masks, 3, c).
 
-        A class that is predicted is the first with the largest logit.
+        The predicted class is the first one with the largest logit.
         """
         get = self.columns.device.get
         predicted = get(self._predicted(logits, self._largest(logits)))

@@ -1,18 +1,20 @@
 """Skip elements of a product with A that dropout sets to 0 (S-SpMM), if that saves
 time.
 
-A (H W) is followed by bias, activation and dropout. The bits of dropout are keyed, so
-they are known before the product. Numbers that dropout sets to 0 need no sum.
+A product A (H W) is followed by bias, activation and dropout. Dropout masks are keyed,
+so that they can be computed before the product. Elements that dropout sets to 0 need
+not be summed.
 
-A kernel skips what it reads together only if no bit of it is kept. On a CPU this is a
-whole row of the result. On a GPU it is 8 columns: a byte of the mask, and the least
-that memory gives. (The sparse unit of mixgcn, section 3.2.1, skips single numbers.) So
-a masked product saves a share of what it reads, and costs
+A kernel skips a unit of the result only if dropout sets all of it to 0. On a CPU a unit
+is a whole row. On a GPU it is 8 columns, which are one byte of the mask and the
+smallest memory access. (The sparse unit of mixgcn, section 3.2.1, skips single
+numbers.) A masked product thus avoids a share of the reads, and costs
 
 - one bit for each number that it reads: 1 / (8 s) of the bytes for numbers of s bytes;
 - three passes over the rows of the mask: it is drawn, and read by two kernels.
 
-The backward needs no rule: there the mask would otherwise be a pass of its own.
+The backward always uses the mask, because applying it afterwards would cost another
+pass.
 """
 from hpgcn.model.model_parts import blocks_of
 

@@ -1,8 +1,8 @@
 """Metrics of an evaluation other than accuracy: macro-F1 and ROC-AUC, exact over all
 ranks.
 
-Ranks add whole numbers, or one of them has all scores: no partition changes more than
-the logits.
+Ranks add whole numbers, or one rank collects all scores. Therefore the partition does
+not influence metrics, except through rounding of the logits.
 """
 import numpy as np
 
@@ -14,8 +14,8 @@ def macro_f1(loss, logits):
     """Return macro-F1 by mask: the mean of 2 TP / (2 TP + FP + FN) over classes, or
     labels; a dict.
 
-    As scikit-learn has it: classes that a mask neither has nor is given are left out,
-    labels of that kind count as 0. None where a mask is empty.
+    As in scikit-learn, classes that are neither true nor predicted in a mask are left
+    out; such labels count as 0. None for an empty mask.
     """
     right, given, true = np.moveaxis(loss.tally(logits), 1, 0)  # (masks, classes) each
     scores = 2 * right / np.maximum(given + true, 1)
@@ -31,9 +31,9 @@ def roc_auc(loss, logits):
     """Return the area under the ROC curve by mask, a dict; for several labels the mean
     of their areas.
 
-    The share of pairs of a true and a false vertex whose scores are in order, ties
-    halved (Hanley and McNeil 1982). Labels that a mask has all true or all false are
-    left out; None where all are.
+    This is the share of pairs of a true and a false vertex whose scores are in order;
+    ties count half (Hanley and McNeil 1982). Labels that are all true or all false in a
+    mask are left out. The value is None if no label remains.
     """
     columns = loss.columns
     width = loss.num_classes if loss.several else 1
@@ -78,7 +78,7 @@ METRICS = {"macro-f1": macro_f1, "roc-auc": roc_auc}
 def metric_of(spec, name):
     """Return the name of the metric by which a model is judged; `auto` is resolved.
 
-    A UsageError if the labels have none of this name.
+    Raise UsageError if the metric does not exist for this kind of labels.
     """
     if name == "auto":
         return "micro-f1" if spec.multilabel else "accuracy"

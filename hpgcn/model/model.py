@@ -1,9 +1,9 @@
 """A model as a list of stages with explicit gradients: each forward returns its
 backward function.
 
-Before each layer dropout, after each but the last an activation: H' = dropout(act(Z +
-b)), or with normalisation H' = dropout(act(norm(Z + b))). hpgcn.model.model_parts says
-what else there may be.
+Dropout precedes each layer, and an activation follows each layer but the last: H' =
+dropout(act(Z + b)), or with normalization H' = dropout(act(norm(Z + b))).
+hpgcn.model.model_parts lists further options.
 """
 from functools import partial
 
@@ -21,11 +21,11 @@ class Model:
     """A model of the registry on distributed matrices: layers, dropout, norms and
     activations.
 
-    Besides one activation a layer, and the arrays that its gradient reads, it takes
-    work arrays of the widest layer. Products with W go to one, products with A (which
-    read it) to the other, or the other way round. Level l of its ReceptiveField are the
-    rows, m_l, that layer l reads. Models that are used in turn may share a workspace.
-    `vertex` (m,) int64, ORIGINAL numbers of all rows of this rank, on its device, key
+    It stores one activation per layer and the arrays that gradients read. It also has
+    work arrays of the widest layer; products with W and products with A alternate
+    between two of them. Level l of its ReceptiveField are the m_l rows that layer l
+    reads. Models that are not used at the same time may share a workspace. `vertex`,
+    (m,) int64 on the device, has the ORIGINAL numbers of this rank's rows; they key
     dropout.
     """
 

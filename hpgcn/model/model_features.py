@@ -34,8 +34,8 @@ class Features:
         """Return X after dropout; the draws are keyed by `key`: seed, epoch, layer, p,
         first.
 
-        Dense, it is the work array "X". Sparse features lose stored entries, by the
-        bits of their dense form.
+        A dense result is the work array "X". In sparse features stored entries are set
+        to 0 by the same keyed mask as in dense ones.
         """
         X = self.X
         if self.sparse:

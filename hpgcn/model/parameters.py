@@ -128,8 +128,8 @@ def parameter_shapes(spec):
     """Return the shapes of a model's parameters by name: first matrices in order of
     layers, then vectors.
 
-    They are those that each layer says, with its number, and those of what is around
-    it; see `hpgcn.model.model_parts.LayerBlock.shapes`.
+    They are the shapes of all layers, with the number of the layer in each name; see
+    `hpgcn.model.model_parts.LayerBlock.shapes`.
     """
     shapes = {name: shape for block in blocks_of(spec) for name, shape in block.shapes().items()}
     matrices = {name: shape for name, shape in shapes.items() if len(shape) > 1}

@@ -25,8 +25,8 @@ def find_model(options):
     """Return the key of MODELS for some ModelOptions: MODEL-AGGREGATOR, or MODEL if it
     has no aggregators.
 
-    A UsageError if the name is unknown, or if the model does not take the aggregator,
-    the norm or the stack. The same if settings of the stack exclude each other.
+    Raise UsageError if the name is unknown, or if the model does not support the
+    aggregator, the norm or other settings. The same if settings exclude each other.
     """
     name = _model_name(options.model, options.aggregator)
     layer = MODELS[name]
@@ -181,9 +181,9 @@ def spec_of(options, architecture, widths, **others):
 def make_spec(header, options, widths=None):
     """Return the ModelSpec of a run on the graph with this header.
 
-    `widths` are the graph's features and classes, and the options' hidden layers
-    between, unless they are given. A UsageError if the graph has no features or classes
-    then; as `find_model`.
+    By default `widths` are the graph's features, the options' hidden layers and the
+    graph's classes. UsageError if the graph has no features or classes in that case;
+    errors as `find_model`.
     """
     # the widths of all layers
     architecture = find_model(options)

@@ -1,10 +1,10 @@
 """Row-by-row work between two products with A, done in batches while the first product
 runs.
 
-Behind a product A (H W) follow bias, activation and dropout, then the next layer's
-product with its W. All of this is row by row. A Strategy that returns rows in batches
-(`updates_in_batches`) does it for a batch while others are aggregated: mixgcn, section
-3.2.2. Others do it for all rows at once.
+A product A (H W) is followed by bias, activation and dropout, then by the next layer's
+product with its W. All of this works row by row. A Strategy that returns rows in
+batches (`updates_in_batches`) updates one batch while the next is aggregated: mixgcn,
+section 3.2.2. Other strategies update all rows at once.
 """
 
 

@@ -46,8 +46,8 @@ class ModelOptions:
 class ModelSpec:
     """The specification of a model: its name in MODELS, its widths and options.
 
-    A UsageError for fewer than two widths, one that is not positive, or sparse
-    features that are precomputed.
+    Raise UsageError for fewer than two widths, a width below 1, or precomputed products
+    with sparse features.
     """
 
     architecture: str  # in hpgcn.model.MODELS

@@ -44,13 +44,13 @@ class LayerStage:
     """The stage of a Layer without its last bias. It computes the gradient of that
     bias.
 
-    `kept` names what it puts out in training, `place` the work array otherwise.
-    `before` is the Activation whose bits the layer's own backward applies, if it does.
-    `masked_by` is the Activation behind it, if its dropout masks the product with A.
-    `updates` are its RowUpdates, if rows may be taken as they return.
-    If `centred`, the next stage takes the mean off each column. The gradient of the
-    bias is then 0, and is set so: Adam would divide rounding errors by their own size.
-    `dtype` is that of what it puts out.
+    `kept` is the name of the output array in training, `place` that of the work array
+    used otherwise. `before` is the Activation whose mask the layer's backward applies,
+    if any. `masked_by` is the Activation behind the layer, if its dropout masks the
+    product with A. `updates` are the RowUpdates, if rows can be updated in batches. If
+    `centred`, the next stage subtracts the mean of each column. The gradient of the
+    bias is then set to exactly 0, because Adam would amplify rounding errors. `dtype`
+    is that of the output.
     """
 
     def __init__(self, layer, kept, place, before=None, *, last=False, centred=False, dtype=None):
@@ -94,10 +94,10 @@ class Activation:
     """A stage that computes dropout(act(Z + b)) in place; the LayerStage before it
     learns the bias b.
 
-    `kind` is one of ACTIVATIONS, or "" for none; `vertex` (m,) numbers of the rows, and
-    `key`, key dropout. ReLU and dropout leave only bits; if `fused`, the layer that
-    reads the result applies them. The slope of ELU follows from its result, that of
-    GELU is kept.
+    `kind` is one of ACTIVATIONS, or "" for none. `vertex`, (m,) the numbers of the
+    rows, and `key` are keys of dropout. The backward of ReLU and dropout needs only a
+    mask; if `fused`, the next layer applies it. The slope of ELU follows from its
+    result, that of GELU is stored.
     """
 
     def __init__(self, layer, bias, kind, p, vertex, seed, key, *, name, fused=False):
@@ -184,7 +184,7 @@ class Residual:
     """A skip connection around the stages F of a layer: H + F(H), or H W_res + F(H). He
     et al. 2016, equation 1.
 
-    The rows of H that the layer computes are added.
+    Only those rows of H are added that the layer computes.
     """
 
     def __init__(self, stages, layer, *, matrix):

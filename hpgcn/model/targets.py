@@ -27,7 +27,7 @@ class Targets(NamedTuple):
         """Return the weight of each class, (C,) float64; `counts` are the training
         vertices of each class.
 
-        A DataError if all these vertices weigh 0.
+        Raise a DataError if all training vertices have weight 0.
         """
         if isinstance(self.class_weight, str):
             # as in scikit-learn, but that no class of the graph is left out
@@ -53,8 +53,8 @@ def find_targets(source, comm, class_weight, label_smoothing):
     """Return the Targets for two settings and the graph of a GraphSource; all ranks
     call this together.
 
-    Raised on all ranks: a UsageError if classes are to weigh, but vertices have several
-    labels; as `read_weights`.
+    Raise on all ranks a UsageError if there are class weights, but several labels per
+    vertex. Other errors are as in `read_weights`.
     """
     weights = class_weight or None
     header = source.header

@@ -1,9 +1,9 @@
 """`hpgcn report --breakdown FILE`: one stacked bar per run shows the time of an epoch
 by kind of work.
 
-As Figure 5 of MG-GCN (2021). Each kind is a mean over ranks, counted without overlap.
-The rest of the slowest rank's time is "other": Python, and ranks that differ. So a bar
-is as long as the epoch.
+The layout is that of Figure 5 of MG-GCN (2021). Each kind is a mean over ranks, counted
+without overlap. The remaining time of the slowest rank is "other": Python, and
+differences between ranks. A bar is thus as long as the epoch.
 """
 import numpy as np
 
@@ -34,7 +34,8 @@ def parts_of(run):
     """Return the seconds per epoch of each kind of work, by label. Their sum is the
     time of an epoch.
 
-    They are means over the middle half of the epochs, by time: slow ones do not count.
+    They are means over the middle half of the epochs, sorted by time, so that slow
+    epochs do not count.
     """
     # epochs with all numbers
     columns = np.array([run.metrics[f"mean_{part}_s"] for part in PARTS])

@@ -38,10 +38,10 @@ def plot(report, path, make_figure, flag="--plot"):
 def forecast_figure(report):
     """Plot the result of `hpgcn.planning.answers.report.forecast`; return the Figure.
 
-    Predicted seconds of a training step, and bytes that the busiest rank sends, against
-    ranks.
+    It shows the predicted seconds of a training step, and the bytes of the rank that
+    sends most, over the number of ranks.
 
-    Where all cases have the same number of ranks, as on a partitioned file, they are
+    If all cases have the same number of ranks, as for a partitioned file, they are
     drawn as bars.
     """
     rows = report["rows"]

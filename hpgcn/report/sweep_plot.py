@@ -1,7 +1,7 @@
 """A picture of a sweep: seconds over ranks, one panel per depth, one line per width,
 markers by strategy.
 
-On one number of ranks: against widths, a line a depth.
+With one number of ranks: seconds over widths, one line per depth.
 """
 
 from hpgcn.planning.answers.model_sweep import best_of

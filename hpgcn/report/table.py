@@ -50,7 +50,8 @@ def cells(run):
 def rows_of(runs, reference=None):
     """Return the rows of the table, with the headings as the first row.
 
-    With a `reference`, a Run, the last column is its seconds over those of each run.
+    With a `reference`, a Run, the last column is the speedup of each run: the
+    reference's seconds over the run's.
     """
     rows = [[*HEADINGS], *map(cells, runs)]
     if reference is not None:

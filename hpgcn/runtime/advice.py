@@ -10,8 +10,8 @@ def install_command(extras):
     """Return the pip command that installs the packages of some extras, such as
     "mpi,mpich".
 
-    It names the packages, which come from an index. Without metadata of an installed
-    hpgcn it names the extras, which pip reads in the folder of the source.
+    It names the packages themselves. Without metadata of an installed hpgcn it names
+    the extras, which pip reads in the source folder.
     """
     try:
         listed = requires("hpgcn") or []
@@ -30,7 +30,7 @@ def resume_command(graph, out, ranks, in_process=False):
     """Return the command line that resumes a run; without a launcher if `ranks` is
     "unknown".
 
-    `in_process`: the ranks are those of one process.
+    `in_process` is true if the ranks are threads of one process.
     """
     graph, out = (shlex.quote(os.fspath(path)) for path in (graph or "GRAPH", out))
     command = f"hpgcn train {graph} --out {out} --resume"

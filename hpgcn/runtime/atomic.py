@@ -31,7 +31,7 @@ def refuse_existing(path, overwrite=False, follow=True):
     """Refuse an output that exists or cannot be created, before any work; return its
     final Path.
 
-    There the file will lie: symbolic links are followed, that of the file itself if
+    Symbolic links in the path are followed; if the output itself is a link, only with
     `follow`.
     """
     # where it will lie
@@ -63,10 +63,10 @@ def replacing(path, overwrite=False, follow=True):
     """Context manager: yield an empty temporary file, which replaces `path` if the
     block succeeds.
 
-    It lies beside `path`. File and folder are synchronised to disk. When the block
-    raises, a signal included, nothing is left behind and an older file under that name
-    stays as it was. For a symbolic link its target is replaced, without `follow` the
-    link itself.
+    The temporary file lies beside `path`. File and folder are synchronized to disk. If
+    the block raises, also because of a signal, the temporary file is removed and an
+    older file at `path` stays. If `path` is a symbolic link, its target is replaced;
+    without `follow` the link itself.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:
@@ -116,10 +116,10 @@ def replacing_folder(path):
     """Context manager: yield an empty temporary folder, which becomes `path` if the
     block succeeds.
 
-    The files in it must be synchronised to disk already, as by `replacing`; the folders
-    are here. Where the block raises nothing is left behind, and an older folder of that
-    name stays; killed, it leaves `.NAME.tmp`, which the next one replaces. The folder
-    around is made if missing.
+    Files in it must be synchronized to disk already, as by `replacing`; folders are
+    synchronized here. If the block raises, nothing is left and an older folder at
+    `path` stays. A killed process leaves `.NAME.tmp`, which the next call replaces. The
+    parent folder is created if missing.
     """
     target = Path(path)
     temporary = target.with_name(f".{target.name}.tmp")

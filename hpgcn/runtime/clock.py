@@ -1,9 +1,9 @@
 """Measure the seconds of a rank by kind: "spmm", "dense", "comm" (except waiting),
 "wait".
 
-Blocks nest: a dense product of ranks that share rows sends messages. A kind has the
-whole time of its blocks. PARTS divide the same time without overlap: a part has the
-time of its blocks less that of blocks inside.
+Blocks nest: for example, a dense product of ranks that share rows sends messages. A
+kind gets the whole time of its blocks. PARTS divide the same time without overlap: a
+part gets the time of its blocks minus that of inner blocks.
 """
 import time
 from contextlib import contextmanager
@@ -38,7 +38,8 @@ class Clock:
         """Context manager: time a block under one of KINDS; its event has the name
         `name` (default: the kind).
 
-        `part` is one of PARTS. Default: the kind, or the messages' purpose.
+        `part` is one of PARTS. By default it is the kind, or for messages their
+        purpose.
         """
         # messages within dense work are part of it
         outer, inside = self._part, self._inside

@@ -49,8 +49,8 @@ class Host:
         """Return a device array for a host array that stays constant; `known` caches it
         under `key`.
 
-        A GPU keeps a copy: its kernels recognise row pointers, and reuse their cuts of
-        the rows.
+        A GPU stores a copy, because its kernels recognize row pointers and reuse their
+        division of the rows.
         """
         return array
 
@@ -163,8 +163,8 @@ def address(array):
 def choose(name, comm):
     """Choose the device of this rank; all ranks call it together.
 
-    cuda: ranks of a node take its GPUs in turn, MissingError if one finds none; auto:
-    if all do.
+    With `cuda` the ranks of a node share its GPUs in turn; MissingError if a rank finds
+    none. With `auto` GPUs are used only if all ranks find one.
     """
     if name == "cpu":
         return HOST

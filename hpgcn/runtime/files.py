@@ -1,8 +1,8 @@
 """Open input files, but only regular ones.
 
-So no pipe is waited for, and no device is read to its end. A path that is not a regular
-file is a DataError, one that cannot be opened an InputNotFoundError. A device that
-fails is a StorageError.
+This avoids waiting for a pipe, and reading a device without end. A path that is not a
+regular file raises a DataError; one that cannot be opened an InputNotFoundError; a
+device that fails a StorageError.
 """
 
 import errno

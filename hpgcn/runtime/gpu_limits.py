@@ -15,8 +15,8 @@ def advice():
 def check_nonzeros(comm, device, nonzeros, *, cut=True):
     """Raise ConfigError on all ranks if a rank has more nonzeros than a GPU supports.
 
-    All ranks call it together. `device` is that of this rank's part of the matrix, the
-    host takes any number; `cut`: more ranks hold smaller parts.
+    All ranks call it together. `device` stores this rank's part of the matrix; the host
+    has no limit. `cut` is true if more ranks have smaller parts.
     """
     if device.exhausted == ():
         return
@@ -34,8 +34,8 @@ def check_memory(comm, need):
     """Raise DeviceMemoryError on all ranks if a GPU has less memory than its ranks
     need.
 
-    All ranks call it together; `need()` returns the bytes that this rank will still put
-    there.
+    All ranks call it together; `need()` returns the bytes that this rank will still
+    allocate on its GPU.
     """
     if comm.device.exhausted == ():
         return

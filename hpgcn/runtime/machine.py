@@ -25,9 +25,9 @@ def limit_threads(threads):
     """Set the number of threads of kernels, OpenMP and BLAS; call this before they are
     imported.
 
-    Blocks of dense products go to the threads of kernels (`hpgcn.kernels.threads`).
-    Other libraries may bring OpenMP, whose threads by default spin for milliseconds
-    after their work.
+    Dense products are divided among the threads of kernels (`hpgcn.kernels.threads`),
+    so that BLAS gets one thread. Threads of OpenMP in other libraries by default spin
+    for milliseconds after their work; this is disabled.
     """
     os.environ.update(NUMBA_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads),
                       OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
@@ -78,8 +78,8 @@ def map_large_arrays():
     """Make the C library map arrays of a mebibyte or more, so that it returns their
     memory when freed.
 
-    glibc raises this limit to 32 MiB as arrays are freed, and keeps what was: half
-    again in set-up.
+    By default glibc raises this limit to 32 MiB as arrays are freed, and keeps the
+    freed memory. Set-up would then need half as much memory again.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

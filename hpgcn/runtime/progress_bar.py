@@ -19,7 +19,7 @@ def bar(iterable=None, *, shown=True, **options):
     """Return a tqdm.tqdm on a terminal or in a notebook, else ProgressLines; neither
     prints unless `shown`.
 
-    Launchers pipe what ranks write, so that no rank of theirs has a terminal.
+    Ranks that a launcher starts write to pipes; therefore none of them has a terminal.
     """
     drawn = terminal_bar(iterable, shown=shown, **options)
     if shown and drawn.disable:
@@ -50,8 +50,9 @@ def log_line(text):
 class ProgressLines:
     """A replacement for tqdm.tqdm that logs a line every EVERY seconds.
 
-    The first line comes after EVERY seconds: short work is silent. A line is "37 of 200
-    epochs, loss 0.5123, 1.2 s per epoch"; a description is put in front of it.
+    The first line comes after EVERY seconds, so that short work logs nothing. A line is
+    "37 of 200 epochs, loss 0.5123, 1.2 s per epoch"; a description is put in front of
+    it.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Log the current activity of a long set-up every few seconds.
 
-The activity belongs to the rank that opened the log, also if its process has several
+The activity is that of the rank that opened the log, even if its process has several
 ranks.
 """
 import threading

@@ -1,9 +1,9 @@
 """Signal handlers that end this process with cleanup; a run of training first completes
 its epoch.
 
-An end in order is an exception in the main thread, which every `with` and `finally` on
-its way sees. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of
-other code stay.
+A signal raises an exception in the main thread, so that every `with` and `finally` can
+clean up. It is KeyboardInterrupt for SIGINT, `Ended` for all others. Handlers of other
+code are left in place.
 """
 
 import os
@@ -36,8 +36,8 @@ def install(numbers, noted=()):
     """Handle each of these signals whose default action would end this process without
     cleanup.
 
-    `noted` ones end nothing: `pending_signal` returns them. Return former handlers;
-    none in other threads.
+    Signals in `noted` do not end the process: `pending_signal` returns them. Return the
+    former handlers; outside of the main thread do nothing and return {}.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}

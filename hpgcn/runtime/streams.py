@@ -16,8 +16,8 @@ def repair():
     """Open /dev/null in place of closed standard streams, so that no other file gets
     their numbers.
 
-    Output then fails as on a closed stream; what is said on standard error goes
-    nowhere.
+    Output to standard output then fails as on a closed stream; lines on standard error
+    are lost.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:

@@ -1,10 +1,10 @@
 """Temporary files and folders that are removed when their block ends, even by an error
 or a signal.
 
-A name has the machine and the process that it belongs to, and ends in 16 random digits.
-The process holds a lock on it. The files of a killed process are removed by the next
-command that makes something beside them. It removes only those of this machine and
-user, of a process that has ended, without a lock. What cannot be created is an OSError.
+A name contains the machine and the process that owns it, and ends in 16 random digits.
+The process locks it. The files of a killed process are removed by the next command that
+creates temporary files in the same folder. It removes only unlocked files of this
+machine and user whose process has ended. OSError if something cannot be created.
 """
 
 import fcntl

@@ -13,9 +13,9 @@ GAP = "  "
 def table(rows, *, left=(0,), widths=(), rule=False, marks=None, keys=0):
     """Return rows of cells as an aligned table; headings are ordinary rows.
 
-    A table that is wider than the terminal, or than 80 columns without one, becomes
-    several tables below each other, if it has key columns. The environment's COLUMNS is
-    a width that counts before the terminal's.
+    A table wider than the terminal (80 columns without one) is divided into several
+    tables below each other, if it has key columns. The environment variable COLUMNS
+    overrides the width of the terminal.
 
     Parameters
     ----------

@@ -94,8 +94,8 @@ def reorder_entries(values, indptr, indices, number):
     """Reorder values, (nnz,), of the entries of a CSR matrix (n, n) as `Graph.permuted`
     reorders the entries.
 
-    `number`, (n,) int64, is the new number of row and column i: iperm to permute by
-    perm, or back.
+    `number`, (n,) int64, is the new number of each row and column: iperm to permute by
+    perm, or perm to invert this.
     """
     number = number.astype(indices.dtype, copy=False)
     rows = np.repeat(number, np.diff(indptr))

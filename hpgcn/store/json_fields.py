@@ -1,8 +1,8 @@
 """Read untrusted JSON: limits on size and depth, no repeated key, fields of the right
 type and range.
 
-Every error, a DataError, is one line that names the file, the place and what was
-expected.
+Every error is a DataError of one line that names the file, the place and the expected
+value.
 """
 
 import json

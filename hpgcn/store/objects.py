@@ -133,7 +133,7 @@ def inspect(item, file_size, *, textual=False):
     """Check an open dataset (h5py.h5d.DatasetID) in a file of `file_size` bytes; return
     its Entry.
 
-    It holds numbers or, if `textual`, maybe text of a fixed length.
+    It contains numbers or, with `textual`, possibly text of a fixed length.
     """
     # numbers or text, in the file itself
     kind = item.get_type()

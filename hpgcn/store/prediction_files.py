@@ -94,8 +94,9 @@ def _blocks(path, arrays):
     """Yield columns of a csv file for some vertices at a time: lists of ids, labels and
     probabilities.
 
-    A label is the name of its class, or the number. With several labels a vertex, label
-    and probability are text with SEPARATOR between, empty for no label.
+    A label is the name of its class, or else its number. If vertices have several
+    labels, labels and probabilities are texts joined by SEPARATOR; they are empty
+    without labels.
     """
     label = arrays["label"]
     c = arrays["logits"].shape[1]

@@ -167,10 +167,10 @@ class Reader:
         """Return a SHA-256 of all attributes and all block checksums, which identifies
         the content.
 
-        Reads are compared with these checksums from now on. So little is read for it.
-        Every block that is read later is a block of this content, even if the file was
-        written to in between. The writer, the time and the compression of a file are no
-        part of it.
+        All later reads are compared with these checksums. Therefore every block that is
+        read belongs to this content, even if the file is written to in between. The
+        file need not be read as a whole. The writer, the time and the compression of a
+        file do not influence the result.
         """
         digest = hashlib.sha256()
         for piece in manifest.attribute_bytes(self._raw, manifest.CIRCUMSTANCES):

@@ -1,7 +1,7 @@
 """Read and validate rows of the arrays in an open graph file.
 
-`reader` is the Reader of the file, `header` its Header. The rows are [start, stop).
-What is wrong is a DataError that names file, dataset and index.
+`reader` is the Reader of the file, `header` its Header; the rows are [start, stop).
+Invalid data raises a DataError that names file, dataset and index.
 """
 from itertools import combinations
 

@@ -1,7 +1,8 @@
 """The order of rows in a graph file: original, reordered, or that of a partition.
 
-Each class has three members. `vertices` are the ORIGINAL numbers of rows; `sums` add up
-over all vertices to a check that each has one row; `check` names the error.
+Each class has three methods. `vertices` returns the ORIGINAL numbers of rows. `sums`
+returns numbers whose total over all vertices shows whether each has one row. `check`
+raises the error.
 """
 import dataclasses
 import functools

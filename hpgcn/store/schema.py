@@ -1,6 +1,6 @@
 """Check names, dtypes and shapes of all arrays in a graph file before any is read.
 
-Names of classes are stored alike in graphs, models and predictions: a dataset of text,
+Graphs, models and predictions store class names in the same way: a dataset of text,
 (c,).
 """
 

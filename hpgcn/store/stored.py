@@ -132,7 +132,8 @@ class StoredGraph(GraphSource):
     def slab(self, start: int, stop: int, split: int | None = None) -> Graph:
         """Read and validate the rows [start, stop); return a Graph, of one split or of all.
 
-        Other splits are not read. A ConfigError if there is no such split.
+        Masks of other splits are not read. ConfigError if there is no split with this
+        number.
         """
         self._check_rows(start, stop)
         reader = self.reader
@@ -215,8 +216,8 @@ class StoredGraph(GraphSource):
     def read(self) -> Graph:
         """Read all rows and check that they agree; DataError if a train mask is empty.
 
-        They are in the order of their parts, or else in their ORIGINAL order, whatever
-        the file's.
+        Rows are in the order of parts; without parts they are in ORIGINAL order, even
+        if the file has another one.
         """
         n = self.header.num_nodes
         graph = self.slab(0, n)

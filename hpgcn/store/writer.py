@@ -80,8 +80,8 @@ class _Sink(io.FileIO):
     """A file that hides failed writes from HDF5, because HDF5 can crash after a failed
     write.
 
-    `failure` keeps the first for the Writer to raise; what is written after it goes
-    nowhere.
+    `failure` stores the first error, which the Writer raises later; further writes are
+    ignored.
     """
 
     failure = None

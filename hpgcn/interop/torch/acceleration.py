@@ -30,12 +30,13 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
     """Context manager: in this thread, products A x with a sparse CSR tensor A run on
     hpgcn's kernels.
 
-    These are `torch.sparse.mm` (also with `reduce`), `mm`, `mv`, `matmul` and `@`,
-    forward and backward. Results differ only by rounding; anything else is left to
-    torch. A is checked, and transposed, once as long as it lives (`adjacency_of` says
-    which changes in place are seen). Models of PyG call these where `adj_t` is a
-    `torch.sparse_csr` tensor. `report()` says what was taken, and why the rest was not;
-    a UserWarning says if nothing was.
+    These products are `torch.sparse.mm` (also with `reduce`), `mm`, `mv`, `matmul` and
+    `@`, forward and backward. Results differ only by rounding; torch computes all other
+    products. Each A is checked and transposed once and cached as long as it lives (see
+    `adjacency_of`, also for changes in place). Models of PyG use these products if
+    `adj_t` is a `torch.sparse_csr` tensor. `report()` lists the products that ran on
+    hpgcn's kernels, and the reasons for the others. A UserWarning is issued if there
+    were none of the first kind.
 
     Attributes
     ----------

@@ -125,9 +125,9 @@ class Propagation(torch.nn.Module):
     def sum_loss(self, value: torch.Tensor | float) -> torch.Tensor:
         """Return the sum of a tensor over all ranks, on every rank.
 
-        In the backward each rank's own value has the gradient of the sum;
-        `all_reduce_gradients` adds up what follows. A mean over rows of all ranks is
-        the quotient of two sums.
+        In the backward pass each rank's own value gets the gradient of the sum;
+        `all_reduce_gradients` adds the results. To get a mean over the rows of all
+        ranks, divide two sums.
         """
         return _Sum.apply(torch.as_tensor(value), self.product.comm)
 
@@ -135,9 +135,9 @@ class Propagation(torch.nn.Module):
         """Sum the gradients of a model's parameters over all ranks, in place, in one
         message.
 
-        A parameter that has none on some ranks has the others'; one that has none on
-        any keeps none. All ranks call this together, after `backward`; the sums are
-        equal to the bit.
+        Ranks on which a parameter has no gradient contribute 0; without a gradient on
+        any rank it stays None. All ranks call this together, after `backward`. The sums
+        have the same bits on all ranks.
 
         Raises
         ------
@@ -259,7 +259,8 @@ def as_tensor(array, rows):
     """Return the rows `rows` of an array as a tensor that shares memory with it; None
     stays None.
 
-    SciPy's CSR becomes sparse CSR, and what cannot be written to a copy.
+    A SciPy CSR matrix becomes a sparse CSR tensor. An array that is read-only is
+    copied.
     """
     if array is None:
         return None

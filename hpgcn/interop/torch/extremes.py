@@ -12,7 +12,8 @@ from hpgcn.interop.torch.views import WIDE, pattern_of, queued, rows_of, tensor_
 def extreme(A, x, reduce):
     """Return the max or min of A_ij x_j over the entries of each row i, 0 for empty rows.
 
-    The first of equals gets the gradient, as in torch. A is an Adjacency, x (n, f).
+    Among equal messages the first gets the gradient, as in torch. A is an Adjacency, x
+    (n, f).
     """
     check_rows(A, x, A.shape[1])
     learns = x.is_cuda and torch.is_grad_enabled()  # CPUs add to the rows chosen instead

@@ -18,8 +18,8 @@ _known = {}  # by the identity of sparse tensors: a weak reference, their state,
 class Adjacency:
     """Sparse matrix (m, n) in CSR that is validated once and keeps its transpose.
 
-    What `spmm` and `attend` take where `torch.compile` traces them, as it traces no
-    sparse tensors.
+    `spmm` and `attend` accept it in place of a sparse tensor, which `torch.compile`
+    cannot trace.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Adjacency:
         """Return the matrix that averages: each row is divided by the number of its
         entries.
 
-        `dtype` is that of x.
+        `dtype` is the dtype of x.
         """
         if dtype not in self.means:
             with torch.inference_mode(False):
@@ -180,9 +180,9 @@ def adjacency_of(A):
     """Return the Adjacency of a sparse tensor, cached as long as A lives, and whether
     it is A's transpose.
 
-    A is in CSR, or in CSC, which is the transpose in CSR. Changes in place through A,
-    or its own `A.values()`, are seen by its version. Changes through a tensor that it
-    was made of, or through `.data`, are not seen.
+    A is in CSR, or in CSC, which is the CSR of the transpose. Changes in place through
+    A, or its own `A.values()`, are detected by its version. Changes through a tensor
+    from which A was made, or through `.data`, are not.
     """
     # refuse other types and layouts
     if isinstance(A, Adjacency):

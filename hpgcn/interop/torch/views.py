@@ -33,7 +33,7 @@ def pattern_of(tensor):
     """Return row pointers or columns as an array. On a GPU the same tensor always gives
     the same array object.
 
-    None of None.
+    None stays None.
     """
     if tensor is None or not tensor.is_cuda:
         return None if tensor is None else tensor.numpy()

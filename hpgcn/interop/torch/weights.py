@@ -227,7 +227,8 @@ class LayerReader:
     def _gin(self, taken, last):
         """Return both linear maps of a GIN layer; a norm between them is merged into the first.
 
-        Units that a perceptron has here beyond those there are 0, and change nothing.
+        Here the layer may be wider than in PyG; the additional units are 0 and change
+        nothing.
         """
         W_a, W_b = taken.matrix("nn.0.weight"), taken.matrix("nn.1.weight")
         b_a, b_b = (taken.vector(f"nn.{place}.bias", W.shape[1], default=0)

@@ -8,7 +8,8 @@ class PersonalizedPropagation(Layer):
     """The APPNP iteration: Z_0 = H, then K times Z_(k+1) = (1 - a) A Z_k + a H; see
     Layer.
 
-    Each of the K products adds all rows of H, so none are left out between them.
+    Each of the K products adds all rows of H; therefore no rows are pruned between
+    them.
     """
 
     any_norm = after_mlp = True

@@ -11,7 +11,7 @@ class GraphIsomorphism(Layer):
     """A layer Z = relu(((1 + eps) H + A H) W_a + b_a) W_b; A is the adjacency without
     normalization.
 
-    As W_a is linear, A multiplies H or H W_a: the narrower one is exchanged.
+    Because W_a is linear, A may multiply H or H W_a: the narrower one is exchanged.
     """
 
     norm = "none"
@@ -31,9 +31,9 @@ class GraphIsomorphism(Layer):
         """Return the width between the two linear maps, which is the width of the
         adjacent hidden layer.
 
-        In the last layer that is its input, because classes may be few, and a ReLU of
-        few units dies easily. A single layer has no hidden neighbour and takes the
-        number of classes.
+        In the last layer this is its input width: classes may be few, and a ReLU with
+        few units is often 0 everywhere. A single layer has no adjacent hidden layer and
+        uses the number of classes.
         """
         widths = spec.widths
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]

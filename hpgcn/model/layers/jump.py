@@ -2,8 +2,8 @@
 
 Source: Xu, Li, Tian, Sonobe, Kawarabayashi and Jegelka 2018, section 4.
 
-The last layer reads the results of all layers with A, one beside the other or the
-largest of each. It reads only the rows that it computes.
+The outputs are concatenated, or their element-wise maximum is taken. The last layer
+reads only the rows that it computes.
 """
 from functools import partial
 

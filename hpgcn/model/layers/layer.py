@@ -6,8 +6,8 @@ from hpgcn.parallel.csr import Csr
 class Layer:
     """A layer that multiplies by A, for the rows and columns of this rank.
 
-    Dropout, ReLU and the last bias are the model's. A layer is one class, which says
-    purely what it needs, and does it. Class attributes and class methods say it:
+    Dropout, ReLU and the last bias belong to the model, not to the layer. A layer is
+    one class. Its class attributes and class methods declare its requirements:
 
     products : int
         Products with A that separate the rows it computes from those it reads: 1, or 2
@@ -207,7 +207,7 @@ class Layer:
         """Return scale * G W^T, where W is this layer's matrix `name`, in the work
         array named `out`.
 
-        If there is a mask, only its bits of the result are kept.
+        With a `mask`, elements of the result without a bit in it are 0.
         """
         with self.clock("dense", part="gemm"):
             W = self.parameter(name)

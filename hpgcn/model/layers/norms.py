@@ -18,7 +18,7 @@ class Norm:
     hpgcn.model.stages.
 
     After a layer it works in place on the layer's result plus bias, and the activation
-    adds the shift. Before a layer it makes an array of its own, and adds the shift
+    adds the shift. Before a layer it writes to an array of its own, and adds the shift
     itself.
     """
 
@@ -109,9 +109,9 @@ class BatchNorm(Norm):
     """Normalization with moments over all rows of a column (Ioffe and Szegedy 2015,
     Algorithm 1).
 
-    An evaluation takes running ones: they are parameters "mean{l}" and "variance{l}"
-    that no gradient moves. In their place the gradient carries a step's own moments, of
-    the first of the ranks that share columns, to all ranks.
+    An evaluation uses running moments. They are parameters, "mean{l}" and
+    "variance{l}", but have no gradient. Their slots in the gradient carry the moments
+    of the current step from one rank to all ranks.
     """
 
     keeps_moments = True

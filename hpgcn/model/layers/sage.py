@@ -1,7 +1,7 @@
 """The layer of GraphSAGE with the aggregator mean (Hamilton, Ying and Leskovec 2017, Algorithm 1).
 
-The concatenation of a vertex with the mean of its neighbours, times a matrix,
-is a sum of two products.
+Multiplying the concatenation of a vertex and the mean of its neighbors by a matrix
+equals a sum of two products.
 """
 from functools import partial
 
@@ -12,7 +12,7 @@ from hpgcn.model.layers.layer import Layer
 class SageMean(Layer):
     """A layer Z = H W_self + A H W_neighbour; see Layer.
 
-    A is divided by its row sums, 0 for a vertex without neighbours.
+    Rows of A are divided by their sums, or 0 for a vertex without neighbors.
     """
 
     norm = "row"

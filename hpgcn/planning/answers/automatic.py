@@ -26,8 +26,8 @@ def sparing(rows):
     """Return the rows of a report whose strategy sends no more rows of H than the parts
     require.
 
-    That is the least of what BY_ROWS and BY_HOLDERS move. Rows that name a strategy for
-    each product are left out.
+    The limit is the smaller number of BY_ROWS and BY_HOLDERS. Cases with a separate
+    strategy for each product are left out.
     """
     limit = min(entry["rows_moved"] for entry in rows
                 if entry["strategy"] in (BY_ROWS.name, BY_HOLDERS.name))
@@ -74,7 +74,7 @@ def difference(inputs, rows, choice, choose, options):
     """Return notes, a list, if a run without --strategy uses a strategy other than the
     plan's choice.
 
-    `choose` is `report.choose`. A run assumes the default machine.
+    `choose` is `report.choose`. The run is assumed to use the default machine.
     """
     methods = options.methods
     ranks = choice["ranks"]

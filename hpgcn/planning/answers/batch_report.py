@@ -20,8 +20,8 @@ def forecast(path, options, request, *, progress=False):
     """Forecast the bytes that mini-batches send, for each case of the Options that
     supports mini-batches.
 
-    Return the JSON object of docs/plan.md, a dict; errors as `report.forecast`, and
-    as `sampler_of`; a UsageError if no strategy among the cases takes batches.
+    Return the JSON object of docs/plan.md, a dict. Errors as `report.forecast` and
+    `sampler_of`; UsageError if no strategy among the cases supports mini-batches.
     """
     # refuse questions that plans of batches do not answer
     if options.memory is not None:
@@ -105,7 +105,7 @@ def _mean(tables):
 def settings_of(config):
     """Return the settings for the PlanInput of a forecast of mini-batches.
 
-    Nothing is formed once, and no row is left out because no loss ever reads it.
+    No product is computed in advance, and no rows are pruned.
     """
     return config.replace(precompute=False, prune=False)
 
@@ -113,8 +113,8 @@ def settings_of(config):
 def batches_of(ordered, inputs, strategy, shape, offsets, request):
     """Return the BatchPlans of a strategy for rows that are divided into blocks.
 
-    Parameters as `hpgcn.planning.answers.candidates.count`. The inputs were made by
-    `settings_of`.
+    Parameters as `hpgcn.planning.answers.candidates.count`. `inputs` must have the
+    settings of `settings_of`.
     """
     footprint = count(ordered, inputs, strategy, shape, offsets)
     sampler, unit = sampler_of(inputs, ordered, request, inputs.config.seed)

@@ -35,10 +35,9 @@ def candidates(inputs, ranks=None, methods=None):
     """Return the Candidates to compare, those with fewest ranks first; parameters as in
     Options.
 
-    Numbers of ranks that the grid or the replication of the settings does not fit are
-    left out. A DataError for more ranks than vertices. A UsageError for methods with a
-    file that is partitioned already, and for a grid or a replication that fits none of
-    the ranks.
+    Numbers of ranks that do not fit the requested grid or replication are left out.
+    DataError for more ranks than vertices. UsageError for methods with a file that is
+    already partitioned, and for a grid or a replication that fits none of the ranks.
     """
     # choose the numbers of ranks, and refuse those that do not fit the file
     n = inputs.header.num_nodes

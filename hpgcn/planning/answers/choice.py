@@ -21,12 +21,12 @@ log = logging.getLogger("hpgcn")
 def choose_strategy(source, config, comm):
     """Choose the strategy of a run among those that the graph and config.memory allow.
 
-    The strategy with the least forecast of seconds is chosen. It may not move more rows
-    in a product than the parts promise. Parts promise rows by their owners, or nonzeros
-    by their holders, if they have any. AUTO_PER_LAYER also compares strategies for each
-    layer, among those that send no more for this layer than either of the two. Rank 0
-    reads the pattern of the whole adjacency, as
-    `hpgcn.planning.answers.dry_run.forecast`; all ranks call this together.
+    The strategy with the least forecast seconds is chosen, if its products send no more
+    rows than the parts require. That is the smaller number of rows sent with owners of
+    rows, and with owners of nonzeros if there are any. AUTO_PER_LAYER also compares
+    strategies for each layer, with the same limit for each. Rank 0 reads the pattern of
+    the whole adjacency, as `hpgcn.planning.answers.dry_run.forecast`; all ranks call
+    this together.
 
     Returns
     -------

@@ -45,7 +45,7 @@ def drops_AX(placed, config, comm):
     """Return whether A H is recomputed because it exceeds the memory:
     hpgcn.model.ModelSpec.drop_AX.
 
-    Parameters and errors as `forecast`; without config.memory nothing is read.
+    Parameters and errors as `forecast`. Nothing is read unless config.memory is set.
     """
     return bool(config.memory) and forecast(placed, config, comm)["drop_AX"]
 

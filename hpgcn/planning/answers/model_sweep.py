@@ -37,10 +37,10 @@ class Sweep:
 def forecast(path, options, sweep, *, progress=False):
     """Forecast a training step of each model of a Sweep in every case of the Options.
 
-    The graph's partitions are made once for all models. The first and last of
-    options.widths count. Return the JSON object of docs/plan.md, a dict: `models` hold
-    a dict for each model, with the `rows` and the `choice` of a plan. Errors as
-    `report.forecast`; a ConfigError if no model fits options.memory in any case; a
+    The graph is partitioned once for all models. Only the first and the last of
+    options.widths are used. Return the JSON object of docs/plan.md, a dict: `models`
+    has a dict for each model, with the `rows` and the `choice` of a plan. Errors as
+    `report.forecast`; ConfigError if no model fits options.memory in any case;
     UsageError with batches or a goal.
     """
     # refuse questions about one model
@@ -86,7 +86,7 @@ def best_of(model):
     """Return the fastest case of a model for each number of ranks, fewest ranks first:
     a list.
 
-    Where none fits the memory of a rank, the one that needs least.
+    If no case fits the memory of a rank, the case that needs least memory is returned.
     """
     found = {}
     for row in model["rows"]:

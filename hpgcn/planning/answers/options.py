@@ -58,9 +58,10 @@ class Options:
         """Make Options from the text of a command line; `settings` are fields of
         hpgcn.Config.
 
-        Lists are comma-separated, the machine is a name or path, as `read_machine`, the
-        goal as `Goal.parse`. A UsageError for no whole numbers of at least 1, fewer
-        than two widths, an unknown method; as hpgcn.Config.
+        Lists are comma-separated; the machine is a name or path, as in `read_machine`;
+        the goal is as in `Goal.parse`. UsageError for numbers that are not whole or
+        below 1, fewer than two widths, or an unknown method. Other errors are those of
+        hpgcn.Config.
         """
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
         widths = None if widths is None else layer_widths(widths)

@@ -21,10 +21,10 @@ NAMING = ("grid", "replication", "delay", "delay_variant", "batch")
 def of_layers(inputs, known, machine, limits=()):
     """Choose a strategy for each layer, all on the same parts.
 
-    Each layer takes the strategy with the least seconds for its products with A,
-    forward and backward, on the slowest rank. Ties go to the one that sends least, and
-    further ties to the first in STRATEGIES. A layer whose only product is formed once
-    goes with the next one.
+    Each layer gets the strategy with the least seconds for its products with A, forward
+    and backward, on the slowest rank. Ties go to the strategy that sends least, further
+    ties to the first in STRATEGIES. A layer whose only product is computed in advance
+    gets the strategy of the next layer.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Count the traffic of mini-batches before training, in some batches of the first
 epoch.
 
-Batches and draws are keyed, so any process can form a batch without a message. Each is
-a plan of its own, of the entries that it multiplies. The ranks that hold these entries
-are those of the plan of all rows. Gradients of weights, and what ranks that share rows
-send, are those of a full step, once a batch. Pure: all ranks at once.
+Batches and draws are keyed, so that any process can form a batch without messages. Each
+batch has its own plan, for the entries that it multiplies, with the owners of the full
+plan. Traffic of gradients, and of ranks that share rows, is that of a full step, once
+per batch. All ranks are counted at once, without messages.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,7 +99,8 @@ class BatchPlans:
         """Entries off the diagonal, sorted by row and then by the ORIGINAL number of
         the column.
 
-        Their positions among all entries, row pointers, and degrees of rows.
+        A tuple of their positions among all entries, their row pointers, and their
+        number in each row.
         """
         pattern = self.plan.pattern
         off = np.flatnonzero(pattern.rows != pattern.indices)

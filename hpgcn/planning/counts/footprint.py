@@ -1,8 +1,8 @@
 """Count the bytes of memory of each rank in a training run, on host and GPU, by
 purpose.
 
-Only arrays are counted. The interpreter, its libraries and MPI come on top: about 0.2
-GB a rank. Pure; all numbers are (P,) int64.
+Only arrays are counted. The interpreter, its libraries and MPI need about 0.2 GB per
+rank in addition. All numbers are (P,) int64.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,7 +123,8 @@ class DenseFootprint:
         """Bytes of the ORIGINAL row numbers, and of the row numbers of pruned levels,
         on a GPU.
 
-        Labels, and places in masks; places of rows in the level below.
+        Also counted are labels, positions in masks, and positions of rows in the level
+        below.
         """
         total = self.rows
         for view in self.levels:
@@ -247,9 +248,9 @@ class RankFootprint(DenseFootprint):
     def setup(self):
         """Peak bytes of memory of each rank before the first epoch.
 
-        It is the larger of two moments. In the first a rank holds its rows as read and
-        their results. In the second the maps of layers that leave rows out are cut from
-        the whole one.
+        It is the larger of two moments. At the first, a rank stores its rows as read
+        and the results of reading. At the second, the submatrices of pruned layers are
+        cut from the whole matrix.
         """
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
@@ -282,11 +283,11 @@ class RankFootprint(DenseFootprint):
         """Bytes of each rank on its GPU from the first epoch on; a dict under ON_GPU
         and "total".
 
-        They are the `parts` without masks, which stay on the host, and with two more.
-        One is the memory of kernels: pieces of rows if degrees are skewed, and copies
-        of operands whose rows are no multiple of 16 bytes. The other is "staging",
-        pinned memory of the HOST for messages, which is not in the sum. An upper bound:
-        how skewed degrees are is not known before.
+        They are the `parts` without masks, which stay on the host, and two more. One is
+        the memory of kernels: pieces of rows if degrees are skewed, and copies of
+        operands whose rows are not multiples of 16 bytes. The other is "staging",
+        pinned memory of the HOST for messages, which the total excludes. It is an upper
+        bound, because the skew of degrees is not known in advance.
         """
         sizes = dict(self.parts)
         cuts = sum(_cut_bytes(operand) for operand in self.operands)

@@ -154,7 +154,7 @@ class PlanInput:
         """Return the hpgcn.partition.Partition of the rows by a method; all strategies
         share it.
 
-        It is that of the graph in its ORIGINAL order, like in runs.
+        It is computed from the graph in its ORIGINAL order, as in runs.
         """
         if (method, k) not in self._partitions:
             quick = method not in NONZERO_METHODS or self.header.num_edges <= REFINED
@@ -205,7 +205,7 @@ def _of_rows(made, original, vertex):
     """Convert a partition of the graph in ORIGINAL order to one of the rows of the
     file.
 
-    With `vertex`, (n,), the ORIGINAL number of each row.
+    `vertex`, (n,), is the ORIGINAL number of each row of the file.
     """
     row = np.empty_like(vertex)
     row[vertex] = np.arange(vertex.size)

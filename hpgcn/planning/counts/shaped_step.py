@@ -34,9 +34,9 @@ class LevelSizes:
     """Number of rows of each rank at each level of a receptive field: before and after
     each product with A.
 
-    `feature_entries` (2, P) int64 are stored entries of sparse features. The first row
-    counts the rows of the first level, the second those that the first layer computes;
-    0 if they are dense.
+    `feature_entries`, (2, P) int64, are stored entries of sparse features: in the rows
+    of the first level, and in those that the first layer computes. They are 0 for dense
+    features.
     """
 
     rows: list  # arrays of (P,) int64
@@ -49,8 +49,9 @@ class LevelSizes:
         """Count the rows of each level that each rank owns; levels are (n,) bool, or
         None for all rows.
 
-        The columns of sparse features, whose (n + 1,) row pointers are given, are
-        taken to hold alike many entries; `products` with A has the first layer.
+        `feature_pointers`, (n + 1,), are row pointers of sparse features, whose columns
+        are assumed to have equally many entries. The first layer has `products`
+        products with A.
         """
         layouts = [layout if level is None else layout.restricted(level) for level in levels]
         rows = [np.repeat(np.diff(each.offsets), layout.columns) for each in layouts]
@@ -154,8 +155,8 @@ def run_rank(spec, levels, rank, columns):
     """Run a training step and an evaluation of one rank on arrays without contents;
     return a RankStep.
 
-    `levels` are the LevelSizes of both. `columns` (C) ranks share the rows of this one,
-    which has the columns of block rank mod C.
+    `levels` are the LevelSizes of the step and of the evaluation. `columns` (C) ranks
+    share the rows of this rank, which owns column block rank mod C.
     """
     # a device whose arrays have shapes but no contents
     device = Shapes()
@@ -268,7 +269,7 @@ class Steps:
         """Return the largest number of columns in any message, even if A X is computed
         in advance.
 
-        Rows that are left out narrow none: buffers of messages are made for it.
+        Pruning does not reduce it, because it is the size of message buffers.
         """
         hops = sum(products_of(spec)) + 1
         one = np.ones(1, np.int64)

@@ -1,8 +1,8 @@
 """A device whose arrays have no contents: a training step on it shows memory, work and messages.
 
-Its arrays have a shape and a type, and no contents. Its kernels return such arrays, and
-log the reads and multiplications of real ones. Its communicator counts the messages of
-a real one.
+Its arrays have a shape and a dtype, but no contents. Its kernels return arrays of this
+kind, and record the reads and multiplications of real kernels. Its communicator counts
+the messages of a real one.
 """
 import math
 from collections import Counter

@@ -18,7 +18,7 @@ def settings_of(run):
     """Return the settings of an hpgcn.Run that a plan needs: `graph` (a path) and the
     FIELDS.
 
-    A DataError if the run has not finished, or trained in batches, whose seconds are
+    Raise DataError if the run is not finished, or used mini-batches, whose seconds are
     not forecast.
     """
     path = run.path
@@ -36,10 +36,10 @@ def calibrate(run, options):
     """Return Options whose machine rates are scaled so that the forecast matches a
     measured Run.
 
-    Medians of the run's steps over what is forecast of them, of computing and of
-    communication, are the factors. The first step, which touches what it holds for the
-    first time, is left out where there are others. The run's own graph is read
-    again; errors as `PlanInput`, and a DataError if it has other parts now.
+    The factors are medians of measured over forecast seconds of training steps, for
+    computing and for communication. The first step is left out if there are others,
+    because it touches memory for the first time. The run's graph is read again. Errors
+    as `PlanInput`; DataError if the graph has other parts now.
     """
     # read the graph of the run again
     settings = run.settings

@@ -1,8 +1,8 @@
 """Forecast the seconds of MPI collectives from the critical path of their messages.
 
-A long broadcast over q ranks is scattered along a tree and gathered in a ring. Each rank
-passes on 2 (q - 1) / q of its bytes. Short messages go along a binomial tree. MPI is
-assumed to take the faster algorithm.
+A long broadcast over q ranks is scattered along a tree and gathered in a ring; each
+rank forwards 2 (q - 1) / q of the bytes. A short broadcast uses a binomial tree. MPI is
+assumed to use the faster algorithm.
 
 Sources: Thakur, Rabenseifner and Gropp 2005; Chan, Heimlich, Purkayastha and van de
 Geijn 2007.
@@ -14,7 +14,7 @@ def algorithms(kind, ranks):
     """Return (rounds, copies) for each algorithm that MPI may use for a collective over
     `ranks` ranks.
 
-    On the critical path are `rounds` messages one after the other. Together they have
+    The critical path consists of `rounds` messages in sequence, which together have
     `copies` times the bytes of the collective. `kind`: "broadcast", "reduce" or
     "allreduce".
     """

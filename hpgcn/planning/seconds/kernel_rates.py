@@ -1,11 +1,10 @@
 """Forecast the seconds of kernels on one rank by size, from the output of `hpgcn bench
 machine`.
 
-Times were measured at few widths and at few sizes of the arrays; between them they are
-read off straight lines. So no size of a cache is needed. A nonzero of a sparse product
-takes as long as one in a random matrix with the same reuse distance. That is the number
-of bytes of x read since the same row was last read. `Locality` estimates it for a
-graph.
+Times were measured at few widths and few sizes of arrays; other times are interpolated,
+so that sizes of caches are not needed. A nonzero of a sparse product takes the same
+time as a nonzero of a random matrix with the same reuse distance. That is the number of
+bytes of x read since the same row was last read. `Locality` estimates it for a graph.
 """
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,7 +76,7 @@ class Rates:
         """Return the seconds of a kernel for one row of `width` columns; None if it was
         not measured.
 
-        `size` are the bytes that go through caches between two calls.
+        `size` is the number of bytes that pass through caches between two calls.
         """
         known = self.rows.get(kernel)
         if known is None:
@@ -96,8 +95,8 @@ class Rates:
         """Return the seconds of a kernel in `entries`; `distances` as in
         `product_seconds`.
 
-        What x costs beyond caches comes on top: as much as in a product. None: x is not
-        read.
+        Reads of x from beyond the caches add the same time as in a product; `distances`
+        is None if x is not read.
         """
         nonzero, row = (line(ROW_WIDTHS, values, width) for values in self.entries[kernel])
         if distances is not None:
@@ -173,13 +172,14 @@ class Locality:
     """Reuse distance, in bytes, of rows of x in products with a sparse matrix.
 
     The footprint of a window of T reads is the integral of the miss ratio for all t up
-    to T. The miss ratio of t is the share of reads of a row that was not among the last
-    t.
+    to T. The miss ratio at t is the share of reads whose row was not among the last t
+    reads.
 
     Source: Xiang, Ding, Luo and Bao, HOTL: a higher order theory of locality, 2013,
     section 3.
 
-    These are counted in the stored order of a graph, of a large one at samples.
+    Reads are counted in the stored order of a graph; in a large graph only samples are
+    counted.
 
     Parameters
     ----------
@@ -218,7 +218,8 @@ class Locality:
         """Group reads by reuse distance; return the share of each group, and the bytes
         read since the last reuse.
 
-        Reads of rows that were not among the last SPANS[-1] find all of x between.
+        If a row was not among the last SPANS[-1] reads, all of x is assumed to have
+        been read in between.
         """
         rows = self.num_rows
         spans = np.concatenate([[1], self.SPANS]).astype(float)

@@ -1,8 +1,8 @@
 """Find the machine files of the package, and read those that describe two devices per
 rank.
 
-A file of hpgcn/planning/machines is named without its folder and suffix; "source" in it
-says where its numbers are from, and what is assumed.
+A file in hpgcn/planning/machines is named without its folder and suffix. Its field
+"source" gives the origin of the numbers, and the assumptions.
 """
 from pathlib import Path
 from types import MappingProxyType
@@ -33,7 +33,7 @@ def machine_path(text):
     """Return the path of a machine file: of a shipped one by its name, otherwise `text`
     itself.
 
-    A file that bears the name of a shipped one is meant by ./NAME.
+    To use another file with the name of a shipped machine, write ./NAME.
     """
     return SHIPPED.get(str(text), text)
 
@@ -63,9 +63,8 @@ def read_devices(path, found):
 def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):
     """Return the numbers in one object of a machine file, a dict of float.
 
-    `required` and `optional` are Fields by name. A DataError if a number does not fit
-    or a required one is missing. Unknown ones are errors as well, unless `others` are
-    allowed.
+    `required` and `optional` are Fields by name. DataError if a number is invalid or a
+    required one is missing, and for unknown names unless `others` are allowed.
     """
     check_fields({group: found.get(group)}, {group: Field(dict)}, path)
     named = {f"{group}.{name}": value for name, value in found[group].items()}

@@ -1,9 +1,9 @@
 """Forecast the seconds of a training step from memory bandwidth and flops per second
 only.
 
-It adds bytes over memory bandwidth, flops of dense products over their rate, and a time
-per call. The bytes are those of products with A, of element-wise work and of narrow
-dense products.
+It is the sum of bytes over memory bandwidth, flops of dense products over their rate,
+and a time per call. The bytes are those of products with A, of element-wise work and of
+narrow dense products.
 """
 import numpy as np
 
@@ -15,8 +15,8 @@ def compute_seconds(machine, footprint):
     """Return the computing time of each rank in seconds, from memory bandwidth and the
     rate of dense products.
 
-    A product with A reads a row of H for each entry, as if none were found in a cache
-    again.
+    A product with A is assumed to read a row of H from memory for each entry, without
+    reuse in caches.
     """
     spec = footprint.spec
     itemsize = spec.itemsize

@@ -8,8 +8,8 @@ first product with A; each product is followed by its update:
 
     seconds = u_0 + sum over products i of pipeline_seconds(a_i, u_i, s) + calls x time of a call
 
-Not counted: the link between the two devices of a rank, of which the paper gives no
-rate.
+The link between the two devices of a rank is not counted, because the paper gives no
+rate for it.
 """
 from dataclasses import dataclass
 from itertools import pairwise
@@ -40,9 +40,9 @@ class Aggregator:
         """Return the seconds of a product with A: the maximum of additions and memory.
         Arguments broadcast.
 
-        Entries read rows at random. The cache holds a share of the rows that are read,
-        and an entry finds its row there with that chance. Each row comes from memory
-        once.
+        Entries read rows at random. The cache stores a share of the rows that are read,
+        and this share is the probability of a hit. Each row is read from memory at
+        least once.
 
         Parameters
         ----------

@@ -24,8 +24,8 @@ from hpgcn.planning.seconds.collective_seconds import collective_seconds
 class Machine:
     """Rates of ONE rank. If a node runs several ranks, each has its share of the node.
 
-    The defaults stand for one rank on each server of two sockets (56 cores, 12
-    channels of DDR4), 100 Gb/s InfiniBand.
+    The defaults describe one rank on each server with two sockets (56 cores, 12
+    channels of DDR4) and 100 Gb/s InfiniBand.
     """
 
     memory_bytes_per_s: float = 200e9  # streaming, of all its threads
@@ -68,7 +68,7 @@ def product_seconds(machine, footprint, product):
     """Return the time of one product with A on each rank, computing and sending, in
     seconds, (P,).
 
-    With two devices only the seconds of the aggregating one count, without an update.
+    With two devices per rank, only the time of the aggregating device is counted.
     """
     if machine.devices is not None:
         compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)

@@ -20,8 +20,9 @@ FLOAT = 4  # bytes of the numbers that were measured
 def compute_seconds(rates, footprint, slower, bandwidth):
     """Return the computing time of each rank in a training step, in seconds, (P,).
 
-    `slower`: times that a dense product of float64 takes as long. `bandwidth`: of
-    memory, in bytes a second, for kernels that were not measured.
+    `slower` is the time of a dense float64 product over that of a float32 product.
+    `bandwidth` is the memory bandwidth in bytes per second, for kernels that were not
+    measured.
     """
     spec = footprint.spec
     update = number_seconds(rates, "adam", num_parameters(spec) * spec.itemsize / FLOAT)

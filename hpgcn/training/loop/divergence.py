@@ -12,9 +12,9 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
     """Return the DivergedError for a step with a NaN or infinite loss or gradient; all
     ranks call this together.
 
-    `loss` and `gradient` are sums over all ranks, the model is as the step left it, the
-    parameters are updated. It names the first layer of the forward, else of the
-    backward, that is not finite.
+    `loss` and `gradient` are sums over all ranks. The model is in the state after the
+    step, and the parameters are updated. The error names the first layer of the
+    forward, else of the backward, with numbers that are not finite.
     """
     wrong = comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
                       for output in model.outputs()])

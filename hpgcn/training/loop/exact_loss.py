@@ -9,9 +9,9 @@ log = logging.getLogger("hpgcn")
 def measure_exact_loss(trainer, epoch):
     """Return {"exact_loss": x} for the next step in monitored epochs, {} in all others.
 
-    Monitored are the last epoch and the first `Strategy.num_monitored_steps` of an
-    approximate strategy. All ranks call this together. A DivergedError if the loss is
-    not finite.
+    Monitored epochs are the last one and the first `Strategy.num_monitored_steps` of an
+    approximate strategy. All ranks call this together. DivergedError if the loss is not
+    finite.
     """
     first = trainer.shard.strategy.num_monitored_steps
     if not first or first < epoch < trainer.config.epochs:
@@ -28,7 +28,7 @@ def exact_loss(view, number):
     """Return the mean training loss by exact products instead of approximate ones; all
     ranks call this together.
 
-    `number` keys dropout as in the training step, which is taken afterwards.
+    `number` keys dropout as in the training step that follows.
     """
     logits, _ = view.model.forward(view.features, number)
     total, _ = view.loss.gradient(logits, view.model.workspace.buffer("ping", *logits.shape))

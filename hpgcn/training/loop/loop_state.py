@@ -35,7 +35,7 @@ class EpochSums:
         """Return the fields of an epoch in metrics.jsonl that are known before its
         evaluation.
 
-        `norm` divides the sum of losses: it makes a mean of it.
+        Dividing the sum of losses by `norm` gives their mean.
         """
         masked = {"masked_additions": self.masked_additions} if self.masked_additions else {}
         return {"epoch": epoch, "loss": self.loss / norm, "train_acc": None, "val_acc": None,

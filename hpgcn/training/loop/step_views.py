@@ -1,9 +1,9 @@
 """Provide the StepView of each training step: the same for all steps, or one per
 mini-batch.
 
-A thread builds the next mini-batch while the current one trains. It reads what the rank
-stores. If neighbours are drawn, it exchanges rows with other ranks over a communicator
-of its own.
+A thread builds the next mini-batch while the current one trains, from data that the
+rank stores. If neighbors are sampled, the thread also exchanges rows with other ranks,
+over a separate communicator.
 """
 from contextlib import nullcontext
 

@@ -27,7 +27,7 @@ def raise_if_stop_requested(epoch, graph, out, comm):
     """Raise an error on all ranks if one of them received a signal to stop; all call
     this together.
 
-    `epoch` is the next one; `graph` and `out` as in `make_stop_error`.
+    `epoch` is the next epoch; `graph` and `out` are as in `make_stop_error`.
     """
     pending = comm.max([signals.pending_signal()])[0]
     if pending:
@@ -38,8 +38,8 @@ def make_stop_error(pending, where, graph, out, comm):
     """Return the error with which all ranks end a run after a signal; it names the
     command to resume.
 
-    `where` says where the run stops; the message names the command that resumes it: by
-    the path of the graph and the run directory `out`.
+    `where` is a text on the place in the run, for the message. The command to resume
+    contains the path of the graph and the run directory `out`.
     """
     ranks = ""
     if comm.size > 1:

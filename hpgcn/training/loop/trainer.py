@@ -116,9 +116,9 @@ class Trainer(CollectiveClose):
         """Train until the last epoch, or until patience or a callback ends the run;
         return a Result.
 
-        A run that leaves files has a RunDirectory on rank 0, and Checkpoints on all
-        ranks. It resumes from `saved`, a CheckpointState. Only the callbacks of rank 0
-        are called.
+        A run that writes files has a RunDirectory, `record`, on rank 0, and Checkpoints
+        on all ranks. It resumes from `saved`, a CheckpointState. Only the callbacks of
+        rank 0 are called.
         """
         config, comm, state = self.config, self.comm, self.state
 
@@ -189,7 +189,7 @@ class Trainer(CollectiveClose):
     def train_epoch(self, epoch, after_step=None):
         """Take the remaining steps of an epoch; return its metrics, equal on all ranks.
 
-        `after_step` is called after each step but the last.
+        `after_step` is called after each step except the last one.
         """
         comm, state = self.comm, self.state
         faults.begin(comm.rank, epoch)

@@ -20,8 +20,8 @@ def make_views(shard, parameters, workspace, targets):
     """Return the StepViews for training and for evaluation; all ranks call this
     together.
 
-    The features of the shard are released here. The workspace is shared: views are used
-    in turn. `targets` are those of the training loss.
+    This releases the features of the shard. Both views share one workspace, because
+    they are never used at the same time. `targets` are those of the training loss.
     """
     columns = shard.columns
     device = shard.comm.device
@@ -72,8 +72,8 @@ def evaluate(view, metric="auto"):
     """Return the validation loss, and a metric for each mask, over all ranks and
     without dropout.
 
-    As `Loss.evaluate`; what it calls accuracies are of the metric, as `metric_of` says
-    it.
+    The dict is that of `Loss.evaluate`, with the metric of `metric_of` in place of
+    accuracies.
     """
     logits = view.model.infer(view.features)[0]
     found = view.loss.evaluate(logits)

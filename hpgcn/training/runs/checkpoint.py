@@ -87,7 +87,7 @@ class Checkpoints:
         """Write a CheckpointState, then delete older checkpoints and incomplete ones of
         killed runs.
 
-        After a StorageError the checkpoints from before are still there.
+        After a StorageError the earlier checkpoints still exist.
         """
         name = f"step-{state.steps:08d}"
         with store.writing(self.path / name):
@@ -116,10 +116,10 @@ class Checkpoints:
         """Write a checkpoint after a training step if it is time for one; all ranks of
         a Trainer call this.
 
-        `ended`: the run ends with this epoch. Once the checkpoint for SIGUSR1 is
-        written a StoppedError is raised on all ranks. After SIGINT it is a
+        `ended` is true if the run ends with this epoch. After the checkpoint for
+        SIGUSR1, a StoppedError is raised on all ranks. After SIGINT it is a
         CancelledError, and the best model so far is written. Other errors, on all
-        ranks, as `write` and `hpgcn.training.runs.checkpoint_state.capture`.
+        ranks, are those of `write` and `hpgcn.training.runs.checkpoint_state.capture`.
         """
         comm, config, state = trainer.comm, trainer.config, trainer.state
 
@@ -208,8 +208,8 @@ class Checkpoints:
 def read_checkpoint(folder):
     """Read a checkpoint; return its CheckpointState and the widths of its model.
 
-    An InputNotFoundError, DataError or StorageError if it is damaged, or something
-    else.
+    Raise InputNotFoundError, DataError or StorageError if it is damaged, or not a
+    checkpoint.
     """
     path = folder / "state.h5"
     manifest = store.read_json(folder / "manifest.json")

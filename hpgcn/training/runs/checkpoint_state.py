@@ -123,9 +123,9 @@ def parse(path, arrays, attributes):
     """Validate the result of hpgcn.store.read_state; return a CheckpointState and the
     model's widths.
 
-    Everything is checked: a run can resume from it. A DataError if an attribute is
-    missing, of another kind or out of range. The same if an array is missing, one too
-    many, of another shape or dtype, or not finite.
+    Everything is checked, so that a run can resume from the state. DataError if an
+    attribute is missing, of another type or out of range. The same if an array is
+    missing, unexpected, of another shape or dtype, or not finite.
     """
     # texts of JSON become objects
     told = dict(attributes)
@@ -198,8 +198,8 @@ def describe_differences(names):
     """Return a phrase for fields that differ: "another number of ranks and another
     grid".
 
-    A layout that differs is worth a word only if nothing else does, which would explain
-    it.
+    A different layout is mentioned only if all other fields are equal, because they
+    would explain it.
     """
     words = [NAMES.get(name, f"another {name}") for name in names
              if name != "layout_sha256" or len(names) == 1]
@@ -210,7 +210,7 @@ def describe_differences(names):
 def agree(comm, flats):
     """Raise InternalError unless the arrays in `flats` have the same bits on all ranks.
 
-    The InternalError, on all ranks, names those that differ from rank 0 and in what.
+    The error, on all ranks, names the ranks and arrays that differ from rank 0.
     """
     mine = {name: zlib.crc32(np.ascontiguousarray(flat)) for name, flat in flats.items()}
     first, *others = comm.allgather(mine)

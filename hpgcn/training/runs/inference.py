@@ -147,7 +147,7 @@ def _infer(placed, comm, spec, parameters):
     """Return the arrays of `predict`, with "vertex" for "label", in the order in which
     ranks own rows.
 
-    On rank 0; None for each name elsewhere.
+    The arrays are on rank 0; on other ranks each of them is None.
     """
     device = comm.device
     with GraphShard(placed, spec, comm) as shard:

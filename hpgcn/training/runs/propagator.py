@@ -41,7 +41,7 @@ class Propagator(CollectiveClose):
     """The normalized adjacency A-hat of a graph on distributed rows, made by
     `propagation`.
 
-    It is closed by `close`, or at the end of a `with`.
+    Close it with `close`, or use it as a context manager.
 
     Attributes
     ----------

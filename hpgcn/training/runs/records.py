@@ -72,8 +72,8 @@ def check_metrics(row, where):
 def read_summary(run, *, whole=True):
     """Return the summary of a run directory; None if the run is not finished.
 
-    `whole`: all of SUMMARY must be there. Errors as `hpgcn.store.read_json` and
-    `check_fields`.
+    With `whole` all fields of SUMMARY are required. Errors as `hpgcn.store.read_json`
+    and `check_fields`.
     """
     path = Path(run) / "summary.json"
     if not os.path.lexists(path):

@@ -72,7 +72,7 @@ def restore(trainer, saved, history):
     """Set the arrays and the LoopState of a Trainer from a CheckpointState; all ranks
     call this together.
 
-    `history` are the metrics of the epochs before.
+    `history` has the metrics of earlier epochs.
     """
     comm, state, out = trainer.comm, trainer.state, trainer.config.out
 

@@ -165,10 +165,11 @@ def write_traffic(folder, comm, steps):
     """Write the bytes from rank to rank in one training step to a file; all ranks call
     this together.
 
-    The file traffic.npy holds (P, P) int64, a row for each sender. sums.npy holds the
-    part of it that is partial sums for the receiver's rows. Older ones are replaced.
-    Reductions that MPI routes (allreduce) are not in it: which ranks they pass through
-    is MPI's affair. An OutputError or StorageError is raised on all ranks.
+    The file traffic.npy contains (P, P) int64, with a row for each sender. The file
+    sums.npy contains the share of these bytes that are partial sums for rows of the
+    receiver. Older files are replaced. Reductions (allreduce) are excluded, because MPI
+    chooses the ranks between which their bytes pass. OutputError or StorageError is
+    raised on all ranks.
     """
     counters = comm.counters
     for name, sent in (("traffic.npy", counters.sent), ("sums.npy", counters.sums)):

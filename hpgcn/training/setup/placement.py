@@ -21,7 +21,7 @@ def as_source(source):
     """Return a GraphSource: the argument itself, or the file of that path, opened like
     `hpgcn.load`.
 
-    A UsageError for an object of another type.
+    Raise UsageError for an object of another type.
     """
     from hpgcn import store
 
@@ -35,8 +35,8 @@ def opened(source, comm, *, in_one_part=False):
     """Context manager: yield a graph as from `as_source`, and close it afterwards if it
     was opened here.
 
-    With `in_one_part` a partitioned graph is given as one of a single part, for one
-    rank. All ranks call this together; errors of `as_source` on all ranks.
+    With `in_one_part` the parts of a partitioned graph are merged into one, for one
+    rank. All ranks call this together; errors of `as_source` are raised on all ranks.
     """
     with ExitStack() as files:
         with comm.collective_errors():
@@ -101,12 +101,12 @@ def assign_rows(source, comm, config):
     """Return the Placement of a run: the owner of each row; all ranks call this
     together, once.
 
-    A strategy that needs parts takes a partitioned source as it is. On several ranks
-    any other is partitioned first (rank 0, in a child process). The partition of a file
-    NAME.h5 is kept as NAME.pP.h5, beside it or else in the run directory, and used
-    again by later runs. Others that take parts take those of a partitioned source; all
-    others cut the stored order. Strategies that choose partition as well, and are then
-    what `choose_strategy` says.
+    A strategy that requires parts uses those of a partitioned source. On several ranks
+    any other source is partitioned first (by rank 0, in a child process). The partition
+    of a file NAME.h5 is stored as NAME.pP.h5, beside it or else in the run directory,
+    for later runs. A strategy that only accepts parts uses those of a partitioned
+    source; otherwise the stored order is divided. For the auto strategies the source is
+    partitioned as well; `choose_strategy` then chooses.
 
     Return a Placement. Raised on all ranks: a ConfigError if the number of parts
     differs from the number of ranks, or the grid does not fit. A DataError if the file
@@ -175,7 +175,7 @@ def _check_order(source, comm):
     """Raise DataError if the rows lack a vertex, or if the parts contradict their
     offsets.
 
-    Each rank reads a share of a file.
+    Each rank reads a share of the file.
     """
     start, stop = split(source.header.num_nodes, comm.size)[comm.rank:comm.rank + 2].tolist()
     with comm.collective_errors():
@@ -191,8 +191,8 @@ def read_slab(placed, comm, split=0):
     """Read and check this rank's rows of a graph, a Graph of one split; all ranks call
     this together.
 
-    A graph is refused on all ranks whose degrees, loops or symmetry are not what its
-    entries say, with a DataError as `hpgcn.graphs.consistency.add_up` and `refuse`.
+    If degrees, self loops or symmetry contradict the entries, all ranks raise a
+    DataError, as from `hpgcn.graphs.consistency.add_up` and `refuse`.
     """
     source = placed.source
     layout = placed.layout

@@ -25,9 +25,10 @@ PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine,
 def partitioned(source, comm, method, out=""):
     """Return the graph with one part for each rank; all ranks call this together.
 
-    The parts of a file are kept beside it, else in the run directory `out`, else in
-    memory. A DataError on all ranks if its file, or the one that was made, was changed
-    in between; errors as `hpgcn.partition.make_partition`.
+    The partition of a file is stored beside it, else in the run directory `out`, else
+    in memory. DataError on all ranks if the file of the graph, or that of the
+    partition, was changed at the same time. Other errors as
+    `hpgcn.partition.make_partition`.
     """
     kept = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
@@ -67,10 +68,10 @@ def kept_partition(source, k, method, out="", also=None):
     checksum.
 
     It lies beside the graph, or in the run directory `out` if that folder cannot be
-    written. None if neither can, or the graph lies in memory. In the run directory one
-    by the method `also` is taken as well: that of --strategy auto, which a resumed run
-    no longer has. Other partitions are not touched. A DataError if the graph, or the
-    new partition, was replaced or written to by another process.
+    written. Return None if neither can be written, or if the graph lies in memory. In
+    the run directory a partition by the method `also` is accepted: that of --strategy
+    auto, which a resumed run no longer has. Other partitions stay unchanged. DataError
+    if another process replaced or changed the graph or the new partition.
     """
     from hpgcn import store
     from hpgcn.partition import make_partition
@@ -123,7 +124,7 @@ def _writable(folders):
     """Context manager: yield the first writable folder, which is created if missing,
     else None.
 
-    What was made is removed if the block raises.
+    Folders created here are removed if the block raises.
     """
     # try to write a file in each folder
     for folder in folders:
@@ -181,10 +182,11 @@ def parts_of(request, source, comm, method, out=""):
     """Return the parts for mini-batches: that of each ORIGINAL vertex, (n,) int32, and
     their number.
 
-    All ranks call this together. source: the graph of a run as it was given. A number
-    of parts is made by a method, because it depends on the graph only. It lies beside a
-    file once for all runs, else in the run directory `out`. Errors on all ranks as
-    `hpgcn.partition.batch_parts.parts_of` and `hpgcn.partition.make_partition`.
+    All ranks call this together. `source` is the graph of the run as the user passed
+    it. If the request is a number of parts, the partition depends only on the graph and
+    a method. It is stored beside the graph's file for all runs, else in the run
+    directory `out`. Errors on all ranks as `hpgcn.partition.batch_parts.parts_of` and
+    `hpgcn.partition.make_partition`.
     """
     from hpgcn.partition import batch_parts
 

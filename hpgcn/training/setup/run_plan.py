@@ -25,8 +25,7 @@ from hpgcn.training.setup.step_plan import StepPlan, plan_steps
 class RunPlan:
     """All decisions of a run, with its predicted traffic and memory.
 
-    Nothing of it is replaced afterwards; equal on all ranks except `shard` and
-    `work_arrays`.
+    It never changes. It is equal on all ranks except for `shard` and `work_arrays`.
 
     Attributes
     ----------
@@ -75,8 +74,8 @@ def make_run_plan(source, config, spec, comm):
     """Return the RunPlan for a graph, settings and a model; all ranks call this
     together.
 
-    `source` is a Graph or StoredGraph. It may be partitioned, and files of parts
-    written. `spec` is the ModelSpec that `make_spec` returns. Errors on all ranks as
+    `source` is a Graph or StoredGraph, which may be partitioned here; this may write a
+    file. `spec` is the ModelSpec from `make_spec`. Errors on all ranks as
     `hpgcn.train`.
     """
     metric = metric_of(spec, config.metric)
@@ -142,7 +141,7 @@ def device_bytes(shard):
 def check_trainable(header, split=0, where=None):
     """Raise a DataError if a graph lacks features, labels or splits.
 
-    A ConfigError if it has splits, but not the one of this number.
+    Raise a ConfigError if the graph has splits, but none with this number.
     """
     if not header.num_features:
         raise DataError(f"{header.name}: no features; add them in Graph.from_scipy or with `hpgcn "

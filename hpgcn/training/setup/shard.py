@@ -24,10 +24,10 @@ class GraphShard(CollectiveClose):
     """The rows of a graph on this rank: features, labels, and the maps that multiply by
     A.
 
-    `train` and `evaluated` are the ReceptiveField of a training step and that of an
-    evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) train on
-    others, which they make of all. The slab that was read is let go once the maps are
-    made: it would double the adjacency.
+    `train` and `evaluated` are the ReceptiveFields of a training step and of an
+    evaluation, of all rows unless `prune`. Mini-batches (not `full_batch`) derive their
+    own receptive fields from it. The slab that was read is released once the maps
+    exist, because it would double the memory of the adjacency.
     """
 
     def __init__(self, placed, spec, comm, *, split=0, prune=False, full_batch=True):
@@ -113,8 +113,8 @@ class GraphShard(CollectiveClose):
         """Return the Features of all rows, on the host. All ranks call this together,
         only once.
 
-        A X is formed here if layer 1 then needs no product with A and no exchange in
-        any epoch. It is formed in slices of columns that fit the buffers.
+        A X is computed here if layer 1 then needs neither products with A nor messages
+        in any epoch. It is computed in slices of columns that fit the buffers.
         """
         X = self._features
         self._features = None
@@ -182,7 +182,7 @@ def warn_of_degrees(slab, matrix, comm, counted):
     """Log how many vertices have a degree that cannot normalize A, such as 0; all ranks
     call this.
 
-    `counted`: this rank counts them, where several have the same rows.
+    `counted` is true on one of the ranks that share the same rows.
     """
     if matrix.norm == "none":
         return

@@ -53,7 +53,7 @@ class StepPlan:
 def check_batch(batch, memory, strategy, title):
     """Raise UsageError if the setting `batch` is malformed or excludes other settings.
 
-    These are the setting `memory`, and the Strategy, which has this title.
+    These settings are `memory` and the strategy, whose name is `title`.
     """
     if parse(batch) is None:
         return
@@ -69,10 +69,9 @@ def check_batch(batch, memory, strategy, title):
 def plan_steps(batch, source, shard, full_step, out=""):
     """Return the StepPlan for the setting `batch`; all ranks call this together.
 
-    `source` is the graph of the caller, `full_step` the Prediction of a step of all
-    rows. Parts may be kept in the run directory `out`. Raised on all ranks: a
-    UsageError if there is not one number of neighbours for each product with A; as
-    `parts_of`.
+    `source` is the graph of the caller, `full_step` the Prediction of a step on all
+    rows. The run directory `out` may store parts. UsageError on all ranks unless there
+    is one number of neighbors for each product with A; other errors as `parts_of`.
     """
     request = parse(batch)
     if request is None:
@@ -112,7 +111,7 @@ def _induced_builder(request, source, shard, local, out):
 def _neighbour_builder(request, shard, local):
     """Return the builder of batches of sampled neighbors; all ranks call this together.
 
-    If a thread makes them, they have a communicator of their own.
+    If a thread builds the batches, it gets a communicator of its own.
     """
     comm, spec = shard.comm, shard.spec
     with comm.collective_errors():

@@ -42,8 +42,8 @@ class Compilations(event.Listener):
     """Counts the kernels that Numba compiles (not those from its cache), with a
     progress bar if `shown`.
 
-    Without a bar, or a place for one, the first kernel gets a log line. Every EVERY
-    seconds another line counts them.
+    Without a bar the first kernel is logged, and every EVERY seconds the number of
+    kernels so far.
     """
 
     text = "compiling kernels, once per machine and version"
@@ -90,9 +90,9 @@ def compiling(shown=True, rank=0):
 def warm_up(make_trainer, comm, header, config, spec):
     """Compile or load the kernels of a run; all ranks call this together.
 
-    `make_trainer` is that of hpgcn.training.loop.trainer, which imports this module.
-    One rank of each node compiles first; the other ranks then load the kernels from the
-    cache.
+    `make_trainer` is the function of hpgcn.training.loop.trainer, which imports this
+    module. One rank of each node compiles first; the other ranks then load the kernels
+    from the cache.
     """
     aggregates_on_host = comm.device.name == "cpu" or config.aggregates_on_host
     for turn in (True, False):
@@ -109,7 +109,8 @@ def _load_products(header, spec, ranks):
     """Compile or load the product kernels for the width and the number of a rank's
     rows.
 
-    Kernels depend on both. On several ranks a product also adds to an existing result.
+    Kernels depend on both numbers. On several ranks a product also adds to an existing
+    result.
     """
     # the products with A of a step
     rows = -(-header.num_nodes // ranks)
