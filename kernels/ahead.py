@@ -74,8 +74,8 @@ def load_product(rows, width, nnz, dtype, row_dtype=None, *, aligned=True, maske
 
 
 def load_layer(fan_in, fan_out, dtype, row_dtype):
-    """Compile or load the dense products of a layer for at least 300 rows; fewer rows
-    may use other kernels.
+    """Compile or load the dense products of a layer, as they are used for 300 rows or
+    more.
     """
     H = np.zeros((300, fan_in), row_dtype)
     W = np.zeros((fan_in, fan_out), dtype)

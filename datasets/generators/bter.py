@@ -77,8 +77,8 @@ class Bter:
         return np.uint64(kernels.stream_key(np.uint64(self.seed), stream))
 
     def draw(self, first, last):
-        """Return the ends u, v (k,) int64 of draws first..last - 1; draws that make no
-        edge are left out.
+        """Return the ends u, v (k,) int64 of those draws first..last - 1 that make an
+        edge or a loop.
         """
         if first >= self.num_pairs:
             return self._matched(first, last)

@@ -61,8 +61,9 @@ def aggregate_backward(grad, indptr, indices, x, e=None, *, op, reduce, arg=None
 
 
 def _reduce(indptr, indices, x, e, out, *, op, reduce, arg=None, edge=None, chosen=None):
-    """Fill `out`, and `arg` for max and min; `edge` and `chosen` map entries as in
-    `hpgcn.kernels.cpu.aggregate`.
+    """Fill `out`, and `arg` for max and min; entry t reads row edge[t] of e.
+
+    If `chosen` is given, only the entries that max or min chose are summed.
     """
     device = current()
     m, width = out.shape

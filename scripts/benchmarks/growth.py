@@ -17,7 +17,8 @@ FILL = (0.5, 0.5, 16)  # x of a rate's matrix, over the L2, the last-level cache
 
 
 def measure(settings, host, limits):
-    """Time SpMM with values on R-MAT graphs of growing size, and predict these times.
+    """Time SpMM with values on R-MAT graphs that quadruple in size, and predict these
+    times.
 
     predicted_ms = nonzeros (share_l2 c_l2 + share_last c_last + share_memory c_memory). The shares
     come from `cache_misses`, once with a core's L2 and once with that and the last-level cache. c_*
