@@ -44,8 +44,8 @@ def choose(comm, device, aware=None):
     """Choose how messages of a communicator leave a device; all ranks call it together.
 
     `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is
-    the same on all ranks: if one of them cannot, none does. If a probe fails, rank 0
-    logs a warning.
+    the same on all ranks: if MPI refuses GPU memory on one rank, all ranks copy it to
+    the host. If a probe fails, rank 0 logs a warning.
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")

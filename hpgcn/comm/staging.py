@@ -2,11 +2,11 @@
 
 MPI has no notion of CUDA streams: it may read what the GPU has yet to write. So a call
 is made only after an event of the stream that wrote its memory. Calls that wait for an
-event stand in line (`GpuStager.waiting`). Each test of a request, also of other
-communicators, checks whether the first of them can go. The GPU and the host compute in
-the meantime. Copies have two streams of their own, one a direction. What was received
-is copied up as it arrives; the stream that computes then waits for these copies, the
-host does not.
+event are queued (`GpuStager.waiting`). Each test of a request, also of other
+communicators, checks whether the first of them can be made. The GPU and the host
+compute in the meantime. Copies have two streams of their own, one for each direction.
+Received data are copied to the GPU as they arrive. The stream that computes then waits
+for these copies, the host does not.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Ranks that are threads of one process, of which exactly one runs at a time.
 
-A rank runs until it waits for something that is not there. Then the next rank in cyclic
-order that can go on runs. So the schedule depends on nothing but what the ranks do.
+A rank runs until it waits for a message that has not arrived. Then the next rank in
+cyclic order that can go on runs. So the schedule depends only on the ranks' calls.
 """
 import threading
 from contextvars import copy_context

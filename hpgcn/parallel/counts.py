@@ -1,7 +1,7 @@
 """Bytes and messages of collective calls by rank, for counters and plans (pure).
 
-Bytes are the payload that a rank contributes to OTHER ranks, whatever MPI's algorithm;
-a message is one non-empty (source, destination) pair of a call. Bytes of each call:
+Bytes are the payload that a rank contributes to OTHER ranks, for any algorithm of MPI.
+A message is one non-empty (source, destination) pair of a call. Bytes of each call:
 
 - broadcast of m bytes over q ranks: (q - 1) m at the root;
 - allgather: (q - 1) times the own block;
@@ -63,8 +63,8 @@ def _by_call(own, axis):
 def allreduce(size, axis):
     """Count an allreduce along an axis; `size`: bytes, equal along the axis.
 
-    The total over q ranks is 2 m (q - 1); what remains of its division by q goes to the
-    first.
+    The total over q ranks, 2 m (q - 1), is divided by q; the first ranks count the
+    remainder.
     """
     ranks = size.shape[axis]
     shape = [1] * size.ndim

@@ -4,9 +4,8 @@ owners (push).
 Requests are persistent and bound to two buffers. Received rows are handed out in
 increasing order of the other rank, so sums have a fixed order (same command, same
 bits). The transpose of a copy is an accumulate: a push sends along the swapped lists,
-and its receiver adds. Rows of a GPU are packed there; where MPI takes no GPU memory,
-requests are bound to pinned host views of the buffers. Source: demirci-2022, Algorithms
-1 and 2.
+and its receiver adds. A GPU packs its rows itself; if MPI takes no GPU memory, requests
+are bound to pinned host views of the buffers. Source: demirci-2022, Algorithms 1 and 2.
 """
 from dataclasses import dataclass
 from functools import cached_property

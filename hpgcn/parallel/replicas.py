@@ -129,12 +129,13 @@ class DelayedSum:
     """Sums over the copies of a vertex, in which the partial sums of other ranks are
     some steps old.
 
-    `assign_bins` makes r bins. In each step one of them takes its turn: its replicas
-    send their partial sums. The owners add these r steps later, in the next turn, and
-    send the totals; the replicas add those another r steps later. What has arrived is
-    used in this one step. Vertices of other bins have only partial sums, and so have
-    those of a bin before anything has arrived. A copy's own share is always that of the
-    step itself: a replica is sent the total less what it gave.
+    `assign_bins` makes r bins. Each step serves one bin: its replicas send their
+    partial sums. The owners add them r steps later, when the bin is served again, and
+    send totals. The replicas add the totals another r steps later. Received sums are
+    used in this one step only. Vertices of other bins have only their partial sums, and
+    so have those of a bin before anything has arrived. The partial sum of a copy itself
+    is always that of the current step: a replica receives the total less the sum that
+    it sent.
     """
 
     replaces = False  # whether a replica takes the total in place of its own share

@@ -85,9 +85,9 @@ class SharedRows:
     def reduce(self, gradient):
         """Sum the gradients of all hpgcn.model.Parameters over ranks, in place.
 
-        Each rank holds the sums of its rows for W[its columns, :] and b[its columns].
-        These are added up over the ranks that share the columns, then collected from
-        the others.
+        Each rank has the sums over its rows for W[its columns, :] and b[its columns].
+        They are summed over the ranks that share these columns. Then each rank collects
+        the sums for all other columns.
         """
         if self.row.size == 1:
             self.comm.allreduce(gradient.flat, "weights")

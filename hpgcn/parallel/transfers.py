@@ -93,11 +93,11 @@ class StagedRows(Transfer):
     """Transfer in stages: in stage s rank `first` + s broadcasts its rows, or receives
     their sums.
 
-    One of two buffers receives while the other is multiplied, or is sent while the next
-    is formed. `heights`: rows that each of these ranks owns. `comm`: of the ranks whose
-    rows of A have these columns. `workspace`: of the buffers; transfers that share it
-    are used in turn. `sums`: the dtype of what is reduced, if that is longer than the
-    workspace's; None where nothing is.
+    One of two buffers receives while the other is multiplied, or is reduced while the
+    other is filled. `heights`: number of rows of each of these ranks. `comm`: of the
+    ranks that take part in the stages. `workspace`: of the buffers; transfers that
+    share it are used in turn. `sums`: dtype of reduced sums, if that is longer than the
+    workspace's; None if nothing is reduced.
     """
 
     def __init__(self, heights, first, comm, workspace, sums=None):
@@ -216,8 +216,8 @@ class GatheredRows(Transfer):
     scatters them.
 
     `heights`: (c,) int64, rows of the pieces of the c ranks of `comm`. `inner`: the
-    transfer that takes the big block then. `sums`: the dtype of what is scattered, if
-    that is longer than the workspace's.
+    transfer that then sends the big block. `sums`: dtype of the scattered sums, if that
+    is longer than the workspace's.
     """
 
     def __init__(self, heights, comm, inner, workspace, sums=None):

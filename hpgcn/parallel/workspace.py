@@ -11,8 +11,7 @@ PIECE = 16 << 20  # bytes that a thread touches at a time
 class Workspace:
     """Dense arrays by name, made once and used in every step: fresh memory costs page faults.
 
-    They begin at multiples of 64 bytes, so that rows take as few cache lines as they
-    can.
+    Arrays begin at multiples of 64 bytes, so that their rows lie in few cache lines.
     """
 
     def __init__(self, dtype, device=HOST):

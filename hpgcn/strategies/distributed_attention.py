@@ -2,15 +2,14 @@
 
 K heads of width f; l = <x, a> and r = <x, b>, head by head. The owner of a row pulls x
 of its neighbours, K f numbers each, and forms their r itself. It adds block after block
-to the softmax of its rows as they arrive (online softmax). The backward pulls along A^T
-what `attend_dots` lays side by side: gradient, l, lse and dot of a row, K f + 3 K
-numbers. Nothing of the size of the nonzeros is kept, and where A is symmetric no
-partial sum travels.
+to the softmax of its rows as they arrive (online softmax). The backward pulls rows of
+`attend_dots` along A^T: gradient, l, lse and dot of a row, K f + 3 K numbers. No array
+has the size of the nonzeros. If A is symmetric, no partial sum is sent.
 
-If it is not, the owner of row i forms gradients for x_j of others from the rows that it
-pulled and keeps. These are pushed: K f + K numbers. If nonzeros of a row are held
-elsewhere, its l goes there, K numbers. The sums and lse formed there return and are
-merged by the owner.
+If A is not symmetric, the owner of row i computes gradients for x_j of other ranks from
+the rows that it pulled and stored. They are pushed: K f + K numbers. If other ranks
+hold nonzeros of a row, its l is sent to them, K numbers. Their sums and lse return, and
+the owner merges them.
 
 Source: Velickovic et al. 2018; demirci-2022, section 4.4; Milakov and Gimelshein 2018.
 """

@@ -63,8 +63,8 @@ class NonzeroPlan(RowPlan):
     Attributes
     ----------
     back : NonzeroPlan or None
-        The plan of A[rows_in][:, rows_out], where the backward is a product of its own;
-        None where it takes the transposed blocks.
+        The plan of A[rows_in][:, rows_out], if the backward is a product of its own;
+        None if it multiplies by the transposed blocks.
     """
 
     back = None

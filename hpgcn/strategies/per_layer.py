@@ -1,11 +1,10 @@
 """Different strategies for the products with A, such as `mop+p2p`: one name per
 product.
 
-H and G lie in row blocks with all columns, of one BlockLayout, whichever strategy
-multiplies. The result of one layer is the input of the next one, and a switch between
-them sends nothing. A product forward and its backward are by the same strategy. Each
-strategy that is taken has its own blocks of A and its own buffers; layers of the same
-strategy share them.
+H and G have row blocks with all columns, in one BlockLayout for all strategies. So the
+result of one layer is the input of the next one, and a switch between strategies sends
+nothing. A forward product and its backward use the same strategy. Each strategy in use
+has its own blocks of A and its own buffers; layers of the same strategy share them.
 
 Source: none. Layers differ by the rows that later layers read, and by attention: not
 every number of ranks can share its heads.

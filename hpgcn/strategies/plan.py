@@ -96,7 +96,7 @@ class Traffic:
     Parameters
     ----------
     layouts : pair of hpgcn.parallel.layout.BlockLayout
-        Those below.
+        The attributes `layout` and `layout_in`.
 
     Attributes
     ----------
@@ -105,11 +105,11 @@ class Traffic:
     slices : int
         A product is of at most ceil(width / slices) columns on each rank.
     period : int
-        Training steps that `calls` are of together: more than 1 where steps send
-        different things.
+        Number of training steps that `calls` counts together: more than 1 if steps send
+        different rows.
     packing : dict
-        How often a number that is sent is packed, or put in its place afterwards, by
-        "pack" (whole rows) or "pack pieces" (columns of rows).
+        Number of times that a sent number is packed or unpacked, for "pack" (whole
+        rows) or "pack pieces" (columns of rows).
     """
 
     period = 1

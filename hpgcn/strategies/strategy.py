@@ -203,8 +203,8 @@ class Strategy:
             Bits of the result to keep (S-SpMM), in the order of
             `hpgcn.kernels.pack_mask`.
         out : (m, f_j), optional
-            Receives the result, C order; must not be H. Of H's dtype; where that is of
-            16 bits, maybe of float32, and not rounded then.
+            Receives the result, C order; must not be H. It has the dtype of H; if H has
+            16 bits, it may be float32, and the result is not rounded.
 
         Returns
         -------

@@ -21,8 +21,8 @@ def vertex_cut(graph, k, *, seed=0, deal=None, roots=None):
 
     Owners: vertices are taken in the order of (parts that hold it, number), those
     without an edge as if held by all parts. Each goes to the part that owns the fewest
-    rows among those that hold it, ties to the lowest. Loops are no part of what is
-    dealt; they go to the root.
+    rows among those that hold it, ties to the lowest. Loops are not assigned like
+    edges: they go to the root.
 
     Takes n ceil(k/64) words.
 

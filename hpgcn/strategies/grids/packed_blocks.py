@@ -66,8 +66,8 @@ class Blocks:
     def read(cls, adjacency, layout, cuts, comm, *, transposed=False):
         """Read blocks of A, or of A^T, from a NormalizedAdjacency.
 
-        The intervals of one rank lie among those of L layers. Rows are read in L
-        portions, so that the part cut away is never more than the rest.
+        The columns of a rank lie among those of L layers. Rows are read in L portions,
+        so that entries to be cut away are never more than the others in memory.
         """
         _, rows, own = held(layout, cuts)
         intervals = [tuple(cuts.offsets[stage:stage + 2].tolist()) for stage in own]

@@ -26,7 +26,7 @@ for A^T if A is not symmetric), two blocks of A and two intervals of H under way
 Restricted to some rows (out) of the result and some (in) of H, blocks and intervals
 keep their ranks and lose the other rows. The backward multiplies by blocks of A[in,
 out] (symmetric A) or of A^T[in, out]. Such a map holds its entries of A, once in each
-direction that differs, and shares all messages with the whole one.
+direction that differs, and uses the buffers and communicators of the unrestricted map.
 
 Source: cagnet-2020, section IV-C, Algorithm 3 (block 2D), and section IV-D (block 3D);
 van de Geijn and Watts 1997 (SUMMA).

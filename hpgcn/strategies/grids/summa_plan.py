@@ -37,8 +37,8 @@ class BroadcastBlocks:
 class SummaTraffic(Traffic):
     """Broadcasts of blocks of A along rows, and of intervals of H along columns, in stages.
 
-    shape: the grid of ranks. directions: a pair of BroadcastBlocks or Blocks, of A and
-    of what the backward multiplies by.
+    `shape`: the grid of ranks. `directions`: a pair of BroadcastBlocks or Blocks, for
+    the forward and for the backward.
     """
 
     packing = MappingProxyType({})

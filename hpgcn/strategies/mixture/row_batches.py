@@ -4,7 +4,7 @@ packed.
 A batch is a piece of every rank's rows: all links are loaded alike at any time, and all
 ranks update at once. There are two ways to deal pieces:
 
-    alternating    even ranks deal upwards, odd ones downwards: rows on both sides of a
+    alternating    even ranks deal upwards, odd ranks downwards: rows on both sides of a
                    border between ranks are in one batch. With bandwidth b < m = n / P a
                    batch reads no further than b rows beyond its pieces
     in order       all ranks deal upwards. If rank p owns piece p of each of S contiguous
@@ -125,9 +125,9 @@ class RowBatches:
         """Return the number of these batches that each batch of `rows` has to wait for;
         (S,), non-decreasing.
 
-        Batch i itself always must: what returns goes where it was packed
-        (`PackedBatches`). indptr, indices: CSR with sorted columns in the order of
-        these batches, rows in that of `rows`.
+        Batch i always waits for batch i, because returning rows overwrite the packed
+        ones (`PackedBatches`). `indptr`, `indices`: CSR with sorted columns, in the
+        order of these batches; its rows are in the order of `rows`.
         """
         full = np.diff(indptr) > 0
         last = np.full(full.size + 1, -1)  # one more: reduceat takes no place past the end
