@@ -177,8 +177,8 @@ def format_statistics(columns):
     Returns
     -------
     str
-        One line per quantity. Where random partitions were counted (`over_random`), a
-        column beside tells the ratio to their mean. No line feed at the end.
+        One line per quantity. If random partitions were counted (`over_random`), a
+        further column has the ratios to their mean. No line feed at the end.
     """
     # a column for each partition, and its ratio to random ones
     cells = [["", *(label for label, _ in LABELS.values())]]
@@ -214,7 +214,7 @@ def describe(partition):
 def relative(numbers):
     """Divide those statistics that COMPARED names by their mean over random partitions.
 
-    The same for their values before refinement.
+    Values before refinement are divided by the same means.
     """
     means = {key: numbers.get(f"random_{key.removeprefix('unrefined_')}") for key in LABELS}
     return {key: numbers[key] / mean for key, mean in means.items() if key in numbers and mean}

@@ -56,7 +56,7 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
     """Select the entries of some rows whose columns are also in a batch.
 
     Entries between vertices of two units are multiplied by `factor`. Return row
-    pointers, columns as they were numbered, and values.
+    pointers, columns with their old numbers, and values.
     """
     # room for all entries of these rows
     most = np.int64(0)

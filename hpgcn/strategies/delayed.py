@@ -6,7 +6,7 @@ ranks hold, on the rows of all copies. Let C be the sum over the copies of a ver
 given to all of them,
 
     exact        Z = C A_loc H, dH = A_loc^T C G: of evaluations, and of an A X formed once
-    cd-r         the same with sums C' in which others' shares are old: of training steps
+    cd-r         the same with sums C' that have old parts of other ranks: of training steps
     0c (none)    Z = A_loc H, dH = A_loc^T G: of training steps, which send no rows at all
 
 Values of A are those of the whole matrix. The loss is of own rows only. Gradients of

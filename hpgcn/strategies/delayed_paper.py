@@ -3,7 +3,7 @@
 Like `hpgcn.strategies.delayed`, with three differences:
 
     forward   a replica replaces its partial sum by the owner's total of 2r steps before
-              (Algorithm 4, lines 19 and 20), while there it adds the shares of others
+              (Algorithm 4, lines 19 and 20); there it adds the sums of other copies
     backward  each rank multiplies by its own A_loc^T, and sends nothing: totals that
               arrived count as constants
     loss      of all copies: a split training vertex counts once for each

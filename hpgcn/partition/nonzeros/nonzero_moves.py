@@ -312,8 +312,8 @@ def rebalance_owners(s, sent, order, both):
     """Move owners between parts with entries of their rows and columns, to lower the
     largest traffic.
 
-    sent : (k,) int64, rows that each part sends; kept up to date. both: rows and columns of a
-    vertex are one net. Returns how many changed.
+    `sent`: (k,) int64, rows that each part sends; updated. `both`: whether the row and
+    the column of a vertex are one net. Return the number of owners that changed.
     """
     n = s.part.size - s.owners
     changed = 0

@@ -59,8 +59,8 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     -------
     holder : (nnz,) int32
     owner : (n,) int32
-        The same input gives the same output; one thread. Never more rows and sums than
-        given, where what is given keeps within the limits.
+        The same input gives the same output; one thread. If the given parts keep within
+        the limits, the result sends no more rows and sums than they do.
     """
     owner = np.asarray(owner, np.int32)
     if k == 1:
@@ -107,9 +107,9 @@ class Nets:
     """Units that are assigned to parts, and the nets that they touch (`ends` of
     nonzero_state.State).
 
-    A unit is an entry off the diagonal or, paired, those at (i, j) and (j, i). Behind
-    these there is one unit for each vertex, whose part owns it. Nets are n columns, or
-    vertices, and n rows, or nets of a single owner.
+    A unit is an entry off the diagonal or, if paired, the entries at (i, j) and (j, i).
+    Then follows one unit for each vertex; its part owns the vertex. Nets are n columns
+    and n rows or, if paired, n vertices and n nets of a single owner.
     """
 
     def __init__(self, rows, paired):
@@ -165,9 +165,9 @@ def _stages(rows):
     """Yield for each stage its Nets, the first temperature, and the number of records
     to visit.
 
-    If most entries have one across the diagonal, both move together first, even if the
-    pattern is not symmetric. Units are half the number, and a vertex' row and column
-    stay together.
+    If most entries (i, j) have a counterpart (j, i), both move together first, even if
+    the pattern is not symmetric. That halves the number of units, and keeps the row and
+    the column of a vertex together.
     """
     paired = Nets(rows, True)
     arcs, pairs = paired.off.size, paired.first.size

@@ -15,9 +15,9 @@ def nested_parts(method, cut, rows, weights, request):
     Parameters
     ----------
     method : callable
-        One of METHODS, by rows; what it finds is not refined.
+        One of METHODS that partition rows; its parts are not refined.
     cut : callable
-        Returns, from rows (n, n) and some vertices, what `method` is given of them.
+        Returns, from rows (n, n) and some vertices, the rows that `method` gets.
     rows, weights, request
         Arguments of `method`.
 

@@ -112,9 +112,9 @@ def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
     it is larger.
 
     The price of rows rises (STEEPER) until the goal is reached. The total may grow to
-    that of the other one, and so may the messages. If no price reaches it, the other
-    partition is taken, unless its heaviest part exceeds the limit of epsilon and the
-    heaviest of `part`. In that case the try with the least maximum is taken.
+    that of the rival, and so may the messages. If no price reaches the goal, the rival
+    is taken, unless its heaviest part exceeds the limit of epsilon and the heaviest of
+    `part`. In that case the try with the least maximum is taken.
 
     Arguments are those of `refine`; `rival`, (n,) int32, is refined as `part` is.
     Returns `part` itself, `rival` itself, or a new one.
