@@ -49,8 +49,8 @@ _HOMES = {
 }
 
 
-# a link leads here from an editable installation: modules have one path in every
-# process
+# resolve the link of an editable installation, so that modules have the same path in
+# all processes
 _FOLDER = os.path.dirname(os.path.realpath(__file__))
 __path__ = [_FOLDER]
 

@@ -8,7 +8,7 @@ import sys
 
 from hpgcn.runtime import signals
 
-# the program ends in order on signals, from its first line on
+# signals end the program with cleanup, from its first line on
 if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "hpgcn":
     signals.start(sys.argv[1:])
 
@@ -31,7 +31,7 @@ from hpgcn.errors import (
 from hpgcn.runtime import launcher, streams
 
 log = logging.getLogger("hpgcn")
-LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word too long to read
+LONG = re.compile(r"(\S{160})\S{160,}(\S{80})")  # a word that is too long for a message
 
 
 def main(argv=None, make_parser=None):
@@ -99,7 +99,7 @@ def failed(error, verbose, ranked):
     `except` block.
     """
     number = signals.ended_by()
-    if number:  # whatever the libraries on the way out made of it
+    if number:  # libraries may have replaced the exception of the signal
         return interrupted(number)
 
     # errors that hpgcn raises, and signals
@@ -141,7 +141,7 @@ def fail(error, verbose, ranked):
         from hpgcn import comm
 
         try:
-            comm.world(error=error)  # the others wait there
+            comm.world(error=error)  # the other ranks wait there
         except HpgcnError as agreed:
             error = agreed
     if not error.collective or launcher.launched_rank() == 0 or not connected():

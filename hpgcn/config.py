@@ -16,7 +16,7 @@ from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
 
 RENAMED = {"stages": "pipeline_batches"}  # settings in files of earlier versions
-# fields on which it depends what a training step of given widths sends and holds
+# fields that determine the traffic and memory of a training step of given widths
 COST_FIELDS = ("grid", "replication", "balance", "delay", "delay_variant", "pipeline_batches",
                "input_dropout", "model", "aggregator", "norm_adj", "heads", "output_heads", "hops",
                "activation", "norm", "layer_norm", "residual", "ffn", "input_layer", "output_layer",
@@ -296,7 +296,7 @@ def toml_values(text, where):
     except ValueError as error:  # not TOML, or a number of thousands of digits
         raise UsageError(f"{where}: {error}") from error
     inside = list(values.items())
-    for key, value in inside:  # grows
+    for key, value in inside:  # the list grows in this loop
         if isinstance(value, dict | list):
             held = value.values() if isinstance(value, dict) else value
             inside += [(key, each) for each in held]

@@ -25,7 +25,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 CACHES = 4  # the arrays of a bandwidth test have this multiple of the last-level cache's bytes
 SMALLEST = 32 << 20  # least bytes of such an array
 GEMM_SIZE = 2048
-COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that are read or written
+COUNTED = {"read": 1, "copy": 2, "triad": 3}  # arrays that each call reads or writes
 
 
 class BenchHost:
@@ -70,7 +70,7 @@ class BenchHost:
         """
         rates = self.memory_rates(in_turns(self, self.memory_calls, repeats, "memory"))
         size = self.memory_calls["read"].args[0]
-        del self.memory_calls  # and their arrays
+        del self.memory_calls  # and the arrays of these calls
         return {**rates, "array_bytes": 8 * size}
 
     @cached_property

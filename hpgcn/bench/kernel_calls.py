@@ -21,7 +21,7 @@ class Arrays:
     draws; they may write z, out and above.
     """
 
-    MADE: ClassVar = {  # name: what makes it of Arrays
+    MADE: ClassVar = {  # name -> function of Arrays that makes the array
         **dict.fromkeys(("x", "y", "z"), lambda a: a.drawn(a.n, a.width)),
         **dict.fromkeys(("row_score", "col_score"), lambda a: a.drawn(a.n, a.heads)),
         "pulled": lambda a: a.drawn(a.n, a.width + 3 * a.heads),
@@ -68,7 +68,7 @@ class Arrays:
         return array
 
 
-# name: call of kernels k with Arrays a; its time grows with the rows
+# name -> call of kernels k with Arrays a, whose time grows with the rows
 ROW_CALLS = {
     "activate": lambda k, a: k.activate(a.z, a.bias, mask=a.bits),
     "activate dropout": lambda k, a: k.activate(a.z, a.bias, a.vertex, mask=a.bits, **DROPOUT),
@@ -113,7 +113,7 @@ ROW_CALLS = {
     "adam": lambda k, a: k.adam(*(array.reshape(-1) for array in (a.z, a.x, a.out, a.variance)),
                                 **ADAM)}
 
-# the same of calls whose time grows with the entries and the rows
+# the same for calls whose time grows with the entries and the rows
 ENTRY_CALLS = {
     "attend": lambda k, a: k.attend(a.indptr, a.indices, a.x, a.row_score, a.col_score, a.out,
                                     a.lse, above=a.above, share=a.share),

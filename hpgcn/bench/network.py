@@ -8,11 +8,11 @@ import numpy as np
 
 from hpgcn.planning.seconds.collective_seconds import algorithms, measured_rate
 
-LARGE = 1 << 24  # bytes that a rank sends: far more than what a message takes besides
-# number of buffers in turn: in training other work also passes the caches between
+LARGE = 1 << 24  # bytes that a rank sends: their time far exceeds the latency
+# buffers used in turn, because in training other work replaces the caches between
 # messages
 BUFFERS = 8
-WORK = 1 << 22  # numbers of the computation during a message
+WORK = 1 << 22  # size of the computation during a message
 
 
 def measure(comm, repeats):

@@ -27,7 +27,7 @@ from hpgcn.runtime.progress_bar import bar
 from hpgcn.training.loop.trainer import make_trainer
 
 SHORT, LONG = 4, 36  # nonzeros of a row; the difference of their times gives that of a nonzero
-ROWS = 1 << 15  # rows of such a matrix
+ROWS = 1 << 15  # rows of the matrix
 MOST_ROWS = 1 << 20
 DENSE_ROWS = (64, 1 << 17)  # least and most rows of a dense product
 MULTIPLICATIONS = 1 << 29  # multiplications of a dense product, if these rows allow it
@@ -121,7 +121,7 @@ def entry_times(settings, host):
                      for name, call in ENTRY_CALLS.items()}
             seconds[degree] = least(host, calls, settings, f"attention, {width} columns")
 
-        # what long rows take beyond short ones is the time of their entries
+        # the additional time of long rows is that of their additional entries
         for name, times in found.items():
             short, long = (seconds[degree][name] / n for degree in (SHORT, LONG))
             times[0, i] = max(long - short, 0) / (LONG - SHORT)
@@ -150,7 +150,7 @@ def product_times(settings, host):
         out = np.ones((count, width), np.float32)
         return partial(host.kernels.spmm, *matrix, x, out)
 
-    # nonzeros: long rows less short ones, by bytes of x
+    # nonzeros: time of long rows minus short ones, by bytes of x
     for i, width in enumerate(PRODUCT_WIDTHS):
         calls = {(size, degree): call(ROWS, degree, size, width)
                  for size in PRODUCT_BYTES for degree in (SHORT, LONG)}
@@ -160,7 +160,7 @@ def product_times(settings, host):
             longer = times[size, LONG] - times[size, SHORT]
             nonzeros[j, i] = max(longer, 0) / (LONG - SHORT) / ROWS
 
-        # rows: short ones less their nonzeros, by bytes of out
+        # rows: time of short rows minus that of their nonzeros, by bytes of out
         counts = [max(1, min(size, budget) // (4 * width)) for size in ROW_BYTES]
         counts = [min(count, MOST_ROWS) for count in counts]
         calls = {j: call(count, SHORT, PRODUCT_BYTES[0], width) for j, count in enumerate(counts)}

@@ -20,14 +20,14 @@ from hpgcn.runtime.device import HOST
 ROWS = {"one line": 16, "few lines": 64, "more": 128}  # columns of x, float32, by ROW_BYTES
 WORK = 1 << 27  # bytes of rows of x that a product reads
 PER_ROW = 16  # nonzeros of a row
-FEW = 4  # nonzeros of a row for timing stores: results are then much of the traffic
-BEYOND = 6  # size of an x in memory, in last caches,
+FEW = 4  # nonzeros of a row for timing stores: results are then a large share of the traffic
+BEYOND = 6  # size of an x in memory, in multiples of the last cache,
 ENOUGH = 1 << 30  # but no larger than this, unless two last caches are
-MANY = 1 << 20  # rows where entries are timed: they lie in memory
+MANY = 1 << 20  # rows of the product that times entries: they lie in memory
 CACHES = 8  # second caches that a blocked x fills
 LONG = CACHES * IN_BLOCK  # nonzeros of a row of its matrix
-TURNS = 2  # times --repeats: what is timed here is short
-SPARE = 0.03  # a choice must be faster than the default by so much to be kept
+TURNS = 2  # factor of --repeats, because the calls here are short
+SPARE = 0.03  # share by which a choice must be faster than the default
 ALL = 16  # lines of a row, at least
 # nonzeros ahead, and lines of a row
 FAR = ((0, 0), (64, 1), (128, 1), (32, ALL), (64, ALL), (128, ALL))
@@ -56,7 +56,7 @@ def measure(settings, host, comm):
     with writable():  # before any time is spent
         tuning.path().parent.mkdir(parents=True, exist_ok=True)
 
-    # the reach of each level, for rows of each kind
+    # the prefetch distance for each level and each kind of rows
     reach = {}
     rows = []
     for level in LEVELS:
@@ -110,7 +110,7 @@ def choose(level, place, product, settings, host):
         return dict.fromkeys((ahead, count if count < lines else every)
                              for ahead, count in candidates)
 
-    # first far, then near, then the best against the default
+    # choose the far distance, then the near one, then compare with the default
     took = timed(default, *(PrefetchDistance(*default[:2], *far) for far in of(FAR)))
     best = min(took, key=took.get)
     took = timed(default, best, *(PrefetchDistance(*near, *best[2:]) for near in of(NEAR)))
@@ -182,8 +182,7 @@ def make_product(m, rows, width, per_row, seed):
     return np.arange(m + 1) * per_row, columns.ravel(), None, x, out
 
 
-# the other fields of Tuning: their name in rows, their values, themselves, and their
-# timed product
+# the other fields of Tuning: (name in the report, field, values, product that is timed)
 OTHERS = {
     "streamed": ("stores", {True: "past the cache", False: "into it"}.get, (True, False),
                  of_stores),

@@ -86,7 +86,7 @@ def partition(args):
     elif args.out or args.parts:
         raise UsageError("--compare writes no file: remove --out and --parts")
 
-    # refuse arguments of a method that does not run
+    # refuse arguments of other methods
     names = parts.METHODS if args.compare == "all" else (args.compare or args.method).split(",")
     sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
     parts.check_sampled(("given",) if args.parts else names, sampled)
@@ -193,7 +193,7 @@ def train(args):
 
     # train on the ranks of a launcher, or of this process
     ranks = comm.world(config.comm_timeout)
-    # MPI has the number of ranks of this node
+    # MPI counts the ranks on this node
     threads = config.threads or machine.default_threads()
     if args.ranks == 1:
         train_on(ranks, args, config, grid, threads)
@@ -229,7 +229,7 @@ def train_on(comm, args, config, grid, threads):
         with ranks.collective_errors():
             grid = grid.of(source.header)
             split = grid.last_split(config.split_index)
-            if args.dry_run:  # which needs no features and no labels
+            if args.dry_run:  # a dry run needs no features and no labels
                 source.header.check_split(split, source.path)
             else:
                 check_trainable(source.header, split, source.path)
@@ -304,7 +304,7 @@ def predict(args):
     out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
     ranks = comm.world()
     if ranks.size > 1:
-        set_threads(config.threads)  # MPI has the number of ranks of this node
+        set_threads(config.threads)  # MPI counts the ranks on this node
     ranks.assert_same(launch_signature(args), "command line")
     with ranks.collective_errors():
         write = store.prediction_writer(out)
@@ -375,7 +375,7 @@ def bench(args):
 
     ranks = comm.world() if args.what == "machine" else comm.SerialComm()
     if not args.threads and ranks.size > 1:
-        threads = machine.default_threads()  # MPI has the number of ranks of this node
+        threads = machine.default_threads()  # MPI counts the ranks on this node
     ranks.assert_same(launch_signature(args), "command line")
     numbers = {name: getattr(args, name) for name in bench.Settings._fields if name in args}
     settings = bench.Settings(**{**numbers, "threads": threads})

@@ -8,7 +8,7 @@ from hpgcn.runtime import machine
 # a copy of hpgcn.graphs.vertex_order.ORDERS, whose import is slow: it needs SciPy
 VERTEX_ORDERS = ("degree", "rcm", "breadth", "communities")
 
-# flags of `generate` by what takes them
+# flags of `generate` by the kind of graph that uses them
 OF_DEGREES = ("degrees", "like", "scale_vertices", "scale_edges")
 OF_OTHERS = ("scale", "edge_factor")
 
@@ -230,7 +230,7 @@ def partition(command):
         help="method block only, for strategy mop: cut the rows in RCM order into N batches, and "
              "give each part a piece of each. 0: contiguous parts (default: 0)")
 
-    # what is done in place of a new partition
+    # alternatives to a new partition
     add = command.heading("instead of a new partition").add_argument
     add("--parts", metavar="FILE",
         help="do not partition: read the part of each vertex from FILE (.npy or text)")

@@ -79,7 +79,7 @@ def _run(folder, names):
             raise DataError(str(error)) from error
     checkpoints = _checkpoints(folder)
 
-    # what the run was and how it ended
+    # the run and its end
     yield "folder", folder
     yield "kind", f"run directory, {'' if run.summary else 'not '}finished"
     yield "epochs", _epochs(run, config.epochs, config.patience) if config else f"{run.epochs:,}"
@@ -96,7 +96,7 @@ def _run(folder, names):
     yield "when", _when(folder, run.summary)
     yield from checkpoints or [("checkpoint", "none")]
 
-    # what can be done next
+    # the next commands
     yield "files", ", ".join(name for name in FILES if name in names)
     for note in run.notes:
         yield "note", note

@@ -51,8 +51,8 @@ class RunGrid:
     given.
     """
 
-    seeds: list[int] | None = None  # None: that of the settings
-    splits: list[int] | str | None = None  # likewise; or ALL, until the graph is known
+    seeds: list[int] | None = None  # None: the value in the settings
+    splits: list[int] | str | None = None  # the same; or ALL, until the graph is open
 
     def __bool__(self):
         return self.seeds is not None or self.splits is not None

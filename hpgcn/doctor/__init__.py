@@ -216,7 +216,7 @@ def ask(command, seconds):
     finally:
         _children.discard(child)
 
-    # it was ended: take what it has printed
+    # the process was ended: use the output so far
     try:
         return None, *child.communicate(timeout=ENDING_SECONDS)
     except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ from hpgcn.errors import HpgcnError, InternalError
 from hpgcn.runtime.machine import die_with_parent
 from hpgcn.training.loop.trainer import make_trainer
 
-SECONDS = 2.0 * SELFTEST_SECONDS  # the parent waits less: there is one deadline
+SECONDS = 2.0 * SELFTEST_SECONDS  # the parent has the only deadline, which is shorter
 PIECE = 64  # bytes
 CONFIG = Config(epochs=2, hidden=8, dtype="float64", threads=1, comm_timeout=SECONDS)
 

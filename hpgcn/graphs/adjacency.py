@@ -12,7 +12,7 @@ from hpgcn.graphs import validation
 from hpgcn.graphs.edge_weights import count_rounded, rounded_note
 
 LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
-DUPLICATES = ("merge", "sum", "sum-edges")  # what becomes of an edge that is listed several times
+DUPLICATES = ("merge", "sum", "sum-edges")  # treatment of an edge that is listed several times
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Counts:
     zeros: int = 0
     loops: int = 0
     asymmetric: int = 0
-    repeated_loops: int = 0  # self loops that the same vertex has again further on
+    repeated_loops: int = 0  # self loops that are followed by another loop of the same vertex
     ones: bool = True  # all weights of the input are 1
     lost: int = 0  # negative weights of edges in one direction: max(A, A^T) leaves 0
 
@@ -67,7 +67,7 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     if symmetrize:
         given = matrix
         matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
-        matrix.eliminate_zeros()  # max(0, negative) leaves none, but be sure of the pattern
+        matrix.eliminate_zeros()  # max(0, negative) leaves no entry; remove zeros to be safe
         matrix.sort_indices()
         if values is not None and values.min(initial=0) < 0:
             counts.lost = given.nnz - given.astype(bool).multiply(matrix.astype(bool)).nnz
@@ -128,7 +128,7 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     if values is not None and (lost := count_rounded(values)):
         warn(f"{name}: {rounded_note(lost)}")
 
-    # merge duplicates, and say what that changes
+    # merge duplicates, and warn of changes
     *csr, counts = merged_adjacency(rows, columns, values, A.shape[0], asked, name=name,
                                     symmetrize=symmetrize)
     for note in duplicates_notes(counts, duplicates, "duplicates={!r}".format):

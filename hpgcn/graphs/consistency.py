@@ -26,7 +26,7 @@ def add_up(slab, where):
     """Check the degrees and loops of a slab, and return its sums, (4 + 2 * BUCKETS,),
     for `refuse`.
     """
-    from hpgcn.kernels import entries  # late: it brings the compiler
+    from hpgcn.kernels import entries  # imported here, because this import starts the compiler
 
     hashes = np.zeros(2, np.uint64)
     columns = np.zeros((BUCKETS, 2))

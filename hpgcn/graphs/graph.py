@@ -32,7 +32,7 @@ ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop"
               "original_ids")  # fields of a Graph with one entry a row, besides the masks
 
 
-LARGE = 1 << 20  # entries from which on they are reordered by compiled code
+LARGE = 1 << 20  # number of entries from which compiled code reorders them
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +240,7 @@ class Graph(GraphSource):
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of the training data under each name of DIGESTS."""
         digest = hashlib.sha256()
-        for kind, data in self.in_original_order().blocks():  # a partition makes no other graph
+        for kind, data in self.in_original_order().blocks():  # independent of partitions
             digest.update(kind.encode())
             digest.update(data)
         return dict.fromkeys(DIGESTS, digest.hexdigest())
@@ -356,7 +356,7 @@ class Graph(GraphSource):
         counts = np.diff(self.indptr)[perm]
         indptr = np.concatenate([[0], np.cumsum(counts)])
         if self.indices.size >= LARGE and self.data is None and self.edge_parts is None:
-            from hpgcn.kernels import orders  # late: it brings the compiler
+            from hpgcn.kernels import orders  # late, as it starts the compiler
 
             indices = np.empty_like(self.indices)
             orders.reordered(self.indptr, self.indices, perm, inverse, indptr, indices)

@@ -24,7 +24,7 @@ class Header:
     num_splits: int = 0  # s, each of train, validation and test masks; 0 without masks
     split: str = ""  # how splits were made: "file", "planetoid", "all", "random:60/20/20:0"..
     source_sha256: str = ""  # hash of the input, hexadecimal; empty if made in memory
-    base: int = 0  # the input's number of vertex 0, where there are no `Graph.original_ids`
+    base: int = 0  # the input's number of vertex 0, if there are no `Graph.original_ids`
     parallel_edges: bool = False  # weights are how often the input lists an edge
     random_features: str = ""  # "random:128:0" if they were drawn: columns, seed
     random_labels: str = ""  # "random:40:0" if they were drawn: classes, seed
@@ -55,7 +55,7 @@ class Header:
 
     def check_split(self, index: int, where: str | None = None) -> None:
         """Raise ConfigError if the graph has no split with the number `index`."""
-        # planning uses number 0 of a graph without splits
+        # planning uses split 0 even without splits
         if not 0 <= index < max(1, self.num_splits):
             held = f"{self.num_splits} splits, 0 to {self.num_splits - 1}"
             if self.num_splits < 2:

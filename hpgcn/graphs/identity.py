@@ -36,7 +36,7 @@ def refuse_rewritten(path, handle, opened):
     elsewhere by now.
     """
     now = os.fstat(handle)
-    compared = 4 if now.st_nlink == 0 else 5  # removing a file changes its second time
+    compared = 4 if now.st_nlink == 0 else 5  # removing a link changes the ctime
     if signature(now)[:compared] != signature(opened)[:compared]:
         raise changed(path)
 

@@ -34,7 +34,7 @@ def read_text_labels(y, name):
     >>> read_text_labels(np.array(["b", "a", "b"]), "graph")
     (array([1, 0, 1]), ('a', 'b'))
     """
-    # arrays that are no text go on as they are
+    # arrays without text are returned unchanged
     if np.ma.is_masked(y):
         return y, None  # refused as an array
     try:

@@ -76,7 +76,7 @@ class NormalizedAdjacency:
         """
         last = self.num_rows if last is None else last
 
-        # room for all entries, loops included
+        # arrays for all entries, including loops
         pointers = self.source.pointers(start, stop)
         most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops
         indices = np.empty(most, index_dtype(last - first))  # unwritten pages cost nothing
@@ -94,10 +94,10 @@ class NormalizedAdjacency:
             indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
             indices[held:held + columns.size] = columns
             data[held:held + columns.size] = values
-            del columns, values  # before the next ones are made
+            del columns, values  # free them before the next chunk
             row = end
 
-        # give back the room that was not needed
+        # release the unused part of the arrays
         for array in (indices, data):
             array.resize(int(indptr[-1]), refcheck=False)
         return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))

@@ -16,8 +16,8 @@ class Partition:
     perm: np.ndarray  # (n,) int64: new -> old row numbers
     iperm: np.ndarray  # (n,) int64: old -> new
     offsets: np.ndarray  # (k + 1,) int64: part p owns the new rows [offsets[p], offsets[p + 1])
-    method: str = ""  # how it was made, e.g. "best"
-    engine: str = ""  # e.g. "mtkahypar"; empty where none was needed
+    method: str = ""  # the method, e.g. "best"
+    engine: str = ""  # e.g. "mtkahypar"; empty if no engine was needed
     engine_version: str = ""
     seed: int = 0
     epsilon: float = 0.0  # imbalance of vertex weights that the engine was allowed; 0 without one

@@ -13,7 +13,7 @@ ALL = "all"  # a split whose three masks are equal: every labelled vertex
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
 MAX_NAME = 1000  # bytes of a vertex's name in UTF-8
-INT32_MAX = int(np.iinfo(np.int32).max)  # counts and numbers beyond take 64 bits
+INT32_MAX = int(np.iinfo(np.int32).max)  # larger counts and numbers take 64 bits
 
 
 def index_dtype(n):

@@ -12,15 +12,15 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.reordering import rcm_within_parts, symmetric_pattern
 
 AUTO, NONE = "auto", "none"
-SMALL = 1 << 14  # vertices: the rows of fewer lie in caches, in any order
-GAIN = 0.95  # share of the misses in another order, at most, for an order to be taken
-HUB = 8  # times the mean degree and above: rows that are read all the time, kept side by side
+SMALL = 1 << 14  # number of vertices: with fewer, rows lie in caches in any order
+GAIN = 0.95  # an order is used if its misses are at most this share of another order's
+HUB = 8  # vertices of this multiple of the mean degree are hubs: their rows are stored side by side
 COMMUNITY = 1 << 12  # vertices of a community at most: their rows fit into a cache
 ROUNDS = 5
 SPANS = np.array([1 << 13, 1 << 16])  # reads until a row is gone from a smaller and a larger cache
 PAGE, PAGE_SPAN = 8, 1 << 13  # rows of 512 bytes to a page of memory, and reads until it is gone
 SAMPLES, SAMPLE = 16, 1 << 18  # places where reads are counted, and how many at each
-VERTEX_BYTES, ENTRY_BYTES = 96, 48  # bytes of memory of ordering, besides the graph
+VERTEX_BYTES, ENTRY_BYTES = 96, 48  # bytes of memory that ordering needs in addition to the graph
 
 
 def degree(graph):

@@ -17,7 +17,7 @@ from hpgcn.interop.tensors import first_of, masks_of, to_array, weights_of
 if TYPE_CHECKING:
     import dgl
 
-FEATURES = ("feat", "features", "x", "attr")  # what the arrays of vertices are called
+FEATURES = ("feat", "features", "x", "attr")  # names of the arrays of vertices
 LABELS = ("label", "labels", "y")
 
 
@@ -53,7 +53,7 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     """
     name = options.setdefault("name", "graph")
 
-    # refuse what is no graph of one type
+    # refuse other objects and graphs of several types
     if getattr(g, "is_block", False):
         raise DataError(f"{name}: a DGL block, expected a graph: dgl.block_to_graph(g) converts it")
     if not getattr(g, "is_homogeneous", True):

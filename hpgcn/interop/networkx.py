@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import networkx as nx
     from numpy.typing import ArrayLike
 
-BY_NAME = "by name"  # which attribute has the weights follows from the names
+BY_NAME = "by name"  # the weight attribute is found by its name
 LABEL = "label"  # attribute of nodes that `to_networkx` writes
 
 
@@ -80,7 +80,7 @@ def from_networkx(G: nx.Graph, features: ArrayLike | str | None = None,
     asked = weight if edge_weight is BY_NAME else edge_weight
     asked = {BY_NAME: None, None: False}.get(asked, asked)
     (u, v, w), notes = edge_arrays(G, asked, name, 'edge_weight="{}"'.format)
-    notes = [] if asked is False else notes  # edge_weight=None says so
+    notes = [] if asked is False else notes  # edge_weight=None sets all weights to 1
 
     # name the attributes that are not read
     read = {features if isinstance(features, str) else None,

@@ -44,7 +44,7 @@ def read_data(path, memory, where):
     try:
         with torch.serialization.safe_globals(holders):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever broken bytes lead the unpickler to
+    except Exception as error:  # damaged files raise many kinds of errors
         if match := UNKNOWN.search(str(error)):
             raise DataError(f"{where}: {_refusal(match[1])}") from error
         reason = truncate(" ".join(str(error).split()) or type(error).__name__, 120)
@@ -69,7 +69,7 @@ def _one_graph(found, where):
     """Return the attributes of the one Data in a loaded object, a dict, for every way
     of saving it.
     """
-    # what InMemoryDataset.save writes
+    # the tuple that InMemoryDataset.save writes
     if isinstance(found, tuple) and len(found) in (2, 3):
         found, slices = found[:2]
         if not isinstance(slices, dict | None):
@@ -88,7 +88,7 @@ def _one_graph(found, where):
         store = inside.get("_store")
         found = inside if store is None else getattr(store, "__dict__", {}).get("_mapping")
         # before PyG 2.0 the attributes were those of the object
-    # refuse what is no homogeneous graph
+    # refuse other objects and heterogeneous graphs
     if isinstance(found, dict) and "_global_store" in found:
         raise DataError(f"{where}: {_refusal(HETERO[0])}")
     if not found or not isinstance(found, dict) or not all(isinstance(key, str) for key in found):

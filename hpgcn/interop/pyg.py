@@ -55,7 +55,7 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     """
     name = options.setdefault("name", "graph")
 
-    # refuse what is no graph of one type
+    # refuse other objects and graphs of several types
     if hasattr(data, "edge_types"):
         raise DataError(f"{name}: a HeteroData with several types of vertices or edges, expected "
                         "one of each: data.to_homogeneous() converts it to Data")

@@ -63,7 +63,7 @@ def csr_tensor(torch, X, values):
     `values`, (nnz,).
     """
     indptr, indices = (torch.from_numpy(each.astype(np.int64)) for each in (X.indptr, X.indices))
-    with warnings.catch_warnings(action="ignore"):  # a beta, says PyTorch
+    with warnings.catch_warnings(action="ignore"):  # PyTorch warns that the layout is in beta state
         return torch.sparse_csr_tensor(indptr, indices, values, size=X.shape,
                                        check_invariants=False)
 

@@ -18,7 +18,7 @@ pass.
 """
 from hpgcn.model.model_parts import blocks_of
 
-ROW, SECTOR = 1 << 24, 8  # columns that a kernel of a CPU, and of a GPU, skips together
+ROW, SECTOR = 1 << 24, 8  # columns that a kernel on a CPU, and on a GPU, skips together
 PASSES = 3  # over the mask
 
 

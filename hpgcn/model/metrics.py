@@ -37,7 +37,7 @@ def roc_auc(loss, logits):
     """
     columns = loss.columns
     width = loss.num_classes if loss.several else 1
-    areas = np.zeros((2, len(SPLIT), width))  # and which there are
+    areas = np.zeros((2, len(SPLIT), width))  # areas, and flags that they exist
     scores, truth = loss.ranking(logits)
 
     mine = columns.of(width) if loss.several else slice(0, 1)
@@ -67,7 +67,7 @@ def _area(score, true):
     if not pairs:
         return None
     from scipy.stats import rankdata  # takes a second to import
-    ranks = rankdata(score)[true].sum()  # halves, and so exact
+    ranks = rankdata(score)[true].sum()  # multiples of 1/2, thus exact
     return (ranks - positive * (positive + 1) / 2) / pairs
 
 

@@ -135,7 +135,7 @@ class Model:
         stages.append(self._map(layer, f"H{level}", before, last=last, centred=centred,
                                 dtype=dtype))
 
-        # what follows it
+        # the stages after the layer
         if block.ffn:
             second = FeedForward(number, *given, 1.0)
             stages += [activation(layer.bias, block.activation, INNER_KEY + number, f"{level}_ffn"),

@@ -9,7 +9,7 @@ from hpgcn.model.registry import layer_kinds
 
 ACTIVATIONS = ("relu", "elu", "gelu")
 MOMENTS = ("mean", "variance")  # running moments of columns in batch normalisation
-INNER_KEY = 1024  # what keys the dropout within the block of layer 0: more than there are layers
+INNER_KEY = 1024  # key of dropout inside the block of layer 0, above all numbers of layers
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class LayerBlock:
     ffn: bool  # a second linear map follows, on rows of the same level
     norm: str  # none, layer or batch
     norm_first: bool  # whether the input of the layer is normalised, not its result
-    residual: str  # what is added: "", the input ("same"), or the input times a "matrix"
+    residual: str  # the summand: "", the input ("same"), or the input times a "matrix"
     # one of ACTIVATIONS, after the layer, and between the two linear maps; "" for no
     # activation
     activation: str
@@ -70,7 +70,7 @@ def blocks_of(spec):
     kinds = layer_kinds(spec)
     blocks = []
     for number, (kind, (fan_in, fan_out)) in enumerate(zip(kinds, spec.layers)):
-        # which parts a layer has depends on its place
+        # the position of a layer determines its parts
         with_A = kind.products_of(spec) > 0
         hidden = number + 1 < len(kinds) and not kinds[number + 1].after_mlp
         normed = hidden and (with_A or kinds[-1].after_mlp)

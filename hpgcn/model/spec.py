@@ -59,19 +59,19 @@ class ModelSpec:
     multilabel: bool = False  # sigmoid cross-entropy, which needs no sums over the columns of a row
     norm_adj: str = "own"  # norm of the matrix; own: that of the layers
     linear_first: int = 0  # layers without A before those with A
-    linear_last: int = 0  # and behind them
+    linear_last: int = 0  # layers without A after those with A
     activation: str = "relu"  # between layers: one of ACTIVATIONS
     norm: str = "none"  # between each hidden layer and its activation, or before each with ffn
     residual: bool = False  # each layer with A adds its input
     ffn: bool = False  # a second linear map in each layer with A
     jump: str = "none"  # how the last layer reads all with A: cat, max; none: the last of them
-    hops: int = 0  # products with A of a layer, where it takes a number
+    hops: int = 0  # products with A of a layer, if this is a setting of the model
     restart: float = 0.0  # share of its input that each of these adds
     heads: int = 1  # heads of attention, side by side in the columns of hidden layers
     output_heads: int = 0  # heads of the last layer, averaged; 0: as `heads`
     attention_dropout: float = 0.0  # dropout of entries of each head's softmax
-    keeps_rows: bool = False  # rows of a constant X that others own were pulled once
-    drop_AX: bool = False  # A H is not kept where A comes first: the gradient is H^T (A^T G)
+    keeps_rows: bool = False  # ghost rows of a constant X were received once
+    drop_AX: bool = False  # A H is not stored if A comes first: the gradient is H^T (A^T G)
     # layers whose product with A, if it comes last, is masked by the dropout behind it
     masked: tuple[bool, ...] = ()
     first_dropout: float = 0.0  # before the first layer

@@ -19,8 +19,8 @@ class ForwardContext(NamedTuple):
 
     step: int = 0  # from 1: it keys dropout
     keep: bool = False  # for the backward; there is no dropout otherwise
-    AX: object = None  # where that was formed once
-    embedded: list | None = None  # takes copies of what the last layer reads
+    AX: object = None  # A X, if it was computed in advance
+    embedded: list | None = None  # receives copies of the last layer's inputs
 
 
 def chain(stages, H, context):
@@ -110,8 +110,8 @@ class Activation:
         self.name = name
         self.fused = fused
         self.mask = self.slope = None
-        self.drawn_before = False  # for the result that is computed now
-        self.begun = False  # its rows are activated as they return
+        self.drawn_before = False  # whether the mask was drawn for the current result
+        self.begun = False  # whether rows are activated in batches
 
     def draw(self, Z, context):
         """Draw and return the dropout mask for Z before Z is computed."""
@@ -136,7 +136,7 @@ class Activation:
         drawn = self.drawn_before
         self.drawn_before, self.begun = False, True
 
-        # a training step draws, and keeps what the backward reads
+        # a training step draws a mask, and stores values for the backward
         if context.keep:
             options |= {**self.drawn, "epoch": context.step, "p": self.p}
             if self.kind == "relu" or self.p:
@@ -199,7 +199,7 @@ class Residual:
             added = layer.times_W(layer.self_rows(H, "part"), "W_res", buffer())
         else:
             added = layer.self_rows(H, "residual")
-            if added is H and not context.keep:  # what F puts out may lie where H does
+            if added is H and not context.keep:  # the output of F may use the array of H
                 added = buffer()
                 added[...] = H
         Z, backward = chain(self.stages, H, context)

@@ -38,7 +38,7 @@ def style():
 def png(drawing, dpi=144):
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # that the font lacks: boxes will do
+        warnings.filterwarnings("ignore", "Glyph")  # missing glyphs are drawn as boxes
         drawing.savefig(buffer, format="png", dpi=dpi)
     return buffer.getvalue()
 
@@ -169,7 +169,7 @@ def seconds(run):
     axis.stairs(whole * scale, edges, baseline=None, color="black", linewidth=1.1,
                 label="whole step")
 
-    # say what was cut off
+    # note steps that exceed the axis
     title = "Time of a training step"
     if run.epochs > BINS:
         title += f" (medians of groups of {len(groups[0])} epochs)"

@@ -34,7 +34,7 @@ def refuse_existing(path, overwrite=False, follow=True):
     Symbolic links in the path are followed; if the output itself is a link, only with
     `follow`.
     """
-    # where it will lie
+    # the final path
     path = check_path(path)
     try:
         target = Path(os.path.realpath(path))
@@ -45,7 +45,7 @@ def refuse_existing(path, overwrite=False, follow=True):
     except (OSError, ValueError) as error:
         raise _uncreatable(path, error) from error
 
-    # what is there already, and the folder around it
+    # an existing file there, and its folder
     if kind is not None and not stat.S_ISREG(kind) and not stat.S_ISLNK(kind):
         other = "folder" if stat.S_ISDIR(kind) else "special file"
         raise OutputError(f"{path}: is a {other}, expected a file name")
@@ -185,7 +185,7 @@ def synchronise(path):
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some cannot do it for a folder
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not possible on some file systems
             raise
     finally:
         os.close(handle)

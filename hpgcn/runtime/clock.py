@@ -103,4 +103,4 @@ class Clock:
         self.seconds = dict.fromkeys(KINDS, 0.0)
         self.parts = dict.fromkeys(PARTS, 0.0)
         self._part = None  # part of the block under way
-        self._inside = 0.0  # seconds of the blocks that it has enclosed so far
+        self._inside = 0.0  # seconds of the inner blocks so far

@@ -16,7 +16,7 @@ class Host:
     name = "cpu"  # or "cuda"
     xp = np  # the module whose functions make arrays here: NumPy or CuPy
     in_tiles = True  # products go tile by tile: the host looks at messages between
-    exhausted = ()  # types of what is raised where a GPU has no memory left
+    exhausted = ()  # types of exceptions for a GPU out of memory
 
     def empty(self, shape, dtype):
         """Return an uninitialized array whose address is a multiple of
@@ -64,7 +64,7 @@ class Cuda(Host):
     """
 
     name = "cuda"
-    in_tiles = False  # the host looks while the GPU multiplies
+    in_tiles = False  # the host checks for messages while the GPU multiplies
 
     def __init__(self, number=0):
         self.number = number

@@ -39,7 +39,7 @@ def check_memory(comm, need):
     """
     if comm.device.exhausted == ():
         return
-    comm.barrier()  # what others have put there is there
+    comm.barrier()  # all ranks have allocated their arrays before memory is read
 
     gpu = comm.device
     gpus = comm.allgather((gpu.place, gpu.number, int(need()), *gpu.memory()))

@@ -24,9 +24,9 @@ class Launcher(NamedTuple):
     rank: tuple
     local_size: tuple = ()  # processes on this node
     nodes: tuple = ()
-    # one variable of each of these tuples is set, or the others are not this launcher's
+    # one variable of each of these tuples must be set for this launcher
     needs: tuple = ()
-    job: tuple = ()  # set in a job whose size only MPI may have
+    job: tuple = ()  # set in a job whose size may be known only to MPI
     mpi: bool = False  # a single process is a rank of MPI too
 
 

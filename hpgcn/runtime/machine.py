@@ -9,7 +9,7 @@ from pathlib import Path
 from hpgcn.kernels.cgroups import free_memory, usable_cores
 from hpgcn.runtime.launcher import ranks_on_node, without_launcher
 
-LEAST_MEMORY = 1 << 20  # bytes: what is said to be available where nothing is
+LEAST_MEMORY = 1 << 20  # bytes that are reported if no memory is available
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # malloc.h
 
@@ -41,7 +41,7 @@ def child_environment():
     """
     environment = without_launcher(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    environment["OPENBLAS_NUM_THREADS"] = "1"  # others would reserve addresses and compute nothing
+    environment["OPENBLAS_NUM_THREADS"] = "1"  # more threads would waste address space
     return environment
 
 

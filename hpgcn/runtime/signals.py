@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 
 KILLING = (signal.SIGTERM, signal.SIGHUP)
 ENDING = (signal.SIGINT, *KILLING, signal.SIGUSR1)
-PREEMPTED, INTERRUPTED = 1, 2  # what `pending_signal` answers
+PREEMPTED, INTERRUPTED = 1, 2  # results of `pending_signal`
 REPEATED = 1e-3  # seconds; timeout(1), for one, signals its child, then its child's group
-UNWINDING = 5.0  # seconds that an end in order may take
+UNWINDING = 5.0  # seconds that cleanup may take
 NOTICE = b"hpgcn: interrupted, ends after this epoch; a second Ctrl-C ends it at once\n"
 _state = {"early": False, "program": (), "noted": set(), "asked": set(), "last": (0, 0.0),
           "ended": None, "number": 0}
@@ -145,7 +145,7 @@ def _handle(number, _):
     _state["last"] = number, now
     if number == last and now - when < REPEATED:
         return
-    if _state["ended"] is not None:  # on its way out, or stuck there
+    if _state["ended"] is not None:  # the process is ending, or is stuck in cleanup
         if number == signal.SIGINT or now - _state["ended"] > UNWINDING:
             os._exit(128 + number)
         return

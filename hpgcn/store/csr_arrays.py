@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError
 from hpgcn.graphs import validation
 
-LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # AnnData's names
+LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # names in AnnData
 VERSION = "0.1.0"  # version of both specifications
 
 

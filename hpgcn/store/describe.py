@@ -30,7 +30,7 @@ def describe(path, *, verify=False):
     """
     reader = Reader(path, tuple(KINDS))
     try:
-        # what the file holds
+        # the contents of the file
         written = f"{reader.field('created_utc', str)} by {reader.field('creator', str)}"
         rows = [("file", f"{reader.path} ({size(os.path.getsize(path))})"),
                 ("kind", KINDS[reader.format])]
@@ -44,7 +44,7 @@ def describe(path, *, verify=False):
                 if verify:
                     check_whole(stored, _slabs(stored))
 
-        # where it comes from, and what it takes on disk
+        # the origin of the file, and its size on disk
         reader.verify_attributes()
         rows.append(("written", written))
         source = reader.attributes().get("source_sha256")

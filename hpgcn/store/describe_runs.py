@@ -12,7 +12,7 @@ from hpgcn.config import Config, parse_toml
 from hpgcn.errors import UsageError
 from hpgcn.runtime.advice import resume_command
 
-# settings that have words of their own
+# settings with their own descriptions
 SAID = ("graph", "out", "model", "layers", "hidden", "dropout", "optimizer", "lr", "weight_decay",
         "decay_layers", "dtype", "seed", "epochs")
 PREDICTED = {"logits": "one score per class", "label": "the predicted label",

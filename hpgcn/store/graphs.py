@@ -149,7 +149,7 @@ def _require_whole(graph):
 
 
 def _write(writer, graph, features, source_sha256):
-    # attributes that say what follows
+    # attributes that describe the arrays
     header = graph.header
     n = header.num_nodes
     writer.attributes("/", {

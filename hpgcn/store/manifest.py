@@ -12,8 +12,8 @@ BLOCK = 1 << 20  # bytes under one checksum
 GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
-UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum itself, and what follows it
-CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # not what is in a file
+UNSUMMED = (f"/{GROUP}", ATTRIBUTES), ("/", COMPLETE)  # the checksum, and those after it
+CIRCUMSTANCES = *UNSUMMED, ("/", "creator"), ("/", "created_utc")  # independent of the contents
 
 
 class BlockChecksums:

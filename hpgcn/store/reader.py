@@ -46,13 +46,13 @@ class Reader:
         with self._refusing("the file"):
             self.file = h5py.File(self.path, "r", driver="sec2", locking=False)
         try:
-            self.refuse_rewritten()  # detect a change between the two openings
+            self.refuse_rewritten()  # detect a change between the two times that the file is opened
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
             self.format = self._check_format(formats)
             self.entries = {}  # Entry by path, hard links included, the manifest's own left out
-            self._checksums = {}  # Entry of those of each dataset
-            self._checked = {}  # (blocks,) uint32 of those that were read
+            self._checksums = {}  # Entry of the checksums of each dataset
+            self._checked = {}  # (blocks,) uint32 of each dataset whose checksums were read
             self._walk()
         except BaseException:
             self.close()

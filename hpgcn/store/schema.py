@@ -53,7 +53,7 @@ def read_header(reader):
     for degree in DEGREES:
         reader.expect(f"degree/{degree}", (n,), np.float64)
 
-    # what some graphs have
+    # optional datasets
     if "original_ids" in reader.entries:
         text = reader.entries["original_ids"].dtype
         kinds = [np.int64] if text.kind != "S" or text.itemsize > MAX_NAME else [text]
@@ -65,7 +65,7 @@ def read_header(reader):
     name = "".join(letter if letter.isprintable() and letter not in "/\\" else "_"
                    for letter in name)
 
-    # facts that some files have
+    # optional attributes
     random = {name: reader.field(name, str) if name in reader.attributes() else ""
               for name in ("random_features", "random_labels")}
     parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1

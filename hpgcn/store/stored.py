@@ -147,7 +147,7 @@ class StoredGraph(GraphSource):
 
         row_arrays.reserve_rows(reader, self.header, start, stop, len(splits))
 
-        # in this order: it decides which of several faults is named
+        # in this order, which determines which of several errors is reported
         indptr, indices, data = self.adjacency_rows(start, stop)
         labels = row_arrays.read_labels(reader, self.header, start, stop)
         masks = row_arrays.read_masks(reader, self.header, start, stop, splits, labels)

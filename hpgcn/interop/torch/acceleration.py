@@ -95,7 +95,7 @@ class accelerate(TorchFunctionMode):  # noqa: N801 - used as `with accelerate():
         return table([heading, *rows], left=(1, 2, 3, 4))
 
 
-@torch.compiler.disable  # it meets sparse tensors, which cannot be traced
+@torch.compiler.disable  # sparse tensors cannot be traced
 def _multiply(A, x, reduce):
     adjacency, flipped = adjacency_of(A)
     if reduce in ("", "sum"):
@@ -140,7 +140,7 @@ def _refused_tensors(A, x, reduce):
     if x.layout is not torch.strided:
         return "both are sparse"
 
-    # both operands together
+    # checks that involve both operands
     if A.dtype is not x.dtype or x.dtype not in WIDE:
         return f"A is {A.dtype}, x {x.dtype}".replace("torch.", "")
     if A.device != x.device or A.device.type not in ("cpu", "cuda"):

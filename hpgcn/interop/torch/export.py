@@ -200,7 +200,7 @@ class Export:
         if block.residual:
             self.said.append("x = x + before")
 
-        # what follows
+        # the stages after the layer
         if block.norm != "none" and not block.norm_first:
             self._norm(block, arrays)
         if not block.ffn:

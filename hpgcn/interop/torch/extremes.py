@@ -16,7 +16,7 @@ def extreme(A, x, reduce):
     (n, f).
     """
     check_rows(A, x, A.shape[1])
-    learns = x.is_cuda and torch.is_grad_enabled()  # CPUs add to the rows chosen instead
+    learns = x.is_cuda and torch.is_grad_enabled()  # CPUs add gradients to chosen rows
     *arrays, _, order = A.arrays(learns and (x.requires_grad or A.learns))
     indptr, indices, values, _, indptr_t, indices_t = arrays
     return _extreme(indptr, indices, values, indptr_t, indices_t, order, x, reduce)[0]

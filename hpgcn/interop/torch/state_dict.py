@@ -12,7 +12,7 @@ import torch
 
 from hpgcn.errors import DataError, InputNotFoundError, UsageError
 
-WRAPPED = ("state_dict", "model_state_dict", "model")  # under which checkpoints hold one
+WRAPPED = ("state_dict", "model_state_dict", "model")  # keys of a state_dict in checkpoints
 NAME = re.compile(  # the name of a tensor within its layer, behind the name of the layer
     r"(?P<layer>.*?)\.?(?P<own>att_src|att_dst|att|lin(?:_[a-z]+)?\.(?:weight|bias)|nn\..+|eps"
     r"|weight|bias|running_mean|running_var|num_batches_tracked)")
@@ -64,7 +64,7 @@ def _loaded(path, name):
         raise InputNotFoundError(f"{name}: no such file") from None
     except OSError as error:
         raise InputNotFoundError(f"{name}: {error.strerror or error}") from error
-    except Exception as error:  # what a broken file raises is many things
+    except Exception as error:  # damaged files raise many kinds of errors
         reason = str(error).strip().partition("\n")[0][:200]
         raise DataError(f"{name}: not a file with only tensors ({reason}); {HOW}") from error
 
@@ -94,7 +94,7 @@ def modules_of(tensors):
 
 
 def _module(path, keys, tensors):
-    if "lin_src.weight" in keys and "att_src" in keys:  # as it was called before PyG 2.6
+    if "lin_src.weight" in keys and "att_src" in keys:  # its name before PyG 2.6
         keys = {own.replace("lin_src.", "lin."): key for own, key in keys.items()}
 
     # identify the layer by the names of its tensors

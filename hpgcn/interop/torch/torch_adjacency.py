@@ -59,8 +59,8 @@ class Adjacency:
         self.pattern = TensorPattern(indptr.detach(), indices.detach(), shape)
         self.values = values
         self.values_t = None
-        self.scale = None  # (m,): the matrix is diag(scale) times what is held
-        self.means = {}  # what `averaging` returned, by dtype
+        self.scale = None  # (m,): the matrix is diag(scale) times the stored one
+        self.means = {}  # results of `averaging`, by dtype
         if transpose:
             self.arrays(True)
 
@@ -202,7 +202,7 @@ def adjacency_of(A):
     state = A._version, A.requires_grad
     held, seen, adjacency = _known.get(key, (None, None, None))
     if held is None or held() is not A or seen != state:
-        with torch.inference_mode(False):  # what is made there has no place in a gradient later
+        with torch.inference_mode(False):  # to allow gradients later
             adjacency = _made(A, flipped)
         _known[key] = weakref.ref(A, lambda _: _known.pop(key, None)), state, adjacency
     if A.requires_grad:  # its values are part of a graph that one backward uses up

@@ -11,9 +11,9 @@ import torch
 from hpgcn import kernels
 from hpgcn.runtime.device import HOST, find
 
-WIDE = {torch.float32: torch.float32, torch.float64: torch.float64,  # what kernels compute in
+WIDE = {torch.float32: torch.float32, torch.float64: torch.float64,  # dtype of kernels' results
         torch.bfloat16: torch.float32, torch.float16: torch.float32}
-LARGE = 1 << 16  # numbers from which on NumPy's memory is better, which has huge pages
+LARGE = 1 << 16  # number of elements from which NumPy's memory is better, because it has huge pages
 _lasting = {}  # by the identity of tensors: weak references, and their arrays
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KINDS = {"GCNConv": GraphConvolution, "SGConv": SimplifiedConvolution, "SAGEConv": SageMean,
          "GATConv": GraphAttention, "GINConv": GraphIsomorphism}
-UNWEIGHTED = ("SAGEConv", "GINConv")  # layers that read no weights of edges, as ours do
+UNWEIGHTED = ("SAGEConv", "GINConv")  # layers of PyG that ignore edge weights
 READ = f"expected {', '.join(KINDS)} and batch normalization only"
 
 

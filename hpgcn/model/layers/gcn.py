@@ -15,7 +15,7 @@ class GraphConvolution(Layer):
 
     def __init__(self, *given, **named):
         super().__init__(*given, **named)
-        self.begun = None  # H W, if its rows were multiplied as they came
+        self.begun = None  # H W, if its rows were computed in batches
 
     def begin_times_W(self, H):
         """Return a function that multiplies rows [first, last) of H by W, to be called

@@ -24,10 +24,10 @@ class Jump:
     def __init__(self, groups, behind, layers):
         self.groups = groups
         self.behind = behind
-        self.layer = layers[-1]  # the one that reads all
+        self.layer = layers[-1]  # the layer that reads all outputs
         self.buffer = self.layer.buffer
         self.clock = self.layer.clock
-        self.rows = []  # where the last rows lie among those of each layer; None: they are the same
+        self.rows = []  # positions of the last layer's rows in each layer; None: all rows
         rows = None
         for layer in reversed(layers[1:]):
             here = layer.hop.self_rows
@@ -56,7 +56,7 @@ class Jump:
         whole = self.start(backward, G, gradient)
         G = None
 
-        # from the last layer on; each adds what the next one passes down
+        # from the last layer to the first; each adds the gradient from the next layer
         for number in reversed(range(len(backwards))):
             rows = self.rows[number]
             part = self._part(outputs[number], rows)

@@ -109,7 +109,7 @@ class Layer:
         self.fan_in, self.fan_out = spec.layers[number]
         self.scale = scale
 
-        # where its arrays come from
+        # the source of work arrays
         self.parameter_arrays = parameters.arrays
         self.columns = columns
         self.buffer = workspace.buffer
@@ -213,7 +213,7 @@ class Layer:
             W = self.parameter(name)
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
-                W = W * W.dtype.type(scale)  # the smallest operand takes the factor
+                W = W * W.dtype.type(scale)  # scale the smallest operand
             out = self.buffer(out, G.shape[0], W.shape[0])
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 

@@ -7,7 +7,7 @@ from hpgcn.strategies import STRATEGIES, Product
 
 BY_ROWS = next(each for each in STRATEGIES.values() if each.requires_partition)
 BY_HOLDERS = next(each for each in STRATEGIES.values() if each.accepts_nonzero_owners)
-METHOD = BY_HOLDERS.method  # by which a graph without parts is partitioned: it moves least
+METHOD = BY_HOLDERS.method  # method that partitions a graph without parts: it sends fewest rows
 RULE = "the fastest single strategy that moves no more rows than these parts need"
 
 
@@ -18,7 +18,7 @@ def rows_moved(strategy, plan):
     if hasattr(strategy, "kinds"):
         return None
     slices = plan.traffic.slices
-    sent, _ = plan.traffic.counts(Product(layer=0, width=slices), itemsize=1)  # a byte is a row
+    sent, _ = plan.traffic.counts(Product(layer=0, width=slices), itemsize=1)  # 1 byte per row
     return float(sent.sum() / slices)
 
 
@@ -42,7 +42,7 @@ def fitting(*choices):
     for rows in choices:
         if any(entry["fits"] for entry in rows):
             return rows
-    # the run will say so, or keep less
+    # the run reports this, or stores less
     return [{**entry, "fits": True} for entry in choices[-1]]
 
 

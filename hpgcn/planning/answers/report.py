@@ -21,7 +21,7 @@ from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, StrategyOptions, strategy_by_name, variant
 
-ENOUGH = 1.1  # fewer ranks are chosen if they take at most so much longer than the fastest
+ENOUGH = 1.1  # factor over the fastest time up to which fewer ranks are chosen
 
 
 def forecast(path, options, *, progress=False):
@@ -65,11 +65,11 @@ def compare(inputs, options, progress=False):
         ranks = options.goal.numbers(inputs.header.num_nodes)
     listed = candidates(inputs, ranks, options.methods)
 
-    # count what is on the same parts together, so that a mixture can reuse it
+    # count cases on the same parts together, so that a mixture can reuse them
     rows = {}
     layered = []
     with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
-        for _, group in groupby(cases, key=_place):  # what is on the same parts is kept together
+        for _, group in groupby(cases, key=_place):  # cases on the same parts are kept together
             known = {}
             for candidate in group:
                 cases.set_description(f"{candidate.strategy} on {candidate.parts} parts, "
@@ -138,7 +138,7 @@ def choose(rows):
     best = min((entry for entry in good if epoch_seconds(entry) <= ENOUGH * fastest),
                key=lambda entry: (entry["ranks"], epoch_seconds(entry)))
 
-    # say what it costs
+    # its costs, for the text
     text = f"{_named(best)}: {epoch_seconds(best):.3g} s per epoch"
     if best["bytes"]["total"]:
         text += f", of which {best['seconds']['communication']:.2g} s communication"
@@ -294,7 +294,7 @@ def _refuse(inputs, rows, options):
     said = (f"{inputs.name}: --memory is {memory:,} bytes per rank, but at least {least:,} are "
             f"needed on {', '.join(map(str, tried))} rank{'s' * (tried != [1])}")
 
-    # try more ranks, which hold less each
+    # try more ranks, each of which stores less
     needy = next(strategy for strategy in STRATEGIES.values() if strategy.requires_partition)
     ranks = 1 << tried[-1].bit_length()
     while ranks <= most:

@@ -34,7 +34,7 @@ READ = 4  # bytes of a number of dense features as they are read
 NUMBER = 8  # bytes of a row number, a label, a float64
 PIECE_BYTES, PIECE = 40, 512  # bytes of a piece of a row that a product is cut in, nonzeros of one
 CHUNKS = 1024  # partial sums of a sum over rows, as hpgcn.kernels.cuda takes them
-UNPACKED = 1 << 26  # bytes of rows of 16 bits and their product that are in float32 at a time
+UNPACKED = 1 << 26  # bytes of bf16 rows and their product that are unpacked to float32 at a time
 LOAD = 16  # bytes that a thread loads at a time: other rows are copied to longer ones
 
 
@@ -170,7 +170,7 @@ class RankFootprint(DenseFootprint):
     plan: Plan  # plan of all rows
     train_plans: list  # plan of each product with A; None for one that was formed once
     evaluated_plans: list
-    entries: np.ndarray  # (P,) of A in the rows of each rank, as stored: those that it reads first
+    entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
     locality: Locality | None = None  # reuse of the rows that products read; None: not computed
 
     @property

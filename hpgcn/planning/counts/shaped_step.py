@@ -108,7 +108,7 @@ class ShapeMap:
     computes nothing.
     """
 
-    updates_in_batches = False  # the same work and arrays either way
+    updates_in_batches = False  # work and arrays are the same with and without batches
 
     def __init__(self, hop, products, device):
         self.hop = hop
@@ -164,7 +164,7 @@ def run_rank(spec, levels, rank, columns):
     comm = ShapeComm(device, column, columns)
     layout = BlockLayout(np.array([0, 1]), columns, column)  # one row block: its ranks share rows
     shared = SharedRows(layout, comm, spec.dtype)
-    shared.column = ShapeComm(device, 0, 2, comm.counters)  # one of two ranks: its sums are noted
+    shared.column = ShapeComm(device, 0, 2, comm.counters)  # so that its sums are recorded
 
     workspace = Workspace(spec.row_dtype, device)
     parameters = Parameters.zeros(spec, device)
@@ -198,7 +198,7 @@ def run_rank(spec, levels, rank, columns):
     evaluation, X = model(levels[1])
     evaluation.infer(X)
 
-    # what both took from the workspace
+    # the work arrays of both
     arrays = {name: array.nbytes for space in (workspace, shared.workspace)
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}

@@ -16,7 +16,7 @@ from hpgcn.comm.pending import Pending
 from hpgcn.kernels.reference import dropout_scale
 from hpgcn.parallel.csr import Csr
 
-SIZELESS = ("dropout_scale", "dropout_bits")  # activate draws the bits otherwise
+SIZELESS = ("dropout_scale", "dropout_bits")  # `activate` draws the mask if it is not given
 DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which takes longer
 
 
@@ -336,7 +336,7 @@ class ShapeCsr(Csr):
                          device.empty(entries, dtype), columns, device,
                          device.empty(entries, np.int64))
         self.some = some
-        self.is_part = False  # it was cut out, and is kept with its transpose
+        self.is_part = False  # whether it was selected from another matrix
 
     def take_rows(self, numbers):
         # The part is kept, with the places of its entries.

@@ -16,7 +16,7 @@ from hpgcn.store import Field
 
 ROW_WIDTHS = (8, 64)  # columns, float32
 ROW_BYTES = (1 << 20, 1 << 24, 1 << 28)  # bytes of the arrays of a kernel
-ARRAYS = 3  # that a kernel reads and writes, about
+ARRAYS = 3  # arrays that a kernel reads and writes, about
 PRODUCT_WIDTHS = (1, 8, 32, 64, 256)
 PRODUCT_BYTES = tuple(1 << size for size in (18, 21, 24, 27, 30))  # bytes of x
 DENSE_SIZES = (8, 16, 32, 64, 128, 256, 512)  # columns of either matrix

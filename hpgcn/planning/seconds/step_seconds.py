@@ -32,16 +32,16 @@ class Machine:
     gemm_float32_flops_per_s: float = 3e12  # rate of a large dense product
     gemm_float64_flops_per_s: float = 1.5e12
     latency_s: float = 2e-6  # latency of a message between two ranks
-    network_bytes_per_s: float = 12e9  # that it can send
+    network_bytes_per_s: float = 12e9  # rate at which a rank sends
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
     cores: int = 56  # cores behind these rates; only shown
-    devices: mixed_devices.MixedDevices | None = None  # if two compute, instead of those rates
+    devices: mixed_devices.MixedDevices | None = None  # rates of two devices, in place of the above
     # the same of a broadcast, reduce or allreduce in the formulas of `collective_seconds`;
     # None: as of a message
     collective_latency_s: float | None = None
     collective_bytes_per_s: float | None = None
     hidden: float = 0.0  # share of a message that travels while a rank computes
-    compute_factor: float = 1.0  # by which a run was slower than these rates say
+    compute_factor: float = 1.0  # factor by which a measured run was slower than forecast
     communication_factor: float = 1.0
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
 

@@ -25,7 +25,7 @@ class EpochSums:
     wait: float = 0.0
     sent_bytes: int = 0
     sent_messages: int = 0
-    asked_bytes: int = 0  # sent to make batches
+    asked_bytes: int = 0  # bytes sent to build batches
     masked_additions: int = 0  # additions of products whose results a mask set to 0
     max_sent: float = 0.0  # bytes, the largest per-rank figure of each step
     resident: int = 0  # bytes, the largest figure so far

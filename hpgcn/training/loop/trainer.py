@@ -73,7 +73,7 @@ def make_trainer(source, config, comm, *, warm=True):
     if warm:
         workspace.reserve(plan.work_arrays)
 
-    # what moves its parameters
+    # the optimizer of its parameters
     optimizer = OPTIMIZERS[config.optimizer](
         parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
@@ -134,7 +134,7 @@ class Trainer(CollectiveClose):
 
         # observers of the loop: timeline, signals, progress
         trace = Trace(comm) if config.out and config.trace else None
-        quiet = np.errstate(all="ignore")  # a loss that overflows is reported once, as such
+        quiet = np.errstate(all="ignore")  # an overflow is reported once, as a diverged loss
         interruptible = signals.record_signal(signal.SIGINT) if checkpoints else nullcontext()
         progress_bar = bar(total=config.epochs, initial=state.epoch, unit="epoch", shown=progress)
 
@@ -203,7 +203,7 @@ class Trainer(CollectiveClose):
                 if after_step and state.sums.steps < self.batches.steps:
                     after_step()
 
-        # what they add up to
+        # the sums of these steps
         metrics = state.sums.metrics(epoch, self.training.loss.norm)
         metrics |= self.batches.batch_metrics(state.sums) | drift
         state.complete_epoch(metrics)

@@ -26,7 +26,7 @@ ATTRIBUTES = {
     "max_sent_bytes": Field(float, 0, MOST), "source_sha256": TEXT, "graph_sha256": TEXT,
     "ranks": FROM_ONE, "strategy": TEXT, "grid": TEXT, "threads": FROM_ONE, "device": TEXT,
     "memory": TEXT, "versions": Field(dict), "layout_sha256": TEXT}
-NAMES = {  # how a message calls what differs
+NAMES = {  # names of fields in messages
     "ranks": "another number of ranks", "threads": "another number of threads",
     "memory": "another memory limit", "versions": "other versions",
     "layout_sha256": "another partition"}

@@ -114,7 +114,7 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
 
 
 def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
-    # settings that no graph makes possible
+    # settings that are invalid for every graph
     options = config.select(StrategyOptions)
     strategy = find_strategy(options)
     check_batch(config.batch, config.memory, strategy, strategy.title(options))
@@ -154,7 +154,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
             # train
             with trainer:
                 record = None
-                with comm.collective_errors():  # only now: what cannot start leaves nothing behind
+                with comm.collective_errors():  # late: a refused run leaves no files
                     if config.out and comm.rank == 0:
                         after = saved and (saved.metrics or {"epoch": 0})
                         record = RunDirectory(trainer.config, overwrite=overwrite or bool(resume),

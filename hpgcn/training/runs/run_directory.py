@@ -32,7 +32,7 @@ log = logging.getLogger("hpgcn")
 FILES = ("config.toml", "metrics.jsonl", "summary.json", "model.h5", "predictions.h5", "trace.json",
          "traffic.npy", "sums.npy")
 PARTITIONS = "partitions"  # folder of those that could not be kept beside their graph
-LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run makes is longer
+LONGEST = Path("checkpoints", "0" * 64, "0" * 64)  # no name that a run creates is longer
 NAME_BYTES = 100  # bytes of a graph's name, in the name of a run directory
 OURS = {"overwrite": True, "follow": False}  # a file of the run is replaced, a link not followed
 
@@ -107,7 +107,7 @@ class RunDirectory:
                     if new:
                         self._remove()
                     raise
-                self._held = held.pop_all()  # what goes wrong before this lets go of all
+                self._held = held.pop_all()  # an error before this releases everything
         except HpgcnError:
             raise
         except OSError as error:

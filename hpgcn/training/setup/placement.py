@@ -77,7 +77,7 @@ class Placement:
     given graph.
     """
 
-    source: GraphSource  # whose rows from layout.rows.start on are this rank's
+    source: GraphSource  # its rows from layout.rows.start on belong to this rank
     strategy: type[Strategy]
     rank_grid: RankGrid
     choice: str = ""  # why a strategy was chosen that the settings do not name
@@ -112,7 +112,7 @@ def assign_rows(source, comm, config):
     differs from the number of ranks, or the grid does not fit. A DataError if the file
     was changed in between, or its partition contradicts itself.
     """
-    # what the settings say
+    # the strategy in the settings
     options = config.select(StrategyOptions)
     strategy = find_strategy(options)
     shape = strategy.choose_shape(options, comm.size)

@@ -99,7 +99,7 @@ def make_run_plan(source, config, spec, comm):
                            full_batch=full_batch)
     check_memory(comm, lambda: device_bytes(shard))
 
-    # what a step is of, sends and stores
+    # the vertices, the traffic and the memory of a step
     set_activity("preparing the first step")
     steps = plan_steps(config.batch, source, shard, predict_traffic(shard), config.out)
     learning_rate = LearningRate(config.lr, config.schedule, config.warmup, config.epochs,

@@ -46,7 +46,7 @@ class GraphShard(CollectiveClose):
                 raise agreed(DataError(f"{slab.header.name}: the train mask{which} is empty"))
         self.columns = SharedRows(layout, comm, spec.dtype)
 
-        # what multiplies by A
+        # the maps that multiply by A
         layer = MODELS[spec.architecture]
         self.steps = Steps()
         self.width = self.steps.widest(spec, placed.strategy.Plan.Traffic)

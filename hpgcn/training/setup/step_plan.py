@@ -78,7 +78,7 @@ def plan_steps(batch, source, shard, full_step, out=""):
         total = Forecast(full_step.total_bytes(), full_step.total_messages())
         return StepPlan(1, full_step, total)
 
-    # what makes the batches
+    # the builder of batches
     local = LocalMatrix.of(shard.strategy, shard.vertex, shard.comm)
     if SAMPLERS[request.name].induced:
         builder = _induced_builder(request, source, shard, local, out)
@@ -87,7 +87,7 @@ def plan_steps(batch, source, shard, full_step, out=""):
         builder = _neighbour_builder(request, shard, local)
         comm, threaded = builder.comm, shard.comm.threads
 
-    # what was sent to set up belongs to the run, with and without a thread
+    # traffic of set-up belongs to the run, with and without a thread
     forecast = _forecast(builder, shard, full_step)
     if comm is not shard.comm:
         shard.comm.counters.include(comm.counters)
@@ -135,7 +135,7 @@ def _forecast(builder, shard, full_step):
     levels = shard.sizes() if sampler.induced else (decreasing_levels(sum(products_of(spec))),) * 2
     products = shard.steps.products(spec, levels)
 
-    # what products with A send in these batches
+    # traffic of products with A in these batches
     numbers = counted_batches(sampler.batches)
     sent = np.zeros(2, np.int64)
     for number in numbers:

@@ -126,7 +126,7 @@ def _load_products(header, spec, ranks):
     # products with weights
     for fan_in, fan_out in set(pairwise(spec.widths)):
         load_layer(fan_in, fan_out, spec.dtype, spec.row_dtype)
-    if header.sparse_features:  # times the first weights
+    if header.sparse_features:  # products with the first weights
         for often in (1, 32):
             f = header.num_features
             load_product(f, spec.widths[1], often * f, spec.dtype)
