@@ -239,7 +239,7 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def select(self, kind: type) -> Any:
-        """Return an object of dataclass `kind`: each field has the setting of its name."""
+        """Return an object of dataclass `kind` whose fields have the values of these settings."""
         return kind(**{entry.name: getattr(self, entry.name) for entry in dataclasses.fields(kind)})
 
     def to_toml(self) -> str:
@@ -306,7 +306,7 @@ def toml_values(text, where):
 
 
 def settings_of_run(out, given):
-    """Return the settings of the run directory that a command resumes; {} without it.
+    """Return the settings of the run that a command resumes from `out`; {} without a run.
 
     Omits `threads`, and with another strategy the settings of the old one. Errors as `from_toml`.
     """

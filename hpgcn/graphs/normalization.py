@@ -16,8 +16,10 @@ NORMS = ("sym", "in", "row", "none")
 
 
 class NormalizedAdjacency:
-    """A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2 ("sym"), D_row^-1 (A + I) ("row"), or
-    D_row^-1/2 (A + I) D_row^-1/2 ("in").
+    """The adjacency A with self loops, normalized by degrees and read in blocks.
+
+    The value of `norm` selects A + I ("none"), or D_row^-1/2 (A + I) D_col^-1/2
+    ("sym"), D_row^-1 (A + I) ("row"), or D_row^-1/2 (A + I) D_row^-1/2 ("in").
 
     It reads blocks of `source`, a GraphSource of all rows, when they are needed. It
     then holds the degrees of all vertices, 16 bytes each. A degree that is not positive

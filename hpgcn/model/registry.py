@@ -213,7 +213,9 @@ def make_spec(header, options, widths=None):
 
 
 def heads_of(spec):
-    """Return the number of heads of each product with A of a model; 0 without attention."""
+    """Return the number of attention heads of each product with A in a model; 0 without
+    attention.
+    """
     return [kind.heads(spec, number) if kind.uses_attention else 0
             for number, kind in enumerate(layer_kinds(spec))
             for _ in range(kind.products_of(spec))]

@@ -232,7 +232,9 @@ class StoredGraph(GraphSource):
         return graph
 
     def in_original_order(self) -> Graph:
-        """Return all rows, read once and kept, in their ORIGINAL order."""
+        """Return all rows as a Graph in their ORIGINAL order; they are read once and
+        cached.
+        """
         return self._whole.in_original_order()
 
     @functools.cached_property

@@ -36,8 +36,8 @@ ACTIVATIONS = {"relu": "torch.relu", "elu": "torch.nn.functional.elu",
 
 def export_pyg(run: Result | str | os.PathLike[str], *,
                file: str = "model.pt") -> tuple[dict[str, torch.Tensor], str]:
-    """Return the model of a run as a state_dict and the code of a PyG module that loads
-    it.
+    """Return the model of a run as a state_dict, and the Python code of a PyG module
+    that loads it.
 
     Parameters
     ----------

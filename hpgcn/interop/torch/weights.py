@@ -168,7 +168,7 @@ class LayerReader:
         self.layers = layers
 
     def read(self, module, number):
-        """Return the arrays of layer `number`."""
+        """Return the arrays, by name, of the PyG `module` that is layer `number`."""
         last = number + 1 == self.layers
         return READERS[module.kind](self, Taken(self, module), last)
 

@@ -99,8 +99,8 @@ class Concatenation(Jump):
         return chain(others, self._total(context), context)
 
     def start(self, backward, G, gradient):
-        """Return all columns of the gradient of the sum, in an array that later calls
-        keep.
+        """Return all columns of the gradient of the sum, in an array that stays valid
+        in later calls.
         """
         layer = self.layer
         G = backward(G, gradient)

@@ -40,7 +40,9 @@ class Norm:
         return indexed(name, self.number)
 
     def forward(self, Z, context):
-        """Normalize Z (m, f_j)."""
+        """Normalize Z (m, f_j) of this rank; return the result and its backward
+        function.
+        """
         ops = kernels.backend(Z)
         gain, shift = (self.arrays[self.name_of(name)][self.mine] for name in ("gain", "shift"))
         with self.clock("dense"):

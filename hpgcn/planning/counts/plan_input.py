@@ -166,7 +166,9 @@ class PlanInput:
         return self._partitions[method, k]
 
     def describe(self, path):
-        """Return the object `graph` of a plan's JSON, a dict; `path`: path of the file."""
+        """Return the object `graph` of a plan's JSON, a dict; `path` is the path of the
+        graph file.
+        """
         header = self.header
         return {"path": str(path), "name": header.name, "num_nodes": header.num_nodes,
                 "num_edges": header.num_edges, "directed": header.directed,
