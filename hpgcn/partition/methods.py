@@ -108,7 +108,8 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
         (`Partition.merged`).
     batch : str, optional
         For "stochastic" only: mini-batches whose expected volume is minimized, as for
-        training: "vertices:B". By default B is 20,000, or a tenth of all vertices.
+        training: "vertices:B", "parts:Q:K" or "neighbours:K:B". By default vertices, B
+        20,000 or a tenth of all vertices.
     theta, delta : float, optional
         For "stochastic" only: nets are drawn until their mean connectivity is within
         theta of the expected one with probability 1 - delta (demirci-2022, equation

@@ -233,9 +233,64 @@ def test_arguments_of_algorithm_3():
     assert nets[0] < nets_wanted(9, .1) <= nets[1]
 
 
+def nets_of(rows, batch, part=None, number=0):
+    """Return the nets of one round of a sampler, a dict of set of pins to its cost."""
+    sampling = parse_sampling(N, batch)
+    columns = sp.csc_array(rows)
+    columns.sort_indices()
+    return counted(*deal(columns, sampling.batches(N), 0, number, sampling.choose(part)))
+
+
+def columns_of(rows):
+    """Return the nets of a full exchange: the rows of each column, if there are two or more."""
+    nets = map(frozenset, sets(*(np.diff(column_nets(rows)[0]), column_nets(rows)[1])))
+    total = {}
+    for net in nets:
+        total[net] = total.get(net, 0) + 1
+    return total
+
+
+def test_batches_of_parts_unite_whole_parts():
+    rows, part = random_rows(), np.arange(N) % 5
+
+    # one batch of all parts is the full exchange
+    assert nets_of(rows, "parts:5:5", part) == columns_of(rows)
+
+    # batches of one part: entries between parts are in no net
+    dense = rows.toarray() & (part[:, None] == part[None, :])
+    assert nets_of(rows, "parts:1:5", part) == columns_of(sp.csr_array(dense))
+
+    # two batches of two parts and one: which parts they unite differs by round
+    pairs = {frozenset(map(int, part[list(net)])) for number in range(20)
+             for net in nets_of(rows, "parts:2:5", part, number)}
+    assert max(map(len, pairs)) <= 3 and {frozenset({0, 1}), frozenset({2, 4})} <= pairs
+
+
+def test_rows_of_batches_of_neighbours_read_as_many_as_asked():
+    rows = random_rows()
+    assert nets_of(rows, f"neighbours:{N}:{N}") == columns_of(rows)
+
+    # each row of at most K others appears once for each, whatever the batches
+    degrees = np.diff(rows.indptr) - 1
+    for fanout, size in ((1, N), (2, 30)):
+        nets = nets_of(rows, f"neighbours:{fanout}:{size}")
+        readers = sum((len(net) - 1) * cost for net, cost in nets.items())
+        assert readers == np.minimum(degrees, fanout).sum()
+    assert nets_of(rows, "neighbours:1:30") != nets_of(rows, "neighbours:1:30", number=1)
+
+
+@pytest.mark.parametrize("batch", ["parts:2:4", "neighbours:3:40"])
+def test_other_samplers_are_recorded(batch):
+    made = make_partition(grid(20), 2, method="stochastic", batch=batch, threads=1)
+    assert made.batch == batch and made.statistics["nets"] > 100
+    again = make_partition(grid(20), 2, method="stochastic", batch=batch, threads=2)
+    np.testing.assert_array_equal(made.part, again.part)
+
+
 @pytest.mark.parametrize("arguments, message", [
-    ({"batch": "vertices:0"}, "vertices:B, B from 1 to 400"),
+    ({"batch": "vertices:0"}, "vertices:B or parts:Q:K or neighbours:K:B, numbers from 1 to 400"),
     ({"batch": "vertices:401"}, "batch = 'vertices:401'"), ({"batch": "parts:3"}, "vertices:B"),
+    ({"batch": "parts:3:2"}, "Q at most K"), ({"batch": "neighbours:2:9:9"}, "vertices:B"),
     ({"batch": "vertices:x"}, "vertices:B"), ({"theta": 0}, "theta = 0"),
     ({"theta": math.nan}, "theta = nan"), ({"delta": 1}, "between 0 and 1"),
     ({"delta": -1}, "delta = -1"),

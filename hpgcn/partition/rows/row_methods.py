@@ -62,7 +62,11 @@ def best(rows, weights, request):
 def stochastic(rows, weights, request):
     """Seek the least expected volume of a mini-batch: Algorithm 3 of demirci-2022. Not refined."""
     sampling = request.sampling or parse_sampling(weights.size)
-    nets = stochastic_nets(rows, request.k, sampling, seed=request.seed, memory=request.memory)
+    part = None
+    if sampling.sampler == "parts":
+        part = hypergraph(rows, weights, request._replace(k=sampling.numbers[1])).part
+    nets = stochastic_nets(rows, request.k, sampling, part, seed=request.seed,
+                           memory=request.memory)
     count = int(nets["costs"].sum())
     wanted = nets_wanted(request.k, sampling.theta, sampling.delta)
     if sampling.asked and count < wanted:

@@ -12,6 +12,10 @@ one, with the same distribution. Each column assigns its neighbours at random to
 batches; each of these sets, with the column's own vertex, is a net. One round of this
 holds every entry exactly once. Its nets are independent between columns, as Hoeffding's
 inequality behind the number of nets requires.
+
+Batches of parts unite Q of K parts of the graph. Batches of neighbors have B rows that
+read K random neighbors each. Their nets are drawn by round likewise: the rows of one
+batch that read a column, with the column's own vertex.
 """
 import math
 from itertools import pairwise
@@ -22,9 +26,11 @@ import scipy.sparse as sp
 
 from hpgcn.errors import InternalError, UsageError
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.partition.rows import net_samplers
 from hpgcn.runtime.machine import available_memory
 
-SAMPLER = "vertices"  # the sampler of `hpgcn train --batch` that nets are drawn for
+# samplers of `hpgcn train --batch` that nets are drawn for, and the numbers in their names
+FORMS = {"vertices": "B", "parts": "Q:K", "neighbours": "K:B"}
 BATCH = 20_000  # vertices of a mini-batch, or a tenth of all where that is less
 MAX_ROUNDS = 32  # for many parts of a small graph the bound gives millions of nets, mostly equal
 THETA = 0.5  # the mean connectivity of a net is within THETA of its estimate...
@@ -40,8 +46,11 @@ class NetSampling(NamedTuple):
 
     Attributes
     ----------
-    batch : int
-        Vertices of a mini-batch, s = |V'|.
+    sampler : str
+        One of FORMS.
+    numbers : tuple of int
+        The numbers of its form: B rows of a mini-batch (s = |V'|), Q parts of K, K
+        neighbors of each of B rows.
     theta : float
         Error of the estimated mean connectivity of a net...
     delta : float
@@ -50,7 +59,8 @@ class NetSampling(NamedTuple):
         The user gave theta or delta, so that fewer nets than they demand are reported.
     """
 
-    batch: int
+    sampler: str
+    numbers: tuple
     theta: float = THETA
     delta: float = DELTA
     asked: bool = False
@@ -58,26 +68,46 @@ class NetSampling(NamedTuple):
     @property
     def name(self):
         """Description of the mini-batches, like the setting `--batch` of `hpgcn train`."""
-        return f"{SAMPLER}:{self.batch}"
+        return ":".join([self.sampler, *map(str, self.numbers)])
+
+    def batches(self, n):
+        """Return the number of batches of one round over n vertices."""
+        whole, batch = n, self.numbers[-1]
+        if self.sampler == "parts":
+            batch, whole = self.numbers
+        return max(1, round(whole / batch))
+
+    def choose(self, part):
+        """Return the `hpgcn.partition.rows.net_samplers` function; `part` (n,) of sampler parts."""
+        if self.sampler == "parts":
+            return net_samplers.by_parts(part, self.numbers[1])
+        if self.sampler == "neighbours":
+            return net_samplers.by_neighbours(self.numbers[0])
+        return net_samplers.by_vertices
 
 
 def parse_sampling(n, batch=None, theta=None, delta=None):
     """Return the NetSampling for a graph of n vertices; None selects a default.
     UsageError for invalid values.
     """
-    size = batch_size(n)
-    if batch is not None:
-        name, _, digits = str(batch).partition(":")
-        size = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else 0
-        if name != SAMPLER or not 1 <= size <= max(1, n):
-            raise UsageError(f"batch = {batch!r:.80}: method stochastic takes {SAMPLER}:B, B from "
-                             f"1 to {n}")
+    sampler, *words = f"vertices:{batch_size(n)}".split(":") if batch is None else \
+        str(batch).split(":")
+    numbers = tuple(int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
+                    for word in words)
+    fits = all(1 <= number <= max(1, n) for number in numbers)
+    if sampler == "parts" and len(numbers) == 2:
+        fits &= numbers[0] <= numbers[1]
+    if not fits or len(numbers) != len(FORMS.get(sampler, "").split(":")) or sampler not in FORMS:
+        forms = " or ".join(f"{name}:{form}" for name, form in FORMS.items())
+        raise UsageError(f"batch = {batch!r:.80}: method stochastic takes {forms}, numbers from 1 "
+                         f"to {n}, Q at most K")
     for name, value, most in (("theta", theta, math.inf), ("delta", delta, 1)):
         if value is not None and not 0 < value < most:
             bound = "above 0" if most == math.inf else "between 0 and 1"
             raise UsageError(f"{name} = {value}: expected a number {bound}")
-    return NetSampling(size, THETA if theta is None else theta, DELTA if delta is None else delta,
-                       theta is not None or delta is not None)
+    asked = theta is not None or delta is not None
+    theta = THETA if theta is None else theta
+    return NetSampling(sampler, numbers, theta, DELTA if delta is None else delta, asked)
 
 
 def batch_size(n):
@@ -92,7 +122,7 @@ def nets_wanted(k, theta=THETA, delta=DELTA):
     return math.ceil((k - 1) ** 2 * math.log(2 / delta) / (2 * theta**2))
 
 
-def stochastic_nets(rows, k, sampling=None, *, seed=0, memory=None):
+def stochastic_nets(rows, k, sampling=None, part=None, *, seed=0, memory=None):
     """Draw the stochastic hypergraph: a round of nets, and more rounds until there are
     `nets_wanted` nets.
 
@@ -108,6 +138,8 @@ def stochastic_nets(rows, k, sampling=None, *, seed=0, memory=None):
         Number of parts.
     sampling : NetSampling, optional
         By default `parse_sampling` of the number of vertices.
+    part : array (n,) integers
+        Part of each vertex; of the sampler "parts" only.
     seed : int, in [0, 2^63)
     memory : int, optional
         Bytes that the nets may take in an engine, at BYTES_PER_PIN; by default 80% of
@@ -140,19 +172,19 @@ def stochastic_nets(rows, k, sampling=None, *, seed=0, memory=None):
     # draw rounds until there are enough nets
     sampling = sampling or parse_sampling(n)
     wanted = nets_wanted(k, sampling.theta, sampling.delta)
-    batches = max(1, round(n / sampling.batch))
-    sizes, pins, costs = merge_nets(*deal(columns, batches, seed, 0), n)
+    batches, choose = sampling.batches(n), sampling.choose(part)
+    sizes, pins, costs = merge_nets(*deal(columns, batches, seed, 0, choose), n)
     for number in range(1, MAX_ROUNDS):
         enough = costs.size == 0 or costs.sum() >= wanted
         full = pins.size + round_pins > limit or (number + 1) * round_pins > MAX_PINS
         if enough or full:
             break
-        dealt = deal(columns, batches, seed, number)
+        dealt = deal(columns, batches, seed, number, choose)
         sizes, pins, costs = merge_nets(*map(np.append, (sizes, pins, costs), dealt), n)
     return {"offsets": run_offsets(sizes), "pins": pins, "costs": costs}
 
 
-def deal(columns, batches, seed, number):
+def deal(columns, batches, seed, number, choose=net_samplers.by_vertices):
     """Draw a round of nets of a sorted csc_array (n, n) with a full diagonal, by (seed,
     number, place).
 
@@ -164,23 +196,27 @@ def deal(columns, batches, seed, number):
     draws = np.random.Philox(key=seed | (ROUND_KEY | number) << 64)
     chunk_ends = np.searchsorted(indptr, np.arange(0, indptr[-1], CHUNK))
     cuts = np.unique(np.append(chunk_ends, indptr.size - 1))
-    hands = [_deal_columns(columns, low, high, batches, draws) for low, high in pairwise(cuts)]
+    batch_of = choose(columns, batches, draws)
+    hands = [_deal_columns(columns, low, high, batches, batch_of) for low, high in pairwise(cuts)]
     sizes = np.concatenate([np.zeros(0, np.int64), *(sizes for sizes, _ in hands)])
     pins = np.concatenate([columns.indices[:0], *(pins for _, pins in hands)])
     return sizes, pins, np.ones(sizes.size, np.int64)
 
 
-def _deal_columns(columns, low, high, batches, draws):
+def _deal_columns(columns, low, high, batches, batch_of):
     """Return the sizes and pins of the nets of columns `low` to `high` - 1."""
     indptr = columns.indptr[low:high + 1]
     column = np.repeat(np.arange(low, high), np.diff(indptr))
     pins = columns.indices[indptr[0]:indptr[-1]]
-    is_neighbour = pins != column
-    column = column[is_neighbour]
-    pins = pins[is_neighbour]
+    entries = np.flatnonzero(pins != column)
+    column = column[entries]
+    pins = pins[entries]
 
-    upper_bits = draws.random_raw(pins.size) >> np.uint64(32)
-    batch = (upper_bits * np.uint64(batches) >> np.uint64(32)).astype(np.int64)
+    # leave out entries of no batch
+    batch = batch_of(indptr[0] + entries, column, pins)
+    kept = batch >= 0
+    column, pins, batch = column[kept], pins[kept], batch[kept]
+
     hand = column * batches + batch
     hands, neighbours = np.unique(hand, return_counts=True)
 
