@@ -308,7 +308,8 @@ def test_picture_of_an_unknown_kind():
 @pytest.mark.parametrize("ranks, settings, parts, said", [
     ((4, 8), {}, 2, "p2p, cover, vertex-cut and 1d keep to the 2 parts of this file and are "
                     "left out for 4 and 8 ranks: `hpgcn partition -k 4` of the graph"),
-    ((1, 2, 8), {}, 2, "left out for 8 ranks: `hpgcn partition -k 8` of the graph"), ((2,), {}, 2, None),
+    ((1, 2, 8), {}, 2, "left out for 8 ranks: `hpgcn partition -k 8` of the graph"),
+    ((2,), {}, 2, None),
     ((1, 2), {}, None, None),
     ((2, 4), {"grid": "2x2"}, None, "2d is shown only on the grid 2x2: omit grid= for"),
     ((2, 3, 5), {"replication": 2}, None,
