@@ -77,7 +77,7 @@ def test_convert_is_a_module():
 
 
 def test_no_text_names_a_package_index_that_lacks_hpgcn():
-    """No text says `pip install hpgcn`, because no package index has hpgcn."""
+    """No text has a command that installs hpgcn by name: no package index has it."""
     paths = [path for folder in ("hpgcn", "kernels", "datasets", "docs", "scripts", "tests")
              for path in (ROOT / folder).rglob("*")
              if path.suffix in (".py", ".md", ".ipynb", ".sh")]

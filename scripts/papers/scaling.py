@@ -46,8 +46,8 @@ def widths(graph, *flags):
 def table(folder, cases, ranks, forecast):
     """Print the measured and the forecast seconds and speed-up of each case."""
     folder = Path(folder)
-    measured = {case: {int(p): min(summary(folder / f"{case}-P{p}-{turn}")["epoch_s_median"]
-                                   for turn in (1, 2)) for p in ranks.split()}
+    measured = {case: {int(p): min(summary(run)["epoch_s_median"]
+                                   for run in folder.glob(f"{case}-P{p}-*")) for p in ranks.split()}
                 for case in cases.split()}
     expected = {case: {int(p): forecast_seconds(folder, case, p)
                        for p in [*ranks.split(), *forecast.split()]} for case in cases.split()}

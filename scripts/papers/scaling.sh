@@ -7,7 +7,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-cases=${CASES:-HP GP RP 1d 1.5d 2d 3d}
+cases=${CASES:-$([ $small = 1 ] && echo HP 1d || echo HP GP RP 1d 1.5d 2d 3d)}
 ranks=${RANKS:-$(for ((p = 1; p <= $(nproc); p *= 2)); do echo "$p"; done)}
 forecast=${FORECAST:-16 32 64 128 256 512}
 model=(--layers "${LAYERS:-3}" --hidden "${HIDDEN:-$([ $small = 1 ] && echo 8 || echo 128)}")
@@ -25,7 +25,7 @@ for p in $ranks $forecast; do
 done
 
 # runs take turns, twice over, so that a slow minute of the machine does not fall on one of them alone
-for turn in 1 2; do
+for turn in 1 $([ $small = 1 ] || echo 2); do
     for case in $cases; do
         for p in $ranks; do
             file=$graph strategy=$case
