@@ -35,8 +35,8 @@ class SlowNetwork:
         self.bytes_per_s = bytes_per_s
         self.latency_s = latency_s
         self.free = 0.0  # time at which the link has taken all messages so far
-        self.due = {}  # by id of a list of requests: time at which each of them may complete
-        self.arrived = {}  # by id: numbers of requests that MPI has completed, and that are held
+        # by id of a list of requests: times of those not delivered, and the numbers held back
+        self.under_way = {}
 
     def begin(self, requests, received, hops=1):
         """Note that these requests start now; `received` has the bytes of each, 0 for a
@@ -44,25 +44,29 @@ class SlowNetwork:
         """
         now = time.perf_counter()
         self.free = max(self.free, now)
-        times = []
-        for size in received:
+        times = {}
+        for number, size in enumerate(received):
             self.free += size / self.bytes_per_s
-            times.append(self.free + hops * self.latency_s if size else now)
-        self.due[id(requests)] = times
-        self.arrived[id(requests)] = set()
+            times[number] = self.free + hops * self.latency_s if size else now
+        self.under_way[id(requests)] = times, set()
 
     def deliver(self, requests, completed, pending):
         """Return the numbers in `pending` of requests that MPI has completed and whose
         delay is over.
         """
-        times = self.due.get(id(requests))
-        if times is None:
+        if id(requests) not in self.under_way:
             return completed
-        held = self.arrived[id(requests)]
+        times, held = self.under_way[id(requests)]
         held.update(completed)
         now = time.perf_counter()
         ready = sorted(number for number in held & pending if times[number] <= now)
         held.difference_update(ready)
+
+        # forget what is delivered: another list may get the same id
+        for number in ready:
+            del times[number]
+        if not times:
+            del self.under_way[id(requests)]
         return ready
 
 
