@@ -77,8 +77,9 @@ def forecast_seconds(folder, case, p):
     forecast.
     """
     wanted = PARTS.get(case, case)
-    found = [row["seconds"]["epoch"] for row in read(folder / f"{case}-P{p}.plan.json")["rows"]
-             if p == "1" or row["strategy"] == wanted]
+    plan = f"{case}-P{p}.plan.json" if case in PARTS else "graph.plan.json"
+    found = [row["seconds"]["epoch"] for row in read(folder / plan)["rows"]
+             if row["ranks"] == int(p) and (p == "1" or row["strategy"] == wanted)]
     return min(found, default=None)
 
 

@@ -41,11 +41,14 @@ machine=${MACHINE:-$out/machine.json}
 [ -e "$machine" ] || [ $small = 1 ] || on 2 bench machine --json > "$machine"
 show scaling.py machine "$machine" "$HPGCN_NETWORK" "$out/network.json"
 widths=$(show scaling.py widths "$graph" "${model[@]}")
+plan() { # graph, ranks: the forecast of all strategies, as JSON
+    hpgcn plan "$1" -k "$2" --widths "$widths" --machine "$out/network.json" --json
+}
 for case in $cases; do
     for p in $ranks $forecast; do
-        file=$graph
-        [ -z "${method[$case]:-}" ] || file=$out/$case.p$p.h5
-        hpgcn plan "$file" -k "$p" --widths "$widths" --machine "$out/network.json" --json > "$out/$case-P$p.plan.json"
+        [ -z "${method[$case]:-}" ] || plan "$out/$case.p$p.h5" "$p" > "$out/$case-P$p.plan.json"
     done
 done
+all=$(echo $ranks $forecast)
+plan "$graph" "${all// /,}" > "$out/graph.plan.json"  # of all strategies that take no parts
 show scaling.py table "$out" "$cases" "$ranks" "$forecast"
