@@ -94,10 +94,9 @@ def parse_sampling(n, batch=None, theta=None, delta=None):
         str(batch).split(":")
     numbers = tuple(int(word) if word.isascii() and word.isdigit() and len(word) < 20 else 0
                     for word in words)
-    fits = all(1 <= number <= max(1, n) for number in numbers)
-    if sampler == "parts" and len(numbers) == 2:
-        fits &= numbers[0] <= numbers[1]
-    if not fits or len(numbers) != len(FORMS.get(sampler, "").split(":")) or sampler not in FORMS:
+    known = sampler in FORMS and len(numbers) == len(FORMS[sampler].split(":"))
+    fits = known and all(1 <= number <= max(1, n) for number in numbers)
+    if not fits or (sampler == "parts" and numbers[0] > numbers[1]):
         forms = " or ".join(f"{name}:{form}" for name, form in FORMS.items())
         raise UsageError(f"batch = {batch!r:.80}: method stochastic takes {forms}, numbers from 1 "
                          f"to {n}, Q at most K")
