@@ -16,8 +16,8 @@ from hpgcn.strategies.mixture.row_batches import RowBatches
 
 def band(n, b):
     """Return a banded graph: entries are at most b columns from the diagonal."""
-    offsets = [1, b // 3, b // 2, b]
-    return Graph.from_scipy(sp.diags_array([1.0] * 4, offsets=offsets, shape=(n, n)),
+    offsets = [1, *range(b % 60 or 60, b + 1, 60)]
+    return Graph.from_scipy(sp.diags_array([1.0] * len(offsets), offsets=offsets, shape=(n, n)),
                             symmetrize=True)
 
 
