@@ -141,6 +141,7 @@ class Source:
                     stream = stack.enter_context(self.packing.open(raw, self))
                 yield _as_lines(stream) if _ends_lines_by_returns(stream.peek(HEAD)) else stream
 
+                # the digest is of all bytes, read or not
                 while digest is not None and raw.read(1 << 20):
                     pass
         except HpgcnError:

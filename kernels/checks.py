@@ -358,6 +358,7 @@ def _check_pairs(given, lengths):
                              f"{last}")
         _check_range("labels at rows", given["labels"][given["rows"]], classes)
 
+    # dropout draws by the numbers of vertices, or applies bits that were drawn before
     keys = (("z", "vertex"), ("col_score", "vertex"), ("col_score", "neighbour"))
     for leading, name in keys:
         draws = given.get("p") and not given.get("drawn")
@@ -367,6 +368,7 @@ def _check_pairs(given, lengths):
     if given.get("drawn") and given.get("mask") is None:
         raise ValueError("mask is None: with drawn it holds the bits that dropout keeps")
 
+    # heads share the columns equally
     width, heads = lengths.get("f", 0), lengths.get("h", 1)
     if heads == 0 or width % heads:
         raise ValueError(f"{width} columns cannot be divided into {heads} heads of equal width")

@@ -15,6 +15,7 @@ from pathlib import Path
 FOLDERS = ("hpgcn", "kernels", "datasets")
 MOST_FILES = 16  # in a folder
 LONG = 25  # lines of a function that should have a comment before each phase
+BODY = 12  # lines without the docstring; a shorter body has one phase
 SHORT = 50  # lines of a file that may be merged with its only importer
 TWINS = {"reference", "cpu", "cuda"}  # folders whose files have the same names on purpose
 
@@ -96,7 +97,8 @@ def measure(root):
     long = [(path, each) for path, each in every_function
             if each.end_lineno - each.lineno + 1 > LONG]
     bare = [each for path, each in long
-            if not any(line.lstrip().startswith("#") for line in body_lines(each, texts[path]))]
+            if len(body := body_lines(each, texts[path])) > BODY
+            and not any(line.lstrip().startswith("#") for line in body)]
     lengths = [each.end_lineno - each.lineno + 1 for _, each in every_function]
 
     # the whole configuration as a parameter
@@ -116,7 +118,7 @@ def measure(root):
         "blank lines in bodies, percent": round(
             100 * sum(not line for line in in_bodies) / len(in_bodies), 1),
         f"functions of more than {LONG} lines": len(long),
-        "of these without a comment": len(bare),
+        f"of these without a comment, with a body of over {BODY} lines": len(bare),
         "longest function": max(lengths),
         "functions with a parameter config": len(taking),
         "most parameters": max(len(each.args.args) + len(each.args.kwonlyargs)

@@ -150,6 +150,7 @@ def _values(column, name, row, limits, source):
     _refuse_empty(column, name, row, source)
     values = column.to_numpy(zero_copy_only=False)
 
+    # find the first value that is not a weight, or not an id
     if limits is None:
         values = values.astype(np.float64)
         wrong = ~np.isfinite(values)

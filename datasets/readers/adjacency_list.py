@@ -48,6 +48,7 @@ def _lines(text, source):
     if not rows:
         raise DataError(f"{source}: no vertices, expected lines of a vertex and its neighbors")
 
+    # marks below the first edge: comments, unless ids are words
     plain = [row for row in rows if row[0][0] not in MARKS]
     count = len(rows) - len(plain)
     numbers = all(WHOLE.fullmatch(word) for row in plain for word in row)

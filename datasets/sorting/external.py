@@ -280,12 +280,12 @@ class _SortedKeys:
         bits = entries.key_bits
         high = TOP
         filled = 0
-
         size = min(self.capacity, int(self.sizes[first:stop].sum()))
         keys = np.empty(size, np.uint64)
         weights = np.empty(size if entries.weighted else 0)
         numbers = np.empty(size if entries.strict else 0, np.int64)
 
+        # join the sorted runs; duplicates are merged when the window is full
         for piece in self.runs.pieces(first, stop, self.shift, max(1, self.capacity // 4),
                                       weighted=entries.weighted, numbered=entries.strict):
             if filled + piece[0].size > size:

@@ -199,6 +199,7 @@ def _leave_out(vertices, entries, files, places):
     if index is None or not vertices.is_open or files[index].keys is None:
         return False
 
+    # numbers are dropped only if no edge and no other table has them
     missing = missing_vertices(places[index], raw.num_nodes)
     listed_there = np.zeros(raw.num_nodes, bool)
     for rows, place in zip(files, places):
@@ -207,6 +208,7 @@ def _leave_out(vertices, entries, files, places):
     if not missing.any() or (missing & (raw.in_edge | listed_there)).any():
         return False
 
+    # close the gaps, and keep the ids of the file
     image = np.where(missing, -1, np.cumsum(~missing) - 1)
     ids = np.arange(raw.num_nodes) + raw.base if raw.original_ids is None else raw.original_ids
     count = counted(np.count_nonzero(missing), "number")

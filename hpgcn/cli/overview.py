@@ -30,6 +30,7 @@ def describe(path, *, verify=False):
         reason = getattr(error, "strerror", None) or error
         raise InputNotFoundError(f"{path}: {reason}") from error
 
+    # a folder: a checkpoint, checkpoints of a run, or a run
     if not is_folder:
         return store.describe(path, verify=verify)
     if "state.h5" in names:

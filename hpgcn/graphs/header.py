@@ -69,6 +69,7 @@ class Header:
         `held` is a text on the rows in memory; `counts` are the sizes of the masks,
         summed over splits.
         """
+        # texts of several words
         n = self.num_nodes
         of_split = {key: f"{count / max(1, self.num_splits):,.0f}"
                     for key, count in (counts or {}).items()}

@@ -62,6 +62,7 @@ def masked_layers(spec, setting, slices, row_entries, *, on_gpu=False):
     together = SECTOR if on_gpu else ROW
 
     def masked(block):
+        # dropout acts on the product itself, not on a sum or a norm of it
         elementwise = not block.residual and (block.norm == "none" or block.norm_first)
         if not (block.kind.masks_result and elementwise and not block.ffn and block.dropout):
             return False

@@ -50,6 +50,7 @@ class SharedRows:
         if self.row.size == 1:
             return multiply(W, out)
 
+        # multiply by the columns of each rank, packed one after another
         W = W[self.of(W.shape[0])]
         m = T.shape[0]
         if out is None:
@@ -60,6 +61,8 @@ class SharedRows:
             for first, last in pairwise(cuts.tolist()):
                 part = self.device.xp.ascontiguousarray(W[:, first:last])
                 multiply(part, packed[m * first:m * last].reshape(m, last - first))
+
+        # sum the partial products; each rank receives its columns
         work = self.workspace.flat("whole", (self.row.size - 1) * out.size, W.dtype)
         counts = (m * np.diff(cuts)).tolist()
         handle = self.row.start_reduce_scatter(packed, out.reshape(-1), counts, "dense", work=work)

@@ -59,6 +59,7 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     Return indptr (m + 1,) int64 from 0, indices (nnz,), values (nnz,) float32, None for
     `ones`.
     """
+    # row pointers: checked before entries are read by them
     where = f"{reader.path}: {group}"
     nnz = reader.entries[f"{group}/indices_1"].rows
     indptr = reader.read(f"{group}/pointers_to_1", start, stop + 1)
@@ -68,6 +69,7 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
     validation.check_csr(indptr, np.empty(0, np.int32), end, num_columns, where, start)
     refuse_pointers(reader, group, start, stop, first, last)
 
+    # columns and values
     indices = reader.read(f"{group}/indices_1", first, last)
     validation.check_csr(indptr, indices, end, num_columns, where, start)
     values = None

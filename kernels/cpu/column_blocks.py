@@ -50,6 +50,8 @@ def block_of(m, n, nnz, width, x_bytes, itemsize):
         return ColumnBlock(columns, -(-n // count)) if 1 < count <= n else None
     if not room:
         return None
+
+    # the widest columns whose blocks hold enough nonzeros
     for most in WIDTHS:
         count = -(-width // min(most, max_width(itemsize)))
         columns = min(width, -(-width // count // 16) * 16)

@@ -93,6 +93,8 @@ def _panels(next_chunk, x, ldx, x_bytes, narrow, panels, depth, out, ldo, out_by
     step = panels.shape[2]
     bits, stride = mask.ctypes.data, mask.shape[1]
     row_bytes = np.int64(narrow.strides[0] if narrow.size else ldx * x_bytes)
+
+    # a block of rows stays in the cache while all panels pass; the next is prefetched
     for chunk in chunks(next_chunk, bounds.size - 1):
         wide = np.empty((BLOCK if narrow.size else 0, narrow.shape[1]), np.float32)
         for begin in range(bounds[chunk], bounds[chunk + 1], BLOCK):
@@ -297,6 +299,8 @@ def columns_times(columns, g):
         sums = np.empty((bounds.size - 1, padded(k), padded(n)), kind)
         return sums[:, :k, :n], columns_product, (
             m * k * n // TILES_RATE, x, g, sums, tiles_of(n), CONFIG, bounds)
+
+    # without tiles: outer products of rows, a panel of columns at a time
     dots = narrow and uses_dots()
     whole, rest = (_outer_code(panel_shape(columns, kind.itemsize, False, dots), kind)
                    for columns in (step, n % step or step))

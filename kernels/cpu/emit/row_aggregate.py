@@ -183,6 +183,7 @@ def row_aggregate(typingctx, indices, edge, start, stop, near, far, last, x, ldx
     names = ("start", "stop", "near", "far", "last", "x", "ldx", "e", "lde", "out", "arg", "width",
              "flip", "divisor")
 
+    # the last arguments are addresses; indices and edge may be None
     def codegen(context, builder, signature, args):
         pointers = [None if isinstance(kind, types.NoneType) else value
                     for kind, value in zip(signature.args[:2], args)]

@@ -63,6 +63,8 @@ def row_max(typingctx, row, width, lowest):
             builder.store(builder.select(larger, numbers, top), best)
 
         row_code.for_each_vector(row, lowest, take)
+
+        # halve the vector until one number is left
         lanes = row_code.lanes
         top = builder.load(best)
         while lanes > 1:
