@@ -185,9 +185,9 @@ def partition(command):
     method = command.heading("method")
     add = method.add_argument
     add("--method", default="best", metavar="METHOD",
-        help="partition rows: best (of hypergraph and graph), hypergraph, graph, stochastic, "
-             "random, block. Or partition nonzeros, for strategy vertex-cut: cover, medium-grain, "
-             "fine-grain, vertex-cut, distgnn, expansion (default: best)")
+        help="partition rows: best (of hypergraph and graph), hypergraph, graph, stream (fast), "
+             "stochastic, random, block. Or partition nonzeros, for strategy vertex-cut: cover, "
+             "medium-grain, fine-grain, vertex-cut, distgnn, expansion (default: best)")
     add("--engine", metavar="ENGINE",
         help="library that partitions: mtkahypar or kahypar; metis for method graph. Methods "
              "vertex-cut and expansion use none (default: mtkahypar)")

@@ -40,6 +40,7 @@ from hpgcn.partition.rows.row_methods import (
     random,
     random_parts,
     stochastic,
+    stream,
 )
 from hpgcn.partition.rows.stochastic import parse_sampling
 
@@ -65,14 +66,14 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
         Number of parts, at most n. Parts may come out empty.
     method : str
         Key of METHODS: "best" (of "hypergraph" and "graph"), "hypergraph" (least
-        communication volume), "graph" (least edge cut), "stochastic" (least expected
-        volume of mini-batches), "block" (contiguous rows, balanced by nonzeros) or
-        "random" (balanced by rows); or one of
-        NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows by
-        hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs of
-        rows and columns), "vertex-cut" (Libra: edges are dealt), "distgnn" (the same
-        with roots at random) or "expansion" (edges
-        by parts that grow around few vertices).
+        communication volume), "graph" (least edge cut), "stream" (fast; needs no
+        engine), "stochastic" (least expected volume of mini-batches), "block"
+        (contiguous rows, balanced by nonzeros) or "random" (balanced by rows); or one
+        of NONZERO_METHODS, which give every nonzero a holder of its own: "cover" (rows
+        by hypergraph, then rows or sums), "medium-grain" and "fine-grain" (hypergraphs
+        of rows and columns), "vertex-cut" (Libra: edges are dealt), "distgnn" (the same
+        with roots at random) or "expansion" (edges by parts that grow around few
+        vertices).
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float, optional
@@ -276,9 +277,9 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
 
 
 METHODS = {
-    "best": best, "hypergraph": hypergraph, "graph": graph, "stochastic": stochastic,
-    "cover": cover, "medium-grain": medium_grain, "fine-grain": fine_grain,
-    "vertex-cut": vertex_cut, "distgnn": distgnn, "expansion": expansion,
+    "best": best, "hypergraph": hypergraph, "graph": graph, "stream": stream,
+    "stochastic": stochastic, "cover": cover, "medium-grain": medium_grain,
+    "fine-grain": fine_grain, "vertex-cut": vertex_cut, "distgnn": distgnn, "expansion": expansion,
     "block": block, "random": random,
 }
 # methods that also give each nonzero a holder

@@ -80,6 +80,28 @@ def stochastic(rows, weights, request):
     return replace(parts, statistics=facts, batch=sampling.name)
 
 
+def stream(rows, weights, request):
+    """Lower the volume without an engine: passes over the rows (`rows.streaming`), then
+    moves.
+    """
+    k, n = request.k, weights.size
+    if k == n:
+        return Parts(np.arange(n, dtype=np.int32))
+    if k == 1 or rows.nnz == n:
+        return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
+
+    from hpgcn.partition.rows.streaming import memory_level, stream_parts
+
+    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed)
+    if not request.refine:
+        return Parts(part, epsilon=request.epsilon)
+
+    from hpgcn.partition.rows.refine import refine
+
+    refined = refine(rows, part, k, weights, request.epsilon, request.seed)
+    return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
+
+
 def graph(rows, weights, request):
     """Seek the least edge cut of the undirected graph behind the pattern."""
     offsets, adjacent = neighbours(rows)

@@ -1,0 +1,92 @@
+"""Method stream: balance, blocks, files, degenerate graphs and volume."""
+import numpy as np
+import pytest
+from small_graphs import edges, grid, two_cliques
+
+from hpgcn import load, save
+from hpgcn.partition import make_partition
+from hpgcn.partition.rows.partition_model import pattern
+from hpgcn.partition.rows.stream_kernels import merge_counts
+from hpgcn.partition.rows.streaming import memory_level, stored_level, stream_parts
+
+
+def communities(n=1200, groups=4, degree=12, seed=0, symmetrize=True):
+    """Return a graph of `groups` communities: 4 of 5 edges join two members of one."""
+    draws = np.random.default_rng(seed)
+    u = draws.integers(0, n, n * degree // 2)
+    v = draws.integers(0, n, u.size)
+    inside = draws.random(u.size) < 0.8
+    v[inside] += (u[inside] - v[inside]) % groups  # vertices of a community: equal mod `groups`
+    return edges(n, np.unique(np.stack([u, v % n], 1), axis=0), symmetrize)
+
+
+@pytest.mark.parametrize("symmetrize", [True, False])
+def test_volume_on_communities(symmetrize):
+    graph = communities(symmetrize=symmetrize)
+    volume = {method: make_partition(graph, 4, method=method, rcm=False).statistics["volume"]
+              for method in ("stream", "block", "random")}
+    assert volume["stream"] < 0.7 * volume["block"]
+    assert volume["stream"] < 0.7 * volume["random"]
+
+
+def test_mesh_is_cut_along_few_lines():
+    made = make_partition(grid(40), 4, method="stream")
+    assert made.statistics["volume"] < 320  # two straight lines: 160
+    assert made.statistics["imbalance_nnz"] <= 0.01
+
+
+@pytest.mark.parametrize("k", [2, 3, 7, 50])
+def test_parts_keep_the_limit(k):
+    graph = communities(600)
+    weights = np.diff(pattern(graph).indptr)
+    made = make_partition(graph, k, method="stream", epsilon=0.02, refine=False)
+    load = np.bincount(made.part, weights, k)
+    assert load.max() <= max(1.02 * weights.sum() / k, weights.sum() / k + weights.max())
+    assert made.epsilon == 0.02
+
+
+@pytest.mark.parametrize("symmetrize", [True, False])
+def test_blocks_and_files_change_nothing(tmp_path, symmetrize):
+    graph = communities(symmetrize=symmetrize)
+    rows = pattern(graph)
+    weights = np.diff(rows.indptr).astype(np.int64)
+    whole = stream_parts(memory_level(rows, weights), 4, 0.01, seed=3)
+    for block in (1, 100, 5000):
+        level = memory_level(rows, weights, block)
+        np.testing.assert_array_equal(stream_parts(level, 4, 0.01, seed=3), whole)
+
+    save(graph, tmp_path / "graph.h5")
+    with load(tmp_path / "graph.h5") as stored:
+        level = stored_level(stored, block=777)
+        np.testing.assert_array_equal(level.weights, weights)
+        np.testing.assert_array_equal(stream_parts(level, 4, 0.01, seed=3), whole)
+    level = memory_level(rows, weights)
+    assert (stream_parts(level, 4, 0.01, seed=4) != whole).any()
+
+
+def test_stored_loops_are_counted_once():
+    graph = edges(3, [(0, 0), (0, 1), (2, 2)])
+    assert stored_level(graph, w0=5).weights.tolist() == [7, 7, 6]
+    assert stored_level(graph).entries == 2
+
+
+def test_degenerate_graphs():
+    cliques = make_partition(two_cliques(), 2, method="stream")
+    assert cliques.statistics["volume"] == 2
+    star = edges(300, [(0, j) for j in range(1, 300)])
+    made = make_partition(star, 4, method="stream")  # the hub weighs more than its part may
+    assert np.bincount(made.part, minlength=4).min() > 0
+    assert np.count_nonzero(made.part == made.part[0]) < 30
+    empty = make_partition(edges(8, []), 4, method="stream")
+    assert np.bincount(empty.part).tolist() == [2] * 4
+    loose = make_partition(edges(9, [(0, 1)]), 3, method="stream", epsilon=0.5)
+    assert loose.part[0] == loose.part[1]
+    for k in (1, 20):
+        made = make_partition(two_cliques(), k, method="stream")
+        assert np.bincount(made.part).tolist() == [20 // k] * k
+
+
+def test_counts_are_merged():
+    keys, counts = merge_counts(*map(np.array, ([1, 4, 9], [2, 1, 5], [0, 4], [3, 7])))
+    assert keys.tolist() == [0, 1, 4, 9]
+    assert counts.tolist() == [3, 2, 8, 5]
