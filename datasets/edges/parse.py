@@ -159,7 +159,11 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
             if role == W:
                 status, w[count], at, exact = _number(text, at, integral)
                 if not exact:
-                    inexact[rough] = (count, start, at, line)
+                    # one number at a time: Numba compiles the assignment of a row for seconds
+                    inexact[rough, 0] = count
+                    inexact[rough, 1] = start
+                    inexact[rough, 2] = at
+                    inexact[rough, 3] = line
                     rough += 1
             else:
                 status, value, at = _integer(text, at)

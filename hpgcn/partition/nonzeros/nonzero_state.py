@@ -154,7 +154,8 @@ def _take(s, link, net, p):
         first, end, direct = record_range(s, net)
         s.nets[net, LAM] -= 1
         if not direct and at != end - 1:
-            s.records[at] = s.records[end - 1]
+            for column in range(3):  # Numba compiles the assignment of a row for seconds
+                s.records[at, column] = s.records[end - 1, column]
             s.records[end - 1, PINS] = 0
             link = s.records[at, HEAD]
             while link >= 0:
