@@ -6,7 +6,7 @@ from small_graphs import edges, grid, two_cliques
 from hpgcn import load, save
 from hpgcn.partition import make_partition
 from hpgcn.partition.rows.partition_model import pattern
-from hpgcn.partition.rows.stream_kernels import merge_counts
+from hpgcn.partition.rows.stream_kernels import keep_between, merge_entries, weight_between
 from hpgcn.partition.rows.streaming import memory_level, stored_level, stream_parts
 
 
@@ -86,7 +86,27 @@ def test_degenerate_graphs():
         assert np.bincount(made.part).tolist() == [20 // k] * k
 
 
-def test_counts_are_merged():
-    keys, counts = merge_counts(*map(np.array, ([1, 4, 9], [2, 1, 5], [0, 4], [3, 7])))
-    assert keys.tolist() == [0, 1, 4, 9]
-    assert counts.tolist() == [3, 2, 8, 5]
+def test_entries_between_clusters_are_added():
+    indices = np.array([1, 2, 0, 2, 0], np.int32)
+    block = 0, np.array([0, 2, 4, 5]), indices, np.array([1, 6, 1, 3, 6])
+    number = np.array([0, 0, 1], np.int32)
+    assert weight_between(*block, number) == 15
+    kept = np.empty(5, np.int32), np.empty(5, np.int32), np.empty(5, np.int64)
+    assert keep_between(*block, number, 3, 0, *kept) == 3
+    assert [array[:3].tolist() for array in kept] == [[0, 0, 1], [1, 1, 0], [6, 3, 6]]
+    indptr, columns, sums = merge_entries(*(array[:3] for array in kept), 2)
+    assert (indptr.tolist(), columns.tolist(), sums.tolist()) == ([0, 1, 2], [1, 0], [9, 6])
+
+
+def test_sampled_entries_keep_the_weight_and_both_directions():
+    graph = communities()
+    block = 0, graph.indptr, graph.indices.copy(), np.empty(0, np.int64)
+    own = np.arange(1200, dtype=np.int32)
+    size = graph.indices.size
+    rows, columns, kept = arrays = (np.empty(size, np.int32), np.empty(size, np.int32),
+                                    np.empty(size, np.int64))
+    count = keep_between(*block, own, 4, 0, *arrays)
+    assert (kept[:count] == 4).all()
+    assert 0.9 * size < 4 * count < 1.1 * size
+    pairs = {*zip(rows[:count].tolist(), columns[:count].tolist())}
+    assert pairs == {(column, row) for row, column in pairs}

@@ -1,5 +1,5 @@
-"""Compiled passes over blocks of rows for `rows.streaming`: cluster vertices, assign
-them, merge counts.
+"""Compiled passes over blocks of rows for `rows.streaming`: cluster vertices, contract
+clusters, assign vertices.
 
 A block is (start, indptr, indices, values): rows `start` and on of a matrix, `indptr`
 from 0, columns, and weights of entries, (0,) if all are 1. Each pass visits rows in
@@ -118,24 +118,81 @@ def assign_rows(start, indptr, indices, values, order, weights, part, load, cap,
 
 
 @jit()
-def merge_counts(first_keys, first_counts, second_keys, second_counts):
-    """Merge two lists of ascending keys; counts of equal keys are added. Return keys
-    and counts.
+def weight_between(start, indptr, indices, values, number):
+    """Return the weight of a block's entries between two clusters or parts; `number` (n,)."""
+    weight = 0
+    for i in range(indptr.size - 1):
+        own = number[start + i]
+        for t in range(indptr[i], indptr[i + 1]):
+            if number[indices[t]] != own:
+                weight += values[t] if values.size else 1
+    return weight
+
+
+@jit()
+def keep_between(start, indptr, indices, values, number, threshold, seed, rows, columns, kept):
+    """Copy entries of a block between clusters; return how many were copied.
+
+    An entry lighter than `threshold` is kept with probability weight / threshold, and
+    then weighs `threshold`. Draws are keyed by (seed, vertices), equal for both
+    directions of an edge. The last three arguments receive clusters and weights.
     """
-    keys = np.empty(first_keys.size + second_keys.size, np.int64)
-    counts = np.empty(keys.size, np.int64)
-    i = j = size = 0
-    while i < first_keys.size or j < second_keys.size:
-        ahead = j == second_keys.size or (i < first_keys.size and first_keys[i] <= second_keys[j])
-        key = first_keys[i] if ahead else second_keys[j]
-        count = 0
-        if ahead:
-            count += first_counts[i]
-            i += 1
-        if j < second_keys.size and second_keys[j] == key:
-            count += second_counts[j]
-            j += 1
-        keys[size] = key
-        counts[size] = count
-        size += 1
-    return keys[:size], counts[:size]
+    count = 0
+    for i in range(indptr.size - 1):
+        v = start + i
+        own = number[v]
+        for t in range(indptr[i], indptr[i + 1]):
+            u = indices[t]
+            if number[u] == own:
+                continue
+            weight = values[t] if values.size else 1
+            if weight < threshold:
+                draw = mixed(min(u, v), np.uint64(max(u, v)) + (np.uint64(seed) << np.uint64(32)))
+                if draw % np.uint64(threshold) >= np.uint64(weight):
+                    continue
+                weight = threshold
+            rows[count] = own
+            columns[count] = number[u]
+            kept[count] = weight
+            count += 1
+    return count
+
+
+@jit()
+def merge_entries(rows, columns, weights, size):
+    """Make CSR arrays (size, size) of entries in any order; equal ones are added.
+
+    Return indptr (size + 1,) int64, columns and sums. Columns are in order of their
+    first entry.
+    """
+    # sort entries by row
+    starts = np.zeros(size + 1, np.int64)
+    for row in rows:
+        starts[row + 1] += 1
+    for row in range(size):
+        starts[row + 1] += starts[row]
+    free = starts.copy()
+    sorted_columns = np.empty_like(columns)
+    sums = np.empty_like(weights)
+    for t in range(rows.size):
+        at = free[rows[t]]
+        free[rows[t]] += 1
+        sorted_columns[at] = columns[t]
+        sums[at] = weights[t]
+
+    # add equal columns of a row, in place
+    indptr = np.zeros(size + 1, np.int64)
+    place = np.full(size, -1, np.int64)
+    count = 0
+    for row in range(size):
+        for t in range(starts[row], starts[row + 1]):
+            column = sorted_columns[t]
+            if place[column] < indptr[row]:
+                place[column] = count
+                sorted_columns[count] = column
+                sums[count] = sums[t]
+                count += 1
+            else:
+                sums[place[column]] += sums[t]
+        indptr[row + 1] = count
+    return indptr, sorted_columns[:count].copy(), sums[:count].copy()

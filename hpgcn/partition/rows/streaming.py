@@ -16,16 +16,23 @@ from collections import namedtuple
 
 import numpy as np
 
-from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import random_order
-from hpgcn.partition.rows.stream_kernels import assign_rows, cluster_rows, merge_counts
+from hpgcn.partition.rows.stream_kernels import (
+    assign_rows,
+    cluster_rows,
+    keep_between,
+    merge_entries,
+    weight_between,
+)
 
 BLOCK = 1 << 22  # entries of a block
 CLUSTERS = 32  # clusters of a part, if all are as heavy as they may be
 ROUNDS = 5  # passes that seek clusters, at most
 FEW = 0.05  # share of the vertices that must move for another pass
 SHRINKS = 0.95  # clusters are clustered again if they are at most this share of the vertices
-TRIES = 8  # orders in which the last clusters are assigned, of which the best is taken
+DEGREE = 16  # entries of a cluster that are kept, on average
+TRIES = 8  # orders in which the last clusters are assigned, of which the best is taken,
+TRIED = 1 << 18  # or as few, at least two, as have this number of clusters together
 PASSES = 10  # passes over the last clusters, at most
 FINER_PASSES = 5  # passes over their vertices, at most
 REPAIRS = 10  # further passes while a part is too heavy, at most
@@ -70,7 +77,7 @@ def stream_parts(level, k, epsilon, seed=0):
         number, size = _numbered(_clusters(finer, total // (CLUSTERS * k), seed))
         if size > SHRINKS * finer.weights.size:
             break
-        levels.append(_contracted(finer, number, size))
+        levels.append(_contracted(finer, number, size, seed))
         numbers.append(number)
 
     # assign the last clusters in several orders; loads are even within half a cluster
@@ -78,11 +85,13 @@ def stream_parts(level, k, epsilon, seed=0):
     room[0] = cap
     last = levels[-1]
     tries = []
-    for attempt in range(TRIES if numbers else 1):
+    count = max(2, min(TRIES, TRIED // last.weights.size)) if numbers else 1
+    for attempt in range(count):
         order = random_order(last.weights.size, seed + attempt) if numbers else None
         part = np.full(last.weights.size, -1, np.int32)
         _assign(last, part, k, room[-1], PASSES, order)
-        tries.append((_entries_cut(last, part) if numbers else 0, attempt, part))
+        cut = sum(weight_between(*block, part) for block in last.blocks())
+        tries.append((cut, attempt, part))
     part = min(tries)[2]
 
     # their vertices follow, and move
@@ -161,42 +170,30 @@ def _numbered(label):
     return number[label], int(np.count_nonzero(used))
 
 
-def _contracted(level, number, size):
-    """Return the Level of clusters: its values count the entries between two of them."""
-    # count in each block; lists of about the same length are merged
-    lists = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for block in level.blocks():
-        lists.append(_counted(*block, number, size))
-        while len(lists) > 1 and 2 * lists[-1][0].size > lists[-2][0].size:
-            lists.append(merge_counts(*lists.pop(), *lists.pop()))
-    while len(lists) > 1:
-        lists.append(merge_counts(*lists.pop(), *lists.pop()))
-    keys, counts = lists.pop()
+def _contracted(level, number, size, seed):
+    """Return the Level of clusters: its values are the weights of entries between two of
+    them.
 
-    # the lists are the entries of a CSR matrix
-    rows, columns = np.divmod(keys, size)
-    indptr = run_offsets(np.bincount(rows, minlength=size))
-    weights = np.bincount(number, level.weights, size).astype(np.int64)
-    block = 0, indptr, columns.astype(np.int32), counts
-    return Level(lambda: iter([block]), weights, int(counts.sum()))
-
-
-def _counted(start, indptr, indices, values, number, size):
-    """Return keys row x size + column of the clusters of a block's entries, ascending,
-    and the sum of each.
+    It has DEGREE entries a cluster at most, on average. If there are more, they are a
+    sample whose expected weights are right.
     """
-    rows = np.repeat(number[start:start + indptr.size - 1], np.diff(indptr))
-    columns = number[indices]
-    between = rows != columns
-    keys = rows[between].astype(np.int64) * size + columns[between]
-    if values.size:
-        order = np.argsort(keys, kind="stable")
-        keys, values = keys[order], values[between][order]
-    else:
-        keys.sort()
-        values = np.ones(keys.size, np.int64)
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    return keys[first], np.add.reduceat(values, first) if first.size else values
+    between = sum(weight_between(*block, number) for block in level.blocks())
+    threshold = max(1, -(-between // (DEGREE * size)))
+
+    # the entries that are kept
+    lists = []
+    for block in level.blocks():
+        room = block[2].size
+        arrays = [np.empty(room, kind) for kind in (np.int32, np.int32, np.int64)]
+        count = keep_between(*block, number, threshold, seed, *arrays)
+        lists.append([array[:count].copy() for array in arrays])
+    rows, columns, kept = (np.concatenate(each) for each in zip(*lists))
+    del lists
+
+    # clusters are the rows of a matrix
+    block = 0, *merge_entries(rows, columns, kept, size)
+    weights = np.bincount(number, level.weights, size).astype(np.int64)
+    return Level(lambda: iter([block]), weights, int(block[3].sum()))
 
 
 def _assign(level, part, k, cap, passes, order=None):
@@ -216,12 +213,3 @@ def _assign(level, part, k, cap, passes, order=None):
             moved += assign_rows(*block, rows, weights, part, load, cap, price)
         if moved == 0 or (moved < SETTLED * weights.size and load.max() <= cap):
             break
-
-
-def _entries_cut(level, part):
-    """Return the weight of the entries between parts."""
-    cut = 0
-    for start, indptr, indices, values in level.blocks():
-        rows = np.repeat(part[start:start + indptr.size - 1], np.diff(indptr))
-        cut += int(values[rows != part[indices]].sum())
-    return cut
