@@ -23,7 +23,7 @@ SETTINGS = {name: settings_of(name) for name in MODELS}
 
 RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
 RARE = (5, 7)  # rare ones among these: outside the contract, only before a release
-
+LATER = ("1d", "cover", "vertex-cut")  # use no other calls of MPI than other strategies
 
 WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_attention else given
         for name, given in SETTINGS.items()}  # heads that two and four ranks can share

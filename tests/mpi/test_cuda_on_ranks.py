@@ -5,7 +5,7 @@ import pytest
 from cuda_ranks import held_bytes, real_or_fake
 from graphs import make, scattered, several_labels
 from mpi4py import MPI
-from training import SETTINGS, assert_same_curves, run, start
+from training import LATER, SETTINGS, assert_same_curves, run, start
 
 import hpgcn
 from hpgcn.comm import as_comm
@@ -52,7 +52,8 @@ def settings(model, **options):
     ("gcn", {"directed": True, "sparse": True, "train": 9, "degree": 3}, {}),
     ("sage-mean", {"directed": True, "degree": 8}, {"input_dropout": 0.0, "hidden": 20}),
     ("gin", {"directed": False, "train": 9, "degree": 3}, {"layer_norm": True})])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in LATER)) for name in STRATEGIES])
 def test_every_strategy_and_model(comm, gpus, strategy, model, graph, options):
     graph = make(weighted=True, **graph)
     if model == "sage-mean":
@@ -61,8 +62,10 @@ def test_every_strategy_and_model(comm, gpus, strategy, model, graph, options):
 
 
 @pytest.mark.parametrize("model, graph, options", [
-    ("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3}),
-    ("gin", {"directed": False, "degree": 8}, {"pipeline_batches": 1}),
+    pytest.param("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3},
+                 marks=pytest.mark.long),
+    pytest.param("gin", {"directed": False, "degree": 8}, {"pipeline_batches": 1},
+                 marks=pytest.mark.long),
     ("sage-mean", {"directed": True, "degree": 8}, {"pipeline_batches": 3, "layer_norm": True})])
 def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     config = settings(model, strategy="mop", **options)
@@ -81,7 +84,9 @@ def test_rows_of_16_bits(comm, gpus, strategy):
                                    [entry[key] for entry in theirs], rtol=1e-4)
 
 
-@pytest.mark.parametrize("delay, sparse", [("none", True), ("1", False), ("2", True)])
+@pytest.mark.parametrize("delay, sparse", [
+    pytest.param("none", True, marks=pytest.mark.long),
+    pytest.param("1", False, marks=pytest.mark.long), ("2", True)])
 def test_delayed_sums(comm, gpus, delay, sparse):
     config = settings("gcn", strategy="vertex-cut", delay=delay)
     source = scattered(make(directed=True, weighted=True, sparse=sparse), comm)
@@ -120,7 +125,7 @@ def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     assert predicted["total"] - predicted["kernels"] <= 1.15 * held
 
 
-@pytest.mark.parametrize("strategy", ["2d", "mop"])
+@pytest.mark.parametrize("strategy", ["2d", pytest.param("mop", marks=pytest.mark.long)])
 def test_trained_on_gpus_and_predicted_on_cpus(comm, cuda, tmp_path, strategy):
     out = comm.bcast(str(tmp_path / "run"))
     source = scattered(make(directed=True), comm)

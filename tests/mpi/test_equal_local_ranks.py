@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 from graphs import make, scattered
-from training import SETTINGS, skip_refused
+from training import LATER, SETTINGS, skip_refused
 
 import hpgcn
 from hpgcn.comm import as_comm, run_on_ranks
@@ -24,7 +24,6 @@ MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["
 # models whose ranks exchange nothing that the models above do not
 ALIKE = [{"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS if model not in (
     "gcn", "gat", "appnp")]
-LATER = ("1d", "cover", "vertex-cut")  # use no other calls of MPI than other strategies
 RUNS = [*(pytest.param({"strategy": strategy}, marks=[pytest.mark.long] * (strategy in LATER))
           for strategy in STRATEGIES),
         *(pytest.param(settings, marks=pytest.mark.long) for settings in MORE),
