@@ -28,7 +28,7 @@ from hpgcn.datasets.edges.text import Grammar, Table
 from hpgcn.datasets.edges.vertex_names import VertexNames, named_parts
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.classes import NUMBER
-from hpgcn.runtime.machine import memory_budget
+from hpgcn.runtime.machine import default_threads, memory_budget
 
 GEPHI_TYPE = re.compile(rb'[,;\t]\s*"?undirected"?\s*[,;\t\r\n]', re.IGNORECASE)
 KONECT_ROLES = (U, V, W, PASSED)  # the last is a time
@@ -36,7 +36,7 @@ SAMPLE = 1 << 16  # bytes of edges that say whether ids are names
 
 
 def read(source, memory, **options):
-    with stream(source, None, 1, memory=memory, **options) as edges:
+    with stream(source, None, default_threads(), memory=memory, **options) as edges:
         return edges.collect(memory)
 
 

@@ -9,6 +9,13 @@ import numpy as np
 
 from hpgcn.kernels.jit import jit
 
+# constants of words of 8 digits
+ONES, ZEROS, TO_HIGH, HIGH = (np.uint64(byte * 0x0101010101010101)
+                              for byte in (0x01, 0x30, 0x76, 0x80))
+ONE = np.uint64(1)
+PAIRS = np.uint64(0x000000FF000000FF)
+FIRST, SECOND = np.uint64(100 + (1000000 << 32)), np.uint64(1 + (10000 << 32))
+SAFE = 18  # digits of an integer that always fits into 64 bits
 INT64_MAX = int(np.iinfo(np.int64).max)
 POWERS = 10.0 ** np.arange(23)
 NEWLINE, TAB, RETURN, SPACE, QUOTE, HASH, PERCENT = b"\n\t\r \"#%"
@@ -49,11 +56,90 @@ def _sign(text, at):
 
 
 @jit()
+def _load(text, at):
+    """Return the 8 bytes from text[at] on as a number, the first byte the lowest.
+
+    The compiler makes one load of it, because the indices have no sign.
+    """
+    first = np.uint64(at)
+    word = np.uint64(0)
+    for k in range(8):
+        word |= np.uint64(text[first + np.uint64(k)]) << np.uint64(8 * k)
+    return word
+
+
+@jit()
+def _eight(text, at):
+    """Return the value of the digits among the next 8 bytes, up to the first other
+    byte, and the number of digits.
+
+    The digits are moved to the end of a word and summed in pairs, then in fours and
+    eights.
+    """
+    # the highest bit of each byte that is no digit; carries only reach bytes after the first
+    word = _load(text, at) ^ ZEROS
+    others = ((word + TO_HIGH) | word) & HIGH
+    size = np.uint64(8)
+    if others:
+        size = ((((others - ONE) & ~others & ONES) * ONES) >> np.uint64(56)) - ONE
+        if size == 0:
+            return np.int64(0), np.int64(0)
+
+    word <<= np.uint64(64) - (size << np.uint64(3))
+    word = word * np.uint64(10) + (word >> np.uint64(8))
+    word = ((word & PAIRS) * FIRST + ((word >> np.uint64(16)) & PAIRS) * SECOND) >> np.uint64(32)
+    return np.int64(word), np.int64(size)
+
+
+@jit()
+def _digits(text, at):
+    """Parse at most SAFE digits, which cannot overflow; return the value and the end."""
+    stop = at + SAFE
+    value = np.int64(0)
+    if at + 8 <= text.size:
+        value, size = _eight(text, at)
+        at += size
+        if size < 8:
+            return value, at
+    while at < stop:
+        digit = np.int64(text[at]) - ZERO
+        if not 0 <= digit <= 9:
+            break
+        value = 10 * value + digit
+        at += 1
+    return value, at
+
+
+@jit()
+def _pairs(text, at, delimiter, low, high, first, second, count):
+    """Parse lines that only have two integers, with one delimiter between them; stop at
+    the first line with anything else.
+
+    The integers have at most SAFE digits and lie in low..high. They are written to
+    `first` and `second` from `count` on. Return the position and the new count.
+    """
+    while at < text.size:
+        one, middle = _digits(text, at)
+        if middle == at or text[middle] != delimiter:
+            break
+        two, end = _digits(text, middle + 1)
+        if end == middle + 1 or text[end] != NEWLINE:
+            break
+        if not (low <= one <= high and low <= two <= high):
+            break
+        first[count] = one
+        second[count] = two
+        count += 1
+        at = end + 1
+    return at, count
+
+
+@jit()
 def _integer(text, at):
     """Parse an integer, which may end in .0; return (status, value, end)."""
     sign, at = _sign(text, at)
     first = at
-    value = np.int64(0)
+    value, at = _digits(text, at)
     while ZERO <= text[at] <= NINE:
         digit = np.int64(text[at]) - ZERO
         if value > INT64_MAX // 10 or (value == INT64_MAX // 10 and digit > INT64_MAX % 10):
@@ -123,7 +209,19 @@ def parse(text, delimiter, comments, roles, low, high, integral, line, u, v, w, 
     count = 0
     rough = 0
     skipped = 0
+    plain = roles.size == 2 and roles[0] + roles[1] == U + V
     while at < text.size:
+        # most lines have two integers and nothing else
+        if plain:
+            before = count
+            if roles[0] == U:
+                at, count = _pairs(text, at, delimiter, low, high, u, v, count)
+            else:
+                at, count = _pairs(text, at, delimiter, low, high, v, u, count)
+            line += count - before
+            if at == text.size:
+                break
+
         # comments and empty lines
         at = _skip(text, at, delimiter)
         if comments and (text[at] == HASH or text[at] == PERCENT):

@@ -115,3 +115,19 @@ def test_real_files(data_dir, name, directed, loops):
     assert abs(graph.adjacency - expected).nnz == 0
     if loops is not None:
         assert np.count_nonzero(graph.degree_loop) == loops
+
+
+@pytest.mark.parametrize("delimiter", [" ", ",", "\t"])
+def test_integers_of_all_lengths_are_exact(delimiter):
+    """Numbers of 1 to 19 digits, also as the last bytes of the text, equal Python's."""
+    numbers = [int("9876543210987654321"[-k:]) for k in range(1, 19)] + [10**k for k in range(19)]
+    lines = [f"{u}{delimiter}{v}" for u in numbers for v in numbers]
+    u, v, _ = parsed("\n".join(lines).encode(), delimiter)
+    assert u.tolist() == [int(line.split(delimiter)[0]) for line in lines]
+    assert v.tolist() == [int(line.split(delimiter)[1]) for line in lines]
+    assert parsed(b"1 2", " ")[1].tolist() == [2]  # fewer than 8 bytes
+
+
+def parsed(text, delimiter):
+    table = Table(io.BytesIO(text), "text")
+    return table.columns(Grammar((U, V), delimiter.encode(), comments=False))
