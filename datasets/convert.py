@@ -214,7 +214,8 @@ def _build_adjacency(raw, entries, where, asked, scratch, memory, *, largest_com
     csr, counts = build(raw, where, raw.notes, **asked)
     if largest_component:
         csr = component.largest_component(csr, raw)
-    return _MemoryAdjacency(counts, count_isolated(csr[0], csr[1]), partial(assemble, *csr),
+    return _MemoryAdjacency(counts, count_isolated(*csr[:2]),
+                            partial(assemble, *csr, symmetric=counts.symmetric),
                             partial(row_and_column_sums, *csr))
 
 

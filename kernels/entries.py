@@ -1,8 +1,9 @@
-"""Checks that a matrix has the stated properties, by sums over its entries in one pass.
+"""Checks that a matrix has the stated properties, and its sums, in one pass over its
+entries.
 
-The sums take very little memory. Hashes of entries are summed modulo 2^64 with a sign,
-so that hashes of equal entries cancel, on any ranks. If the entries differ, the sum is
-not 0, except with a probability of 2^-64.
+The checksums of `add_up` take very little memory. Hashes of entries are summed modulo
+2^64 with a sign, so that hashes of equal entries cancel, on any ranks. If the entries
+differ, the sum is not 0, except with a probability of 2^-64.
 """
 import numpy as np
 
@@ -102,3 +103,53 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
         if loop != degree_loop[i]:
             wrong[LOOP] = min(wrong[LOOP], i)
     return wrong
+
+
+@jit()
+def is_symmetric(indptr, indices, data, cursor):
+    """Return whether a CSR matrix equals its transpose; columns increase in each row.
+
+    `data` (nnz,) is empty if all entries are equal. `cursor` (n,) is a copy of
+    `indptr[:-1]`, which is changed. Rows are visited in order. So the entries left of
+    the diagonal of a row are met one after the other, as their images are visited.
+    """
+    for row in range(indptr.size - 1):
+        # entries left of the diagonal have all been met as images
+        k = cursor[row]
+        stop = indptr[row + 1]
+        if k < stop and indices[k] < row:
+            return False
+        k += k < stop and indices[k] == row
+
+        # each entry right of it must have its image next in the row of its column
+        while k < stop:
+            column = indices[k]
+            image = cursor[column]
+            if image >= indptr[column + 1] or indices[image] != row:
+                return False
+            if data.size and data[image] != data[k]:
+                return False
+            cursor[column] = image + 1
+            k += 1
+    return True
+
+
+@jit()
+def add_sums(indptr, indices, data, rows, columns):
+    """Add the entries of a CSR matrix to the sums of their rows and columns, both (n,)
+    float64; all are 1 if `data` is empty.
+    """
+    for row in range(indptr.size - 1):
+        for k in range(indptr[row], indptr[row + 1]):
+            weight = data[k] if data.size else 1.0
+            rows[row] += weight
+            columns[indices[k]] += weight
+
+
+@jit()
+def mark_neighbors(indptr, indices, touched):
+    """Set `touched` (n,) bool at both ends of each entry off the diagonal."""
+    for row in range(indptr.size - 1):
+        for k in range(indptr[row], indptr[row + 1]):
+            if indices[k] != row:
+                touched[row] = touched[indices[k]] = True

@@ -1,15 +1,21 @@
 """Vertex orders that place neighbours close together, and a count of the cache misses
 of an order.
 
-Each function uses one thread, so that the same graph gives the same order on every
+Each order is found on one thread, so that the same graph gives the same order on every
 machine. `indptr` (n + 1,) int64 and `indices` (nnz,) are those of a CSR matrix; an
 order is new -> old.
 """
 import numpy as np
 
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
 
-NEVER = np.int64(-1) << np.int64(60)
+NEVER = -1 << 30  # before all reads
+LATEST = 1 << 29  # time of a read from which on times begin again at 0
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+ROWS = 1 << 12  # rows of a chunk
+LOADS = 16  # scalar operations that take as long as the move of an entry
+SHORT = 48  # entries of a row that are sorted by insertion
 
 
 @jit()
@@ -63,41 +69,65 @@ def breadth_first(indptr, indices, starts, group):
 
 @jit()
 def communities(indptr, indices, most_degree, most_members, rounds):
-    """Return the community of each vertex, (n,) int64, by label propagation.
+    """Return the community of each vertex, (n,) of the type of `indices`, by label
+    propagation.
 
     A vertex joins the community of most of its neighbours, if that has fewer than
     `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices with more than
     `most_degree` neighbours stay alone. Rounds end when one moves fewer than one vertex
     in 64.
     """
+    # the communities near a vertex are counted in a hash table, which stays in caches
     n = indptr.size - 1
-    label = np.arange(n)
-    members = np.ones(n, np.int64)
-    count = np.zeros(n, np.int64)
-    near = np.empty(n, np.int64)
+    bits = 2
+    while 1 << bits < 2 * min(most_degree, n):
+        bits += 1
+    shift = np.uint64(64 - bits)
+    mask = np.uint64((1 << bits) - 1)
+    table = np.full(1 << bits, -1, np.int64)
+    near = np.empty((1 << bits, 3), np.int64)  # community, members among the neighbours, slot
+    labels = np.empty(1 << bits, np.int64)
+
+    label = np.arange(n).astype(indices.dtype)
+    members = np.ones(n, indices.dtype)
     for _ in range(rounds):
         moved = 0
         for u in range(n):
-            # count the neighbours in each community
-            if indptr[u + 1] - indptr[u] > most_degree:
+            # fetch the communities of all neighbours at once
+            first = indptr[u]
+            degree = indptr[u + 1] - first
+            if degree > most_degree:
                 continue
+            for k in range(degree):
+                labels[k] = label[indices[first + k]]
+
+            # count the neighbours in each community
             size = 0
-            for k in range(indptr[u], indptr[u + 1]):
-                c = label[indices[k]]
-                if count[c] == 0:
-                    near[size] = c
+            for k in range(degree):
+                c = labels[k]
+                slot = np.uint64(c) * GOLDEN >> shift
+                while table[slot] >= 0 and near[table[slot], 0] != c:
+                    slot = (slot + np.uint64(1)) & mask
+                if table[slot] < 0:
+                    table[slot] = size
+                    near[size, 0] = c
+                    near[size, 1] = 0
+                    near[size, 2] = np.int64(slot)
                     size += 1
-                count[c] += 1
+                near[table[slot], 1] += 1
 
             # join the largest that has room
             own = label[u]
             best = own
+            most = 0
             for j in range(size):
-                c = near[j]
-                if count[c] > count[best] and members[c] < most_members:
-                    best = c
+                table[near[j, 2]] = -1
+                if near[j, 0] == own:
+                    most = near[j, 1]
             for j in range(size):
-                count[near[j]] = 0
+                if near[j, 1] > most and members[near[j, 0]] < most_members:
+                    best = near[j, 0]
+                    most = near[j, 1]
             if best != own:
                 members[own] -= 1
                 members[best] += 1
@@ -124,20 +154,25 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
       rows of the order;
     - all reads.
     """
-    # page of each row
+    # time of the last read, and page, of each row; both are in one line of the cache
     n = order.size
-    place = np.empty(n, np.int64)
+    rows = np.empty((n, 2), np.int32)
+    rows[:, 0] = NEVER
     for i in range(n):
-        place[order[i]] = i // page
+        rows[order[i], 1] = i // page
+    page_read = np.full(n // page + 1, NEVER, np.int32)
 
-    # times of the last reads
-    row_read = np.full(n, NEVER)
-    page_read = np.full(n // page + 1, NEVER)
     missed = np.zeros(spans.size + 2, np.int64)
-    now = np.int64(0)
+    now = 0
     for start in starts:
+        # forget what was read before
+        now += spans[-1] + 1
+        if now > LATEST:
+            rows[:, 0] = NEVER
+            page_read[:] = NEVER
+            now = 0
+
         # fill the cache, then count
-        now += spans[-1] + 1  # what was read before is forgotten
         counted = now + (spans[-1] if start else 0)
         for i in range(start, n):
             u = order[i]
@@ -145,10 +180,10 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
                 v = indices[k]
                 if now >= counted:
                     for s in range(spans.size):
-                        missed[s] += now - row_read[v] > spans[s]
-                    missed[spans.size] += now - page_read[place[v]] > page_span
+                        missed[s] += now - rows[v, 0] > spans[s]
+                    missed[spans.size] += now - page_read[rows[v, 1]] > page_span
                     missed[spans.size + 1] += 1
-                row_read[v] = page_read[place[v]] = now
+                rows[v, 0] = page_read[rows[v, 1]] = now
                 now += 1
             if now >= counted + reads:
                 break
@@ -156,6 +191,20 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
 
 
 @jit()
+def sort_row(numbers):
+    """Sort an array in place; insertion is the fastest for most rows of a graph."""
+    if numbers.size > SHORT:
+        numbers.sort()
+        return
+    for k in range(1, numbers.size):
+        number = numbers[k]
+        at = k
+        while at > 0 and numbers[at - 1] > number:
+            numbers[at] = numbers[at - 1]
+            at -= 1
+        numbers[at] = number
+
+
 def reordered(indptr, indices, order, place, pointers, columns):
     """Fill `columns` (nnz,) with the columns of a matrix in another order, increasing
     in each row.
@@ -163,9 +212,19 @@ def reordered(indptr, indices, order, place, pointers, columns):
     `place` (n,) is the inverse of `order`. `pointers` (n + 1,) are the row pointers in
     the new order.
     """
-    for i in range(order.size):
-        begin = pointers[i]
-        first = indptr[order[i]]
-        for k in range(pointers[i + 1] - begin):
-            columns[begin + k] = place[indices[first + k]]
-        columns[begin:pointers[i + 1]].sort()
+    work = LOADS * indices.size
+    _reorder(work, indptr, indices, order, place, pointers, -(-order.size // ROWS), columns)
+
+
+def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, count, columns):
+    """Fill the columns of chunks of rows; see `reordered`."""
+    for chunk in chunks(next_chunk, count):
+        for i in range(chunk * ROWS, min(order.size, (chunk + 1) * ROWS)):
+            begin = pointers[i]
+            first = indptr[order[i]]
+            for k in range(pointers[i + 1] - begin):
+                columns[begin + k] = place[indices[first + k]]
+            sort_row(columns[begin:pointers[i + 1]])
+
+
+_reorder = Threaded(_reorder_chunks)

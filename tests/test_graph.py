@@ -7,6 +7,7 @@ from graphs import make
 
 from hpgcn.datasets import convert
 from hpgcn.errors import DataError
+from hpgcn.graphs import adjacency
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.normalization import inverse_sqrt, with_self_loops
 from hpgcn.graphs.validation import check_csr
@@ -220,3 +221,26 @@ def test_oracle_agrees_with_the_formula():
     d = np.array([2, 3, 2]) ** -0.5
     expected = d[:, None] * (graph.adjacency.toarray() + np.eye(3)) * d
     np.testing.assert_allclose(oracle.normalised(graph), expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("changed", ["nothing", "an entry", "a weight", "a loop"])
+def test_large_graphs_are_described_like_small_ones(monkeypatch, weighted, changed):
+    """Compiled code finds the same symmetry and the same sums as SciPy."""
+    A = sp.random_array((40, 40), density=0.1, rng=np.random.default_rng(0), format="lil")
+    A = (A + A.T).tolil()
+    if changed == "an entry":
+        A[39, 3] = 0 if A[39, 3] else 1
+    elif changed == "a weight":
+        A[3, A[[3]].nonzero()[1][0]] = 1.5
+    elif changed == "a loop":
+        A[0, 0] = 1 - A[0, 0]
+    A = A.tocsr()
+
+    small = Graph.from_scipy(A, unweighted=not weighted)
+    monkeypatch.setattr(adjacency, "LARGE", 0)
+    large = Graph.from_scipy(A, unweighted=not weighted)
+    assert small.header == large.header
+    assert small.header.directed == (changed == "an entry" or (weighted and changed == "a weight"))
+    for name in ("degree_row", "degree_column", "degree_loop"):
+        np.testing.assert_array_equal(getattr(small, name), getattr(large, name))

@@ -13,6 +13,7 @@ from hpgcn.graphs.adjacency import (
 )
 from hpgcn.graphs.edge_weights import count_rounded, rounded_note
 from hpgcn.graphs.validation import check_finite
+from hpgcn.kernels.entries import mark_neighbors
 
 
 def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplicates="merge"):
@@ -67,10 +68,9 @@ def build(raw, where, notes, *, reverse, symmetrize, unweighted, strict, duplica
 
 def count_isolated(indptr, indices):
     """Return the number of vertices in a CSR that have no edges to other vertices."""
-    n = indptr.size - 1
-    out_degree = np.diff(indptr)
-    loops = np.bincount(indices[indices == np.repeat(np.arange(n), out_degree)], minlength=n)
-    return int(np.count_nonzero(out_degree + np.bincount(indices, minlength=n) == 2 * loops))
+    touched = np.zeros(indptr.size - 1, bool)
+    mark_neighbors(indptr, indices, touched)
+    return int(np.count_nonzero(~touched))
 
 
 def describe_zeros(count):

@@ -12,6 +12,7 @@ from hpgcn.graphs import validation
 from hpgcn.graphs.edge_weights import count_rounded, rounded_note
 
 LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
+LARGE = 1 << 20  # number of entries from which compiled code is worth its start
 DUPLICATES = ("merge", "sum", "sum-edges")  # treatment of an edge that is listed several times
 
 
@@ -27,6 +28,7 @@ class Counts:
     asymmetric: int = 0
     repeated_loops: int = 0  # self loops that are followed by another loop of the same vertex
     ones: bool = True  # all weights of the input are 1
+    symmetric: bool = False  # the adjacency was made symmetric
     lost: int = 0  # negative weights of edges in one direction: max(A, A^T) leaves 0
 
 
@@ -64,6 +66,7 @@ def build_adjacency(rows, columns, values, n, *, symmetrize=False, count=False, 
     counts.zeros = stored - matrix.nnz
 
     # keep the larger weight of both directions
+    counts.symmetric = symmetrize
     if symmetrize:
         given = matrix
         matrix = sp.csr_array(matrix.maximum(matrix.T.tocsr()))
@@ -190,11 +193,24 @@ def duplicates_notes(counts, asked, option):
     return notes
 
 
-def row_and_column_sums(indptr, indices, data):
+def row_and_column_sums(indptr, indices, data, *, symmetric=False):
     """Return the row sums and the column sums of a CSR matrix (n, n), two (n,) float64;
     data None means ones.
+
+    Those of a `symmetric` matrix are equal.
     """
     n = indptr.size - 1
+    if symmetric and data is None:
+        sums = np.diff(indptr).astype(np.float64)
+        return sums, sums.copy()
+
+    if indices.size >= LARGE:
+        from hpgcn.kernels import entries  # late, as it starts the compiler
+
+        sums = np.zeros(n), np.zeros(n)
+        entries.add_sums(indptr, indices, _given(data), *sums)
+        return sums
+
     weights = np.ones(indices.size) if data is None else data.astype(np.float64)
     row_of = np.repeat(np.arange(n), np.diff(indptr))
     # without entries bincount forgets the dtype of its weights
@@ -202,11 +218,24 @@ def row_and_column_sums(indptr, indices, data):
                  for numbers in (row_of, indices))
 
 
-def is_symmetric(matrix):
-    """Return whether the pattern and the values of a CSR matrix with sorted columns are
-    symmetric.
+def is_symmetric(indptr, indices, data):
+    """Return whether the pattern and the values of a CSR matrix (n, n) with sorted
+    columns are symmetric; data None means ones.
     """
+    if indices.size >= LARGE:
+        from hpgcn.kernels import entries
+
+        return entries.is_symmetric(indptr, indices, _given(data), indptr[:-1].copy())
+
+    n = indptr.size - 1
+    values = np.ones(indices.size, np.uint8) if data is None else data
+    matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
     transposed = matrix.T.tocsr()
     transposed.sort_indices()
     return all(np.array_equal(getattr(matrix, name), getattr(transposed, name))
                for name in ("indptr", "indices", "data"))
+
+
+def _given(data):
+    """Return the data of a matrix for a kernel, empty for None."""
+    return np.empty(0, np.float32) if data is None else data

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import validation
-from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
+from hpgcn.graphs.adjacency import LARGE, adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.header import Header
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
               "original_ids")  # fields of a Graph with one entry a row, besides the masks
-
-
-LARGE = 1 << 20  # number of entries from which compiled code reorders them
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,8 +348,8 @@ class Graph(GraphSource):
 
     def permuted(self, perm: np.ndarray, offsets: np.ndarray | None = None) -> Graph:
         """Return the whole graph in the order `perm` (new -> old); its parts begin at `offsets`."""
-        inverse = np.empty_like(perm)
-        inverse[perm] = np.arange(perm.size, dtype=perm.dtype)
+        inverse = np.empty(perm.size, self.indices.dtype)
+        inverse[perm] = np.arange(perm.size, dtype=inverse.dtype)
         counts = np.diff(self.indptr)[perm]
         indptr = np.concatenate([[0], np.cumsum(counts)])
         if self.indices.size >= LARGE and self.data is None and self.edge_parts is None:
@@ -373,24 +370,27 @@ class Graph(GraphSource):
 
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
-             split="file", source_sha256="", class_names=None, parallel_edges=False):
+             split="file", source_sha256="", class_names=None, parallel_edges=False,
+             symmetric=False):
     """Build a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
 
-    Parameters and errors are those of `Graph.from_scipy`.
+    With `symmetric` the CSR is known to be symmetric; otherwise this is tested. Other
+    parameters and errors are those of `Graph.from_scipy`.
     """
     for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
         if not isinstance(text, str):
             raise UsageError(f"{field} is of type {type(text).__name__}, expected str")
 
     n = indptr.size - 1
-    weights = np.ones(indices.size, np.float32) if data is None else data
+    weights = np.ones(indices.size, np.uint8) if data is None else data
     matrix = sp.csr_array((weights, indices, indptr), shape=(n, n))
 
     # check what belongs to the vertices, and describe the whole
     arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
-    degree_row, degree_column = row_and_column_sums(indptr, indices, data)
+    symmetric = symmetric or is_symmetric(indptr, indices, data)
+    degree_row, degree_column = row_and_column_sums(indptr, indices, data, symmetric=symmetric)
     header = Header(name=name, num_nodes=n, num_edges=indices.size,
-                    directed=not is_symmetric(matrix), all_ones=data is None,
+                    directed=not symmetric, all_ones=data is None,
                     source_sha256=source_sha256, parallel_edges=parallel_edges, **fields)
 
     return Graph(header, 0, indptr, indices, data, degree_row=degree_row,
