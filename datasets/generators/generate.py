@@ -18,7 +18,8 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.graphs.vertex_order import AUTO, check_order
-from hpgcn.runtime.machine import memory_budget
+from hpgcn.kernels.pools import start_pool
+from hpgcn.runtime.machine import default_threads, memory_budget
 
 BTER = "bter"
 KINDS = (*keyed_sampling.KINDS, BTER)
@@ -239,13 +240,22 @@ class _Features:
     def __getitem__(self, rows):
         start, stop, _ = rows.indices(self.shape[0])
         X = np.empty((max(0, stop - start), self.shape[1]), np.float32)
-        block = np.empty((FEATURE_ROWS, self.shape[1]), np.float32)
-        for first in range(start - start % FEATURE_ROWS, stop, FEATURE_ROWS):
+
+        def draw(first):
             last = min(first + FEATURE_ROWS, self.shape[0])
-            drawn = block[:last - first]
-            self._noise(3 + first).standard_normal(dtype=np.float32, out=drawn)
-            drawn += self.mean[self.labels[first:last]]
             low = max(first, start)
             high = min(last, stop)
-            X[low - start:high - start] = drawn[low - first:high - first]
+            rows = X[low - start:high - start]
+            whole = high - low == last - first  # else rows before and after are drawn as well
+            drawn = rows if whole else np.empty((last - first, self.shape[1]), np.float32)
+            self._noise(3 + first).standard_normal(dtype=np.float32, out=drawn)
+            drawn += self.mean[self.labels[first:last]]
+            if not whole:
+                rows[:] = drawn[low - first:high - first]
+
+        # each block has a key of its own, so that any thread may draw it
+        blocks = range(start - start % FEATURE_ROWS, stop, FEATURE_ROWS)
+        with start_pool(min(len(blocks), default_threads(), drawing.MOST_THREADS))[0] as pool:
+            for done in [pool.submit(draw, first) for first in blocks]:
+                done.result()
         return X

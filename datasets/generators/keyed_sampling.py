@@ -8,6 +8,7 @@ import numpy as np
 
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.orders import sort_row
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -135,7 +136,7 @@ def sort_rows(indptr, indices):
     start = np.int64(0)
     for row in range(indptr.size - 1):
         stop = indptr[row + 1]
-        indices[start:stop].sort()
+        sort_row(indices[start:stop])
         for k in range(start, stop):
             if k == start or indices[k] != indices[k - 1]:
                 indices[end] = indices[k]
