@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.datasets.edges import parse
-from hpgcn.datasets.edges.parse import INT64_MAX, PASSED, U, V, W
+from hpgcn.datasets.edges.parse import INT64_MAX, U, V, W
 from hpgcn.datasets.source import BYTE_ORDER_MARK, LINE_LIMIT, need, not_utf8, truncate
 from hpgcn.errors import DataError
 from hpgcn.kernels.pools import start_pool
@@ -185,8 +185,9 @@ class Table:
         pending = deque()
         with start_pool(threads)[0] as pool:
             for block in self.blocks():
-                pending.append(pool.submit(self._parse, block, grammar, self.line + 1))
-                self.line += block.count(b"\n")
+                lines = block.count(b"\n")
+                pending.append(pool.submit(self._parse, block, grammar, self.line + 1, lines))
+                self.line += lines
                 if len(pending) > threads:
                     yield self._counted(pending.popleft().result())
             while pending:
@@ -204,17 +205,15 @@ class Table:
         with closing(self.parts(grammar)) as parts:
             return join_parts(parts, grammar.weighted, memory, self.where)
 
-    def _parse(self, block, grammar, line):
-        """Return the columns (u, v, w) of a block of whole lines, and the number of
-        comments in it.
+    def _parse(self, block, grammar, line, rows):
+        """Return the columns (u, v, w) of a block of `rows` whole lines, and the number
+        of comments in it.
 
         The first line of the block has the number `line`.
         """
         text = np.frombuffer(block, np.uint8)
         roles = np.array(grammar.roles, np.int64)
-        shortest = 2 * roles.size - np.count_nonzero(roles == PASSED)  # fields passed may be empty
-        rows = text.size // (shortest - 1) + 1
-        u, v = np.empty((2, rows), np.int64)
+        u, v = (np.empty(rows, np.int64) for _ in range(2))  # each can be freed alone
         w = np.empty(rows if grammar.weighted else 0)
         inexact = np.empty((w.size, 4), np.int64)
 
@@ -226,8 +225,11 @@ class Table:
             raise DataError(f"{self.where}: line {line}: {reason}")
         if rough:
             w[inexact[:rough, 0]] = self._floats(text, inexact[:rough])
-        w = w[:count].copy() if grammar.weighted else None
-        return (u[:count].copy(), v[:count].copy(), w), skipped
+        columns = (u, v, w if grammar.weighted else None)
+        if count < rows:
+            columns = tuple(None if column is None else column[:count].copy()
+                            for column in columns)
+        return columns, skipped
 
     def _floats(self, text, tokens):
         """Return the values of numbers that the compiled loop could not round exactly."""
