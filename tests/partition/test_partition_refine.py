@@ -13,6 +13,7 @@ from hpgcn.partition.partition_request import Parts
 from hpgcn.partition.rows import row_methods
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.refine import match_rival_maximum, refine
+from hpgcn.partition.rows.row_moves import find_best, may_gain, refinement_state
 
 
 def drawn(n, density, *, directed, seed):
@@ -151,3 +152,21 @@ def test_isolated_vertices_stay(k):
     _, rows, weights = weighed(sp.csr_array((5, 5)))
     part = np.arange(5, dtype=np.int32) % k
     np.testing.assert_array_equal(refine(rows, part, k, weights, 0.0), part)
+
+
+@pytest.mark.parametrize("k", [5, 70])
+def test_bound_excludes_no_move_that_pays(k):
+    _, rows, weights = drawn(300, 0.01, directed=True, seed=k)
+    part = np.random.default_rng(k).integers(0, k, 300).astype(np.int32)
+    part = refine(rows, part, k, weights, 1.0)
+    part[:100] = (part[:100] + 1) % k
+    state = refinement_state(rows, part, k, weights)
+    work = np.zeros(k), np.zeros(k, np.int64), np.empty(k, np.int32)
+    excluded = 0
+    for target, steepness in ((np.inf, 0.0), (state.sent.mean(), 0.2)):
+        for v in range(300):
+            q, _ = find_best(state, v, weights.sum(), target, steepness, state.totals[0], *work)
+            if not may_gain(state, v, weights.sum(), target, steepness, np.empty(64, np.uint64)):
+                assert q == state.part[v]
+                excluded += 1
+    assert 10 < excluded < 590

@@ -12,7 +12,7 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import random_order
 from hpgcn.kernels.jit import jit
 from hpgcn.partition.rows.partition_model import entry_rows
-from hpgcn.partition.rows.refine import add_pin, take_pin
+from hpgcn.partition.rows.row_moves import add_pin, take_pin
 
 SHARE = 0.1  # vertices to train on that a part may own beyond the mean, or one if that is less
 ROUNDS = 32  # a vertex may cost one row in the first round, and twice the number in each next one
