@@ -10,10 +10,16 @@ from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
+from hpgcn.parallel.vertex_covers import balanced_cover
 from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
-from hpgcn.partition.nonzeros.nonzero_moves import anneal_pass, empty_small_parts
+from hpgcn.partition.methods import METHODS
+from hpgcn.partition.nonzeros.greedy_holders import greedy_holders
+from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
+from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, move_groups
 from hpgcn.partition.nonzeros.nonzero_state import LAM, pins_of, state_of
 from hpgcn.partition.nonzeros.refine_nonzeros import Nets, refine_nonzeros
+from hpgcn.partition.partition_request import PartitionRequest, Parts
+from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import holders, pattern
 
 refine = sys.modules[refine_nonzeros.__module__]
@@ -128,7 +134,7 @@ def test_moves_keep_their_counts(k, paired):
         left = empty_small_parts(state, 1, turn, 0.0, 6)
         after = state.nets[:, LAM].sum()
         assert after <= before and (left or after == before)
-        anneal_pass(state, 1, turn, 0.5, 0.1 * turn, capacity[0], turn % 2 == 0)
+        move_groups(state, 1, turn, 0.5, 0.1 * turn, capacity[0])
     assert state.nets[:, LAM].sum() < 0.8 * touched
     rows = np.bincount(part[nets.first.size:], minlength=k)
     fits = np.array([loads, rows]).max(axis=1) <= capacity
@@ -175,6 +181,49 @@ def test_refinement_is_never_worse(kind, k):
     assert len(moved(graph, owners, stored)) < len(moved(graph, owner, edge_part))
     _, owners = refine_nonzeros(rows, better, owners, k, 0.05, seed=2)
     assert np.bincount(owners, minlength=k).max() <= max(1.1 * 120 / k, -(-120 // k))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [2, 7, 70])
+def test_greedy_holders(kind, k):
+    """Greedy covers keep the limits, and cost little more than minimum covers."""
+    rows = pattern(drawn(kind))
+    number = np.repeat(np.arange(120), np.diff(rows.indptr))
+    capacity = part_capacity(rows, k, 0.05)
+    given = np.random.default_rng(k).integers(0, k, 120).astype(np.int32)
+    holder, owner = greedy_holders(rows, given, k, capacity)
+    assert np.bincount(holder, minlength=k).max() <= capacity[0] + 1
+    assert np.bincount(owner, minlength=k).max() <= capacity[1]
+    loops = number == rows.indices
+    np.testing.assert_array_equal(holder[loops], owner)
+
+    free, owner = greedy_holders(rows, given, k, np.array([10**6, 120]))
+    np.testing.assert_array_equal(owner, given)
+    reader, giver = given[number], given[rows.indices]
+    assert ((free == reader) | (free == giver)).all()
+    across = np.flatnonzero(reader != giver)
+    least = reader.copy()
+    summed = across[balanced_cover(number[across], rows.indices[across], reader[across],
+                                   giver[across], np.zeros(k, np.int64), 10**6)]
+    least[summed] = giver[summed]
+    volumes = [sum(each.nnz for each in touched(rows, given, k, holder)) - 240
+               for holder in (least, free, reader)]
+    assert volumes[0] <= volumes[1] <= min(1.1 * volumes[0], volumes[2])
+
+
+@pytest.mark.parametrize("method", ["cover", "vertex-cut"])
+def test_effort_fast(method):
+    """Rows by method stream, or given ones, with greedy covers and within the limits."""
+    graph = drawn("directed")
+    rows = pattern(graph)
+    weights = np.diff(rows.indptr).astype(np.int64)
+    request = PartitionRequest(graph, 6, None, 0.05, 0, 0, 60.0, None, 1, True)
+    made = METHODS[method](rows, weights, request, effort="fast")
+    assert np.bincount(made.part, minlength=6).max() <= 22
+    assert np.bincount(made.holder, minlength=6).max() <= 1.05 * rows.nnz / 6
+    given = Parts((np.arange(120) % 6).astype(np.int32))
+    same = METHODS[method](rows, weights, request, effort="fast", parts=given)
+    np.testing.assert_array_equal(same.part, given.part)
 
 
 def test_a_good_start_is_kept():
@@ -245,7 +294,7 @@ def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
     """With little work allowed, refinement still balances rows from a start where few
     parts own most.
     """
-    monkeypatch.setattr(refine, "WORK", 1)
+    monkeypatch.setitem(refine.WORK, "default", 1)
     monkeypatch.setattr(refine, "PATIENCE", 0)
     graph = web()
     if directed:

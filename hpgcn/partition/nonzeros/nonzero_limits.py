@@ -5,8 +5,22 @@ import numpy as np
 
 from hpgcn.kernels.jit import jit
 from hpgcn.partition.nonzeros.nonzero_state import PART, PINS, move, pins_of, record_range, touches
+from hpgcn.partition.partition_request import ROWS
 
 COSTS = 5  # passes: moves that save most come first; a unit has two nets, which cost -2 to 2 rows
+
+
+def part_capacity(rows, k, epsilon, w0=0):
+    """Return the most weight and the most rows of a part, (2,) int64.
+
+    A part may hold (1 + epsilon) times the mean of nonzeros, and w0 for each row that it
+    owns. It may own (1 + ROWS) times the mean of rows, or the next whole number above.
+    """
+    n = rows.shape[0]
+    total = rows.nnz + w0 * n
+    epsilon = min(epsilon, k - 1.0)  # which allows all in one part
+    return np.array([max((1 + epsilon) * total / k, -(-total // k)),
+                     max((1 + ROWS) * n / k, -(-n // k))], np.int64)
 
 
 def keep_limits(state):

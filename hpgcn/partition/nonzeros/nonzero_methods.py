@@ -7,19 +7,28 @@ import scipy.sparse as sp
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import column_nets, entry_rows, holders
+from hpgcn.partition.rows.row_methods import stream
 
 
-def cover(rows, weights, request):
+def cover(rows, weights, request, effort="default", parts=None):
     """Find owners like method hypergraph, then holders with the fewest rows and sums
     for each pair of parts.
 
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
-    Sci. Comput. 40(4), 2018).
+    Sci. Comput. 40(4), 2018). With effort "fast" owners are those of method stream, and
+    covers are greedy.
+
+    parts : Parts, optional
+        Rows of the same effort, to begin from.
     """
+    if effort == "fast":
+        return _greedy(rows, request, parts or stream(rows, weights, request))
+    if parts is None:
+        offsets, pins = column_nets(rows)
+        parts = run({"offsets": offsets, "pins": pins}, weights, request)
+
     from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
 
-    offsets, pins = column_nets(rows)
-    parts = run({"offsets": offsets, "pins": pins}, weights, request)
     number = entry_rows(rows)
     reader, owner = parts.part[number], parts.part[rows.indices]
     loads = np.bincount(reader, minlength=request.k)
@@ -30,10 +39,10 @@ def cover(rows, weights, request):
     summed = across[balanced_cover(*entries, loads, limit)]
     holder = reader.copy()
     holder[summed] = owner[summed]
-    return _refined(rows, request, parts, holder, parts.part)
+    return _refined(rows, request, parts, holder, parts.part, effort)
 
 
-def medium_grain(rows, weights, request):
+def medium_grain(rows, weights, request, effort="default"):
     """Group each nonzero with its row or its column, whichever is shorter, and
     partition the groups.
 
@@ -48,27 +57,35 @@ def medium_grain(rows, weights, request):
     groups, group = np.unique(np.where(by_row, number, n + columns.astype(np.int64)),
                               return_inverse=True)
     grouped = np.bincount(group) + np.where(groups < n, request.w0, 0)
-    return _by_groups(rows, request, group, grouped)
+    return _by_groups(rows, request, group, grouped, effort)
 
 
-def fine_grain(rows, weights, request):
+def fine_grain(rows, weights, request, effort="default"):
     """Partition single nonzeros by a hypergraph with a net for each row and each
     column.
 
     Catalyurek and Aykanat, IPDPS 2001.
     """
     weights = 1 + request.w0 * (entry_rows(rows) == rows.indices)
-    return _by_groups(rows, request, np.arange(rows.nnz), weights)
+    return _by_groups(rows, request, np.arange(rows.nnz), weights, effort)
 
 
-def vertex_cut(rows, weights, request):
-    """Assign edges to parts so that vertices lie in few parts (Libra); owners are the
-    roots.
+def vertex_cut(rows, weights, request, effort="default", parts=None):
+    """Give the edges between parts of rows to the owner of one end, so that vertices lie
+    in few parts.
+
+    The rows are `parts`, of the same effort, or those of method stream. Without
+    refinement edges are assigned one by one (Libra); owners are the roots.
     """
-    return _by_edges(rows, request, None)
+    if not request.refine:
+        return _by_edges(rows, request, None, effort)
+    parts = _greedy(rows, request, parts or stream(rows, weights, request))
+    if effort == "fast":
+        return parts
+    return _refined(rows, request, parts, parts.holder, parts.part, effort)
 
 
-def distgnn(rows, weights, request):
+def distgnn(rows, weights, request, effort="default"):
     """Assign edges like `vertex_cut`, and draw the root of each vertex at random. Not
     refined.
 
@@ -81,24 +98,34 @@ def distgnn(rows, weights, request):
     return Parts(owner, holder=holders(request.graph, rows, edge_part, owner))
 
 
-def expansion(rows, weights, request):
+def expansion(rows, weights, request, effort="default"):
     """Grow parts from few vertices; each part takes the edges between the vertices it
     has reached.
     """
     from hpgcn.partition.nonzeros.expansion import expand  # brings Numba
 
-    return _by_edges(rows, request, expand)
+    return _by_edges(rows, request, expand, effort)
 
 
-def _by_edges(rows, request, deal):
+def _greedy(rows, request, parts):
+    """Find holders for parts of rows in a few passes (`greedy_holders`)."""
+    from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
+    from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
+
+    capacity = part_capacity(rows, request.k, request.epsilon, request.w0)
+    holder, owner = greedy_holders(rows, parts.part, request.k, capacity, request.w0)
+    return Parts(owner, parts.engine, request.epsilon, holder=holder)
+
+
+def _by_edges(rows, request, deal, effort):
     from hpgcn.partition.nonzeros import cut_edges as cuts  # brings Numba
 
     edge_part, owner = cuts.vertex_cut(request.graph, request.k, seed=request.seed, deal=deal)
     holder = holders(request.graph, rows, edge_part, owner)
-    return _refined(rows, request, Parts(owner), holder, owner)
+    return _refined(rows, request, Parts(owner), holder, owner, effort)
 
 
-def _by_groups(rows, request, group, weights):
+def _by_groups(rows, request, group, weights, effort):
     """Partition groups of nonzeros by nets of rows and of columns. `group`: (nnz,)
     group of each nonzero.
     """
@@ -113,10 +140,10 @@ def _by_groups(rows, request, group, weights):
     arrays = {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
     parts = run(arrays, weights, request)
     holder = parts.part[group]
-    return _refined(rows, request, parts, holder, holder[number == rows.indices])
+    return _refined(rows, request, parts, holder, holder[number == rows.indices], effort)
 
 
-def _refined(rows, request, parts, holder, owner):
+def _refined(rows, request, parts, holder, owner, effort):
     """Refine holders and owners, if requested, and put them into Parts."""
     epsilon = parts.epsilon
     unrefined = None
@@ -126,5 +153,5 @@ def _refined(rows, request, parts, holder, owner):
         epsilon = request.epsilon
         unrefined = owner, holder
         holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
-                                        request.seed)
+                                        request.seed, effort)
     return Parts(owner, parts.engine, epsilon, parts.statistics, holder, unrefined=unrefined)

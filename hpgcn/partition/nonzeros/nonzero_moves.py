@@ -19,7 +19,7 @@ from hpgcn.partition.nonzeros.nonzero_state import (
 )
 
 TRIES = 4  # parts that are looked at for a unit whose nets share none
-LARGE = 8  # units: larger groups are tried in proportion less often, a pass costs the same
+LARGE = 8  # units: larger groups are tried in proportion less often
 HALF = np.uint64(32)
 
 
@@ -240,71 +240,104 @@ def _change(s, net, p, q, chosen, size):
 
 
 @jit()
-def anneal_pass(s, seed, turn, temperature, price, limit, everyone):
-    """Try to move units, single ones or several of a net. `everyone`: all units, else
-    only units of parts that are too large.
+def move_groups(s, seed, turn, temperature, price, limit):
+    """Try to move the units of each net in each part to the part where that costs least.
 
-    A move is made with probability exp(-cost / temperature). Its cost are the nets that
+    Either all of these units move, or those alone whose other net touches the target. The
+    move is made with probability exp(-cost / temperature). Its cost are the nets that
     parts gain less `price` times the excess that a part loses. No part grows beyond its
     capacity, nor beyond a weight of `limit` unless all units of the move are owners.
     """
-    k = np.uint64(s.load.size)
+    k = s.load.size
     key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
+    shared = np.zeros(k, np.int64)  # units whose other net touches a part
+    freed = np.zeros(k, np.int64)  # those of them whose other net then leaves the old part
 
     # room for the units of the largest net, and an owner of each
     largest = np.int64(0)
     for net in range(s.start.size - 1):
         largest = max(largest, s.start[net + 1] - s.start[net])
     chosen = np.empty(2 * (1 + largest), np.int64)
-    for e in range(s.part.size):
-        # skip units that have nothing to gain
-        p = np.int64(s.part[e])
-        excess = max(0, s.load[p] - s.capacity[0])
-        excess_rows = max(0, s.rows[p] - s.capacity[1])
-        inner = s.nets[s.ends[e, 0], LAM] == s.nets[s.ends[e, 1], LAM] == 1
-        if excess == excess_rows == 0 and (inner or not everyone):
-            continue
-
-        # draw a move: which units, and a target near them or anywhere
-        bits = mix(key + np.uint64(e))
-        more = mix(bits)
-        chance = np.float64(more >> np.uint64(11)) * 2.0**-53
-        kind = bits & np.uint64(3)  # 0, 1: single units; 2: all of a net; 3: near ones
-        net = np.int64(s.ends[e, bits >> np.uint64(2) & np.uint64(1)])
-        if bits >> np.uint64(4) & np.uint64(3):
-            seen = np.int64(s.ends[e, bits >> np.uint64(3) & np.uint64(1)])
-            q = _drawn(s, seen, bits)
-        else:
-            q = np.int64((bits >> HALF) * k >> HALF)
-        if q == p or s.load[q] >= s.capacity[0]:
-            continue
-
-        # gather the units; large nets are tried in proportion less often
-        size = 1
-        chosen[0] = e
-        if kind >= 2:
-            pins = pins_of(s, net, p)
-            if chance * pins > LARGE:
+    for net in range(s.part_bits.shape[0]):
+        first, end, _ = record_range(s, net)
+        for at in range(end - 1, first - 1, -1):
+            # large groups are tried in proportion less often
+            pins = np.int64(s.records[at, PINS])
+            p = np.int64(s.records[at, PART])
+            if pins == 0:
                 continue
-            chance *= max(1, pins / LARGE)
-            size = _gather(s, net, p, q, kind == 3, chosen)
-            if size == 0:
+            excess = max(0, s.load[p] - s.capacity[0])
+            excess_rows = max(0, s.rows[p] - s.capacity[1])
+            bits = mix(key + np.uint64(at))
+            chance = np.float64(bits >> np.uint64(11)) * 2.0**-53 * max(1.0, pins / LARGE)
+            if chance > 1:
                 continue
 
-        # the target must have room
-        entering, leaving, size, owners = _change(s, net, p, q, chosen, size)
-        weight = np.int64(0)
-        for i in range(size):
-            weight += s.weight[chosen[i]]
-        full = s.capacity[0] if owners == size else limit
-        if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.capacity[1]):
-            continue
+            # find the target, and whether all units move there
+            q, near = _target(s, net, at, p, pins, bits, shared, freed)
+            if q < 0:
+                continue
+            size = _gather(s, net, p, q, near, chosen)
 
-        # accept by cost and temperature
-        cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
-        if cost <= 0 or (temperature > 0 and chance < np.exp(-cost / temperature)):
+            # the target must have room
+            entering, leaving, size, owners = _change(s, net, p, q, chosen, size)
+            weight = np.int64(0)
             for i in range(size):
-                move(s, chosen[i], q)
+                weight += s.weight[chosen[i]]
+            full = s.capacity[0] if owners == size else limit
+            if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.capacity[1]):
+                continue
+
+            # accept by cost and temperature
+            cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
+            if cost <= 0 or (temperature > 0 and chance < np.exp(-cost / temperature)):
+                for i in range(size):
+                    move(s, chosen[i], q)
+
+
+@jit()
+def _target(s, net, at, p, pins, bits, shared, freed):
+    """Return the part with room to which the units of a record move at least cost.
+
+    It is -1 if no part has room. The second result is whether only those units should
+    move whose other net touches the part. Ties are broken by `bits`.
+    """
+    k = s.load.size
+
+    # count the units that each part is near to
+    leaving = np.int64(0)
+    link = s.records[at, HEAD]
+    while link >= 0:
+        other = np.int64(s.ends[link >> 1, 1 - (link & 1)])
+        last = s.records[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
+        leaving += last
+        for word in range(s.part_bits.shape[1]):
+            rest = s.part_bits[other, word]
+            while rest:
+                q = 64 * word + np.int64(trailing_zeros(rest))
+                rest &= rest - np.uint64(1)
+                shared[q] += 1
+                freed[q] += last
+        link = s.links[link, AFTER]
+
+    # compare the parts, from one drawn on
+    best = np.int64(-1)
+    least = pins + 2
+    near = False
+    q = np.int64((bits >> HALF) * np.uint64(k) >> HALF)
+    for _ in range(k):
+        q = q + 1 if q + 1 < k else 0
+        if q != p and s.load[q] < s.capacity[0]:
+            enters = np.int64(not touches(s, net, q))
+            cost = enters - 1 + pins - shared[q] - leaving
+            some = enters - freed[q]
+            if shared[q] and some < min(cost, least):
+                best, least, near = q, some, True
+            elif cost < least:
+                best, least, near = q, cost, False
+    shared[:] = 0
+    freed[:] = 0
+    return best, near
 
 
 @jit()

@@ -6,25 +6,27 @@ lam parts costs lam - 1 rows, if its owner is among them. In a symmetric pattern
 and (j, i) stay together. They touch the same two vertices, so a column and its row are
 one net, at twice the price.
 
-A single move of a nonzero rarely saves anything: its nets stay behind. So the first
-moves take all units of a net in a part, if they are few, to a part of its two nets.
-Then the net is gone from there. Moves that only improve soon end, so moves are random,
-and ever less often uphill (Kirkpatrick, Gelatt and Vecchi, Optimization by simulated
-annealing, Science 220, 1983).
+A single move of a nonzero rarely saves anything: its nets stay behind. So moves take all
+units of a net in a part. If they are few, each goes to a part of its two nets. Or all of
+them, or those whose other net is there already, go to the part where that costs least.
+Then the net is gone from its part. Counts of each net's units in each part give the cost
+of all targets at once, and a move updates only its own nets. Moves that only improve soon
+end, so moves are random, and ever less often uphill (Kirkpatrick, Gelatt and Vecchi,
+Optimization by simulated annealing, Science 220, 1983).
 """
 import numpy as np
 
 from hpgcn.graphs.reordering import random_order
-from hpgcn.partition.nonzeros.nonzero_limits import keep_limits
-from hpgcn.partition.nonzeros.nonzero_moves import anneal_pass, empty_small_parts, rebalance_owners
+from hpgcn.partition.nonzeros.nonzero_limits import keep_limits, part_capacity
+from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, move_groups, rebalance_owners
 from hpgcn.partition.nonzeros.nonzero_state import LAM, state_of
-from hpgcn.partition.partition_request import ROWS
 from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import entry_rows
 
-WORK = 180_000_000  # records of nets in parts that are looked at in all
-MOST, FEWEST = 400, 4  # turns that cool down
-SLOW = 100  # turns from which on single units also move
+# turns that cool down, at most, and visits of units in all of them, by effort
+TURNS = {"fast": 0, "default": 80, "best": 300}
+WORK = {"fast": 0, "default": 100_000_000, "best": 600_000_000}
+FEWEST = 4  # turns on large patterns, if any
 LAST = 4  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
 # price, in rows, of a nonzero or a row above capacity; its growth while there are any
@@ -33,11 +35,11 @@ SLACK = 0.5  # share of the room above the mean that nonzeros may take while a p
 LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
-HOT, WARM = 1.0, 0.5  # temperature of the first turn, and after pairs
-COOLER = 0.3  # temperature of single units, in that of nets
+HOT, WARM = 0.5, 0.25  # temperature of the first turn, and after pairs
+COOLER = 0.3  # temperature of groups, in that of nets that leave a part
 
 
-def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
+def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="default"):
     """Lower the rows and partial sums that a product sends; return holders and owners.
 
     Parameters
@@ -49,11 +51,12 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     owner : (n,) integers
     k : int
     epsilon : float
-        A part may hold (1 + epsilon) times the mean of nonzeros and w0 for each row
-        that it owns, and own (1 + ROWS) times the mean of rows, or the next whole
-        number above the mean. Parts that begin with more lose it, at any cost in rows
-        and sums.
+        Of `nonzero_limits.part_capacity`. Parts that begin with more than they may hold
+        lose it, at any cost in rows and sums.
     w0, seed : int
+    effort : str
+        "fast", "default" or "best": how many turns are made; with "fast" those that only
+        improve.
 
     Returns
     -------
@@ -70,19 +73,17 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0):
     holder = np.where(entry_rows(rows) == rows.indices, owner[rows.indices], holder)
     holder = holder.astype(np.int32, copy=False)
 
-    # limits of a part
-    total = rows.nnz + w0 * owner.size
-    epsilon = min(epsilon, k - 1.0)  # which allows all in one part
-    capacity = np.array([max((1 + epsilon) * total / k, -(-total // k)),
-                         max((1 + ROWS) * owner.size / k, -(-owner.size // k))], np.int64)
+    capacity = part_capacity(rows, k, epsilon, w0)
 
     # refine in stages, then enforce the limits
     refined = holder, owner
-    for nets, temperature, work in _stages(rows):
+    for nets, temperature, share in _stages(rows):
         weight = nets.weight.copy()
         weight[-owner.size:] += w0
         state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, capacity)
-        _anneal(state, seed, temperature, work)
+        turns = max(FEWEST, int(share * WORK[effort] / nets.weight.size))
+        turns = min(turns, TURNS[effort])
+        _anneal(state, seed, temperature, turns)
         refined = nets.entries(state.part)
     keep_limits(state)
     _even_out(state, nets, seed)
@@ -162,8 +163,7 @@ class Nets:
 
 
 def _stages(rows):
-    """Yield for each stage its Nets, the first temperature, and the number of records
-    to visit.
+    """Yield for each stage its Nets, the first temperature, and its share of the work.
 
     If most entries (i, j) have a counterpart (j, i), both move together first, even if
     the pattern is not symmetric. That halves the number of units, and keeps the row and
@@ -172,27 +172,17 @@ def _stages(rows):
     paired = Nets(rows, True)
     arcs, pairs = paired.off.size, paired.first.size
     if arcs == 2 * pairs:
-        yield paired, HOT, WORK
+        yield paired, HOT, 1
     elif arcs > PAIRED * pairs:
-        yield paired, HOT, WORK // 2
-        yield Nets(rows, False), WARM, WORK // 2
+        yield paired, HOT, 0.5
+        yield Nets(rows, False), WARM, 0.5
     else:
-        yield Nets(rows, False), HOT, WORK
+        yield Nets(rows, False), HOT, 1
 
 
-def _anneal(state, seed, cool, work):
-    """Run passes of annealing at falling temperature, and further ones while a part is
-    too large.
-
-    Single units move if there is time for it: at few turns they would take most, and
-    gain little.
-    """
-    # the number of passes, and their temperature
-    turns = int(np.clip(work // len(state.records), FEWEST, MOST))
-    everyone = turns >= SLOW
-    hot = cool * min(1, turns / SLOW)
+def _anneal(state, seed, hot, turns):
+    """Run passes at falling temperature, and further ones while a part is too large."""
     capacity = state.capacity.copy()
-
     mean = state.load.mean()
     tight = np.array([max(mean + SLACK * (capacity[0] - mean), np.ceil(mean)), capacity[1]],
                      np.int64)
@@ -203,14 +193,12 @@ def _anneal(state, seed, cool, work):
         over = state.load.max() > capacity[0] or state.rows.max() > capacity[1]
         if turn >= turns + LAST and not over:
             break
-        temperature = hot * max(0, 1 - turn / turns)
+        temperature = hot * max(0, 1 - turn / turns) if turns else 0.0
         state.capacity[:] = tight if over else capacity  # owners must find room
         empty_small_parts(state, seed, turn, temperature, LARGEST)
         state.capacity[:] = capacity
-        if over or everyone:
-            limit = tight[0] if over else capacity[0]
-            anneal_pass(state, seed, turn, COOLER * temperature, price, limit, everyone)
-
+        limit = tight[0] if over else capacity[0]
+        move_groups(state, seed, turn, COOLER * temperature, price, limit)
         price = price * DEARER if over else PRICE
 
 
