@@ -4,6 +4,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from hpgcn.graphs.adjacency import LARGE
+from hpgcn.graphs.validation import index_dtype
+
 
 def symmetric_pattern(csr):
     """Return the pattern of A + A^T, bool csr_array (n, n), sorted; explicit zeros are entries."""
@@ -26,6 +29,10 @@ def rcm_within_parts(graph, part, k):
     """
     n = graph.header.num_nodes
     part = np.asarray(part)
+    if graph.indices.size >= LARGE and not graph.header.directed:
+        order = _rcm_compiled(graph, part)
+        return order[np.argsort(part[order], kind="stable")]
+
     rows = np.repeat(np.arange(n, dtype=graph.indices.dtype), np.diff(graph.indptr))
     inside = part[rows] == part[graph.indices]
     columns = graph.indices[inside]
@@ -72,6 +79,32 @@ def profile(graph, iperm):
     ordered = int(np.abs(iperm[rows] - iperm[graph.indices]).max(initial=0))
     return {"bandwidth_stored": stored, "bandwidth": ordered,
             "stages_stored": pipeline_stages(n, stored), "stages": pipeline_stages(n, ordered)}
+
+
+def _rcm_compiled(graph, part):
+    """Return the order of `_rcm` for the edges inside parts, in compiled passes."""
+    from hpgcn.kernels import orders  # late, as it starts the compiler
+
+    # the edges inside parts
+    n = part.size
+    degrees = np.empty(n, np.int64)
+    pointers = np.empty(n + 1, np.int64)
+    columns = np.empty(graph.indices.size, graph.indices.dtype)
+    count = orders.inner_entries(graph.indptr, graph.indices, part, degrees, pointers, columns)
+
+    # the same with vertices numbered by degree
+    by_degree = np.argsort(degrees, kind="stable")
+    number = np.empty(n, columns.dtype)
+    number[by_degree] = np.arange(n, dtype=columns.dtype)
+    indptr = np.concatenate([[0], np.cumsum(np.diff(pointers)[by_degree])])
+    ranked = np.empty(count, columns.dtype)
+    orders.reordered(pointers, columns[:count], by_degree, number, indptr, ranked)
+    del columns
+
+    matrix = sp.csr_array((np.ones(count, bool), ranked, indptr.astype(index_dtype(count))),
+                          shape=(n, n))
+    order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+    return by_degree[order].astype(np.int64, copy=False)
 
 
 def _rcm(symmetric):

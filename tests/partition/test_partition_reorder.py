@@ -4,9 +4,12 @@ import pytest
 import scipy.sparse as sp
 from small_graphs import edges, grid
 
+from hpgcn.graphs import reordering
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.reordering import bandwidth, random_order, rcm_within_parts
 from hpgcn.partition import Partition, make_partition
+from hpgcn.partition.rows import partition_model
+from hpgcn.partition.rows.partition_model import pattern
 
 
 def shuffled(graph, seed=0):
@@ -105,3 +108,18 @@ def test_random_order_is_keyed():
     deviation = np.sqrt(1000**2 / 12 / 500)
     assert abs(np.flatnonzero(order < 500).mean() - 499.5) < 5 * deviation
     assert random_order(0, 0).size == 0
+
+
+@pytest.mark.long
+def test_compiled_passes_of_large_graphs_change_nothing(monkeypatch):
+    pairs = np.random.default_rng(0).integers(0, 200, (500, 2))
+    graph = edges(200, [*np.unique(pairs, axis=0), (7, 7), (0, 0)])
+    part = np.arange(200) % 3
+    order, rows = rcm_within_parts(graph, part, 3), pattern(graph)
+    monkeypatch.setattr(reordering, "LARGE", 0)
+    monkeypatch.setattr(partition_model, "LARGE", 0)
+    np.testing.assert_array_equal(rcm_within_parts(graph, part, 3), order)
+    compiled = pattern(graph)
+    np.testing.assert_array_equal(compiled.indptr, rows.indptr)
+    np.testing.assert_array_equal(compiled.indices, rows.indices)
+    assert compiled.indices.dtype == rows.indices.dtype
