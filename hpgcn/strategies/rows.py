@@ -16,11 +16,11 @@ from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.parallel.masked_additions import count_masked
 from hpgcn.parallel.transfers import tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
+from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, Traffic, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
 

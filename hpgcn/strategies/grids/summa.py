@@ -39,10 +39,10 @@ from hpgcn import kernels
 from hpgcn.errors import ConfigError
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.layout import divisors, stages
-from hpgcn.parallel.masked_additions import count_masked
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.strategies.grids.packed_blocks import Blocks
 from hpgcn.strategies.grids.summa_plan import SummaPlan, SummaTraffic, cube_of
+from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.strategy import Strategy, most_square, product_name
 
 

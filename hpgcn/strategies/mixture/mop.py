@@ -40,10 +40,10 @@ from hpgcn import kernels
 from hpgcn.graphs.reordering import bandwidth
 from hpgcn.parallel.csr import TILES, in_order, rows_of
 from hpgcn.parallel.layout import split
-from hpgcn.parallel.masked_additions import count_masked
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.gpu_limits import check_nonzeros
+from hpgcn.strategies.masked_additions import count_masked
 from hpgcn.strategies.mixture.batched_operand import BatchedOperand
 from hpgcn.strategies.mixture.mop_attention import BatchProduct, ColumnAttention
 from hpgcn.strategies.mixture.mop_plan import MopPlan, MopTraffic
