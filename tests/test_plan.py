@@ -2,6 +2,7 @@
 
 Plans of products are compared with a simulation of every strategy, for up to 12 ranks.
 """
+from itertools import pairwise
 from itertools import product as all_of
 from math import prod
 
@@ -12,7 +13,8 @@ from graphs import make
 from simulated import SIMULATED, halo_plans
 
 from hpgcn.parallel.layout import BlockLayout, RowPartition, divisors
-from hpgcn.parallel.pattern import Pattern
+from hpgcn.parallel.pattern import Pattern, permuted
+from hpgcn.parallel.pattern_counts import with_loops
 from hpgcn.partition import Partition
 from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
@@ -108,3 +110,38 @@ def test_a_simulation_of_all_ranks_sends_what_is_planned(name, shape, blocks, di
         np.testing.assert_allclose(result, (A.T if backward else A) @ H, rtol=1e-4, atol=1e-4)
         counts = planned.traffic.counts(Product(0, width, masked, backward), A.itemsize)
         assert counts.tolist() == [simulated.ranks.bytes, simulated.ranks.messages]
+
+
+@pytest.mark.parametrize("piece", [3, 1 << 20])
+def test_counts_of_a_pattern_are_those_of_dense_blocks(piece, monkeypatch):
+    monkeypatch.setattr("hpgcn.parallel.pattern_counts.PIECE", piece)
+    A = sp.random(23, 23, 0.2, random_state=1, format="csr") != 0
+    A.sort_indices()
+    pointers, columns = with_loops(A.indptr, A.indices)
+    looped = (A + sp.eye(23)).tocsr()
+    looped.sort_indices()
+    assert np.array_equal(pointers, looped.indptr) and np.array_equal(columns, looped.indices)
+
+    # blocks, with an empty one
+    dense = A.toarray()
+    rows, cols = np.array([0, 0, 4, 11, 23]), np.array([0, 7, 8, 23])
+    pattern = Pattern(sp.csr_array(A), False)
+    blocks = [[dense[a:b, c:d] for c, d in pairwise(cols)] for a, b in pairwise(rows)]
+    assert pattern.nonzeros(rows, cols).tolist() == [[b.sum() for b in row] for row in blocks]
+    assert pattern.touched_rows(rows, cols).tolist() == [
+        [b.any(1).sum() for b in row] for row in blocks]
+    assert pattern.bandwidth == np.abs(np.subtract(*A.nonzero())).max()
+
+    # columns that other blocks read; the diagonal ones are own
+    read, matched = pattern.ghosts(rows)
+    square = [[dense[a:b, c:d] for c, d in pairwise(rows)] for a, b in pairwise(rows)]
+    expected = np.array([[b.any(0).sum() for b in row] for row in square])
+    np.fill_diagonal(expected, 0)
+    assert read.tolist() == expected.tolist()
+    largest = [[sp.csgraph.structural_rank(sp.csr_array(b)) for b in row] for row in square]
+    np.fill_diagonal(largest := np.array(largest), 0)
+    assert np.all(matched <= largest) and np.all(2 * matched >= largest)
+
+    # another order
+    order = np.random.default_rng(0).permutation(23)
+    assert np.array_equal(permuted(pattern, order).matrix.toarray(), dense[order][:, order])

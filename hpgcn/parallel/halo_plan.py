@@ -9,7 +9,6 @@ processor sends and receives).
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.layout import RowPartition, compressed_offsets
@@ -88,18 +87,12 @@ class HaloPlanSizes:
                                for ranks in (owner, reader, pairs // k, pairs % k)))
 
     @staticmethod
-    def between(rows, part, k):
-        """Return the sizes of the halo exchange for a product with `rows`, a csr_array
-        (n, n), on k ranks. `part`: (n,) owner of each row.
-
-        Values of the matrix are ignored: SciPy would drop sums of 0.
+    def of_table(table):
+        """Return the sizes of an exchange in which rank p receives table[p, q] rows of
+        rank q; (P, P) int64.
         """
-        offsets = run_offsets(np.bincount(part, minlength=k))
-        arrays = np.ones(part.size, bool), np.argsort(part, kind="stable"), offsets
-        members = sp.csr_array(arrays, shape=(k, part.size))
-        ones = np.ones(rows.nnz, bool)
-        read = members @ sp.csr_array((ones, rows.indices, rows.indptr), shape=rows.shape)
-        return HaloPlanSizes.of(read, part)  # row p: the columns that p reads, each once
+        pairs = (table > 0).astype(np.int64)
+        return HaloPlanSizes(table.sum(0), table.sum(1), pairs.sum(0), pairs.sum(1))
 
     @property
     def message_transfer(self):

@@ -1,23 +1,20 @@
 """Positions of the entries of a sparse matrix: all that planning reads of a graph."""
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.graphs.reordering import bandwidth
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import in_order, inverse
-
-CHUNK = 1 << 22  # entries counted at a time
 
 
 class Pattern:
     """Positions of the entries of the matrix that is multiplied (pure).
 
-    matrix: csr_array (n, n), columns increasing in each row; rows and columns that are
-    left out are empty. Its values are the part that holds each entry, int32, if a
-    partition of entries or a strategy sets them.
+    matrix: csr_array (n, n); rows and columns that are left out are empty. Its values
+    are the part that holds each entry, int32, if a partition of entries or a strategy
+    sets them.
 
     symmetric: with its values. weighted: its entries are stored with weights. rows_out,
     rows_in: rows of the result and of the multiplied matrix; (n,) bool, or None for
@@ -31,6 +28,7 @@ class Pattern:
         self.rows_out = rows_out
         self.rows_in = rows_in
         self._restricted = {}
+        self._counted = {}
 
     @property
     def num_rows(self):
@@ -85,7 +83,9 @@ class Pattern:
     @cached_property
     def bandwidth(self):
         """Largest distance of an entry from the diagonal."""
-        return bandwidth(self.matrix)
+        from hpgcn.parallel.pattern_counts import bandwidth  # brings Numba
+
+        return bandwidth(self.indptr, self.indices)
 
     @cached_property
     def transposed(self):
@@ -130,38 +130,97 @@ class Pattern:
 
     def nonzeros(self, row_offsets, column_offsets):
         """Count the entries of the blocks between row and column offsets; (R, C) int64."""
-        width = len(column_offsets) - 1
-        block_of = np.repeat(np.arange(width), np.diff(column_offsets))
-        counts = np.zeros((len(row_offsets) - 1, width), np.int64)
-        for row, (first, last) in enumerate(pairwise(self.indptr[row_offsets].tolist())):
-            for start in range(first, last, CHUNK):
-                columns = self.indices[start:min(start + CHUNK, last)]
-                counts[row] += np.bincount(block_of[columns], minlength=width)
-        return counts
+        return self._blocks(row_offsets, column_offsets)[0]
 
     def touched_rows(self, row_offsets, column_offsets):
         """Count the rows with entries in each of these blocks; arguments and shape as
         in `nonzeros`.
         """
-        width = len(column_offsets) - 1
-        block_of = np.repeat(np.arange(width, dtype=np.int32), np.diff(column_offsets))
-        counts = np.zeros((len(row_offsets) - 1, width), np.int64)
-        for row, (start, stop) in enumerate(pairwise(row_offsets)):
-            first = int(self.indptr[start])
-            blocks = block_of[self.indices[first:int(self.indptr[stop])]]
-            begins = np.ones(blocks.size, bool)
-            begins[1:] = blocks[1:] != blocks[:-1]
-            full = np.diff(self.indptr[start:stop + 1]) > 0
-            begins[self.indptr[start:stop][full] - first] = True
-            counts[row] = np.bincount(blocks[begins], minlength=width)
-        return counts
+        return self._blocks(row_offsets, column_offsets)[1]
+
+    def _blocks(self, *offsets):
+        from hpgcn.parallel.pattern_counts import count_blocks  # brings Numba
+
+        key = tuple(np.asarray(each, np.int64).tobytes() for each in offsets)
+        if key not in self._counted:
+            self._counted[key] = count_blocks(self.indptr, self.indices, *offsets)
+        return self._counted[key]
+
+    def ghosts(self, offsets):
+        """Count the columns of block q that block p of rows reads, and the entries of a
+        greedy matching; two (P, P) int64.
+
+        Entries of a matching have different rows and columns. No cover by rows and
+        columns is smaller. The counts are 0 for p = q.
+        """
+        from hpgcn.parallel.pattern_counts import count_ghosts  # brings Numba
+
+        key = np.asarray(offsets, np.int64).tobytes()
+        if key not in self._counted:
+            self._counted[key] = count_ghosts(self.indptr, self.indices, offsets)
+        return self._counted[key]
+
+
+class BlockPattern(Pattern):
+    """A pattern whose rows are divided into blocks, but not yet ordered within them.
+
+    offsets: bounds of the blocks. order: function that returns the order of rows, new
+    to old, (n,). It is called only if a count depends on the order.
+    """
+
+    def __init__(self, matrix, symmetric, weighted, offsets, order):
+        super().__init__(matrix, symmetric, weighted)
+        self.offsets = offsets
+        self.order = order
+
+    @cached_property
+    def ordered(self):
+        """The Pattern with its rows in order."""
+        return permuted(self, self.order())
+
+    @cached_property
+    def _least_bandwidth(self):
+        """Least bandwidth in every order, if it is that of blocks further apart than
+        any block is long; else 0.
+        """
+        offsets = np.asarray(self.offsets, np.int64)
+        first, last = np.nonzero(self.nonzeros(offsets, offsets))
+        between = np.maximum(offsets[last] - offsets[first + 1], offsets[first] - offsets[last + 1])
+        least = 1 + int(between.max(initial=-1))
+        return least if least >= np.diff(offsets).max() else 0
+
+    @property
+    def needs_order(self):
+        """Whether the bandwidth depends on the order."""
+        return not self._least_bandwidth
+
+    @property
+    def bandwidth(self):
+        """Largest distance of an entry from the diagonal, or a lower bound that exceeds
+        the length of all blocks.
+        """
+        return self._least_bandwidth or self.ordered.bandwidth
 
 
 def permuted(pattern, order):
-    """Return the pattern with row and column order[i] moved to i."""
+    """Return the pattern with row and column order[i] moved to i. Columns are not
+    sorted.
+    """
+    return Pattern(permuted_matrix(pattern, order), pattern.symmetric, pattern.weighted)
+
+
+def permuted_matrix(pattern, order):
+    """Return the matrix of a pattern with row and column order[i] moved to i."""
+    from hpgcn.parallel.pattern_counts import reorder  # brings Numba
+
     place = inverse(order)
-    moved = in_order(pattern.matrix, place, place)
-    moved.sort_indices()
-    return Pattern(moved, pattern.symmetric, pattern.weighted)
+    if pattern.holders is not None:
+        return in_order(pattern.matrix, place, place)
+    return bool_matrix(*reorder(pattern.indptr, pattern.indices, order, place))
 
 
+def bool_matrix(indptr, indices):
+    """Return the square csr_array of a pattern, bool."""
+    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # keeps SciPy from widening columns
+    n = indptr.size - 1
+    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))

@@ -42,10 +42,11 @@ def forecast_figure(report):
     sends most, over the number of ranks.
 
     If all cases have the same number of ranks, as for a partitioned file, they are
-    drawn as bars.
+    drawn as bars. Cases of which only lower bounds are known are left out.
     """
     rows = report["rows"]
     choice = rows[report["choice"]["index"]] if report["choice"] else None
+    rows = [row for row in rows if row["counted"]]
     several = len({row["ranks"] for row in rows}) > 1
     drawing = figures.figure(11, 4.6 if several else 1.6 + 0.34 * len(rows))
     axes = drawing.subplots(1, 2)

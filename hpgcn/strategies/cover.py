@@ -18,7 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
+from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies.nonzeros import (
@@ -50,6 +52,12 @@ class CoverPlan(NonzeroPlan):
     """
 
     Traffic = CoverTraffic
+
+    needs_order = True  # the limit may decide by the order of rows
+
+    @classmethod
+    def floor(cls, pattern, rank_grid):
+        return CoverFloor(pattern, rank_grid) if isinstance(pattern, BlockPattern) else None
 
     @staticmethod
     def holders(pattern, rank_grid):
@@ -94,6 +102,46 @@ class CoverPlan(NonzeroPlan):
             rows.shape, self.held_entries, pointers,
             index_entries=self.listed_rows(transposed, True), results=rows + pushed.received,
             blocks=1 + pulled.sources + pushed.sources)
+
+
+class CoverFloor(CoverPlan):
+    """Lower bounds of a CoverPlan, without a cover.
+
+    A cover is no smaller than any matching of rows with columns. Messages between ranks
+    are those of p2p.
+    """
+
+    is_floor = True
+
+    def make_traffic(self, layouts):
+        ghosts, matched = self.pattern.ghosts(self.rank_grid.layout.offsets)
+        k = self.num_ranks
+        pulled, read = HaloPlanSizes.of_table(matched), HaloPlanSizes.of_table(ghosts)
+        pushed = HaloPlanSizes(*np.zeros((4, k), np.int64))
+        # a block for each pair, on either of its ranks
+        self.pairs = int(read.sources.sum()) // k
+        transfers = self.Traffic.merge(pulled, pushed, read.destinations, read.sources)
+        return self.Traffic(layouts, self.pattern.symmetric, transfers)
+
+    def make_restricted(self, pattern):
+        made = CoverFloor(pattern, self.rank_grid)
+        if pattern.symmetric and not pattern.square:
+            flipped = self.pattern.restrict(pattern.rows_in, pattern.rows_out)
+            made.back = CoverFloor(flipped, self.rank_grid)
+            made.traffic.reverse = [made.back.traffic.right, made.back.traffic.left]
+        return made
+
+    @property
+    def held_entries(self):
+        return np.full(self.num_ranks, self.pattern.indices.size // self.num_ranks)
+
+    def block_operand(self, transposed):
+        layout = self.layout_in if transposed else self.layout
+        rows = np.full(self.num_ranks, int(layout.offsets[-1]) // self.num_ranks)
+        listed = 0 if transposed else self.all_buffer_rows
+        pointers = rows + 1 + 2 * self.pairs  # a block of sums may have a single row
+        return Operand.of(rows.shape, self.held_entries, pointers, index_entries=listed,
+                          results=rows, blocks=1 + self.pairs)
 
 
 class Cover(NonzeroStrategy):

@@ -41,8 +41,7 @@ class PointToPointPlan(RowPlan):
         return self.Traffic(layouts, self.pattern.symmetric, plans)
 
     def _volumes(self, pattern):
-        owner = self.rank_grid.layout.row_blocks
-        return HaloPlanSizes.between(pattern.matrix, owner, self.num_ranks)
+        return HaloPlanSizes.of_table(pattern.ghosts(self.rank_grid.layout.offsets)[0])
 
     def operand(self, pattern, layout):
         # A local block, and one for each source.

@@ -148,8 +148,10 @@ def per_layer(*kinds):
     # parts with holders of nonzeros also serve strategies that need only owners of rows
     taker = next((kind for kind in kinds if kind.accepts_nonzero_owners), Strategy)
     traffic = type("PerLayerTraffic", (PerLayerTraffic,), {"kinds": kinds})
+    ordered = any(kind.Plan.needs_order for kind in kinds)
+    plan = {"kinds": kinds, "Traffic": traffic, "needs_order": ordered}
     about = {"kinds": kinds, "name": BETWEEN.join(kind.name for kind in kinds),
-             "Plan": type("PerLayerPlan", (PerLayerPlan,), {"kinds": kinds, "Traffic": traffic}),
+             "Plan": type("PerLayerPlan", (PerLayerPlan,), plan),
              "method": taker.method,
              "options": ("balance",) * any("balance" in kind.options for kind in kinds)}
     for name in ("accepts_partition", "requires_partition", "accepts_nonzero_owners"):

@@ -192,6 +192,8 @@ class Plan:
     """
 
     Traffic = Traffic
+    needs_order = False  # whether counts depend on the order of rows within parts
+    is_floor = False  # whether numbers are lower bounds, as those of `floor`
     vertices = None
     # number of batches of rows that the first product waits for, and of all; None if rows
     # travel in one batch
@@ -208,6 +210,16 @@ class Plan:
     def of(cls, pattern, rank_grid):
         """Return the plan of a product with the pattern of all rows on a RankGrid."""
         return cls(pattern, rank_grid)
+
+    @classmethod
+    def floor(cls, pattern, rank_grid):
+        """Return a plan with lower bounds if these are found much faster than the counts
+        of `of`; else None.
+
+        Rows and messages that ranks send are lower bounds, also by rank. Entries and
+        blocks are means over ranks.
+        """
+        return
 
     def make_traffic(self, layouts):
         """Return the Traffic of products with the pattern. `layouts`: owners of rows of

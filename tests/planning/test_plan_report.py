@@ -2,6 +2,7 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hpgcn.errors import ConfigError, DataError, InputNotFoundError, UsageError
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import make_partition
 from hpgcn.planning.answers.choice import _choose as choose_of_run
+from hpgcn.planning.answers.goals import Goal
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast, table
 from hpgcn.planning.counts.footprint import PARTS
@@ -207,8 +209,8 @@ def test_json(made):
     assert (report["graph"]["num_nodes"], report["graph"]["parts"]) == (203, None)
     assert report["machine"]["latency_s"] == Machine().latency_s
     for row in report["rows"]:
-        assert set(row) == {"strategy", "parts", "ranks", "grid", "first_batches", "fits",
-                            "rows_moved", "bytes", "messages", "memory", "seconds"}
+        assert set(row) == {"strategy", "parts", "ranks", "grid", "counted", "first_batches",
+                            "fits", "rows_moved", "bytes", "messages", "memory", "seconds"}
         assert np.prod(row["grid"]) == row["ranks"]
         for counts in (row["bytes"], row["messages"]):
             kinds = {"aggregation", "dense", "weights"}
@@ -235,6 +237,32 @@ def test_choice_weighs_time_against_ranks(made):
     assert pointed == [lines[-len(report["rows"]) + choice["index"]]]
     assert sum(line.startswith("p2p ") for line in lines) == 5
     assert "network assumed" in table(report)
+
+
+def test_cases_that_cannot_be_chosen_have_lower_bounds(made, monkeypatch):
+    asked = Options((2, 32), machine=Machine(call_s=1e-12, latency_s=1e-9))
+    exact = forecast(made, asked)
+    monkeypatch.setattr("hpgcn.planning.counts.plan_input.LARGE", 0)
+    found = forecast(made, asked)
+    assert found["choice"] == exact["choice"]
+
+    # all other rows are the same
+    bounded = [pair for pair in zip(found["rows"], exact["rows"]) if not pair[0]["counted"]]
+    assert {(row["strategy"], row["ranks"]) for row, _ in bounded} == {("cover", 2)}
+    assert [row for row in found["rows"] if row["counted"]] == [
+        row for row in exact["rows"] if row not in [other for _, other in bounded]]
+    for row, other in bounded:
+        assert row["messages"] == other["messages"]
+        for name in ("total", "max"):
+            assert row["bytes"][name] <= other["bytes"][name]
+        assert row["seconds"]["epoch"] <= other["seconds"]["epoch"]
+        assert row["memory"]["max_bytes"] <= other["memory"]["max_bytes"]
+    lines = table(found).splitlines()
+    assert sum(line.endswith("  at least") for line in lines) == len(bounded)
+    assert any(line.startswith("at least: lower bounds of 2 of") for line in lines)
+
+    # with a goal all cases are counted
+    assert forecast(made, replace(asked, goal=Goal.parse("2ranks")))["rows"] == exact["rows"]
 
 
 @pytest.mark.long

@@ -115,7 +115,7 @@ def test_steps_are_sums(name, shape, widths, settings):
 
 
 def test_empty_blocks_send_nothing(monkeypatch):
-    monkeypatch.setattr("hpgcn.parallel.pattern.CHUNK", 3)  # entries are counted in pieces
+    monkeypatch.setattr("hpgcn.parallel.pattern_counts.PIECE", 3)  # entries are counted in pieces
     for blocks in ((0, 0, 4, 4, 9, 23, 23), (0, 23, 23, 23, 23, 23, 23)):
         for name, shape in (("2d", (6, 2)), ("3d", (3, 2, 2))):
             check(footprint_of(name, shape, inputs((4, 6, 3)), blocks))

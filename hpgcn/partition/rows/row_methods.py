@@ -14,6 +14,7 @@ from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochas
 log = logging.getLogger("hpgcn")
 HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
 GRAPH_ENGINES = ("metis",)
+QUICK = ("random", "block")  # methods that need neither an engine nor the pattern
 
 
 def random(rows, weights, request):
@@ -26,6 +27,14 @@ def random(rows, weights, request):
 def block(rows, weights, request):
     """Give each part contiguous rows, balanced by weight."""
     return Parts(cut_evenly(weights, request.k))
+
+
+def quick_parts(method, weights, k):
+    """Return the parts, (n,) int32, of one of the QUICK methods with seed 0.
+
+    `weights`: (n,) of the vertices in their ORIGINAL order.
+    """
+    return cut_evenly(weights, k) if method == "block" else random_parts(weights.size, k, 0)
 
 
 def hypergraph(rows, weights, request):

@@ -11,7 +11,8 @@ from hpgcn.graphs.partition import run_offsets
 from hpgcn.model import heads_of, masked_layers, products_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
-from hpgcn.planning.answers.options import MOST_RANKS, QUICK
+from hpgcn.partition.rows.row_methods import QUICK
+from hpgcn.planning.answers.options import MOST_RANKS
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
 from hpgcn.runtime.device import HOST
@@ -130,11 +131,13 @@ def grid_owner(axes):
     return next(name for name, each in STRATEGIES.items() if "grid" in each.options)
 
 
-def count_candidate(inputs, candidate):
-    """Return the RankFootprint of a Candidate: its traffic and memory."""
+def count_candidate(inputs, candidate, *, floor=False):
+    """Return the RankFootprint of a Candidate: its traffic and memory. `floor`: as in
+    `count`.
+    """
     strategy = variant(strategy_by_name(candidate.strategy), inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
-    return count(ordered, inputs, strategy, candidate.shape, offsets)
+    return count(ordered, inputs, strategy, candidate.shape, offsets, floor=floor)
 
 
 def arranged(inputs, candidate, strategy):
@@ -149,17 +152,21 @@ def arranged(inputs, candidate, strategy):
         return ordered.merged(size), inputs.offsets[::size]
     if candidate.parts == "whole":
         return ordered, np.array([0, inputs.header.num_nodes])
-    made = inputs.partition(candidate.parts, candidate.ranks)
-    return ordered.with_holders(inputs.graph, made.edge_part).permuted(made.perm), made.offsets
+    return inputs.divided(candidate.parts, candidate.ranks)
 
 
-def count(ordered, inputs, strategy, shape, offsets):
+def count(ordered, inputs, strategy, shape, offsets, *, floor=False):
     """Return the RankFootprint of a strategy on OrderedRows that are divided at
     `offsets`, (B + 1,).
+
+    `floor`: lower bounds are enough, if they are found much faster.
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
     rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST))
-    plan = strategy.Plan.of(ordered.pattern, rank_grid)
+    plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
+    if plan is None:
+        ordered = ordered.in_order() if strategy.Plan.needs_order else ordered
+        plan = strategy.Plan.of(ordered.pattern, rank_grid)
     train, evaluated = ordered.train, ordered.evaluated
     if not strategy.supports_pruning:
         train = evaluated = [None] * len(train)

@@ -60,7 +60,7 @@ def forecast(path, options, sweep, *, progress=False):
                 options, config=options.config.replace(hidden=hidden, layers=layers),
                 widths=ends and (ends[0], *[hidden] * (layers - 1), ends[-1]))
             inputs = PlanInput(path, one.config, one.widths, partitions)
-            rows = report.compare(inputs, one, progress)
+            rows = report.compare(inputs, one, progress, each_ranks=True)
             fits = any(row["fits"] for row in rows)
             models.append({"hidden": hidden, "layers": layers, "step": report.step_of(inputs),
                            "rows": rows, "choice": report.choose(rows) if fits else None})

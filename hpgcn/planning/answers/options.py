@@ -23,7 +23,6 @@ from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.store import read_json
 
 MOST_RANKS = 512
-QUICK = ("random", "block")  # methods that need no engine
 # key of "network" in a machine file: attribute of Machine
 NETWORK_ATTRIBUTES = {"latency_s": "latency_s", "bytes_per_s": "network_bytes_per_s",
                       "hidden_share": "hidden", "collective_latency_s": "collective_latency_s",

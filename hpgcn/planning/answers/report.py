@@ -1,5 +1,7 @@
 """Compare the ways to train a graph, choose one, and write the results as a table."""
 import dataclasses
+import math
+import time
 from dataclasses import asdict
 from itertools import groupby
 
@@ -7,11 +9,16 @@ import numpy as np
 
 from hpgcn.config import COST_FIELDS
 from hpgcn.errors import ConfigError, setting
+from hpgcn.partition.rows.row_methods import QUICK
 from hpgcn.planning.answers import batch_report
 from hpgcn.planning.answers.automatic import difference, rows_moved
-from hpgcn.planning.answers.candidates import Candidate, candidates, count_candidate, grid_owner
+from hpgcn.planning.answers.candidates import (
+    Candidate,
+    candidates,
+    count_candidate,
+    grid_owner,
+)
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
-from hpgcn.planning.answers.options import QUICK
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
@@ -21,6 +28,7 @@ from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, StrategyOptions, strategy_by_name, variant
 
+SHOWN = 2.0  # seconds after which progress is shown
 ENOUGH = 1.1  # factor over the fastest time up to which fewer ranks are chosen
 
 
@@ -56,9 +64,12 @@ def forecast(path, options, *, progress=False):
                   *difference(inputs, rows, choice, choose, options)]}
 
 
-def compare(inputs, options, progress=False):
+def compare(inputs, options, progress=False, each_ranks=False):
     """Forecast every case of the Options; return a list of dicts, errors as
     `candidates`.
+
+    Cases that cannot be chosen may have lower bounds only; their `counted` is false. If
+    `each_ranks`, none of them is the fastest on its number of ranks.
     """
     ranks = options.ranks
     if ranks is None and options.goal and not inputs.part_counts:
@@ -68,22 +79,57 @@ def compare(inputs, options, progress=False):
     # count cases on the same parts together, so that a mixture can reuse them
     rows = {}
     layered = []
-    with bar(sorted(listed, key=_place), unit="case", leave=False, shown=progress) as cases:
-        for _, group in groupby(cases, key=_place):  # cases on the same parts are kept together
+    open_mixtures = []
+    begin = time.monotonic()
+    with bar(total=len(listed), unit="case", leave=False, shown=progress, delay=SHOWN) as cases:
+        for _, group in groupby(sorted(listed, key=_place), key=_place):
             known = {}
             for candidate in group:
-                cases.set_description(f"{candidate.strategy} on {candidate.parts} parts, "
-                                      f"{candidate.ranks} ranks")
-                footprint = count_candidate(inputs, candidate)
+                _show(cases, candidate, begin)
+                footprint = count_candidate(inputs, candidate, floor=not options.goal)
                 rows[candidate] = row(candidate, footprint, options)
                 if STRATEGIES[candidate.strategy].requires_partition:
                     known[candidate] = footprint
-            mixture = known and of_layers(inputs, known, options.machine)
-            if mixture:
+                cases.update(rows[candidate]["counted"])
+            mixture = known and of_layers(inputs, known, options.machine, floor=not options.goal)
+            if isinstance(mixture, float):
+                open_mixtures.append((mixture, tuple(known)))
+            elif mixture:
                 layered.append(row(*mixture, options))
+            del known, footprint, mixture  # free their patterns
+
+        # count those with lower bounds that could be chosen
+        def matters(seconds, ranks):
+            every = [entry for entry in (*rows.values(), *layered)
+                     if entry["counted"] and entry["fits"]]
+            alike = [entry for entry in every if entry["ranks"] == ranks] if each_ranks else []
+            return seconds <= max(ENOUGH * _fastest(every), _fastest(alike) if alike else 0)
+
+        for candidate in sorted(listed, key=_place):
+            if not rows[candidate]["counted"]:
+                if matters(epoch_seconds(rows[candidate]), candidate.ranks):
+                    _show(cases, candidate, begin)
+                    rows[candidate] = row(candidate, count_candidate(inputs, candidate), options)
+                cases.update()
+        for seconds, known in open_mixtures:
+            if matters(seconds, known[0].ranks):
+                counted = {candidate: count_candidate(inputs, candidate) for candidate in known}
+                mixture = of_layers(inputs, counted, options.machine)
+                layered += [row(*mixture, options)] if mixture else []
 
     rows = [*(rows[candidate] for candidate in listed), *layered]
     return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order
+
+
+def _fastest(rows):
+    """Return the least seconds per epoch of some rows; infinite without rows."""
+    return min(map(epoch_seconds, rows), default=math.inf)
+
+
+def _show(cases, candidate, begin):
+    """Show which case is counted next, once SHOWN seconds have passed since `begin`."""
+    text = f"{candidate.strategy} on {candidate.parts} parts, {candidate.ranks} ranks"
+    cases.set_description(text, refresh=time.monotonic() >= begin + SHOWN)
 
 
 def step_of(inputs):
@@ -108,8 +154,7 @@ def machine_of(options):
 def row(candidate, footprint, options):
     """Return the forecast for one Candidate, a dict for the JSON object."""
     compute, communication = step_seconds(options.machine, footprint)
-    peak = footprint.peak
-    largest = int(np.argmax(peak))
+    memory = memory_of(footprint)
     prediction = footprint.prediction
     strategy = variant(strategy_by_name(candidate.strategy), options.config)
 
@@ -117,23 +162,37 @@ def row(candidate, footprint, options):
         "strategy": strategy.title(options.config.select(StrategyOptions)),
         "parts": candidate.parts, "ranks": candidate.ranks,
         "grid": list(candidate.shape),
+        "counted": not footprint.plan.is_floor,
         "first_batches": footprint.plan.first_batches,
-        "fits": options.memory is None or int(peak[largest]) <= options.memory,
+        "fits": options.memory is None or memory["max_bytes"] <= options.memory,
         "rows_moved": rows_moved(strategy, footprint.plan),
         "bytes": prediction.summary("bytes"),
         "messages": prediction.summary("messages"),
-        "memory": {"max_bytes": int(peak[largest]), "rank": largest,
-                   "setup": int(footprint.setup[largest]),
-                   **{name: int(sizes[largest]) for name, sizes in footprint.parts.items()}},
+        "memory": memory,
         "seconds": {"epoch": compute + communication, "compute": compute,
                     "communication": communication}}
+
+
+def memory_of(footprint):
+    """Return the bytes of the rank that needs most memory, a dict; means over ranks if
+    the plan has lower bounds.
+    """
+    peak = footprint.peak
+    rank = int(np.argmax(peak))
+
+    def size(sizes):
+        return int(sizes.mean() if footprint.plan.is_floor else sizes[rank])
+
+    return {"max_bytes": size(peak), "rank": rank, "setup": size(footprint.setup),
+            **{name: size(sizes) for name, sizes in footprint.parts.items()}}
 
 
 def choose(rows):
     """Choose a case that fits: the fewest ranks whose time is near the fastest. `text`
     gives the reason.
     """
-    good = [entry for entry in rows if entry["fits"]]
+    counted = [entry for entry in rows if entry["counted"]]
+    good = [entry for entry in counted if entry["fits"]]
     fastest = min(epoch_seconds(entry) for entry in good)
     best = min((entry for entry in good if epoch_seconds(entry) <= ENOUGH * fastest),
                key=lambda entry: (entry["ranks"], epoch_seconds(entry)))
@@ -144,7 +203,7 @@ def choose(rows):
         text += f", of which {best['seconds']['communication']:.2g} s communication"
 
     # compare it with another strategy, or with more ranks
-    others = [entry for entry in rows
+    others = [entry for entry in counted
               if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
     if others and best["bytes"]["total"]:
         other = min(others, key=epoch_seconds)
@@ -202,6 +261,10 @@ def notes(options, rows):
     if options.machine == Machine():
         found.append("machine assumed: one rank per node of two sockets; measure yours: "
                      "`hpgcn bench machine --json` and --machine FILE")
+    bounded = [entry for entry in rows if not entry["counted"]]
+    if bounded:
+        found.append(f"at least: lower bounds of {len(bounded)} of {len(rows)} cases, which are "
+                     "too slow to be chosen and were not counted")
     free = available_memory()
     large = sum(entry["memory"]["max_bytes"] > free for entry in rows)
     if options.memory is None and large:
@@ -252,8 +315,10 @@ def table(report):
             f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
             f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !")))
 
-    # mark the cases that are recommended
-    marks = {1 + choice["index"]: "<- choice"}
+    # mark the cases with lower bounds, and those that are recommended
+    marks = {1 + index: "at least" for index, entry in enumerate(report["rows"])
+             if not entry["counted"]}
+    marks[1 + choice["index"]] = "<- choice"
     if goal:
         row = 1 + goal["index"]
         marks[row] = f"{marks[row]}, {goal['asked']}" if row in marks else f"<- {goal['asked']}"

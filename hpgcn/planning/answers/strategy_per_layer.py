@@ -18,7 +18,7 @@ from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 NAMING = ("grid", "replication", "delay", "delay_variant", "batch")
 
 
-def of_layers(inputs, known, machine, limits=()):
+def of_layers(inputs, known, machine, limits=(), *, floor=False):
     """Choose a strategy for each layer, all on the same parts.
 
     Each layer gets the strategy with the least seconds for its products with A, forward
@@ -33,11 +33,14 @@ def of_layers(inputs, known, machine, limits=()):
         RankFootprints.
     limits : types of Strategy
         A layer takes none that sends more bytes than one of these would.
+    floor : bool
+        Lower bounds are enough, if they are found much faster.
 
     Returns
     -------
-    (Candidate, RankFootprint), or None
-        None where all layers take the same strategy.
+    (Candidate, RankFootprint), None or float
+        None where all layers take the same strategy. A number if the choice depends on
+        lower bounds: no mixture takes fewer seconds.
     """
     # group the products with A by layer; stop if there is nothing to choose
     spec = inputs.spec
@@ -49,26 +52,23 @@ def of_layers(inputs, known, machine, limits=()):
     if any(getattr(inputs.config, name) != getattr(Config, name) for name in NAMING):
         return None
 
-    # count each strategy once, and price its products layer by layer
+    # count each strategy once
     ordered, offsets = arranged(inputs, candidate, STRATEGIES[candidate.strategy])
-    costs_by_layer = [[] for _ in groups]  # for each layer: (seconds, bytes, kind) of each strategy
     counted = {candidate.strategy: footprint for candidate, footprint in known.items()}
-    for kind in _able(inputs, ordered):
-        footprint = counted.get(kind.name)
-        if footprint is None:
+    kinds = _able(inputs, ordered)
+
+    for kind in kinds:
+        if kind.name not in counted:
             shape = kind.default_shape(candidate.ranks)
-            footprint = count(ordered, inputs, kind, shape, offsets)
-        for group, costs in zip(groups, costs_by_layer):
-            products = [product for product in footprint.products if product.layer in group]
-            heads = [product.heads for product in products]
-            if products and not kind.unsupported_reason(heads, candidate.ranks):
-                costs.append((*_cost(machine, footprint, products), kind))
+            counted[kind.name] = count(ordered, inputs, kind, shape, offsets, floor=floor)
 
     # choose the fastest strategy for each layer
-    if not costs_by_layer[0]:
-        costs_by_layer[0] = costs_by_layer[1]
+    costs_by_layer = _costs_by_layer(machine, kinds, counted, groups, candidate.ranks)
     chosen = [min(_within(costs, limits), key=lambda cost: cost[:2])[-1]
               for costs in costs_by_layer]
+    if any(counted[kind.name].plan.is_floor for kind in chosen):
+        means = _costs_by_layer(machine, kinds, counted, groups, candidate.ranks, np.mean)
+        return sum(min(seconds for seconds, *_ in costs) for costs in means)
     if len(set(chosen)) == 1:
         return None
 
@@ -77,6 +77,24 @@ def of_layers(inputs, known, machine, limits=()):
     shape = (candidate.ranks,)
     made = Candidate(strategy.name, candidate.parts, candidate.ranks, shape)
     return made, count(ordered, inputs, strategy, shape, offsets)
+
+
+def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
+    """Return for each layer a list of (seconds, bytes, strategy), for the products with
+    A in `groups`.
+    """
+    costs_by_layer = [[] for _ in groups]
+    for kind in kinds:
+        footprint = counted[kind.name]
+        combine = np.mean if footprint.plan.is_floor else over_ranks
+        for group, costs in zip(groups, costs_by_layer):
+            products = [product for product in footprint.products if product.layer in group]
+            heads = [product.heads for product in products]
+            if products and not kind.unsupported_reason(heads, ranks):
+                costs.append((*_cost(machine, footprint, products, combine), kind))
+    if not costs_by_layer[0]:
+        costs_by_layer[0] = costs_by_layer[1]
+    return costs_by_layer
 
 
 def _able(inputs, ordered):
@@ -88,15 +106,15 @@ def _able(inputs, ordered):
             and (not kind.accepts_nonzero_owners or ordered.pattern.holders is not None)]
 
 
-def _cost(machine, footprint, products):
-    """Return the seconds of some products on the slowest rank, and the bytes that all
-    ranks send in them.
+def _cost(machine, footprint, products, combine):
+    """Return the seconds of some products, combined over ranks by a function such as
+    np.max, and the bytes that all ranks send in them.
     """
     seconds = sum(product_seconds(machine, footprint, each) for each in products)
     itemsize = footprint.spec.row_itemsize
     sent = sum(int(footprint.train_plans[each.layer].traffic.counts(each, itemsize)[0].sum())
                for each in products)
-    return float(np.max(seconds)), sent
+    return float(combine(seconds)), sent
 
 
 def _within(costs, limits):

@@ -6,14 +6,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph_source import GraphSource
-from hpgcn.graphs.validation import index_dtype
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.reordering import rcm_within_parts
 from hpgcn.model import (
     MODELS,
     ModelOptions,
@@ -22,16 +22,25 @@ from hpgcn.model import (
     products_of,
     supports_pruning,
 )
-from hpgcn.parallel.pattern import Pattern, permuted
+from hpgcn.parallel.csr import inverse
+from hpgcn.parallel.pattern import (
+    BlockPattern,
+    Pattern,
+    bool_matrix,
+    permuted,
+    permuted_matrix,
+)
+from hpgcn.parallel.pattern_counts import with_loops
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
 from hpgcn.partition import NONZERO_METHODS, make_partition
-from hpgcn.partition.rows.partition_model import pattern
+from hpgcn.partition.rows.row_methods import QUICK, quick_parts
 from hpgcn.planning.counts.shaped_step import Steps
 from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.store.csr_arrays import reorder_entries
 from hpgcn.strategies import StrategyOptions
 
 ASSUMED = {"features": 128, "classes": 40}  # widths for a graph without features or labels
+LARGE = 1 << 22  # entries from which rows are ordered, and covers counted, only if it matters
 REFINED = 50_000  # entries up to which nonzeros are refined: some seconds for each number of ranks
 
 
@@ -66,15 +75,25 @@ class OrderedRows:
         pattern = self.pattern.assign_holders(self.pattern.holders // size)
         return dataclasses.replace(self, pattern=pattern)
 
-    def permuted(self, order):
-        """Return these rows in another order: the new row i is row order[i]."""
+    def in_order(self):
+        """Return these rows in their order, if they are only divided into blocks."""
+        if not isinstance(self.pattern, BlockPattern):
+            return self
+        return self.permuted(self.pattern.order(), self.pattern.ordered)
+
+    def permuted(self, order, pattern=None):
+        """Return these rows in another order: the new row i is row order[i].
+
+        `pattern`: the Pattern in that order, if it is known.
+        """
 
         def move(array):
             return None if array is None else array[order]
 
         levels = ([move(level) for level in view] for view in (self.train, self.evaluated))
-        return OrderedRows(permuted(self.pattern, order), *levels, move(self.stored),
-                       move(self.feature_entries), self.vertex[order], move(self.labelled))
+        pattern = pattern or permuted(self.pattern, order)
+        return OrderedRows(pattern, *levels, move(self.stored), move(self.feature_entries),
+                           self.vertex[order], move(self.labelled))
 
 
 class PlanInput:
@@ -103,9 +122,11 @@ class PlanInput:
         header, self.notes = (self.header, []) if widths else assume_widths(self.header)
         self.spec = make_spec(header, config.select(ModelOptions), widths)
         layer = MODELS[self.spec.architecture]
-        with_loops = pattern(self.graph)
-        self.pointers = with_loops.indptr.astype(np.int64)  # by which row blocks are balanced
-        matrix = with_loops if layer.self_loops else self._stored_pattern()
+        looped = with_loops(self.graph.indptr, self.graph.indices)
+        self.pointers = looped[0]  # by which row blocks are balanced
+        if not layer.self_loops:
+            looped = self.graph.indptr, self.graph.indices
+        matrix = bool_matrix(*looped)
         symmetric = not self.header.directed and norm_of(self.spec) != "row"
 
         # the rows that each layer computes, in training and in evaluation
@@ -128,11 +149,17 @@ class PlanInput:
         self.steps = Steps()
         self.locality = Locality(matrix)
         self._partitions = {} if partitions is None else partitions
+        self._last = None, None  # the parts that rows were divided into last, and these rows
 
     @property
     def strategy_options(self):
         """Settings that strategies read."""
         return self.config.select(StrategyOptions)
+
+    @property
+    def is_large(self):
+        """Whether rows are ordered, and covers counted, only if a result depends on it."""
+        return self.header.num_edges >= LARGE
 
     def _read(self, source, split):
         """Read the pattern and the parts; return masks of a split, feature row
@@ -165,6 +192,54 @@ class PlanInput:
             self._partitions[method, k] = made
         return self._partitions[method, k]
 
+    def divided(self, method, k):
+        """Return the OrderedRows in the parts of a method, and the offsets of the parts,
+        (k + 1,).
+
+        Parts of a large graph that need no engine have a BlockPattern. The last result
+        is kept.
+        """
+        if self._last[0] != (method, k):
+            self._last = None, None  # free the rows before others are made
+            divide = self._divided
+            if self.is_large and method in QUICK:
+                divide = self._divided_quickly
+            self._last = (method, k), divide(method, k)
+        return self._last[1]
+
+    def _divided(self, method, k):
+        made = self.partition(method, k)
+        ordered = self.ordered.with_holders(self.graph, made.edge_part)
+        return ordered.permuted(made.perm), made.offsets
+
+    def _divided_quickly(self, method, k):
+        # parts are those of the graph in its ORIGINAL order
+        weights = np.diff(self.pointers)
+        if self.offsets is None:
+            vertex = self.graph.vertex
+            weights[vertex] = weights.copy()
+            part = quick_parts(method, weights, k)[vertex]
+        else:
+            part = quick_parts(method, weights, k)
+
+        # move rows part by part
+        perm = np.argsort(part.astype(np.int16), kind="stable")  # a radix sort
+        offsets = run_offsets(np.bincount(part, minlength=k))
+        whole = self.ordered.pattern
+        pattern = BlockPattern(
+            permuted_matrix(whole, perm), whole.symmetric, whole.weighted, offsets,
+            lambda: inverse(perm)[self._order_within(part, k)])
+        return self.ordered.permuted(perm, pattern), offsets
+
+    def _order_within(self, part, k):
+        """Return the rows of each part (n,) in the order of runs, part after part."""
+        if self.offsets is not None:
+            return rcm_within_parts(self.graph, part, k)
+        original = self.graph.in_original_order()
+        vertex = self.graph.vertex
+        row = inverse(vertex)
+        return row[rcm_within_parts(original, part[row], k)]
+
     def describe(self, path):
         """Return the object `graph` of a plan's JSON, a dict; `path` is the path of the
         graph file.
@@ -174,14 +249,6 @@ class PlanInput:
                 "num_edges": header.num_edges, "directed": header.directed,
                 "multiplied_nonzeros": int(self.ordered.pattern.matrix.nnz),
                 "parts": None if self.offsets is None else self.offsets.size - 1}
-
-    def _stored_pattern(self):
-        indptr = self.graph.indptr
-        indices = self.graph.indices
-        # keeps SciPy from widening columns
-        indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)
-        n = self.header.num_nodes
-        return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
 
     def totals(self, levels):
         """Return the number of rows that each layer reads, and that the last one

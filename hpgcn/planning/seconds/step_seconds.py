@@ -120,8 +120,15 @@ def communication_seconds(machine, prediction):
 
 
 def step_seconds(machine, footprint):
-    """Return the seconds of one training step: (compute, communication) of the slowest rank."""
+    """Return the seconds of one training step: (compute, communication) of the slowest
+    rank.
+
+    If the plan has lower bounds, they are means over ranks, which no slowest rank falls
+    below.
+    """
     compute = machine.compute_factor * compute_seconds(machine, footprint)
     communication = communication_seconds(machine, footprint.prediction)
+    if footprint.plan.is_floor:
+        return float(compute.mean()), float(communication.mean())
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])

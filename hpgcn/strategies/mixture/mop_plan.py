@@ -4,6 +4,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hpgcn.parallel.layout import split
+from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.strategies.mixture.row_batches import RowBatches, count_batches, count_fewer
 from hpgcn.strategies.plan import POINTER, Operand, Plan, Traffic
 
@@ -62,6 +63,16 @@ class MopPlan(Plan):
         asked = rank_grid.options["pipeline_batches"]
         batches = count_batches(offsets, asked, lambda: pattern.bandwidth)
         return cls(pattern, rank_grid, batches)
+
+    @classmethod
+    def floor(cls, pattern, rank_grid):
+        # With more batches, only the number of messages is larger.
+        asked = rank_grid.options["pipeline_batches"]
+        if asked or not (isinstance(pattern, BlockPattern) and pattern.needs_order):
+            return None
+        made = cls(pattern, rank_grid, 1)
+        made.is_floor = True
+        return made
 
     @property
     def pipeline_batches(self):

@@ -1,0 +1,212 @@
+"""Counts over the entries of a CSR pattern, by compiled kernels on all threads.
+
+Each kernel reads every entry once. A thread counts in arrays of its own chunk of rows,
+so the counts are the same on any number of threads. `indptr` (n + 1,) and `indices`
+(nnz,) are those of the pattern; columns need not be sorted.
+"""
+from itertools import pairwise
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.threads import Threaded, chunks
+
+PIECE = 1 << 20  # entries of a chunk of rows, about
+WORD = 6  # a word of a bitmap has 2^WORD bits
+
+
+def row_chunks(indptr, offsets=None):
+    """Cut rows into chunks of about PIECE entries, also at `offsets` if given.
+
+    Return the bounds of the chunks, (C + 1,) int64, and the block between offsets that
+    each chunk belongs to, (C,) int64.
+    """
+    n = indptr.size - 1
+    offsets = np.array([0, n]) if offsets is None else np.asarray(offsets)
+    bounds, blocks = [np.zeros(0, np.int64)], []
+    for block, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        first, last = int(indptr[start]), int(indptr[stop])
+        count = 1 + (last - first) // PIECE
+        cuts = np.searchsorted(indptr, first + (last - first) * np.arange(1, count) // count)
+        bounds.append(np.concatenate([[start], np.clip(cuts, start, stop)]))
+        blocks += [block] * count
+    return np.append(np.concatenate(bounds), offsets[-1]), np.array(blocks, np.int64)
+
+
+def block_numbers(offsets):
+    """Return the block between offsets of each row, (n,), of a narrow integer type."""
+    blocks = len(offsets) - 1
+    kind = np.int16 if blocks <= np.iinfo(np.int16).max else np.int32
+    return np.repeat(np.arange(blocks, dtype=kind), np.diff(offsets))
+
+
+def count_blocks(indptr, indices, row_offsets, column_offsets):
+    """Count the blocks between row and column offsets, (R, C) int64 twice: their
+    entries, and their rows that have entries.
+    """
+    width = len(column_offsets) - 1
+    bounds, blocks = row_chunks(indptr, row_offsets)
+    counts = np.zeros((2, blocks.size, width), np.int64)
+    _count_blocks(indices.size, indptr.astype(np.int64, copy=False), indices, bounds,
+                  block_numbers(column_offsets), *counts)
+
+    # add up the chunks of each block of rows
+    sums = np.zeros((2, len(row_offsets) - 1, width), np.int64)
+    for total, each in zip(sums, counts):
+        np.add.at(total, blocks, each)
+    return sums
+
+
+def _count_block_chunks(next_chunk, indptr, indices, bounds, block_of, entries, touched):
+    """Count the entries, and the touched rows, of each chunk in each block of
+    columns.
+    """
+    width = entries.shape[1]
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        last_row = np.full(width, -1, np.int64)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for e in range(indptr[i], indptr[i + 1]):
+                block = block_of[indices[e]]
+                entries[chunk, block] += 1
+                if last_row[block] != i:
+                    last_row[block] = i
+                    touched[chunk, block] += 1
+
+
+_count_blocks = Threaded(_count_block_chunks)
+
+
+def count_ghosts(indptr, indices, offsets):
+    """Count the columns that the rows of block p read in the columns of block q != p.
+
+    Return two (P, P) int64 arrays. The first has these columns, each once: the rows
+    that q sends to p. The second has the size of a greedy matching of rows with
+    columns. No cover of the block by rows and columns is smaller.
+    """
+    ranks = len(offsets) - 1
+    ghosts, matched = np.zeros((2, ranks, ranks), np.int64)
+    _count_ghosts(indices.size, indptr.astype(np.int64, copy=False), indices,
+                  np.asarray(offsets, np.int64), block_numbers(offsets), ghosts, matched)
+    return ghosts, matched
+
+
+def _count_ghost_blocks(next_chunk, indptr, indices, offsets, owner, ghosts, matched):
+    """Fill the rows of `ghosts` and `matched`, one block of rows after the other."""
+    ranks = offsets.size - 1
+    words = (owner.size >> WORD) + 1
+    for p in chunks(next_chunk, ranks):
+        seen = np.zeros(words, np.uint64)  # bits of the columns that this block reads
+        taken = np.zeros(words, np.uint64)  # bits of those that are matched with a row
+        last_row = np.full(ranks, -1, np.int64)  # last row that is matched in each block
+        for i in range(offsets[p], offsets[p + 1]):
+            for e in range(indptr[i], indptr[i + 1]):
+                j = indices[e]
+                q = owner[j]
+                if q == p:
+                    continue
+                word = j >> WORD
+                bit = np.uint64(1) << np.uint64(j & ((1 << WORD) - 1))
+                if not seen[word] & bit:
+                    seen[word] |= bit
+                    ghosts[p, q] += 1
+                if last_row[q] != i and not taken[word] & bit:
+                    taken[word] |= bit
+                    last_row[q] = i
+                    matched[p, q] += 1
+
+
+_count_ghosts = Threaded(_count_ghost_blocks)
+
+
+def bandwidth(indptr, indices):
+    """Return the largest distance of an entry from the diagonal."""
+    bounds, _ = row_chunks(indptr)
+    found = np.zeros(bounds.size - 1, np.int64)
+    _bandwidth(indices.size, indptr.astype(np.int64, copy=False), indices, bounds, found)
+    return int(found.max(initial=0))
+
+
+def _bandwidth_of_chunks(next_chunk, indptr, indices, bounds, found):
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        most = np.int64(0)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            for e in range(indptr[i], indptr[i + 1]):
+                most = max(most, abs(np.int64(indices[e]) - i))
+        found[chunk] = most
+
+
+_bandwidth = Threaded(_bandwidth_of_chunks)
+
+
+def reorder(indptr, indices, order, place):
+    """Return the CSR arrays of a matrix after row and column order[i] moved to i.
+
+    `place` (n,) is the inverse of `order`. Columns of the result are not sorted.
+    """
+    pointers = run_offsets(np.diff(indptr)[order])
+    columns = np.empty_like(indices)
+    bounds, _ = row_chunks(pointers)
+    _reorder(indices.size, indptr.astype(np.int64, copy=False), indices, order,
+             place.astype(indices.dtype, copy=False), pointers, bounds, columns)
+    return pointers, columns
+
+
+def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, bounds, columns):
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            first = indptr[order[i]] - pointers[i]
+            for e in range(pointers[i], pointers[i + 1]):
+                columns[e] = place[indices[first + e]]
+
+
+_reorder = Threaded(_reorder_chunks)
+
+
+def with_loops(indptr, indices):
+    """Return the CSR arrays of a matrix after missing entries on its diagonal are added.
+
+    Columns are sorted in each row, before and after.
+    """
+    indptr = indptr.astype(np.int64, copy=False)
+    bounds, _ = row_chunks(indptr)
+    sizes = np.zeros(indptr.size - 1, np.int64)
+    _count_with_loops(indices.size, indptr, indices, bounds, sizes)
+
+    pointers = run_offsets(sizes)
+    columns = np.empty(int(pointers[-1]), indices.dtype)
+    _insert_loops(indices.size, indptr, indices, bounds, pointers, columns)
+    return pointers, columns
+
+
+def _count_loop_chunks(next_chunk, indptr, indices, bounds, sizes):
+    """Fill in the number of entries of each row, with the entry on the diagonal."""
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            missing = 1
+            for e in range(indptr[i], indptr[i + 1]):
+                if indices[e] == i:
+                    missing = 0
+            sizes[i] = indptr[i + 1] - indptr[i] + missing
+
+
+def _insert_loop_chunks(next_chunk, indptr, indices, bounds, pointers, columns):
+    """Copy the entries, and add the entry of each row that lacks it before the first
+    larger column.
+    """
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            end = pointers[i]
+            missing = pointers[i + 1] - pointers[i] > indptr[i + 1] - indptr[i]
+            for e in range(indptr[i], indptr[i + 1]):
+                if missing and indices[e] > i:
+                    columns[end] = i
+                    end += 1
+                    missing = False
+                columns[end] = indices[e]
+                end += 1
+            if missing:
+                columns[end] = i
+
+
+_count_with_loops = Threaded(_count_loop_chunks)
+_insert_loops = Threaded(_insert_loop_chunks)
