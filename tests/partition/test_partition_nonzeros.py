@@ -13,6 +13,7 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.parallel.vertex_covers import balanced_cover
 from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
 from hpgcn.partition.methods import METHODS
+from hpgcn.partition.nonzeros import nonzero_methods
 from hpgcn.partition.nonzeros.greedy_holders import greedy_holders
 from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
 from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, move_groups
@@ -20,7 +21,7 @@ from hpgcn.partition.nonzeros.nonzero_state import LAM, pins_of, state_of
 from hpgcn.partition.nonzeros.refine_nonzeros import Nets, refine_nonzeros
 from hpgcn.partition.partition_request import PartitionRequest, Parts
 from hpgcn.partition.quality import touched
-from hpgcn.partition.rows.partition_model import holders, pattern
+from hpgcn.partition.rows.partition_model import holders, pattern, stored_holders
 
 refine = sys.modules[refine_nonzeros.__module__]
 
@@ -212,8 +213,11 @@ def test_greedy_holders(kind, k):
 
 
 @pytest.mark.parametrize("method", ["cover", "vertex-cut"])
-def test_effort_fast(method):
-    """Rows by method stream, or given ones, with greedy covers and within the limits."""
+def test_effort_fast(method, monkeypatch):
+    """Rows by method stream, or given ones, with greedy covers and within the limits.
+
+    Refinement lowers the volume of small patterns.
+    """
     graph = drawn("directed")
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64)
@@ -221,6 +225,11 @@ def test_effort_fast(method):
     made = METHODS[method](rows, weights, request, effort="fast")
     assert np.bincount(made.part, minlength=6).max() <= 22
     assert np.bincount(made.holder, minlength=6).max() <= 1.05 * rows.nnz / 6
+    volume = counted(graph, made.part, stored_holders(graph, rows, made.holder), 6)["volume"]
+    best = make_partition(graph, 6, method="vertex-cut").statistics["volume"]
+    assert volume <= 1.25 * best
+
+    monkeypatch.setattr(nonzero_methods, "SMALL", 100)
     given = Parts((np.arange(120) % 6).astype(np.int32))
     same = METHODS[method](rows, weights, request, effort="fast", parts=given)
     np.testing.assert_array_equal(same.part, given.part)

@@ -9,6 +9,8 @@ from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import column_nets, entry_rows, holders
 from hpgcn.partition.rows.row_methods import stream
 
+SMALL = 1 << 24  # nonzeros up to which effort "fast" refines
+
 
 def cover(rows, weights, request, effort="default", parts=None):
     """Find owners like method hypergraph, then holders with the fewest rows and sums
@@ -22,7 +24,7 @@ def cover(rows, weights, request, effort="default", parts=None):
         Rows of the same effort, to begin from.
     """
     if effort == "fast":
-        return _greedy(rows, request, parts or stream(rows, weights, request))
+        return _greedy(rows, request, parts or stream(rows, weights, request), effort)
     if parts is None:
         offsets, pins = column_nets(rows)
         parts = run({"offsets": offsets, "pins": pins}, weights, request)
@@ -79,10 +81,7 @@ def vertex_cut(rows, weights, request, effort="default", parts=None):
     """
     if not request.refine:
         return _by_edges(rows, request, None, effort)
-    parts = _greedy(rows, request, parts or stream(rows, weights, request))
-    if effort == "fast":
-        return parts
-    return _refined(rows, request, parts, parts.holder, parts.part, effort)
+    return _greedy(rows, request, parts or stream(rows, weights, request), effort)
 
 
 def distgnn(rows, weights, request, effort="default"):
@@ -107,14 +106,20 @@ def expansion(rows, weights, request, effort="default"):
     return _by_edges(rows, request, expand, effort)
 
 
-def _greedy(rows, request, parts):
-    """Find holders for parts of rows in a few passes (`greedy_holders`)."""
+def _greedy(rows, request, parts, effort):
+    """Find holders for parts of rows in a few passes (`greedy_holders`), and refine them.
+
+    Effort "fast" refines small patterns only: refinement takes about 60 bytes for each
+    nonzero.
+    """
     from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
     from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
 
     capacity = part_capacity(rows, request.k, request.epsilon, request.w0)
     holder, owner = greedy_holders(rows, parts.part, request.k, capacity, request.w0)
-    return Parts(owner, parts.engine, request.epsilon, holder=holder)
+    if effort == "fast" and rows.nnz > SMALL:
+        return Parts(owner, parts.engine, request.epsilon, holder=holder)
+    return _refined(rows, request, parts, holder, owner, effort)
 
 
 def _by_edges(rows, request, deal, effort):

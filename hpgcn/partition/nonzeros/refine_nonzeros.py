@@ -27,7 +27,7 @@ from hpgcn.partition.rows.partition_model import entry_rows
 TURNS = {"fast": 0, "default": 80, "best": 300}
 WORK = {"fast": 0, "default": 100_000_000, "best": 600_000_000}
 FEWEST = 4  # turns on large patterns, if any
-LAST = 4  # turns that only go downhill
+LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
 # price, in rows, of a nonzero or a row above capacity; its growth while there are any
 PRICE, DEARER = 0.05, 1.2
@@ -83,7 +83,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
         state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, capacity)
         turns = max(FEWEST, int(share * WORK[effort] / nets.weight.size))
         turns = min(turns, TURNS[effort])
-        _anneal(state, seed, temperature, turns)
+        _anneal(state, seed, temperature, turns, LAST[effort])
         refined = nets.entries(state.part)
     keep_limits(state)
     _even_out(state, nets, seed)
@@ -180,7 +180,7 @@ def _stages(rows):
         yield Nets(rows, False), HOT, 1
 
 
-def _anneal(state, seed, hot, turns):
+def _anneal(state, seed, hot, turns, last):
     """Run passes at falling temperature, and further ones while a part is too large."""
     capacity = state.capacity.copy()
     mean = state.load.mean()
@@ -189,9 +189,9 @@ def _anneal(state, seed, hot, turns):
     price = PRICE
 
     # cool down; continue while a part is too large
-    for turn in range(turns + LAST + PATIENCE):
+    for turn in range(turns + last + PATIENCE):
         over = state.load.max() > capacity[0] or state.rows.max() > capacity[1]
-        if turn >= turns + LAST and not over:
+        if turn >= turns + last and not over:
             break
         temperature = hot * max(0, 1 - turn / turns) if turns else 0.0
         state.capacity[:] = tight if over else capacity  # owners must find room
