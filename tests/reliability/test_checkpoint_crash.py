@@ -24,11 +24,14 @@ SHARE = 30  # epochs that a run may do before it is killed, if the one that kill
 EPOCHS = 2 * SHARE * KILLS  # not all done when the last attempt to kill has been made
 COMMIT = [phase.partition(".")[2] for phase in PHASES if phase.startswith("checkpoint.")]
 GENERATE = "generate", "sbm", "--scale", 8, "--features", 12, "--classes", 4
-# One process that imports everything, then a child for each run: threads start in these alone.
+# One process that imports everything and loads the kernels of a run, then a child for each run.
+# The process has one thread, which a fork needs.
 CHILDREN = """
 import json, os, sys
 import hpgcn, hpgcn.training.loop.trainer, h5py
-for out, fault, settings in json.load(sys.stdin):
+runs = json.load(sys.stdin)
+hpgcn.train(hpgcn.load("g.h5"), hpgcn.Config(epochs=1))
+for out, fault, settings in runs:
     child = os.fork()
     if not child:
         os.environ["HPGCN_FAULT"] = fault
@@ -225,8 +228,10 @@ def test_signals_and_a_full_disk_in_turn(here, folder, whole):
 
 
 @pytest.mark.long
-def test_the_command_line_refuses_other_settings(whole):
-    given = ("train", "g.p3.h5", "--out", "whole3", "--resume")
+def test_the_command_line_refuses_other_settings():
+    succeed("train", "g.p3.h5", "--epochs", 2, "--checkpoint-every", 1, "--out", "finished",
+            "--ranks", 3)
+    given = ("train", "g.p3.h5", "--out", "finished", "--resume")
     said = refused(78, *given, "--ranks", 3, "--lr", 0.5)
     assert "lr is 0.5, but the run was started with 0.01" in said
     assert "--resume needs --out RUN" in refused(2, "train", "g.p3.h5", "--resume")
