@@ -42,8 +42,9 @@ def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
 
 
 def on_ranks(*numbers):
-    """Run a test with `comm` only on these numbers of ranks."""
-    return pytest.mark.parametrize("comm", numbers, ids="{} ranks".format, indirect=True)
+    """Run a test with `comm` only on these numbers of ranks; those in RARE need --product."""
+    cases = [pytest.param(P, marks=[pytest.mark.release] * (P in RARE)) for P in numbers]
+    return pytest.mark.parametrize("comm", cases, ids="{} ranks".format, indirect=True)
 
 
 def start(source, config, comm=None):

@@ -64,7 +64,7 @@ def test_any_strategy_has_the_curve_of_one_rank(comm, strategy, directed, sparse
     assert_the_same_curve(graph, scattered(graph, comm), settings(strategy=strategy), comm)
 
 
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3, 5)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_any_model_has_the_curve_of_one_rank(comm, model, directed):
@@ -128,7 +128,7 @@ def test_sums_that_return_stay_as_they_are(comm):
     assert planned["float32"][1] == planned["bf16"][1]
 
 
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3, 5)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("strategy", HALVING)
 @pytest.mark.parametrize("model", ["gcn", "sage-mean", "A X once"])

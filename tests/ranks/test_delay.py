@@ -206,7 +206,7 @@ def test_losses_and_bytes_are_those_of_all_ranks_in_one_process(
 
 
 @pytest.mark.long
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3, 5)
 @pytest.mark.parametrize("delay", ["none", "1", "3"])
 @pytest.mark.parametrize("kind, changes", [
     ({"train": 6}, {"hidden": 10}), ({}, {"delay_variant": "paper"}),

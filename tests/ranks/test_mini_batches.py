@@ -92,7 +92,7 @@ def test_batches_equal_those_of_one_rank(comm, tmp_path, strategy, turn, batch, 
 
 
 @pytest.mark.long
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3, 5)
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
 @pytest.mark.parametrize("options", [
     {"norm": "batch"}, {"norm": "layer", "residual": True}, {"jump": "cat", "output_layer": True},
@@ -112,7 +112,7 @@ def test_stacks_and_losses_equal_those_of_one_rank(comm, batch, options):
 
 
 @pytest.mark.long
-@on_ranks(2, 5)
+@on_ranks(3, 5)
 def test_a_batch_of_everything_is_the_full_batch(comm):
     graph = make()
     source = scattered(graph, comm)
@@ -123,7 +123,7 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
         assert_same_curves(found, full, 1e-10)
 
 
-@on_ranks(2, pytest.param(5, marks=pytest.mark.long))
+@on_ranks(3, 5)
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch", BATCHES[:3])
 @pytest.mark.parametrize("model", ["gcn", pytest.param("gat", marks=pytest.mark.long)])

@@ -23,7 +23,7 @@ def config_of(comm, strategy, **changes):
 
 
 @pytest.mark.long
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3, 5)
 @pytest.mark.parametrize("changes", [
     {**TARGETS, **UPDATE}, {**TARGETS, **DESCENT}, {"class_weight": "balanced"},
     {"label_smoothing": 0.2}], ids=str)
@@ -34,7 +34,7 @@ def test_equals_the_oracle(comm, strategy, changes):
                              comm)
 
 
-@on_ranks(1, 2, 5)
+@on_ranks(1, 3, 5)
 @pytest.mark.parametrize("strategy", ["p2p", "2d", "mop"])
 def test_several_labels_equal_the_oracle(comm, strategy):
     graph = several_labels(make(directed=True), 3)
