@@ -119,6 +119,7 @@ def test_products_are_loaded_without_their_memory(options):
 
 
 FEW = ("from hpgcn.kernels import ahead; ahead.WIDTHS = 3, 10, 16; ahead.DTYPES = 'float32',; "
+       "ahead.SIZES = ahead.SIZES[:1]; "
        "from hpgcn.kernels.__main__ import main; main()")
 # graphs and hidden layers: columns of X, hidden columns, classes
 SHAPES = (10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)
