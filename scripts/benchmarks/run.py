@@ -225,6 +225,17 @@ def run_drift(args):
                                      run_grid.parse_numbers("--seeds", args.seeds)))
 
 
+def run_preparation(args):
+    """Time all steps from a text file to the first epoch, beside METIS."""
+    from benchmarks import preparation
+    from hpgcn.graphs.validation import numbers
+
+    report = preparation.measure(preparation.Settings(
+        numbers("--entries", args.entries, preparation.MOST_ENTRIES), args.parts, args.threads,
+        args.seed, args.folder))
+    print_text(json.dumps(report) if args.json else preparation.markdown(report))
+
+
 def parser():
     top = Parser("run.py", description=__doc__.partition(";")[0] + ".")
     commands = top.add_subparsers(metavar="BENCHMARK", required=True)
@@ -241,6 +252,7 @@ def parser():
         add_flags(command, known)
     add_accuracy_flags(add_command("accuracy", run_accuracy.__doc__, run_accuracy))
     add_drift_flags(add_command("drift", run_drift.__doc__, run_drift))
+    add_preparation_flags(add_command("preparation", run_preparation.__doc__, run_preparation))
     return top
 
 
@@ -302,6 +314,16 @@ def add_drift_flags(command):
     add_other_settings(command, "dtype")
     add("--dtype", default="bf16", choices=("float64", "bf16"),
         help="dtype to compare with float32 (default: bf16)")
+
+
+def add_preparation_flags(command):
+    add = command.add_argument
+    add("--entries", default="1000000,10000000", metavar="N,N",
+        help="stored entries of the graphs, about (default: 1000000,10000000)")
+    add("--folder", help="folder for the files, which are removed (default: the system's)")
+    integers(command, ("parts", 8, "number of parts"),
+             ("threads", 0, "threads of the epoch; 0: all cores that this process may use"),
+             ("seed", 0, "seed of all random numbers"))
 
 
 def add_other_settings(command, own):
