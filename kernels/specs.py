@@ -13,6 +13,7 @@ CSR = "indices index k <n; indptr pointers m+1; "
 SPMM = "x real16 n f; " + CSR + ("data? like k; out? into16 m f; row_scale? like m; "
                                  "col_scale? like n; rows? once * <m; ")
 LOSS = "logits real m f; rows index r <m; grad? into16 m f; "
+MESSAGE = "x real n f; features like u d; weight like d f; bias like f; "
 DRAWN = "vertex? index m <V; neighbour? index n <V; "
 SPECS = {
     "activate": "z into16 m f; bias like f; vertex? index m <V; mask? into_bits m f/8",
@@ -45,6 +46,10 @@ SPECS = {
                    "out? into k ~data",
     "dropout_scale": "",
     "edge_dot": "x real m f; y like n f; " + CSR + "out? into k h",
+    "edge_relu": MESSAGE + "indices index k <n; indptr pointers m+1; edge index k <u; "
+                 "out? into m f",
+    "edge_relu_backward": MESSAGE + "grad like m f; indices index k <m; indptr pointers n+1; "
+                          "edge index k <u; out? into n f",
     "edge_softmax": "values real k h; indptr pointers m+1 =k; out? into k h ~values",
     "edge_softmax_backward": "alpha real k h; grad like k h; indptr pointers m+1 =k; "
                              "out? into k h ~alpha ~grad",

@@ -31,15 +31,17 @@ def models():
     for name, layer in MODELS.items():
         heads = [int(layer.uses_attention)]
         able = [strategy for strategy in STRATEGIES.values()
-                if not strategy.unsupported_reason(heads, 1)]
-        batches = [each.name for each in able if each.supports_minibatches]
+                if not strategy.unsupported_reason(heads, 1, layer.uses_edge_features)]
+        batches = [each.name for each in able
+                   if each.supports_minibatches and not layer.uses_edge_features]
         model, _, aggregator = name.partition("-")
         flags = f"--model {model}" + f" --aggregator {aggregator}" * bool(aggregator)
         rows.append([
-            code(flags), "not read" if layer.uses_attention else "yes", "yes",
+            code(flags), "not read" if layer.uses_attention or layer.uses_edge_features else "yes",
+            "yes",
             "yes" if layer.supports_bf16 else "no",
             "all" if len(able) == len(STRATEGIES) else ", ".join(code(each.name) for each in able),
-            ", ".join(map(code, batches)), "to PyG" if layer in exported else "no"])
+            ", ".join(map(code, batches)) or "none", "to PyG" if layer in exported else "no"])
     return table(["model", "edge weights", "directed", "bf16", "strategies",
                   "mini-batches by", "export"], rows)
 
@@ -50,11 +52,11 @@ def strategies():
         return "yes" if value else "no"
 
     return table(
-        ["strategy", "owners from a partition", "leaves out unread rows", "attention", "bf16",
-         "mini-batches", "settings of its own"],
+        ["strategy", "owners from a partition", "leaves out unread rows", "attention",
+         "edge features", "bf16", "mini-batches", "settings of its own"],
         [[code(name), answer(each.accepts_partition), answer(each.supports_pruning),
-          answer(each.supports_attention), answer(each.supports_bf16),
-          answer(each.supports_minibatches),
+          answer(each.supports_attention), answer(each.supports_edge_features),
+          answer(each.supports_bf16), answer(each.supports_minibatches),
           ", ".join(code(f"--{option.replace('_', '-')}") for option in each.options)]
          for name, each in STRATEGIES.items()])
 

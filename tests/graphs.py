@@ -39,6 +39,14 @@ def make(n=203, f=13, c=5, *, directed=False, weighted=False, sparse=False, seed
                             name="made")
 
 
+def with_edges(columns=3, **kind):
+    """Return the graph of `make` with random edge features, which differ by direction."""
+    graph = make(**kind)
+    features = np.random.default_rng(8).standard_normal((graph.indices.size, columns))
+    return Graph.from_scipy(graph.adjacency, graph.features, graph.labels, graph.masks,
+                            name="made", edge_features=features)
+
+
 def several_labels(graph, labels=4):
     """Return the graph with `labels` random labels (0 or 1) for each vertex."""
     y = (np.random.default_rng(7).random((graph.num_rows, labels)) < 0.4).astype(float)

@@ -110,9 +110,12 @@ def check_held(footprint, trainer, rank=0):
     matrices, listed = zip(*map(matrix_of, dict.fromkeys(maps)))
     held = {
         "matrix": distinct([array for each in matrices for array in each]),
-        "features": distinct([array for each in features for array in arrays_of(each)]) + dropped,
+        "features": (distinct([array for each in features for array in arrays_of(each)]) + dropped
+                     + distinct([getattr(each, "edge_features", None) for each in wholes])),
         "activations": said["activations"] if attentions else sum(work.values()),
-        "buffers": shard.strategy.buffer_bytes,
+        "buffers": shard.strategy.buffer_bytes + distinct(
+            [array for layer in layers if layer.uses_edge_features
+             for array in layer.messages.arrays]),
         "plan": distinct([array for each in listed for array in each]),
         "parameters": 6 * trainer.parameters.flat.nbytes}
     # even shares of the columns are forecast

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from commands import refused
 from cuda_ranks import cuda, gpu, held_bytes
-from graphs import make, several_labels
+from graphs import make, several_labels, with_edges
 from stacks import KINDS, STACKS
 from training import SETTINGS, assert_same_curves, run, start
 
@@ -77,6 +77,12 @@ def test_every_stack(gpu, kind, stack, dtype):
 def test_every_strategy(gpu, strategy, directed):
     check(make(directed=directed, weighted=True),
           Config(strategy=strategy, layers=2, hidden=7, dtype="float64"), gpu)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_edge_features(gpu, dtype):
+    check(with_edges(), Config(model="gine", hidden=7, dropout=0.4, dtype=dtype), gpu)
 
 
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])

@@ -19,7 +19,9 @@ def settings_of(name):
     return named | SPECIAL.get(name, {})
 
 
-SETTINGS = {name: settings_of(name) for name in MODELS}
+# models that read edge features have tests of their own: tests/ranks/test_gine.py
+PLAIN = [name for name, layer in MODELS.items() if not layer.uses_edge_features]
+SETTINGS = {name: settings_of(name) for name in PLAIN}
 
 RANKS = (1, 2, 3, 4, 5, 7)  # numbers of ranks, in one process, that tests are run on
 RARE = (5, 7)  # rare ones among these: outside the contract, only before a release
@@ -29,7 +31,7 @@ WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_atten
         for name, given in SETTINGS.items()}  # heads that two and four ranks can share
 
 
-def served(models=MODELS, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
+def served(models=PLAIN, strategies=STRATEGIES, ranks=RANKS, rare=RARE):
     """Run a test with all numbers of ranks, strategies and models that support each other.
 
     Numbers of ranks in `rare` run only with --product.
@@ -55,9 +57,9 @@ def start(source, config, comm=None):
 
 def skip_refused(source, config, comm):
     """Skip a test if the strategy does not support the model; another test checks the refusal."""
-    heads = heads_of(make_spec(source.header, config.select(ModelOptions)))
+    spec = make_spec(source.header, config.select(ModelOptions))
     strategy = find_strategy(config.select(StrategyOptions))
-    reason = strategy.unsupported_reason(heads, comm.size)
+    reason = strategy.unsupported_reason(heads_of(spec), comm.size, spec.edge_width > 0)
     if reason:
         pytest.skip(f"{config.strategy}: {reason}")
 

@@ -17,8 +17,10 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import validation
-from hpgcn.graphs.adjacency import LARGE, adjacency_of, is_symmetric, row_and_column_sums
+from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
+from hpgcn.graphs.entries.edge_features import features_of_entries
+from hpgcn.graphs.entries.permutation import permuted_entries
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.partition import Partition
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 ROW_ARRAYS = ("features", "labels", "degree_row", "degree_column", "degree_loop", "vertex",
               "original_ids")  # fields of a Graph with one entry a row, besides the masks
+ENTRY_ARRAYS = "data", "edge_parts", "edge_features"  # fields with one entry a nonzero
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,8 @@ class Graph(GraphSource):
         Part of each entry, where entries have parts of their own.
     class_names : tuple of str (c,), or None
         What the input calls each class, or each label of multi-label data.
+    edge_features : (nnz, d) float32 or None
+        Features of each entry, which model gine reads.
 
     Examples
     --------
@@ -84,6 +89,7 @@ class Graph(GraphSource):
     offsets: np.ndarray | None = None
     edge_parts: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
+    edge_features: np.ndarray | None = None
 
     def __repr__(self) -> str:
         if self.num_rows == self.header.num_nodes:
@@ -125,7 +131,8 @@ class Graph(GraphSource):
                    symmetrize: bool = False, unweighted: bool = False,
                    duplicates: str | None = None,
                    original_ids: ArrayLike | None = None, split: str = "file",
-                   source_sha256: str = "", class_names: Sequence[str] | None = None) -> Graph:
+                   source_sha256: str = "", class_names: Sequence[str] | None = None,
+                   edge_features: ArrayLike | None = None) -> Graph:
         """Make a graph from a sparse matrix and arrays.
 
         Parameters
@@ -151,6 +158,9 @@ class Graph(GraphSource):
             "merge", with a DataWarning that counts them.
         class_names : sequence of str, (c,), optional
             Names of the classes 0, 1, ..; there may be more than classes with vertices.
+        edge_features : (e, d) or (e,) numbers, optional
+            Of each entry of A in its order (an ndarray: row by row), none twice; cast to float32.
+            With `symmetrize`, an edge in one direction gives its features to both.
 
         Raises
         ------
@@ -164,15 +174,17 @@ class Graph(GraphSource):
         2
         """
         # the edges
+        A = validation.check_adjacency(A, name)
         *csr, parallel = adjacency_of(A, name, symmetrize=symmetrize, unweighted=unweighted,
                                       duplicates=duplicates)
         n = csr[0].size - 1
+        edge_features = features_of_entries(A.coords, edge_features, *csr[:2], name)
 
         # the arrays of vertices, and the checks of both together
         ids = validation.check_ids(original_ids, n, name)
         return assemble(*csr, X, y, masks, name=name, original_ids=ids, split=split,
                         source_sha256=source_sha256, class_names=class_names,
-                        parallel_edges=parallel)
+                        parallel_edges=parallel, edge_features=edge_features)
 
     @classmethod
     def from_edge_index(cls, edge_index: ArrayLike, edge_weight: ArrayLike | None = None,
@@ -190,7 +202,7 @@ class Graph(GraphSource):
         edge_weight : (e,) or (e, 1) numbers, optional
             By default all are 1.
         features, labels, masks, name, **options
-            As X, y and the others of `from_scipy`.
+            As X, y and the others of `from_scipy`; `edge_features` in the order of the edges.
         num_nodes : int, optional
             By default the rows of the features, else of the labels, else the highest vertex
             number and 1.
@@ -222,7 +234,8 @@ class Graph(GraphSource):
         X = self.features
         parts = (X.indptr, X.indices, X.data) if sp.issparse(X) else (X,)
         masks = (self.masks or {}).values()
-        for array in (self.indptr, self.indices, self.data, *parts, self.labels, *masks):
+        for array in (self.indptr, self.indices, self.data, self.edge_features, *parts,
+                      self.labels, *masks):
             if array is not None:
                 content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
                 yield f"{array.dtype.str} {array.shape}", content
@@ -272,9 +285,8 @@ class Graph(GraphSource):
         return rows if split is None else rows.of_split(split)
 
     def _of_entries(self, chosen):
-        """Return the fields with one value per entry, restricted to the chosen entries."""
-        return {name: None if array is None else array[chosen]
-                for name, array in (("data", self.data), ("edge_parts", self.edge_parts))}
+        return {name: array[chosen] for name in ENTRY_ARRAYS
+                if (array := getattr(self, name)) is not None}
 
     def _of_rows(self, chosen):
         fields = {name: array[chosen] for name in ROW_ARRAYS
@@ -289,13 +301,16 @@ class Graph(GraphSource):
         return rows.indptr, rows.indices, rows.data
 
     def pointers(self, start: int, stop: int) -> np.ndarray:
-        return self.slab(start, stop).indptr
+        return self.slab(start, stop).indptr + self.indptr[start - self.start]
 
     def vertices(self, start: int, stop: int) -> np.ndarray:
         return self.slab(start, stop).vertex
 
     def edge_part(self, start: int, stop: int) -> np.ndarray | None:
         return self.slab(start, stop).edge_parts
+
+    def read_edge_features(self, first: int, last: int) -> np.ndarray:
+        return self.edge_features[first:last]
 
     def degrees(self) -> dict[str, np.ndarray]:
         return {"row": self.degree_row, "column": self.degree_column, "loop": self.degree_loop}
@@ -308,7 +323,7 @@ class Graph(GraphSource):
 
     def pattern(self) -> Graph:
         return dataclasses.replace(self, data=None, features=None, labels=None, masks=None,
-                                   edge_parts=None)
+                                   edge_parts=None, edge_features=None)
 
     def read(self) -> Graph:
         """Return the graph itself."""
@@ -348,34 +363,19 @@ class Graph(GraphSource):
 
     def permuted(self, perm: np.ndarray, offsets: np.ndarray | None = None) -> Graph:
         """Return the whole graph in the order `perm` (new -> old); its parts begin at `offsets`."""
-        inverse = np.empty(perm.size, self.indices.dtype)
-        inverse[perm] = np.arange(perm.size, dtype=inverse.dtype)
-        counts = np.diff(self.indptr)[perm]
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        if self.indices.size >= LARGE and self.data is None and self.edge_parts is None:
-            from hpgcn.kernels import orders  # late, as it starts the compiler
-
-            indices = np.empty_like(self.indices)
-            orders.reordered(self.indptr, self.indices, perm, inverse, indptr, indices)
-            return dataclasses.replace(self, indptr=indptr, indices=indices, offsets=offsets,
-                                       **self._of_rows(perm))
-        # entry k comes from entry source[k]: rows moved whole, then columns sorted within each
-        source = np.repeat(self.indptr[perm] - indptr[:-1], counts) + np.arange(indptr[-1])
-        columns = inverse[self.indices[source]].astype(self.indices.dtype)
-        matrix = sp.csr_array((source, columns, indptr), shape=(perm.size, self.header.num_nodes))
-        matrix.sort_indices()
-        return dataclasses.replace(
-            self, indptr=indptr, indices=matrix.indices.astype(self.indices.dtype, copy=False),
-            offsets=offsets, **self._of_entries(matrix.data), **self._of_rows(perm))
+        with_source = any(getattr(self, name) is not None for name in ENTRY_ARRAYS)
+        indptr, indices, source = permuted_entries(self.indptr, self.indices, perm,
+                                                   with_source=with_source)
+        return dataclasses.replace(self, indptr=indptr, indices=indices, offsets=offsets,
+                                   **self._of_entries(source), **self._of_rows(perm))
 
 
 def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, original_ids=None,
              split="file", source_sha256="", class_names=None, parallel_edges=False,
-             symmetric=False):
-    """Build a whole Graph from a valid CSR and unchecked X, y, masks and class_names.
+             symmetric=False, edge_features=None):
+    """Build a Graph from a valid CSR with edge features, and unchecked vertex data.
 
-    With `symmetric` the CSR is known to be symmetric; otherwise this is tested. Other
-    parameters and errors are those of `Graph.from_scipy`.
+    With `symmetric` the CSR is known to be so; else it is tested. See also `Graph.from_scipy`.
     """
     for field, text in (("name", name), ("split", split), ("source_sha256", source_sha256)):
         if not isinstance(text, str):
@@ -387,6 +387,7 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
 
     # check what belongs to the vertices, and describe the whole
     arrays, fields = check_contents(X, y, masks, class_names, n, name, split)
+    fields["num_edge_features"] = 0 if edge_features is None else edge_features.shape[1]
     symmetric = symmetric or is_symmetric(indptr, indices, data)
     degree_row, degree_column = row_and_column_sums(indptr, indices, data, symmetric=symmetric)
     header = Header(name=name, num_nodes=n, num_edges=indices.size,
@@ -395,4 +396,5 @@ def assemble(indptr, indices, data, X=None, y=None, masks=None, *, name, origina
 
     return Graph(header, 0, indptr, indices, data, degree_row=degree_row,
                  degree_column=degree_column, degree_loop=matrix.diagonal().astype(np.float64),
-                 vertex=np.arange(n, dtype=np.int64), original_ids=original_ids, **arrays)
+                 vertex=np.arange(n, dtype=np.int64), original_ids=original_ids,
+                 edge_features=edge_features, **arrays)

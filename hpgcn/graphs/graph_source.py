@@ -82,8 +82,8 @@ class GraphSource(ABC):
 
     @abstractmethod
     def pointers(self, start: int, stop: int) -> np.ndarray:
-        """Return the row pointers of the rows [start, stop), (m + 1,) int64; they may
-        begin above 0.
+        """Return the row pointers of the rows [start, stop), (m + 1,) int64: numbers of
+        entries of the whole graph.
         """
 
     @abstractmethod
@@ -96,6 +96,12 @@ class GraphSource(ABC):
         int32.
 
         None if entries have no parts of their own.
+        """
+
+    @abstractmethod
+    def read_edge_features(self, first: int, last: int) -> np.ndarray:
+        """Return the features of the entries [first, last) of the whole graph, (last -
+        first, d) float32.
         """
 
     @abstractmethod

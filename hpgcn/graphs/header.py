@@ -28,6 +28,7 @@ class Header:
     parallel_edges: bool = False  # weights are how often the input lists an edge
     random_features: str = ""  # "random:128:0" if they were drawn: columns, seed
     random_labels: str = ""  # "random:40:0" if they were drawn: classes, seed
+    num_edge_features: int = 0  # numbers of each stored entry; 0 without edge features
 
     def __str__(self) -> str:
         classes = "labels per vertex" if self.multilabel else "classes"
@@ -35,6 +36,7 @@ class Header:
             repr(self.name), f"{self.num_nodes:,} vertices", f"{self.num_edges:,} stored entries",
             "directed" if self.directed else "undirected",
             f"{self.num_features:,} features" if self.num_features else "",
+            f"{self.num_edge_features:,} edge features" if self.num_edge_features else "",
             f"{self.num_classes:,} {classes}" if self.num_classes else "",
             f"{self.num_splits:,} splits" if self.num_splits > 1 else "split" * self.num_splits]
         return ", ".join(filter(None, words))
@@ -85,6 +87,7 @@ class Header:
             ("entries a vertex", f"{self.num_edges / n:.1f}" if n else ""),
             ("edges", "directed" if self.directed else "undirected"),
             ("weights", self.weights),
+            ("features an edge", f"{self.num_edge_features:,}" if self.num_edge_features else ""),
             ("features", features if self.num_features else "none"),
             ("labels a vertex" if self.multilabel else "classes", classes),
             ("splits", f"{self.num_splits:,}" if self.num_splits > 1 else ""),

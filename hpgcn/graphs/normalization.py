@@ -26,10 +26,14 @@ class NormalizedAdjacency:
     gives the factor 0. `self_loops` adds loops of weight 1 where none are. `slab`: this
     rank's rows, if read already. `dtype` is that of its values, and of rows that it
     multiplies unless `row_dtype` is another.
+
+    With `numbered` its values are the numbers of its entries in the source, int64, by
+    which features of edges are found. Those of (i, j) and (j, i) may differ, so the
+    matrix counts as not symmetric.
     """
 
     def __init__(self, source, *, norm="sym", self_loops=True, dtype=np.float32, slab=None,
-                 row_dtype=None):
+                 row_dtype=None, numbered=False):
         self.source = source
         self.norm = norm
         self.self_loops = self_loops
@@ -37,7 +41,9 @@ class NormalizedAdjacency:
         self.row_dtype = np.dtype(row_dtype or dtype)
         self.slab = slab
         self.num_rows = source.header.num_nodes
-        self.symmetric = not source.header.directed and norm != "row"
+        self.numbered = numbered
+        self.entry_dtype = np.dtype(np.int64) if numbered else self.dtype
+        self.symmetric = not source.header.directed and norm != "row" and not numbered
 
     @cached_property
     def scales(self):
@@ -82,7 +88,7 @@ class NormalizedAdjacency:
         pointers = self.source.pointers(start, stop)
         most = int(pointers[-1] - pointers[0]) + (stop - start) * self.self_loops
         indices = np.empty(most, index_dtype(last - first))  # unwritten pages cost nothing
-        data = np.empty(most, self.dtype)
+        data = np.empty(most, self.entry_dtype)
         indptr = np.zeros(stop - start + 1, index_dtype(most))
 
         # normalize a chunk of rows at a time
@@ -91,7 +97,7 @@ class NormalizedAdjacency:
             enough = pointers[row - start] + CHUNK
             end = start + int(np.searchsorted(pointers, enough, side="right")) - 1
             end = min(stop, max(row + 1, end))
-            counts, columns, values = self._rows(row, end, first, last)
+            counts, columns, values = self._rows(row, end, first, last, pointers[row - start])
             held = int(indptr[row - start])
             indptr[row - start + 1:end - start + 1] = held + np.cumsum(counts)
             indices[held:held + columns.size] = columns
@@ -104,7 +110,7 @@ class NormalizedAdjacency:
             array.resize(int(indptr[-1]), refcheck=False)
         return sp.csr_array((data, indices, indptr), shape=(stop - start, last - first))
 
-    def _rows(self, start, stop, first, last):
+    def _rows(self, start, stop, first, last, before):
         indptr, indices, data = self.source.adjacency_rows(start, stop)
         if self.self_loops:
             indptr, indices, data, _ = insert_loops(indptr, indices, data, start)
@@ -112,6 +118,9 @@ class NormalizedAdjacency:
         inside = (indices >= first) & (indices < last)
         rows = rows[inside]
         columns = indices[inside]
+        if self.numbered:
+            values = before + np.flatnonzero(inside)
+            return np.bincount(rows, minlength=stop - start), columns - first, values
         values = np.ones(columns.size) if data is None else data[inside].astype(np.float64)
         row_scale, column_scale = self.scales
         values *= row_scale[start:stop][rows] * column_scale[columns]

@@ -36,7 +36,7 @@ def from_dgl(g: dgl.DGLGraph, **options: Any) -> Graph:
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the graph.
         `edge_weight` is an array (e,), or the name of an array of `edata`, or None: all weights
-        are 1.
+        are 1. `edge_features`, (e, d), is an array or such a name.
 
     Raises
     ------
@@ -92,7 +92,8 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
 
     `ndata` has these entries, if the graph has them: `feat` (dense, the only form of
     DGL), `label`, masks, and `original_ids` that are numbers. `edata` has `weight` if
-    not all are 1. MissingError without DGL; DataError where only some rows are held.
+    not all are 1, and `feat`, the edge features. MissingError without DGL; DataError
+    where only some rows are held.
 
     Examples
     --------
@@ -103,13 +104,15 @@ def to_dgl(graph: GraphSource) -> dgl.DGLGraph:
     torch = require("torch", "dgl", "hpgcn.to_dgl")
     dgl = require("dgl", "dgl", "hpgcn.to_dgl")
     graph = check_source(graph).in_original_order()
-    source, target, weights = edges(graph)
+    source, target, weights, order = edges(graph)
 
     # the edges and their weights
     g = dgl.graph((torch.from_numpy(source), torch.from_numpy(target)),
                   num_nodes=graph.header.num_nodes)
     if weights is not None:
         g.edata["weight"] = torch.from_numpy(weights)
+    if graph.edge_features is not None:
+        g.edata["feat"] = torch.from_numpy(graph.edge_features[order])
 
     # arrays of the vertices, if the graph has them
     X = graph.features

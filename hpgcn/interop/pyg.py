@@ -36,7 +36,7 @@ def from_pyg(data: Data, **options: Any) -> Graph:
     **options
         As of `Graph.from_edge_index`; `features`, `labels` and `masks` replace those of the data.
         `edge_weight` is an array (e,), or the name of a tensor of the data, such as "edge_attr",
-        or None: all weights are 1.
+        or None: all weights are 1. `edge_features`, (e, d), is an array or such a name.
 
     Raises
     ------
@@ -96,6 +96,8 @@ def _from_adj_t(adj_t, arrays, options):
     if options.get("edge_weight") is not None:
         raise DataError(f"{name}: edge_weight is given, but adj_t has the weights: "
                         "edge_weight=None sets all weights to 1")
+    if options.get("edge_features") is not None:
+        raise DataError(f"{name}: edge_features are read beside edge_index only, not beside adj_t")
     unweighted = "edge_weight" in options
     weights_of(arrays, options | {"edge_weight": None}, adj_t.nnz, adj_t.shape[0])
     options.pop("edge_weight", None)
@@ -117,7 +119,7 @@ def to_pyg(graph: GraphSource) -> Data:
     It has `edge_index`, sorted and without duplicates, and `num_nodes`. If the graph
     has them, it also has:
 
-    - `edge_weight` (if not all are 1);
+    - `edge_weight` (if not all are 1), and `edge_attr`, the edge features;
     - `x` (sparse features as a sparse CSR tensor);
     - `y`, masks, `original_ids` (a list for names) and `class_names`, a list. MissingError without
       PyG; DataError where only some rows are held.
@@ -134,11 +136,13 @@ def to_pyg(graph: GraphSource) -> Data:
 
     # the edges and their weights
     graph = check_source(graph).in_original_order()
-    source, target, weights = edges(graph)
+    source, target, weights, order = edges(graph)
     data = Data(edge_index=torch.from_numpy(np.stack([source, target])),
                 num_nodes=graph.header.num_nodes)
     if weights is not None:
         data.edge_weight = torch.from_numpy(weights)
+    if graph.edge_features is not None:
+        data.edge_attr = torch.from_numpy(graph.edge_features[order])
 
     # features, labels and masks, if the graph has them
     X = graph.features
@@ -161,13 +165,16 @@ def to_pyg(graph: GraphSource) -> Data:
 
 
 def edges(graph):
-    """Return sources and targets of all edges, two (e,) int64 sorted by source, and
-    weights or None.
+    """Return sources and targets of all edges, two (e,) int64 sorted by source, weights
+    or None, and the entry of the adjacency of each edge.
     """
-    A = sp.csr_array(graph.adjacency.T)  # row u: the vertices that aggregate u
+    n = graph.header.num_nodes
+    entries = np.arange(graph.indices.size), graph.indices, graph.indptr
+    A = sp.csr_array(sp.csr_array(entries, shape=(n, n)).T)  # row u: the vertices that aggregate u
     A.sort_indices()
-    source = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-    return source, A.indices.astype(np.int64), None if graph.data is None else A.data
+    source = np.repeat(np.arange(n), np.diff(A.indptr))
+    weights = None if graph.data is None else graph.data[A.data]
+    return source, A.indices.astype(np.int64), weights, A.data
 
 
 def _ids(ids):

@@ -97,9 +97,19 @@ def weights_of(arrays, options, num_edges, num_nodes):
 
     `arrays` are the arrays of vertices or edges, by name, that have no other use. The
     option `edge_weight` may be an array, the name of one of `arrays`, or None for
-    weights of 1.
+    weights of 1. The option `edge_features` may be an array or a name.
     """
     name = options["name"]
+
+    # features of edges are read only where they are named
+    features = options.get("edge_features")
+    if isinstance(features, str):
+        if features not in arrays:
+            raise DataError(f"{name}: edge_features = {features!r}: there is no such tensor among "
+                            f"{listed(arrays) or 'none'}")
+        arrays = dict(arrays)
+        options["edge_features"] = to_array(arrays.pop(features))
+
     asked = options.get("edge_weight")
     is_array = "edge_weight" in options and not isinstance(asked, str)
 

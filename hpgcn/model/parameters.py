@@ -74,7 +74,7 @@ class Parameters:
         # take the width of each layer from its first matrix
         architecture = find_model(options)
         widths = list(find_widths(options, architecture, 1, 1))
-        blocks = blocks_of(spec_of(options, architecture, widths))
+        blocks = blocks_of(spec_of(options, architecture, widths, edge_width=1))
         for block in blocks:
             matrices = [key for key, shape in block.shapes().items() if len(shape) == 2]
             if not matrices:
@@ -96,7 +96,9 @@ class Parameters:
             [classes] * (1 + MODELS[architecture].after_mlp))
 
         # compare all shapes, and fill the arrays
-        spec = spec_of(options, architecture, widths)
+        maps = [arrays[key] for block in blocks for key in block.shapes()
+                if key.startswith("W") and key.endswith("_edge") and np.ndim(arrays.get(key)) == 2]
+        spec = spec_of(options, architecture, widths, edge_width=len(maps[0]) if maps else 0)
         parameters = Parameters.zeros(spec)
         for key in sorted(parameters.arrays.keys() | arrays.keys()):
             found, expected = (each[key].shape if key in each else None

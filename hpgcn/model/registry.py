@@ -7,6 +7,7 @@ from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution, MeanConvolution
 from hpgcn.model.layers.gin import GraphIsomorphism
+from hpgcn.model.layers.gine import EdgeIsomorphism
 from hpgcn.model.layers.linear import Linear
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
@@ -14,7 +15,7 @@ from hpgcn.model.spec import ModelSpec
 from hpgcn.strategies import STRATEGIES
 
 MODELS = {"gcn": GraphConvolution, "sage-mean": SageMean, "sage-gcn": MeanConvolution,
-          "gin": GraphIsomorphism, "sgc": SimplifiedConvolution,
+          "gin": GraphIsomorphism, "gine": EdgeIsomorphism, "sgc": SimplifiedConvolution,
           "appnp": PersonalizedPropagation, "gat": GraphAttention}
 DEFAULT_AGGREGATOR = "mean"
 HEADS = ("heads", "output_heads", "attention_dropout")  # settings of attention
@@ -198,6 +199,7 @@ def make_spec(header, options, widths=None):
                 and options.batch == Config.batch)  # a batch has a matrix of its own
 
     spec = spec_of(options, architecture, widths, sparse_features=sparse,
+                   edge_width=find_edge_width(header, architecture),
                    multilabel=header.multilabel and widths[-1] == header.num_classes)
 
     # refuse layers that do not fit the widths
@@ -205,11 +207,36 @@ def make_spec(header, options, widths=None):
         raise UsageError(f"residual: {widths[0]} sparse features cannot be added to a layer of the "
                          "same width; choose another hidden, or input_layer")
     kinds = layer_kinds(spec)
+    if spec.edge_width:
+        _check_messages(options, sparse and kinds[0].uses_edge_features, architecture)
     for number, kind in enumerate(kinds):
         kind.shapes(spec, number)  # it refuses widths that it cannot take
 
     return replace(spec, precomputed=kinds[0].takes_AX and constant,
                    keeps_rows=kinds[0].uses_attention and constant)
+
+
+def find_edge_width(header, architecture):
+    """Return the columns of the edge features that a model reads, 0 if it reads none;
+    UsageError if the graph lacks them.
+    """
+    if not MODELS[architecture].uses_edge_features:
+        return 0
+    if not header.num_edge_features:
+        raise UsageError(f"{header.name}: model {architecture} needs edge features; add them with "
+                         "edge_features in hpgcn.Graph.from_edge_index, from_scipy or "
+                         "hpgcn.from_pyg")
+    return header.num_edge_features
+
+
+def _check_messages(options, sparse, name):
+    """Refuse settings that messages with edge features do not support."""
+    if options.batch != Config.batch:
+        raise UsageError(f"{setting('batch', options.batch)}: model {name} supports only full "
+                         "batches")
+    if sparse:
+        raise UsageError(f"model {name} needs dense features in its first layer; "
+                         f"{setting('input_layer', True)} puts a linear layer before it")
 
 
 def heads_of(spec):
@@ -232,9 +259,10 @@ def check_strategy(strategy, spec, ranks):
         raise agreed(UsageError(
             f"strategy = {strategy.name}{delayed}: it does not support dtype bf16; expected "
             f"{serving}"))
-    reason = strategy.unsupported_reason(heads, ranks)
+    edges = spec.edge_width > 0
+    reason = strategy.unsupported_reason(heads, ranks, edges)
     if reason:
         serving = [each.name for each in STRATEGIES.values()
-                   if not each.unsupported_reason(heads, ranks)]
+                   if not each.unsupported_reason(heads, ranks, edges)]
         raise agreed(UsageError(f"strategy = {strategy.name}: {reason}; model {spec.architecture} "
                                 f"supports {', '.join(serving)}"))

@@ -71,6 +71,7 @@ class ModelSpec:
     output_heads: int = 0  # heads of the last layer, averaged; 0: as `heads`
     attention_dropout: float = 0.0  # dropout of entries of each head's softmax
     keeps_rows: bool = False  # ghost rows of a constant X were received once
+    edge_width: int = 0  # columns of the edge features that messages read
     drop_AX: bool = False  # A H is not stored if A comes first: the gradient is H^T (A^T G)
     # layers whose product with A, if it comes last, is masked by the dropout behind it
     masked: tuple[bool, ...] = ()

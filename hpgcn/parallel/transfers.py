@@ -369,6 +369,14 @@ class GatheredPlan:
         yield reduce_scatter(self.rows * row_bytes, 1)
 
     @property
+    def ghost_rows(self):
+        """Number of rows of the big blocks that are multiplied, which lie in buffers; (R,
+        L).
+        """
+        assigned = replica_assignment(*self.rows.shape)
+        return np.broadcast_to(assigned.T @ self.rows.sum(1), self.rows.shape)
+
+    @property
     def buffer_rows(self):
         """Number of rows of the big block and of its partial sums, plus those of
         `inner`; (R, L).

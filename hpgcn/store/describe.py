@@ -109,6 +109,8 @@ def _graph(stored, reader):
         ("split", _split(header, reader))]
 
     # what some graphs have
+    if header.num_edge_features:
+        rows.insert(3, ("edge features", f"{header.num_edge_features:,} wide, dense float32"))
     if "original_ids" in reader.entries:
         named = reader.entries["original_ids"].dtype.kind == "S"
         rows.append(("ids", "names, which are stored" if named else

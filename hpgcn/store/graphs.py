@@ -12,6 +12,7 @@ from hpgcn.runtime.files import check_path
 from hpgcn.store.csr_arrays import reorder_entries, write_csr
 from hpgcn.store.schema import (
     DEGREES,
+    EDGE_FEATURES,
     GRAPH,
     ORDER,
     PARTITION_FIELDS,
@@ -163,6 +164,8 @@ def _write(writer, graph, features, source_sha256):
 
     # the adjacency and the features
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
+    if graph.edge_features is not None:
+        writer.dataset(EDGE_FEATURES, graph.edge_features)
     if sp.issparse(features):
         indptr = features.indptr.astype(np.int64, copy=False)
         indices = features.indices.astype(index_dtype(header.num_features), copy=False)

@@ -14,6 +14,7 @@ from hpgcn.store.csr_arrays import expect_csr
 GRAPH = "hpgcn-graph"
 PARTITIONED = "hpgcn-partitioned-graph"
 CLASS_NAMES = "class_names"
+EDGE_FEATURES = "adjacency/edge_features"
 DEGREES = ("row", "column", "loop")
 ORDER = "order/perm"  # order of the rows of a graph without parts, new -> original
 PARTITION_FIELDS = {
@@ -47,6 +48,7 @@ def read_header(reader):
     ones, nnz = expect_csr(reader, "adjacency", (n, n))
     if nnz != num_edges:
         raise reader.error(f"adjacency has {nnz} entries, but num_edges is {num_edges}")
+    num_edge_features = _expect_edge_features(reader, nnz)
     sparse = _expect_features(reader, n, f)
     multilabel = _expect_labels(reader, n, c)
     num_splits = _expect_masks(reader, n)
@@ -70,7 +72,8 @@ def read_header(reader):
               for name in ("random_features", "random_labels")}
     parallel = "parallel_edges" in reader.attributes() and reader.field("parallel_edges", int) == 1
     return Header(name, n, nnz, f, c, directed, ones, multilabel, sparse, num_splits, split,
-                  sha256, base, parallel and not ones, **random)
+                  sha256, base, parallel and not ones, **random,
+                  num_edge_features=num_edge_features)
 
 
 def _expect_features(reader, n, f):
@@ -84,6 +87,16 @@ def _expect_features(reader, n, f):
     elif f:
         raise reader.error(f"dataset features is missing, but num_features is {f}")
     return sparse
+
+
+def _expect_edge_features(reader, nnz):
+    """Check the dataset of edge features; return its number of columns, 0 without it."""
+    if EDGE_FEATURES not in reader.entries:
+        return 0
+    width = reader.expect(EDGE_FEATURES, (nnz, None), np.float32).shape[1]
+    if not 1 <= width <= MAX_WIDTH:
+        raise reader.error(f"{EDGE_FEATURES} has {width} columns, expected 1 to {MAX_WIDTH}")
+    return width
 
 
 def _expect_labels(reader, n, c):

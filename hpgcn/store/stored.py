@@ -12,6 +12,7 @@ import numpy as np
 
 from hpgcn.errors import DataError
 from hpgcn.graphs import consistency
+from hpgcn.graphs.entries.edge_features import check_finite_rows
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.identity import changed, refuse_replaced
@@ -20,7 +21,14 @@ from hpgcn.store import row_arrays, schema
 from hpgcn.store.csr_arrays import read_csr
 from hpgcn.store.reader import Reader
 from hpgcn.store.row_order import OriginalOrder, StoredOrder, StoredPartition
-from hpgcn.store.schema import GRAPH, ORDER, PARTITIONED, mask_name, read_class_names
+from hpgcn.store.schema import (
+    EDGE_FEATURES,
+    GRAPH,
+    ORDER,
+    PARTITIONED,
+    mask_name,
+    read_class_names,
+)
 
 ENTRY_BYTES = 32  # bytes of memory to put an entry into the original order
 
@@ -181,6 +189,11 @@ class StoredGraph(GraphSource):
         self._check_rows(start, stop)
         return self._parts and self._parts.edge_part(start, stop)
 
+    def read_edge_features(self, first: int, last: int) -> np.ndarray:
+        part = self.reader.read(EDGE_FEATURES, first, last)
+        check_finite_rows(part, first, f"{self.path}: {EDGE_FEATURES}")
+        return part
+
     def degrees(self) -> dict[str, np.ndarray]:
         return row_arrays.read_degrees(self.reader, 0, self.header.num_nodes)
 
@@ -221,6 +234,9 @@ class StoredGraph(GraphSource):
         """
         n = self.header.num_nodes
         graph = self.slab(0, n)
+        if self.header.num_edge_features:
+            features = self.read_edge_features(0, self.header.num_edges)
+            graph = dataclasses.replace(graph, edge_features=features)
         consistency.check_whole(self, [graph])
         self.check_order(self.order_sums(0, n))
         if self.ordered:
@@ -243,6 +259,8 @@ class StoredGraph(GraphSource):
 
     adjacency = property(attrgetter("_whole.adjacency"), doc="All rows, read once; as of a Graph.")
     features = property(attrgetter("_whole.features"), doc="Of all rows, read once; as of a Graph.")
+    edge_features = property(attrgetter("_whole.edge_features"),
+                             doc="Of all entries, read once; as of a Graph.")
     labels = property(attrgetter("_whole.labels"), doc="Of all rows, read once; as of a Graph.")
     masks = property(attrgetter("_whole.masks"), doc="Of all rows, read once; as of a Graph.")
 

@@ -185,6 +185,7 @@ class NonzeroStrategy(RowStrategy):
     """
 
     accepts_partition = requires_partition = supports_attention = supports_minibatches = True
+    supports_edge_features = True
 
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
@@ -308,7 +309,7 @@ def held_nonzeros(adjacency, rank_grid, comm, holders):
     del matrix
     holder = holders(adjacency, rank_grid, comm, i, j)
     (i, j, bits), _ = sent_to(holder, (i, j, bits), comm)
-    return i, j, bits.view(np.float64).astype(adjacency.dtype)
+    return i, j, bits.view(np.float64).astype(adjacency.entry_dtype)
 
 
 def sent_to(ranks, arrays, comm):

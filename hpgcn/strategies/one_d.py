@@ -167,6 +167,7 @@ class StagedStrategy(RowStrategy):
     """
 
     Plan = StagedRowPlan
+    supports_edge_features = True
 
     def __init__(self, layout, layout_in, comm, product, *, stages=None, **others):
         super().__init__(layout, layout_in, comm, product, **others)

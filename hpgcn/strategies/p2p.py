@@ -89,6 +89,7 @@ class PointToPoint(RowStrategy):
     Plan = PointToPointPlan
     accepts_partition = requires_partition = True
     supports_attention = supports_minibatches = supports_bf16 = True
+    supports_edge_features = True
 
     @classmethod
     def mask_slices(cls, shape):
@@ -159,7 +160,10 @@ def own_rows(adjacency, rows, comm):
     plan = halo_plan(rows, needs(indices, rows), comm)
     columns = local_numbers(indices, plan.ghosts, rows)
 
-    values = np.ones(indices.size) if data is None else data.astype(np.float64)
+    if adjacency.numbered:
+        values = adjacency.source.pointers(rows.start, rows.start)[0] + np.arange(indices.size)
+    else:
+        values = np.ones(indices.size) if data is None else data.astype(np.float64)
     if adjacency.norm != "none":
         degrees = slab.degree_row + added, slab.degree_column + added
         row_scale, column_scale = scales(*degrees, adjacency.norm)
@@ -167,7 +171,7 @@ def own_rows(adjacency, rows, comm):
         values *= np.repeat(row_scale, np.diff(indptr)) * column_scale[columns]
     indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # SciPy widens no columns then
     shape = rows.num_rows, rows.num_rows + plan.ghosts.size
-    return sp.csr_array((values.astype(adjacency.dtype), columns, indptr), shape=shape), plan
+    return sp.csr_array((values.astype(adjacency.entry_dtype), columns, indptr), shape=shape), plan
 
 
 def halo_plan(rows, ghosts, comm):

@@ -101,12 +101,13 @@ class PerLayer(Strategy):
         return max(slices) if all(slices) else 0
 
     @classmethod
-    def unsupported_reason(cls, heads, ranks):
+    def unsupported_reason(cls, heads, ranks, edges=False):
         # Query each strategy about its own products only.
         if len(heads) != len(cls.kinds):
             return (f"it names strategies for {len(cls.kinds)} products with A, but the model has "
                     f"{len(heads)}")
-        reasons = [kind.unsupported_reason([count], ranks) for kind, count in zip(cls.kinds, heads)]
+        reasons = [kind.unsupported_reason([count], ranks, edges)
+                   for kind, count in zip(cls.kinds, heads)]
         return next(filter(None, reasons), "")
 
     @classmethod
@@ -117,6 +118,10 @@ class PerLayer(Strategy):
 
     def map_for_product(self, number):
         return self.maps[self.kinds[number]]
+
+    def read_edge_features(self, source, dtype):
+        for each in self.maps.values():
+            each.read_edge_features(source, dtype)
 
     @property
     def buffer_bytes(self):

@@ -42,6 +42,7 @@ class Product:
     backward: bool = False  # with A^T
     # heads of attention, whose values are its own; 0: a product with the fixed matrix
     heads: int = 0
+    edge_width: int = 0  # columns of edge features that its messages read
     kept: int = 0  # columns of other ranks' rows that are pulled once and stored
 
     @property

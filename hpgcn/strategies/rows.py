@@ -12,6 +12,7 @@ from functools import partialmethod
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.graphs.entries.edge_features import read_chosen
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
@@ -21,6 +22,7 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
 from hpgcn.strategies.masked_additions import count_masked
+from hpgcn.strategies.messages import RowMessages
 from hpgcn.strategies.plan import HALF, POINTER, Operand, Plan, Traffic, sum_bytes
 from hpgcn.strategies.strategy import Strategy, product_name
 
@@ -93,6 +95,7 @@ class RowStrategy(Strategy):
 
         self.row_dtype = parent.row_dtype if parent else row_dtype
         self.float32_sums = parent.float32_sums if parent else Workspace(np.float32, comm.device)
+        self.edge_features = None  # (u, d), one row for each stored entry
         self.cached_ghost_rows = None  # constant rows of other ranks, set by `RowAttention`
 
         if not symmetric:
@@ -160,14 +163,15 @@ class RowStrategy(Strategy):
         """
         return self.build_submatrix(rows_in, rows_out)
 
-    def multiply(self, direction, H, *, mask=None, out=None):
+    def multiply(self, direction, H, *, mask=None, out=None, kernel=None):
         """Multiply A, or A^T, by H (m_in, f): pull rows, multiply as they arrive, push
         partial sums.
 
         Return the result (m, f). `direction` is "product" (A) or "back" (A^T). A 16-bit
         result that is added up from parts is summed in float32, in an array of the
         Workspace `float32_sums`, and rounded once. So it does not depend on the owners
-        of nonzeros.
+        of nonzeros. `kernel` is called in place of the sparse product, for each tile of
+        a block: see hpgcn.strategies.messages.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
         blocks, pull, push = product.blocks, product.pull, product.push
@@ -192,6 +196,11 @@ class RowStrategy(Strategy):
             for source, X in pull.received_rows(blocks[target], what):
                 block = blocks[target][source]
                 for lo, hi, indptr, rows in tiles_of(block, pull, push, accumulate):
+                    if kernel:
+                        with clock("spmm"):
+                            kernel(target, source, block, X, lo, hi, indptr, rows_of(Z, lo, hi),
+                                   accumulate=accumulate)
+                        continue
                     with clock("spmm"):
                         ops.spmm(indptr, block.indices, block.data, X, rows_of(Z, lo, hi),
                                  rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
@@ -219,6 +228,19 @@ class RowStrategy(Strategy):
 
     def attention(self, heads):
         return RowAttention(self, heads)
+
+    def messages(self, dtype):
+        return RowMessages(self, dtype)
+
+    def read_edge_features(self, source, dtype):
+        blocks = [block for product in dict.fromkeys((self.product, self.back))
+                  for block in product.all_blocks()]
+        device = self.comm.device
+        numbers = np.unique(np.concatenate([device.get(block.data) for block in blocks]))
+        self.edge_features = device.put(read_chosen(source, numbers).astype(dtype, copy=False))
+        place = np.dtype(f"i{np.dtype(dtype).itemsize}")  # as wide as a value of a matrix
+        for block in blocks:
+            block.data = device.put(np.searchsorted(numbers, device.get(block.data)).astype(place))
 
     @property
     def returns_gradients(self):
@@ -320,11 +342,13 @@ class RowPlan(Plan):
         return self.Traffic(layouts, self.pattern.symmetric)
 
     def persistent_bytes(self, product, itemsize):
-        # Attention also keeps arrays for rows of other ranks, beside the buffers.
-        if not product.heads or product.backward:
+        # Attention and messages keep arrays for rows of other ranks, beside the buffers.
+        if product.backward or not (product.heads or product.edge_width):
             return super().persistent_bytes(product, itemsize)
         width, heads = product.width, product.heads
         ghosts = np.broadcast_to(np.ravel(self.traffic.right.ghost_rows), (self.num_ranks,))
+        if product.edge_width:
+            return ghosts * width * itemsize
         columns = heads + product.kept
         if product.kept or self.returns:
             columns += width

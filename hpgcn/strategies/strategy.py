@@ -56,6 +56,8 @@ class Strategy:
         It can leave out rows that no later layer reads, by `restrict`.
     supports_attention : bool
         It computes `attention`.
+    supports_edge_features : bool
+        It computes `messages`, which read features of edges.
     supports_bf16 : bool
         It takes rows stored in 16 bits, and adds partial sums in float32.
     supports_minibatches : bool
@@ -83,6 +85,7 @@ class Strategy:
     supports_pruning = True
     updates_in_batches = False
     supports_attention = supports_minibatches = supports_bf16 = False
+    supports_edge_features = False
     num_monitored_steps = 0
     replication = 1  # ranks that hold the same rows of A
 
@@ -255,19 +258,35 @@ class Strategy:
         """
 
     @classmethod
-    def unsupported_reason(cls, heads, ranks):
+    def unsupported_reason(cls, heads, ranks, edges=False):
         """Return the reason why the strategy cannot compute a model's products; "" if
         it can.
 
         heads : list of int
             Attention heads of each product of a forward pass; 0: no attention.
+        edges : bool
+            The products sum messages that read edge features.
         """
+        if edges and not cls.supports_edge_features:
+            return "it reads no edge features"
         return "it computes no attention" if any(heads) and not cls.supports_attention else ""
 
     def attention(self, heads):
         """Return the attention.Attention of this map; all ranks call it together.
 
         heads : hpgcn.strategies.attention.Heads
+        """
+        raise NotImplementedError
+
+    def messages(self, dtype):
+        """Return the messages.RowMessages of this map, for one layer and rows of `dtype`."""
+        raise NotImplementedError
+
+    def read_edge_features(self, source, dtype):
+        """Read the features of the entries that this rank stores, as `dtype`.
+
+        The map was built from a NormalizedAdjacency of the GraphSource `source` with
+        `numbered`; the values of its blocks become rows of these features.
         """
         raise NotImplementedError
 

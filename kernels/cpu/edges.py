@@ -1,4 +1,9 @@
-"""Kernels on stored entries on CPU threads: dot products, and softmax over rows."""
+"""Kernels on stored entries on CPU threads: dot products, softmax over rows, and sums of
+messages that read edge features.
+
+Messages compute the linear map of an edge again in each pass, so no array has the size
+of the nonzeros times the width. A row of x and the weights stay in the first caches.
+"""
 import math
 
 import numpy as np
@@ -10,6 +15,8 @@ from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
 AHEAD = 16  # entries between asking for a row of y and reading it
+NEAR = 8  # the same for the rows that a message reads
+FLUSH = 512  # entries whose gradients of the weights are summed before float64 takes them
 SUMS = 16  # partial sums of a dot product, side by side: these become vectors
 
 
@@ -104,3 +111,130 @@ def edge_softmax_backward(indptr, alpha, grad, out=None):
     out = np.empty_like(alpha) if out is None else out
     _softmax_backward(4 * alpha.size, indptr, alpha, grad, out, by_nonzeros(indptr))
     return out
+
+
+@jit(forceinline=True)
+def _fetch(indices, edge, k, x, features):
+    """Prefetch the rows of x and of features of the entry NEAR positions after entry k."""
+    if k + NEAR < indices.size:
+        first = x.ctypes.data + indices[k + NEAR] * (x.shape[1] * x.itemsize)
+        for byte in range(0, x.shape[1] * x.itemsize, 64):
+            prefetch(first + byte, FIRST)
+        prefetch(features.ctypes.data
+                 + edge[k + NEAR] * (features.shape[1] * features.itemsize), FIRST)
+
+
+@jit(forceinline=True)
+def _project(row, x, j, features, t, weight, bias):
+    """Write x_j + b + e_t W to `row`, four rows of W at a time."""
+    d, width = weight.shape
+    for q in range(width):
+        row[q] = x[j, q] + bias[q]
+    whole = d // 4 * 4
+    for k in range(0, whole, 4):
+        e0, e1 = features[t, k], features[t, k + 1]
+        e2, e3 = features[t, k + 2], features[t, k + 3]
+        for q in range(width):
+            row[q] = (((row[q] + e0 * weight[k, q]) + e1 * weight[k + 1, q])
+                      + e2 * weight[k + 2, q]) + e3 * weight[k + 3, q]
+    for k in range(whole, d):
+        e0 = features[t, k]
+        for q in range(width):
+            row[q] += e0 * weight[k, q]
+
+
+@jit(forceinline=True)
+def _add_outer(part, features, t, row):
+    """Add the outer product of e_t and `row` to the first rows of `part`."""
+    for k in range(features.shape[1]):
+        e = features[t, k]
+        for q in range(row.size):
+            part[k, q] += e * row[q]
+
+
+@Threaded
+def _message_sums(next_chunk, indptr, indices, edge, x, features, weight, bias, out, accumulate,
+                  bounds):
+    width = x.shape[1]
+    zero = x.dtype.type(0)
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        row = np.empty(width, x.dtype)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            if not accumulate:
+                for q in range(width):
+                    out[i, q] = zero
+            for k in range(indptr[i], indptr[i + 1]):
+                _fetch(indices, edge, k, x, features)
+                _project(row, x, indices[k], features, edge[k], weight, bias)
+                for q in range(width):
+                    out[i, q] += zero if row[q] <= zero else row[q]
+
+
+@Threaded
+def _message_gradients(next_chunk, indptr, indices, edge, x, features, weight, bias, grad, out,
+                       accumulate, bounds, sums):
+    d, width = weight.shape
+    zero = x.dtype.type(0)
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        row, total = np.empty(width, x.dtype), np.empty(width, x.dtype)
+        part = np.zeros((d + 1, width), x.dtype)
+        count = 0
+        for j in range(bounds[chunk], bounds[chunk + 1]):
+            total[:] = zero
+            for k in range(indptr[j], indptr[j + 1]):
+                i, t = indices[k], edge[k]
+                _fetch(indices, edge, k, grad, features)
+
+                # the gradient that passes the relu
+                _project(row, x, j, features, t, weight, bias)
+                for q in range(width):
+                    row[q] = zero if row[q] <= zero else grad[i, q]
+                    total[q] += row[q]
+
+                # the outer product of e_t and this gradient
+                _add_outer(part, features, t, row)
+                count += 1
+                if count == FLUSH:
+                    _flush(part, sums, chunk)
+                    count = 0
+
+            for q in range(width):
+                part[d, q] += total[q]
+                out[j, q] = out[j, q] + total[q] if accumulate else total[q]
+        _flush(part, sums, chunk)
+
+
+@jit(forceinline=True)
+def _flush(part, sums, chunk):
+    """Add `part` to the float64 sums of a chunk, and set it to 0."""
+    for b in range(part.shape[0]):
+        for q in range(part.shape[1]):
+            sums[chunk, b, q] += part[b, q]
+            part[b, q] = 0
+
+
+def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, accumulate=False):
+    """Sum each row on one thread, in the order of its entries."""
+    m, (d, width) = indptr.size - 1, weight.shape
+    out = np.empty((m, width), x.dtype) if out is None else out
+    work = (int(indptr[-1]) - int(indptr[0])) * width * (d + 2)
+    _message_sums(work, indptr, indices, edge, x, features, weight, bias, out, accumulate,
+          by_nonzeros(indptr))
+    return out
+
+
+def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
+                       accumulate=False):
+    """Sum each row on one thread, and the gradients of W and b chunk by chunk of rows.
+
+    The bits do not depend on the number of threads.
+    """
+    d, width = weight.shape
+    out = np.empty(x.shape, x.dtype) if out is None else out
+    bounds = by_nonzeros(indptr)
+    sums = np.zeros((bounds.size - 1, d + 1, width))
+    work = 2 * (int(indptr[-1]) - int(indptr[0])) * width * (d + 2)
+    _message_gradients(work, indptr, indices, edge, x, features, weight, bias, grad, out,
+                       accumulate, bounds, sums)
+    sums = sums.sum(0)
+    return out, sums[:d], sums[d]

@@ -1,7 +1,13 @@
-"""Kernels on stored entries on a GPU: dot products, and softmax over rows."""
+"""Kernels on stored entries on a GPU: dot products, softmax over rows, and sums of
+messages that read edge features.
+"""
 import numpy as np
 
-from hpgcn.kernels.cuda.gpu_device import current
+from hpgcn.kernels.cuda.gpu_device import current, kept
+from hpgcn.kernels.cuda.matmul import matmul
+from hpgcn.kernels.cuda.reductions import column_sum
+
+TILE = 1 << 24  # numbers of the gradients of entries that are in memory at a time
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
@@ -35,3 +41,50 @@ def _by_row(name, indptr, out, *arrays):
                   *(device.ordered(array, dtype) for array in arrays), out, items, heads,
                   REAL=dtype)
     return out
+
+
+def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, accumulate=False):
+    xp = current().xp
+    m, width = indptr.size - 1, weight.shape[1]
+    out = xp.empty((m, width), x.dtype) if out is None else out
+    _on_messages("edge_relu", m * width, indptr, indices, edge, x, features, weight, bias, out,
+            int(accumulate), m)
+    return out
+
+
+def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
+                       accumulate=False):
+    """Write the gradients of a tile of entries to memory, and multiply them by their
+    features.
+    """
+    xp = current().xp
+    d, width = weight.shape
+    n = indptr.size - 1
+    out = xp.empty(x.shape, x.dtype) if out is None else out
+    given = indptr, indices, edge, x, features, weight, bias, current().ordered(grad, x.dtype)
+    _on_messages("edge_relu_rows", n * width, *given, out, int(accumulate), n)
+
+    # the gradients of the weights, a tile of entries at a time
+    dweight, dbias = xp.zeros((d, width), np.float64), xp.zeros(width, np.float64)
+    first, last = kept(_ends, indptr)
+    step = max(1, TILE // max(1, width))
+    for start in range(first, last, step):
+        count = min(step, last - start)
+        slopes = xp.empty((count, width), x.dtype)
+        _on_messages("edge_relu_slopes", count * width, *given, slopes, n, start, count)
+        dweight += matmul(features[edge[start:start + count]].T, slopes)
+        dbias += column_sum(slopes)
+    return out, dweight, dbias
+
+
+def _ends(indptr):
+    """Return the first entry of a pattern and the one behind its last."""
+    return int(indptr[0]), int(indptr[-1])
+
+
+def _on_messages(name, threads, indptr, indices, edge, x, features, weight, bias, *others):
+    device = current()
+    arrays = (device.ordered(array, x.dtype) for array in (x, features, weight, bias))
+    device.launch("edges", name, threads, device.ordered(indptr, np.int64),
+                  device.ordered(indices), device.ordered(edge), *arrays, *weight.shape, *others,
+                  REAL=x.dtype, INDEX=indices.dtype, EDGE=edge.dtype)

@@ -22,6 +22,7 @@ ROWS = {"logits": "z", "labels": "labels", "rows": "rows", "grad": "out"}
 NORM = {"inv_std": "wide", "gain": "f", "out": "out", "xhat": "xhat"}
 STEP = {"w": "w", "g": "slope", "lr": 0.1, "decay": 0.1, "decayed": 5}
 SCORES = {"row_score": "l3", "col_score": "r3", "vertex": "vertex", "neighbour": "number"}
+MESSAGE = {"x": "x", "features": "e3", "weight": "W3", "bias": "f"}
 CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "activate": {"z": "z", "bias": "f", "vertex": "vertex", "mask": "bits", **KEY},
     "activate_smooth": {"z": "z", "bias": "f", "vertex": "vertex", "mask": "bits", "slopes": "out",
@@ -51,6 +52,9 @@ CASES = {  # kernel: argument to the name of an array of `arrays`, or to itself
     "dropout_csr": {**CSR, "data": "data", "vertex": "vertex", "out": "values", **KEY},
     "dropout_scale": {"p": 0.5},
     "edge_dot": {**CSR, "x": "z", "y": "x", "out": "k3", "heads": 3},
+    "edge_relu": {**CSR, **MESSAGE, "edge": "entry", "out": "out"},
+    "edge_relu_backward": {"indptr": "indptr_t", "indices": "indices_t", "edge": "entry",
+                           **MESSAGE, "grad": "g", "out": "y"},
     "edge_softmax": {"indptr": "indptr", "values": "k3", "out": "out3"},
     "edge_softmax_backward": {"indptr": "indptr", "alpha": "k3", "grad": "e3",
                               "out": "out3"},
@@ -93,14 +97,16 @@ def arrays(scale):
         "f": f, "e": (k, f), "w": 20 * scale, "v": 20 * scale, "average": 20 * scale,
         "slope": 20 * scale, "W": (f, 4), "data": k, "values": k, "z4": (m, 4), "xhat": (m, f),
         "l3": (m, 3), "z3": (m, 3), "share": (m, 3), "high": (m, 3), "r3": (n, 3), "n3": (n, 3),
-        "k3": (k, 3), "e3": (k, 3), "out3": (k, 3), "pulled": (m, f + 9), "wider": (m, f + 9)}
+        "k3": (k, 3), "e3": (k, 3), "out3": (k, 3), "pulled": (m, f + 9), "wider": (m, f + 9),
+        "W3": (3, f)}
     reals = {name: rng.random(shape) + 0.5 for name, shape in shapes.items()}
     ends = np.array([5, 5, 9, 12, 13, 20, 22, 25, 30, 33, 36, 40])  # the second row is empty
     indptr = np.r_[0, (ends + 40 * np.arange(scale)[:, None]).ravel()]
     indices = rng.integers(0, n, k).astype(np.int32)
     indptr_t, indices_t, _ = reference.transpose_pattern(indptr, indices, n)
     return {**reals, "indptr": indptr, "indices": indices, "indptr_t": indptr_t,
-            "indices_t": indices_t, "number": rng.permutation(n),
+            "indices_t": indices_t, "entry": np.arange(k)[::-1].copy(),
+            "number": rng.permutation(n),
             "rows": rng.permutation(m)[:5 * scale], "index": np.sort(rng.integers(0, n, m)),
             "vertex": rng.permutation(m), "mask": pack_mask(rng.random((m, f)) < 0.5),
             "mask4": np.arange(m, dtype=np.uint8)[:, None] % 16,

@@ -24,12 +24,12 @@ from hpgcn.kernels.jit import cache_root
 KERNELS = Path(cuda_device.__file__).parent
 SOURCES = sorted(path.stem for path in KERNELS.glob("*.cu"))
 FAMILIES = ("bits16", "spmm", "gather", "random", "elementwise", "aggregate", "loss", "norm",
-            "attend", "attend_edges", "checks")
+            "attend", "attend_edges", "messages", "checks")
 # parts of names of tests of the CPU alone
 OF_THE_CPU = ("past_the_cache", "the_name_is_the_function", "in_any_place", "begin_anywhere",
               "takes_each_kind_of_array")
 # families whose kernels are the same without warps
-WITHOUT_WARPS = ("gather", "attend", "attend_edges", "checks")
+WITHOUT_WARPS = ("gather", "attend", "attend_edges", "messages", "checks")
 COMPILER = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("c++")
 
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 import pytest
 from graphs import make, several_labels
 from held import check_held, footprint_of, run_two_epochs
+from training import PLAIN
 
 import hpgcn
 from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
-from hpgcn.model import MODELS
 from hpgcn.planning.counts.plan_input import PlanInput
 
 # in tests/ranks the arrays of gat are those that are planned in every run
-EACH = [pytest.param(name, marks=[pytest.mark.long] * (name == "gat")) for name in MODELS]
+EACH = [pytest.param(name, marks=[pytest.mark.long] * (name == "gat")) for name in PLAIN]
 
 
 def check_run(source, config, inputs=None):

@@ -13,7 +13,7 @@ from hpgcn.store.manifest import attributes_crc
 from hpgcn.store.objects import raw_attributes
 
 ARRAYS = ("indptr", "indices", "data", "features", "labels", "degree_row", "degree_column",
-          "degree_loop", "vertex", "original_ids")
+          "degree_loop", "vertex", "original_ids", "edge_features")
 
 
 def make_graph(n=60, *, weighted=True, features="dense", labels="class", masks=True, ids=False,

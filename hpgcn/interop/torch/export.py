@@ -19,6 +19,7 @@ from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution
 from hpgcn.model.layers.gin import GraphIsomorphism
+from hpgcn.model.layers.gine import EdgeIsomorphism
 from hpgcn.model.layers.linear import Linear
 from hpgcn.model.layers.sage import SageMean
 from hpgcn.model.layers.sgc import SimplifiedConvolution
@@ -137,7 +138,8 @@ class Export:
         """Return the Python code that defines the model and loads its state_dict from a
         file.
         """
-        inputs = "x, edge_index" + ", edge_weight=None" * self.weighted
+        inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
+        inputs += ", edge_weight=None" * self.weighted
         *before, last = self.said
 
         return "\n".join([
@@ -250,7 +252,8 @@ class Export:
                              "by in-degrees")
         self._name(code.partition("(")[0])
         self.weighted |= weighted
-        inputs = "x, edge_index" + ", edge_weight" * weighted
+        inputs = "x, edge_index" + ", edge_attr" * bool(self.spec.edge_width)
+        inputs += ", edge_weight" * weighted
         self.said.append(f"x = self.{self._make('conv', code, **state)}({inputs})")
 
     def _gcn(self, block, own, fan_in, fan_out):
@@ -272,9 +275,12 @@ class Export:
         inner = own["b_a"].size
         mlp = (f"torch.nn.Sequential(torch.nn.Linear({fan_in}, {inner}), torch.nn.ReLU(), "
                f"torch.nn.Linear({inner}, {fan_out}))")
-        self._conv(f"GINConv({mlp}, train_eps=True)", eps=own["eps"],
-                   nn__0__weight=own["W_a"].T, nn__0__bias=own["b_a"],
-                   nn__2__weight=own["W_b"].T, nn__2__bias=own["b_b"])
+        code, maps = f"GINConv({mlp}, train_eps=True)", {}
+        if block.kind.uses_edge_features:
+            code = f"GINEConv({mlp}, train_eps=True, edge_dim={self.spec.edge_width})"
+            maps = {"lin__weight": own["W_edge"].T, "lin__bias": own["b_edge"]}
+        self._conv(code, eps=own["eps"], nn__0__weight=own["W_a"].T, nn__0__bias=own["b_a"],
+                   nn__2__weight=own["W_b"].T, nn__2__bias=own["b_b"], **maps)
 
     def _gat(self, block, own, fan_in, fan_out):
         heads, width = own["a_self"].shape
@@ -286,5 +292,6 @@ class Export:
 
 CONVOLUTIONS = {
     GraphConvolution: Export._gcn, SageMean: Export._sage, GraphIsomorphism: Export._gin,
+    EdgeIsomorphism: Export._gin,
     GraphAttention: Export._gat, SimplifiedConvolution: Export._sgc,
     PersonalizedPropagation: Export._appnp}

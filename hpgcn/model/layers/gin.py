@@ -39,8 +39,7 @@ class GraphIsomorphism(Layer):
         return widths[min(number + 1, len(widths) - 2)] if len(widths) > 2 else widths[1]
 
     def forward(self, H, out, *, keep=False, AX=None):
-        name = f"inner{self.number}" if keep else "inner"
-        inner = self.buffer(name, self.rows_out, self.width_inner)
+        inner = self.inner_buffer(keep)
         if self.spmm_first:
             S = self.kept("T", self.rows_out, self.width_in, keep and self.stores_AX)
             T = self.A.forward(H, out=S) if AX is None else AX
@@ -50,6 +49,20 @@ class GraphIsomorphism(Layer):
             kept = self.times_W(H, "W_a", self.kept("T", self.rows_in, self.width_inner, keep))
             self._with_self(self.A.forward(kept, out=inner), kept, inner)
 
+        Z, bits = self._second_map(inner, out, keep)
+        return Z, partial(self._backward, H, kept, inner, bits)
+
+    def inner_buffer(self, keep):
+        """Return the array between the two linear maps, which the backward reads if
+        `keep`.
+        """
+        name = f"inner{self.number}" if keep else "inner"
+        return self.buffer(name, self.rows_out, self.width_inner)
+
+    def _second_map(self, inner, out, keep):
+        """Apply the ReLU to `inner` in place and multiply it by W_b; return the result,
+        and bits of the ReLU if `keep`.
+        """
         bits = None
         if keep:
             width = -(-self.width_inner // 8)
@@ -58,16 +71,22 @@ class GraphIsomorphism(Layer):
         with self.clock("dense", part="activation"):
             b = self.parameter("b_a")[self.columns.of(self.inner)]
             kernels.backend(inner).activate(inner, b, relu=True, mask=bits)
-        return self.times_W(inner, "W_b", out), partial(self._backward, H, kept, inner, bits)
+        return self.times_W(inner, "W_b", out), bits
 
-    def _backward(self, H, kept, inner, bits, G, below, gradient):
-        # the second linear layer and its input
+    def _second_map_backward(self, inner, bits, G, gradient):
+        """Store the gradients of W_b and b_a; return that of the sums that are
+        activated.
+        """
         whole = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W_b", inner, whole)
         dU = self.times_W_transposed(whole, "W_b", "scratch2", mask=bits)
         with self.clock("dense"):
             db = gradient.arrays[self.name_of("b_a")]
             db[self.columns.of(self.inner)] = kernels.backend(dU).column_sum(dU)
+        return dU
+
+    def _backward(self, H, kept, inner, bits, G, below, gradient):
+        dU = self._second_map_backward(inner, bits, G, gradient)
 
         # the sum of a vertex and its neighbors
         if self.spmm_first:

@@ -20,6 +20,9 @@ class Layer:
         The values of its matrix are its own: it takes the `attention` of a strategy,
         and is told `epoch`, the number of a training step. `heads(spec, number)` are
         those of a layer.
+    uses_edge_features : bool
+        It takes the `messages` of a strategy, which read features of edges; its spec has
+        an `edge_width`.
     takes_AX : bool
         Its first layer can do with an A X that was formed once, given to `forward` as
         `AX`.
@@ -82,6 +85,7 @@ class Layer:
     norm = "sym"
     self_loops = True
     any_norm = takes_AX = reads_self = after_mlp = uses_attention = supports_bf16 = False
+    uses_edge_features = False
     masks_result = updates_rows = False
     supports_pruning = True
     activation = "relu"

@@ -85,7 +85,8 @@ def candidates(inputs, ranks=None, methods=None):
     # leave out strategies that do not compute the model
     heads = heads_of(inputs.spec)
     return [strategy for strategy in listed
-            if not STRATEGIES[strategy.strategy].unsupported_reason(heads, strategy.ranks)
+            if not STRATEGIES[strategy.strategy].unsupported_reason(
+                heads, strategy.ranks, inputs.spec.edge_width > 0)
             and (STRATEGIES[strategy.strategy].supports_bf16 or not inputs.spec.halved)]
 
 

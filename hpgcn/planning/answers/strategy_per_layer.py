@@ -90,7 +90,8 @@ def _costs_by_layer(machine, kinds, counted, groups, ranks, over_ranks=np.max):
         for group, costs in zip(groups, costs_by_layer):
             products = [product for product in footprint.products if product.layer in group]
             heads = [product.heads for product in products]
-            if products and not kind.unsupported_reason(heads, ranks):
+            edges = any(product.edge_width for product in products)
+            if products and not kind.unsupported_reason(heads, ranks, edges):
                 costs.append((*_cost(machine, footprint, products, combine), kind))
     if not costs_by_layer[0]:
         costs_by_layer[0] = costs_by_layer[1]

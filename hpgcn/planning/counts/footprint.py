@@ -19,6 +19,8 @@ from hpgcn.planning.seconds.kernel_rates import Locality
 from hpgcn.strategies import Plan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT
 
+ENTRY_NUMBER = 8  # bytes of the number by which features of an edge are found
+READ_EDGE = 32  # more of an entry while its features are read: numbers, sorted and distinct
 VERTEX = 8 + 8 + 3 + 2 * 8  # bytes of a row: original number, label, three masks, two positions
 # bytes of a row of a level: number, original number, label, place in the level below
 LEVEL_ROW = 4 * 8
@@ -204,7 +206,7 @@ class RankFootprint(DenseFootprint):
 
         - matrix, with its transpose if A is not symmetric and the maps of layers that leave rows
           out;
-        - features, of training and of evaluation;
+        - features, of training and of evaluation, and those of edges;
         - vertices (labels, masks, numbers);
         - activations that the backward needs, and work arrays;
         - buffers of messages and partial results;
@@ -217,13 +219,20 @@ class RankFootprint(DenseFootprint):
         dropped = self._of_steps(lambda step: step.arrays.get("X", 0))
         return {
             "matrix": sum(operand.nbytes(itemsize) for operand in self.operands),
-            "features": self.feature_bytes + dropped,
+            "features": self.feature_bytes + dropped + self.edge_bytes,
             "vertices": self.rows * VERTEX + sum(map(self._left, self.levels)) * LEVEL_ROW,
             "activations": self._of_steps(lambda step: step.nbytes) - dropped,
             "buffers": self.plan.buffer_bytes(self.widest, itemsize) + self._persistent_bytes,
             "plan": sum(operand.index_entries for operand in self.operands) * POINTER,
             "parameters": np.full(self.rows.size, self._parameter_bytes),
             "reductions": self.plan.reduced_bytes(self.widest, itemsize)}
+
+    @cached_property
+    def edge_bytes(self):
+        """Bytes of the edge features that each rank stores, (P,)."""
+        # each strategy has a matrix and its transpose, and the features of an entry once
+        entries = sum(operand.entries for operand in self.plan.stored_operands)
+        return entries // 2 * self.spec.edge_width * self.spec.itemsize
 
     @property
     def _persistent_bytes(self):
@@ -255,7 +264,12 @@ class RankFootprint(DenseFootprint):
         itemsize = self.spec.row_itemsize
         entry = INDEX + WEIGHT * self.plan.pattern.weighted
         slab = self.rows * (VERTEX + SLAB_ROW) + self.entries * entry + self._read_features()
-        most = slab + self.plan.read_peak_bytes(itemsize)
+        most = slab + self.plan.read_peak_bytes(max(itemsize, ENTRY_NUMBER * bool(
+            self.spec.edge_width)))
+        if self.spec.edge_width:  # edge features, as they are read by numbers of entries
+            kept = sum(self.plan.kept_bytes(ENTRY_NUMBER)) + READ_EDGE * self.operands[0].entries
+            most = np.maximum(most, slab + kept + self.edge_bytes * READ // self.spec.itemsize
+                              + self.edge_bytes * (self.spec.itemsize != READ))
         if len(self.operands) > len(self.plan.stored_operands):
             kept = sum(self.parts[name] for name in PARTS
                        if name not in ("activations", "parameters"))

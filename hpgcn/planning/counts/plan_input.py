@@ -127,7 +127,8 @@ class PlanInput:
         if not layer.self_loops:
             looped = self.graph.indptr, self.graph.indices
         matrix = bool_matrix(*looped)
-        symmetric = not self.header.directed and norm_of(self.spec) != "row"
+        symmetric = (not self.header.directed and norm_of(self.spec) != "row"
+                     and not layer.uses_edge_features)
 
         # the rows that each layer computes, in training and in evaluation
         hops = sum(products_of(self.spec))

@@ -2,6 +2,7 @@
 messages.
 """
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -132,6 +133,9 @@ class ShapeMap:
     def attention(self, heads):
         return ShapeAttention(self, heads)
 
+    def messages(self, dtype):
+        return ShapeMessages(self)
+
 
 class ShapeAttention(Attention):
     """A substitute for the attention on a rank: it records the products and computes
@@ -149,6 +153,27 @@ class ShapeAttention(Attention):
     def return_(self, pulled, rows, gradients, drawn):
         self.owner.note(Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count,
                                 backward=True))
+
+
+class ShapeMessages:
+    """A substitute for the messages on a rank: it records the products and computes
+    nothing.
+    """
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def forward(self, H, W, b, out, *, keep=False):
+        """Record the product; return `out`, and the backward, which does the same."""
+        made = partial(Product, self.owner.hop, H.shape[1], edge_width=W.shape[0])
+
+        def backward(G, out):
+            self.owner.note(made(backward=True))
+            empty = self.owner.device.empty
+            return out, *(empty(each.shape, np.float64) for each in (W, b))
+
+        self.owner.note(made())
+        return out, backward
 
 
 def run_rank(spec, levels, rank, columns):

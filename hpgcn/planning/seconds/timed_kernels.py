@@ -14,6 +14,8 @@ from hpgcn.model import num_parameters
 from hpgcn.parallel.csr import TILE_NONZEROS, TILES
 from hpgcn.planning.seconds.kernel_rates import ARRAYS, ROW_WIDTHS
 
+# time of messages for each column of edge features, as a share of that of a sparse product
+MESSAGE_SHARE = {"forward": 0.15, "backward": 0.3}
 FLOAT = 4  # bytes of the numbers that were measured
 
 
@@ -76,7 +78,8 @@ def product_seconds(rates, footprint, product):
                       "attend dropout" if spec.attention_dropout else "attend")
             seconds[rank] += rates.entry_seconds(kernel, nonzeros, rows, columns, distances)
         else:
-            seconds[rank] += rates.product_seconds(nonzeros, rows, columns, distances)
+            share = 1 + MESSAGE_SHARE[product.phase] * product.edge_width
+            seconds[rank] += share * rates.product_seconds(nonzeros, rows, columns, distances)
         for name, times in plan.traffic.packing.items():
             seconds[rank] += times * number_seconds(rates, name, sent[rank] / FLOAT)
     return seconds

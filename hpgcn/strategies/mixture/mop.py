@@ -202,11 +202,11 @@ class MixtureOfParallelism(Strategy):
         return self.product(self.operand_back, G, out, BatchProduct(), mask, update)
 
     @classmethod
-    def unsupported_reason(cls, heads, ranks):
+    def unsupported_reason(cls, heads, ranks, edges=False):
         # A rank takes whole heads.
         if any(count % ranks for count in heads):
             return f"{ranks} ranks cannot share {', '.join(map(str, sorted(set(heads))))} heads"
-        return ""
+        return super().unsupported_reason(heads, ranks, edges)
 
     def attention(self, heads):
         return ColumnAttention(self, heads)

@@ -102,6 +102,9 @@ def _predict_graph(comm, source, run, device):
         if source.header.num_features != spec.widths[0]:
             raise DataError(f"{source.header.name}: {source.header.num_features} features, "
                             f"but the model was trained on {spec.widths[0]}")
+        if spec.edge_width and source.header.num_edge_features != spec.edge_width:
+            raise DataError(f"{source.header.name}: {source.header.num_edge_features} edge "
+                            f"features, but the model was trained on {spec.edge_width}")
         class_names = _class_names(attributes, source, spec.widths[-1], name)
         spec = replace(spec, sparse_features=source.header.sparse_features)
         check_strategy(strategy, spec, comm.size)

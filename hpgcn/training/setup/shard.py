@@ -51,15 +51,19 @@ class GraphShard(CollectiveClose):
         self.steps = Steps()
         self.width = self.steps.widest(spec, placed.strategy.Plan.Traffic)
         adjacency = NormalizedAdjacency(source, norm=norm_of(spec), self_loops=layer.self_loops,
-                                        dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype)
+                                        dtype=spec.dtype, slab=slab, row_dtype=spec.row_dtype,
+                                        numbered=layer.uses_edge_features)
         set_activity("planning the messages between ranks")
         self.strategy = placed.strategy.build(adjacency, placed.rank_grid, comm,
                                               width=self.width)
+        if layer.uses_edge_features:
+            set_activity("reading the edge features")
+            with comm.collective_errors():
+                self.strategy.read_edge_features(source, spec.dtype)
         self.layout = self.strategy.layout
         warn_of_degrees(slab, adjacency, comm, layout.column == 0)
-        if layer.uses_attention and not source.header.all_ones and comm.rank == 0:
-            log.warning("%s: has edge weights (%s), which attention ignores",
-                        source.header.name, source.header.weights)
+        if comm.rank == 0:
+            note_unread(source.header, layer, spec.architecture)
 
         # the data of the rows that the strategy stores
         slab = self.strategy.replicate_slab(slab)
@@ -176,6 +180,17 @@ def stored(X, dtype):
     if X.dtype == dtype:
         return X
     return kernels.backend(X).convert(X, np.empty(X.shape, dtype))
+
+
+def note_unread(header, layer, name):
+    """Log which data of edges the layers of the model `name` do not read."""
+    reader = "attention" if layer.uses_attention else f"model {name}"
+    if (layer.uses_attention or layer.uses_edge_features) and not header.all_ones:
+        log.warning("%s: has edge weights (%s), which %s ignores", header.name, header.weights,
+                    reader)
+    if header.num_edge_features and not layer.uses_edge_features:
+        log.info("%s: has %d edge features, which model %s does not read", header.name,
+                 header.num_edge_features, name)
 
 
 def warn_of_degrees(slab, matrix, comm, counted):

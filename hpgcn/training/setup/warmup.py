@@ -119,7 +119,8 @@ def _load_products(header, spec, ranks):
     hops = sum(products_of(spec)) + 1
     levels = LevelSizes([one] * hops, [True] * hops, [1] * hops, np.ones((2, 1), np.int64))
     sizes = {(product.width, True, product.masked)
-             for product in Steps().products(spec, (levels, levels)) if not product.heads}
+             for product in Steps().products(spec, (levels, levels))
+             if not (product.heads or product.edge_width)}
     if spec.precomputed:
         sizes |= {(spec.widths[0], aligned, False) for aligned in (False, True)}
 
@@ -158,7 +159,8 @@ def _small_epoch(make_trainer, header, config, device):
         X = sp.csr_array(X)
     y = np.eye(3) if header.multilabel else np.arange(3)
     with warnings.catch_warnings(action="ignore"):  # its labels do not matter
-        tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up")
+        edges = np.ones(np.count_nonzero(A)) if header.num_edge_features else None
+        tiny = Graph.from_scipy(A, X, y, ([0], [1], [2]), name="warm-up", edge_features=edges)
 
     # settings that do not change which kernels are used
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",

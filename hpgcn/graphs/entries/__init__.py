@@ -1,0 +1,1 @@
+"""The entries of an adjacency: their features, and their order."""

@@ -1,0 +1,55 @@
+"""The layer of GINE, GIN with edge features (Hu et al. 2020, Strategies for pre-training
+graph neural networks).
+"""
+from functools import partial
+
+import numpy as np
+
+from hpgcn.model.layers.gin import GraphIsomorphism
+
+
+class EdgeIsomorphism(GraphIsomorphism):
+    """A layer Z = relu(S W_a + b_a) W_b, where S_i = (1 + eps) h_i + sum over j of
+    relu(h_j + e_ij W_edge + b_edge).
+
+    e_ij are the features of the edge from j to i; edge weights are not read. Messages
+    are as wide as the layer's input, since the ReLU comes before W_a.
+    """
+
+    takes_AX = supports_pruning = False
+    uses_edge_features = True
+
+    @classmethod
+    def shapes(cls, spec, number):
+        fan_in = spec.layers[number][0]
+        return super().shapes(spec, number) | {"W_edge": (spec.edge_width, fan_in),
+                                               "b_edge": (fan_in,)}
+
+    def __init__(self, number, spec, *given, vertex):
+        super().__init__(number, spec, *given, vertex=vertex)
+        self.messages = self.A.messages(np.dtype(spec.dtype))
+
+    def forward(self, H, out, *, keep=False):
+        S = self.kept("T", self.rows_out, self.width_in, keep)
+        maps = self.parameter("W_edge"), self.parameter("b_edge")
+        T, backward = self.messages.forward(H, *maps, S, keep=keep)
+        S = self._with_self(T, H, S)
+        inner = self.inner_buffer(keep)
+        self.times_W(S, "W_a", inner)
+        Z, bits = self._second_map(inner, out, keep)
+        return Z, partial(self._backward, H, S, inner, bits, backward)
+
+    def _backward(self, H, S, inner, bits, messages_backward, G, below, gradient):
+        # both linear layers
+        dU = self._second_map_backward(inner, bits, G, gradient)
+        self.weight_gradient(gradient, "W_a", S, dU)
+        dS = self.times_W_transposed(dU, "W_a", "scratch", self.scale)
+        self._epsilon_gradient(gradient, dS, H, 1 / self.scale)
+
+        # the messages; their sum is linear in the gradient, so the scale goes along
+        dH = self.buffer("ping", self.rows_in, self.width_in)
+        dH, *sums = messages_backward(dS, dH)
+        with self.clock("dense"):
+            for name, total in zip(("W_edge", "b_edge"), sums):
+                gradient.arrays[self.name_of(name)][...] = total / self.scale
+        return self.masked(self._add_self(dH, dS), below) if self.number else None
