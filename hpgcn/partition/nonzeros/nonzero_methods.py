@@ -109,7 +109,7 @@ def expansion(rows, weights, request, effort="default"):
 def _greedy(rows, request, parts, effort):
     """Find holders for parts of rows in a few passes (`greedy_holders`), and refine them.
 
-    Effort "fast" refines small patterns only: refinement takes about 60 bytes for each
+    Effort "fast" refines small patterns only: refinement takes about 80 bytes for each
     nonzero.
     """
     from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
