@@ -180,6 +180,10 @@ def whole(dtype):
     for data in (np.empty(0, np.float32), np.ones(n, np.float32)):
         entries.add_up(indptr, indices, data, 0, degree, degree, degree, True, 1e-9, keys,
                        np.zeros(2, np.uint64), np.zeros((8, 2)))
+        added = entries.missing_loops(indptr, indices, 0)
+        rows = entries.scaled_rows(indptr, indices, data, 0, added, (degree, degree), indices[:0],
+                                    dtype)
+    entries.split_columns(*rows, np.array([0, n // 2, n]))
     entries.pair_sum(indptr, indptr, keys[0])
     label = orders.communities(indptr, indices, 8, 8, 1)
     order = orders.breadth_first(indptr, indices, np.arange(n), label)

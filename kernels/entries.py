@@ -1,5 +1,4 @@
-"""Checks that a matrix has the stated properties, and its sums, in one pass over its
-entries.
+"""Entries of a stored matrix: checks and sums in one pass, and the scaled matrix of a rank.
 
 The checksums of `add_up` take very little memory. Hashes of entries are summed modulo
 2^64 with a sign, so that hashes of equal entries cancel, on any ranks. If the entries
@@ -7,9 +6,13 @@ differ, the sum is not 0, except with a probability of 2^-64.
 """
 import numpy as np
 
+from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
 
-ROW, LOOP = range(2)  # positions in the result of add_up
+HASHED = 16  # scalar operations for an entry that is checked
+READ = 8  # the same for an entry that is copied
+WEIGHT_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 
 @jit()
@@ -20,6 +23,27 @@ def mix(x):
     return x ^ (x >> np.uint64(31))
 
 
+@jit(forceinline=True)
+def _fingerprints(row, column, number, keyed):
+    """Return the two hashes of an entry that `add_fingerprint` adds, uint64.
+
+    Each scrambles a sum of the entry's numbers times odd factors, which differs for any
+    two entries in at least one of the two hashes.
+    """
+    low, high = np.uint64(row), np.uint64(column)
+    if row > column:
+        low, high = high, low
+    weight = np.uint64(0)
+    if number != 0:
+        weight = np.uint64(np.float32(number).view(np.uint32)) * WEIGHT_FACTOR
+    first, second = keyed[0] | np.uint64(1), keyed[1] | np.uint64(1)
+    x = mix(low * first + high * second + weight)
+    y = mix(low * second + high * first + weight)
+    if row > column:
+        return np.uint64(0) - x, np.uint64(0) - y
+    return x, y
+
+
 @jit()
 def add_fingerprint(row, column, number, keyed, sums):
     """Add the hashes of an entry above the diagonal to `sums`; subtract those of an
@@ -28,11 +52,9 @@ def add_fingerprint(row, column, number, keyed, sums):
     For a symmetric matrix, `sums` (2,) uint64 end at zero. `keyed` (2,) uint64 are the
     keys of two hash functions.
     """
-    low, high = np.uint64(min(row, column)), np.uint64(max(row, column))
-    weight = np.uint64(0) if number == 0 else np.uint64(np.float32(number).view(np.uint32))
-    for j in range(2):
-        x = mix(mix(mix(keyed[j] + low) + keyed[1 - j] + high) + weight)
-        sums[j] += x if row < column else np.uint64(0) - x
+    x, y = _fingerprints(row, column, number, keyed)
+    sums[0] += x
+    sums[1] += y
 
 
 @jit()
@@ -55,7 +77,6 @@ def _bucket(number, key, buckets):
     return x % buckets, 1 + np.float64(x >> np.uint64(40)) / 2**24
 
 
-@jit()
 def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop, symmetric,
            tolerance, keyed, prints, columns):
     """Compare the stated degrees with the sums of rows, and add up checksums of
@@ -68,41 +89,56 @@ def add_up(indptr, indices, data, first, degree_row, degree_column, degree_loop,
     2) float64 gets two sums in the bucket of each column: its weights less its degree,
     and the absolute weights. Both are multiplied by a factor that depends on the column
     only. Returned is the first row whose ROW or LOOP is wrong, m where none is: (2,)
-    int64.
+    int64. Each chunk of rows has sums of its own, so that the number of threads changes
+    none.
     """
-    m = indptr.size - 1
-    buckets = np.uint64(columns.shape[0])
-    wrong = np.full(2, m)
-    for i in range(m):
-        total, size, loop = 0.0, 0.0, 0.0
-        for k in range(indptr[i], indptr[i + 1]):
-            # one entry: its row, its bucket, its fingerprint
-            column = np.int64(indices[k])
-            weight = np.float64(data[k]) if data.size else 1.0
-            total += weight
-            size += abs(weight)
-            if column == first + i:
-                loop = weight
-            elif symmetric:
-                add_fingerprint(first + i, column, weight, keyed, prints)
-            if not symmetric:
-                bucket, factor = _bucket(column, keyed[0], buckets)
-                columns[bucket, 0] += factor * weight
-                columns[bucket, 1] += factor * abs(weight)
+    bounds = by_nonzeros(indptr)
+    count = bounds.size - 1
+    wrong = np.full((count, 2), indptr.size - 1)
+    sums, parts = np.zeros((count, 2), np.uint64), np.zeros((count, *columns.shape))
+    _add_up(HASHED * indices.size, bounds, indptr, indices, data, first, degree_row, degree_column,
+            degree_loop, symmetric, tolerance, keyed, wrong, sums, parts)
+    prints += sums.sum(0, dtype=np.uint64)
+    columns += parts.sum(0)
+    return wrong.min(0, initial=indptr.size - 1)
 
-        # degrees are taken off: what is left is near 0
-        bucket, factor = _bucket(first + i, keyed[0], buckets)
-        columns[bucket, 0] -= factor * degree_column[i]
-        if symmetric:
-            columns[bucket, 0] += factor * total
-            columns[bucket, 1] += factor * size
 
-        # note the first row whose degrees do not fit
-        if not abs(total - degree_row[i]) <= tolerance * size:
-            wrong[ROW] = min(wrong[ROW], i)
-        if loop != degree_loop[i]:
-            wrong[LOOP] = min(wrong[LOOP], i)
-    return wrong
+@Threaded
+def _add_up(next_chunk, bounds, indptr, indices, data, first, degree_row, degree_column,
+            degree_loop, symmetric, tolerance, keyed, wrong, prints, columns):
+    buckets = np.uint64(columns.shape[1])
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            total, size, loop = 0.0, 0.0, 0.0
+            for k in range(indptr[i], indptr[i + 1]):
+                # one entry: its row, its bucket, its fingerprint
+                column = np.int64(indices[k])
+                weight = np.float64(data[k]) if data.size else 1.0
+                total += weight
+                size += abs(weight)
+                if column == first + i:
+                    loop = weight
+                elif symmetric:
+                    x, y = _fingerprints(first + i, column, weight, keyed)
+                    prints[chunk, 0] += x
+                    prints[chunk, 1] += y
+                if not symmetric:
+                    bucket, factor = _bucket(column, keyed[0], buckets)
+                    columns[chunk, bucket, 0] += factor * weight
+                    columns[chunk, bucket, 1] += factor * abs(weight)
+
+            # degrees are taken off: what is left is near 0
+            bucket, factor = _bucket(first + i, keyed[0], buckets)
+            columns[chunk, bucket, 0] -= factor * degree_column[i]
+            if symmetric:
+                columns[chunk, bucket, 0] += factor * total
+                columns[chunk, bucket, 1] += factor * size
+
+            # note the first row whose degrees do not fit
+            if not abs(total - degree_row[i]) <= tolerance * size and i < wrong[chunk, 0]:
+                wrong[chunk, 0] = i
+            if loop != degree_loop[i] and i < wrong[chunk, 1]:
+                wrong[chunk, 1] = i
 
 
 @jit()
@@ -153,3 +189,135 @@ def mark_neighbors(indptr, indices, touched):
         for k in range(indptr[row], indptr[row + 1]):
             if indices[k] != row:
                 touched[row] = touched[indices[k]] = True
+
+
+def missing_loops(indptr, indices, first):
+    """Return which rows, from number `first` on, have no entry on the diagonal, (m,) bool.
+
+    Columns (nnz,) increase in each row.
+    """
+    missing = np.empty(indptr.size - 1, bool)
+    _missing_loops(READ * missing.size, by_nonzeros(indptr), indptr, indices, first, missing)
+    return missing
+
+
+@Threaded
+def _missing_loops(next_chunk, bounds, indptr, indices, first, missing):
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            low, high = indptr[i], indptr[i + 1]
+            end = high
+            while low < high:
+                middle = (low + high) // 2
+                if indices[middle] < first + i:
+                    low = middle + 1
+                else:
+                    high = middle
+            missing[i] = low == end or indices[low] != first + i
+
+
+def scaled_rows(indptr, indices, data, first, added, scales, number, dtype):
+    """Return (indptr, indices, values) of rows from number `first` on, with loops and
+    scaled.
+
+    Rows in `added`, (m,) bool, get an entry of weight 1 on the diagonal. Each weight is
+    multiplied by the factors of its row and of its column, in float64, then rounded to
+    `dtype`. Entries stay in their order.
+
+    Parameters
+    ----------
+    indptr, indices, data : (m + 1,) int64 from 0, (nnz,), (nnz,) float32
+        Rows with increasing columns; `data` is None if all weights are 1.
+    scales : (m,) and (c,) float64
+        Factors of rows, and of columns by their number in the result.
+    number : (n,) integers
+        The number of each column in the result; empty: its number less `first`.
+    """
+    pointers = indptr.copy()
+    np.cumsum(added, out=pointers[1:])
+    pointers[1:] += indptr[1:]
+    columns = np.empty(int(pointers[-1]), number.dtype)
+    values = np.empty(columns.size, dtype)
+    data = np.empty(0, np.float32) if data is None else data
+    _scaled_rows(READ * columns.size, by_nonzeros(indptr), indptr, indices, data, first, added,
+                 *scales, number, pointers, columns, values)
+    return pointers, columns, values
+
+
+@Threaded
+def _scaled_rows(next_chunk, bounds, indptr, indices, data, first, added, row_scale, column_scale,
+                 number, pointers, columns, values):
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            k, waiting = indptr[i], added[i]
+            for at in range(pointers[i], pointers[i + 1]):
+                # the next entry, or the loop in its place among the columns
+                column, weight = first + i, 1.0
+                if waiting and (k == indptr[i + 1] or indices[k] > column):
+                    waiting = False
+                else:
+                    column = np.int64(indices[k])
+                    weight = np.float64(data[k]) if data.size else 1.0
+                    k += 1
+
+                # its number and its value
+                local = np.int64(number[column]) if number.size else column - first
+                columns[at] = local
+                values[at] = weight * (row_scale[i] * column_scale[local])
+
+
+def split_columns(indptr, indices, data, bounds):
+    """Split a matrix into blocks of columns; return a list of (indptr, indices, data).
+
+    Block b has the columns [bounds[b], bounds[b + 1]), numbered from 0. `bounds`, (b + 1,)
+    int64, runs from 0 to the number of columns. In each row the entries of a block
+    follow each other, and keep their order.
+    """
+    count = bounds.size - 1
+    rows = by_nonzeros(indptr)
+    pointers = np.zeros((count, indptr.size), np.int64)
+    _count_in_blocks(READ * indices.size, rows, indptr, indices, bounds, pointers)
+    np.cumsum(pointers, axis=1, out=pointers)
+
+    # the blocks lie one after another
+    begins = np.concatenate([[0], np.cumsum(pointers[:, -1])])
+    columns, values = np.empty_like(indices), np.empty_like(data)
+    _move_to_blocks(READ * indices.size, rows, indptr, indices, data, bounds, pointers, begins,
+                    columns, values)
+    return [(pointers[b], columns[begins[b]:begins[b + 1]], values[begins[b]:begins[b + 1]])
+            for b in range(count)]
+
+
+@jit(forceinline=True)
+def _block_of(column, block, bounds):
+    """Return the block of a column; `block` is that of the entry before, likely the same."""
+    if column < bounds[block]:
+        block = 0
+    while column >= bounds[block + 1]:
+        block += 1
+    return block
+
+
+@Threaded
+def _count_in_blocks(next_chunk, rows, indptr, indices, bounds, counts):
+    for chunk in chunks(next_chunk, rows.size - 1):
+        for i in range(rows[chunk], rows[chunk + 1]):
+            block = 0
+            for k in range(indptr[i], indptr[i + 1]):
+                block = _block_of(indices[k], block, bounds)
+                counts[block, i + 1] += 1
+
+
+@Threaded
+def _move_to_blocks(next_chunk, rows, indptr, indices, data, bounds, pointers, begins, columns,
+                    values):
+    for chunk in chunks(next_chunk, rows.size - 1):
+        for i in range(rows[chunk], rows[chunk + 1]):
+            last, at = -1, np.int64(0)
+            for k in range(indptr[i], indptr[i + 1]):
+                block = _block_of(indices[k], max(last, 0), bounds)
+                if block != last:
+                    last, at = block, begins[block] + pointers[block, i]
+                columns[at] = indices[k] - bounds[block]
+                values[at] = data[k]
+                at += 1

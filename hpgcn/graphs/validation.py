@@ -46,7 +46,8 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
         raise DataError(f"{where}: row pointers end at {indptr[-1]}, but there are {nnz} entries")
 
     # columns lie inside the matrix
-    if (k := first((indices < 0) | (indices >= num_columns))) is not None:
+    if indices.size and not 0 <= indices.min() <= indices.max() < num_columns:
+        k = first((indices < 0) | (indices >= num_columns))
         raise DataError(f"{where}: entry {int(indptr[0]) + k} has column {indices[k]}, "
                         f"expected 0..{num_columns - 1}")
 
@@ -55,8 +56,8 @@ def check_csr(indptr, indices, nnz, num_columns, where, first_row=0):
     starts = indptr[1:-1] - indptr[0]
     starts = starts[(starts > 0) & (starts < indices.size)]
     rises[starts - 1] = True  # a row may begin anywhere
-    if (before := first(~rises)) is not None:
-        k = before + 1
+    if not rises.all():
+        k = first(~rises) + 1
         row = first_row + int(np.searchsorted(indptr - indptr[0], k, side="right")) - 1
         raise DataError(f"{where}: row {row} has column {indices[k]} after {indices[k - 1]}: "
                         "columns must increase, without duplicates")

@@ -124,6 +124,8 @@ def needs(indices, layout):
     """Return the rows of other ranks among the column numbers `indices` of a slab, (g,)
     int64, increasing.
     """
+    if layout.size == 1:
+        return np.empty(0, np.int64)
     seen = np.zeros(int(layout.offsets[-1]), bool)
     seen[indices] = True
     seen[layout.start:layout.stop] = False

@@ -14,7 +14,29 @@ PARTS = {  # in the order of a stacked bar
     "update": "optimizer", "dense": "other dense work", "comm": "messages of SpMM",
     "dense_comm": "messages of dense work", "gradient_comm": "messages of gradients",
     "wait": "wait"}
+SETUP = ("kernels", "planning", "reading", "checking", "matrix", "memory")  # parts of set-up
 DENSE = ("gemm", "activation", "loss", "update", "dense")
+
+
+class SetupClock:
+    """A clock of the set-up of a run; each part lasts until the next one begins.
+
+    Attributes
+    ----------
+    seconds : dict
+        Seconds of each part in SETUP.
+    """
+
+    def __init__(self):
+        self.seconds = dict.fromkeys(SETUP, 0.0)
+        self._part, self._since = None, 0.0
+
+    def begin(self, part=None):
+        """End the current part and begin another of SETUP; None: no other."""
+        now = time.perf_counter()
+        if self._part is not None:
+            self.seconds[self._part] += now - self._since
+        self._part, self._since = part, now
 
 
 class Clock:
@@ -24,6 +46,7 @@ class Clock:
 
     def __init__(self):
         self.reset()
+        self.setup = SetupClock()
         self.detail = ""  # kept with the events that follow, e.g. "layer 1 forward"
         self.stage = -1  # number of a stage or batch of a product, kept likewise; -1: none
         self.epoch = 0

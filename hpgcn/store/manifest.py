@@ -2,13 +2,17 @@
 damaged files.
 """
 
+import os
 import zlib
 
 import numpy as np
 
 from hpgcn.graphs.validation import first
+from hpgcn.kernels.pools import start_pool
+from hpgcn.runtime.machine import default_threads
 
 BLOCK = 1 << 20  # bytes under one checksum
+LEAST_BLOCKS = 16  # from which on blocks are read on several threads
 GROUP = "manifest"
 ATTRIBUTES = "attributes_crc32"
 COMPLETE = "complete"
@@ -62,16 +66,36 @@ def first_block_not_ones(nbytes, checksums):
     return first(np.array(expected, np.uint32) != checksums)
 
 
-def first_wrong_block(array, offset, blocks, checksums):
-    """Return the first of `blocks` with another checksum, or None; `array` has the
-    bytes from `offset` on.
+def as_bytes(array):
+    """Return the memory of a C-contiguous array as a writable memoryview of bytes."""
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def read_exactly(handle, buffer, offset):
+    """Fill a memoryview from an open file at `offset`, without moving its position.
+
+    Raise OSError if the file ends before.
     """
-    raw = memoryview(array.reshape(-1).view(np.uint8))
-    for block in blocks:
-        start = block * BLOCK - offset
-        if zlib.crc32(raw[start:start + BLOCK]) != checksums[block]:
-            return block
-    return None
+    while len(buffer):
+        count = os.preadv(handle, [buffer], offset)
+        if not count:
+            raise OSError(f"the file ends at byte {offset}")
+        buffer = buffer[count:]
+        offset += count
+
+
+def map_blocks(function, blocks):
+    """Return [function(block) for block in blocks], computed on the threads of a rank.
+
+    A function that reads a block and computes its checksum runs on them at the same
+    time.
+    """
+    threads = int(os.environ.get("NUMBA_NUM_THREADS") or default_threads())
+    if threads < 2 or len(blocks) < LEAST_BLOCKS:
+        return [function(block) for block in blocks]
+    pool, _ = start_pool(threads, "hpgcn-read")
+    with pool:
+        return list(pool.map(function, blocks))
 
 
 def attribute_bytes(attributes, without=UNSUMMED):

@@ -114,6 +114,7 @@ class Entry:
     filters: tuple[str, ...]
     chunk_bytes: int  # bytes of one chunk when read; 0 without chunks
     address: int  # the same for all names of the dataset
+    offset: int | None  # where its bytes lie in the file, as in memory; None if they do not
 
     @property
     def rows(self):
@@ -167,7 +168,18 @@ def inspect(item, file_size, *, textual=False):
     if layout == h5py.h5d.CHUNKED:
         chunk = kind.get_size() * math.prod(plist.get_chunk())
     filters = tuple(FILTERS[code] for code in codes)
-    return Entry(item.shape, item.dtype, stored, filters, chunk, address(item))
+    return Entry(item.shape, item.dtype, stored, filters, chunk, address(item),
+                 _offset(item, layout, claimed, file_size))
+
+
+def _offset(item, layout, nbytes, file_size):
+    """Return where the bytes of a dataset lie in its file, None unless they are those of
+    an array in memory.
+    """
+    if layout != h5py.h5d.CONTIGUOUS or item.get_type() != h5py.h5t.py_create(item.dtype):
+        return None
+    offset = item.get_offset()  # None before any data is written
+    return offset if offset is not None and offset + nbytes <= file_size else None
 
 
 def address(item):

@@ -18,8 +18,9 @@ Source: demirci-2022, sections 3 and 4.1, Algorithms 1 and 2.
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.normalization import scales, with_self_loops
+from hpgcn.graphs.normalization import scales
 from hpgcn.graphs.validation import index_dtype
+from hpgcn.kernels import entries
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
@@ -154,24 +155,28 @@ def own_rows(adjacency, rows, comm):
     plan : HaloPlan
     """
     slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
-    indptr, indices, data, added = slab.indptr, slab.indices, slab.data, 0
+    plan = halo_plan(rows, needs(slab.indices, rows), comm)
+    added = np.zeros(rows.num_rows, bool)
     if adjacency.self_loops:
-        indptr, indices, data, added = with_self_loops(slab)
-    plan = halo_plan(rows, needs(indices, rows), comm)
-    columns = local_numbers(indices, plan.ghosts, rows)
+        added = entries.missing_loops(slab.indptr, slab.indices, slab.start)
 
-    if adjacency.numbered:
-        values = adjacency.source.pointers(rows.start, rows.start)[0] + np.arange(indices.size)
-    else:
-        values = np.ones(indices.size) if data is None else data.astype(np.float64)
+    # factors of rows, and of columns by their local numbers
+    degrees = slab.degree_row + added, slab.degree_column + added
+    row_scale, column_scale = scales(*degrees, adjacency.norm)
     if adjacency.norm != "none":
-        degrees = slab.degree_row + added, slab.degree_column + added
-        row_scale, column_scale = scales(*degrees, adjacency.norm)
         column_scale = with_ghosts(plan, column_scale, comm)
-        values *= np.repeat(row_scale, np.diff(indptr)) * column_scale[columns]
+    else:
+        column_scale = np.ones(rows.num_rows + plan.ghosts.size)
+
+    indptr, columns, values = entries.scaled_rows(
+        slab.indptr, slab.indices, slab.data, slab.start, added, (row_scale, column_scale),
+        table_of_numbers(plan.ghosts, rows), adjacency.dtype)
+    if adjacency.numbered:
+        first = adjacency.source.pointers(rows.start, rows.start)[0]
+        values = first + np.arange(columns.size, dtype=adjacency.entry_dtype)
     indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # SciPy widens no columns then
     shape = rows.num_rows, rows.num_rows + plan.ghosts.size
-    return sp.csr_array((values.astype(adjacency.entry_dtype), columns, indptr), shape=shape), plan
+    return sp.csr_array((values, columns, indptr), shape=shape), plan
 
 
 def halo_plan(rows, ghosts, comm):
@@ -211,6 +216,20 @@ def with_ghosts(plan, values, comm):
     return np.concatenate([values, *ghosts])
 
 
+def table_of_numbers(ghosts, rows):
+    """Return the number on this rank of each row that it stores or receives, (n,) integers.
+
+    Without ghosts the table is empty: rows are then numbered from their first one on.
+    """
+    m = rows.num_rows
+    if not ghosts.size:
+        return np.empty(0, index_dtype(m))
+    table = np.empty(int(rows.offsets[-1]), index_dtype(m + ghosts.size))
+    table[rows.start:rows.stop] = np.arange(m)
+    table[ghosts] = np.arange(m, m + ghosts.size)
+    return table
+
+
 def local_numbers(indices, ghosts, rows):
     """Renumber rows or columns on this rank: own ones to 0..m-1, ghosts to m..m+g-1."""
     m = rows.num_rows
@@ -228,13 +247,17 @@ def product_of(matrix, exchange):
     plan = exchange.plan
     device = exchange.comm.device
     m = plan.layout.num_rows
-    matrix.sort_indices()
     if not plan.ghosts.size:
         return RowProduct({LOCAL: {LOCAL: Csr.of(matrix, device)}}, exchange, OwnRows(),
                           matrix.shape[0])
-    blocks = {LOCAL: Csr.of(matrix[:, :m], device)}
-    ghost = matrix[:, m:].tocsc()  # by column: cutting it is then cheap for any number of sources
-    for source in plan.sources.tolist():
-        columns = slice(*plan.recv_offsets[source:source + 2].tolist())
-        blocks[source] = Csr.of(ghost[:, columns].tocsr(), device)
+
+    # own columns, then those of each source, numbered from 0
+    sources = plan.sources.tolist()
+    bounds = np.array([0, m, *(m + plan.recv_offsets[source + 1] for source in sources)])
+    split = entries.split_columns(matrix.indptr.astype(np.int64, copy=False), matrix.indices,
+                                   matrix.data, bounds)
+    blocks = {}
+    for source, width, (indptr, columns, data) in zip([LOCAL, *sources], np.diff(bounds), split):
+        columns = columns.astype(index_dtype(width), copy=False)
+        blocks[source] = Csr(*map(device.put, (indptr, columns, data)), int(width), device)
     return RowProduct({LOCAL: blocks}, exchange, OwnRows(), matrix.shape[0])

@@ -17,18 +17,20 @@ def by_nonzeros(indptr, chunks=CHUNKS):
     m = indptr.size - 1
     if m <= chunks:
         return np.arange(m + 1, dtype=np.int64)
-    return _by_cost(indptr, chunks)
+    bounds = np.zeros(chunks + 1, np.int64)
+    _by_cost(indptr, bounds)
+    return bounds
 
 
 @jit()
-def _by_cost(indptr, chunks):
+def _by_cost(indptr, bounds):
     """Find each bound of `by_nonzeros` by binary search; a table of all costs would be
     as large as indptr.
     """
     m = indptr.size - 1
     start = np.int64(indptr[0])
     total = np.int64(indptr[m]) - start + 4 * m
-    bounds = np.zeros(chunks + 1, np.int64)
+    chunks = bounds.size - 1
     for chunk in range(1, chunks):
         target = chunk * (total / chunks)
         low, high = np.int64(0), np.int64(m)
@@ -40,7 +42,6 @@ def _by_cost(indptr, chunks):
                 high = middle
         bounds[chunk] = low
     bounds[chunks] = m
-    return bounds
 
 
 def evenly(m, chunks=CHUNKS):

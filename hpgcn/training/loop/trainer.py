@@ -30,7 +30,7 @@ from hpgcn.training.loop.training_epoch import take_step
 from hpgcn.training.loop.training_step import StepView, evaluate, make_views
 from hpgcn.training.runs.result import Result
 from hpgcn.training.runs.resume import restore
-from hpgcn.training.runs.run_info import RunInfo, make_run_info
+from hpgcn.training.runs.run_info import RunInfo, log_setup, make_run_info
 from hpgcn.training.runs.trace import Trace, write_traffic
 from hpgcn.training.setup.run_plan import RunPlan, make_run_plan
 from hpgcn.training.setup.warmup import set_threads, warm_up
@@ -53,16 +53,19 @@ def make_trainer(source, config, comm, *, warm=True):
     # the kernels, unless the run would be refused
     spec = make_spec(source.header, config.select(ModelOptions))
     check_strategy(find_strategy(config.select(StrategyOptions)), spec, comm.size)
+    comm.clock.setup.begin("kernels")
     if warm:
         warm_up(make_trainer, comm, source.header, config, spec)
     faults.begin(comm.rank, 0)
     faults.point("setup")
 
     # every decision, and the rows of this rank
+    comm.clock.setup.begin("planning")
     plan = make_run_plan(source, config, spec, comm)
     shard, spec = plan.shard, plan.spec
 
     # the model on these rows
+    comm.clock.setup.begin("memory")
     set_activity("multiplying the features by the adjacency" if spec.precomputed else
                  "initializing the model")
     parameters = Parameters.initial(spec).on(comm.device)
@@ -78,7 +81,10 @@ def make_trainer(source, config, comm, *, warm=True):
         parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
         decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
+    comm.clock.setup.begin()
     run_info = make_run_info(plan, comm, threads, started, begin)
+    if warm:
+        log_setup(run_info, comm)
     return Trainer(plan, comm, training, batches, evaluation, parameters, optimizer, run_info)
 
 

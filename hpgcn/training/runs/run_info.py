@@ -1,4 +1,5 @@
 """Properties of a run that are known after set-up, and the summary of the run."""
+import logging
 import platform
 import time
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ import numpy as np
 from hpgcn.comm import slow_network
 from hpgcn.strategies import StrategyOptions
 from hpgcn.training.runs.run_directory import versions
+
+log = logging.getLogger("hpgcn")
 
 
 @dataclass(frozen=True)
@@ -97,3 +100,14 @@ def make_run_info(plan, comm, threads, started, begin):
         predicted_messages_per_epoch=forecast.messages,
         period=plan.steps.full_step.period,
         out=plan.config.out)
+
+
+def log_setup(run_info, comm):
+    """Log the seconds of a set-up and of its parts, the maxima over ranks; all ranks
+    call this together.
+    """
+    seconds = comm.clock.setup.seconds
+    most = comm.max([*seconds.values()]).tolist()
+    if comm.rank == 0:
+        parts = ", ".join(f"{part} {each:.2f}" for part, each in zip(seconds, most))
+        log.debug("set-up took %.2f s: %s", run_info.setup_s, parts)

@@ -124,7 +124,9 @@ def assign_rows(source, comm, config):
         if strategy.requires_partition and source.offsets is None and comm.size > 1:
             method = METHOD if open_choice else strategy.method
             source = _closing(files, source, partitioned(source, comm, method, config.out))
+        comm.clock.setup.begin("checking")
         _check_order(source, comm)
+        comm.clock.setup.begin("planning")
         if strategy.accepts_partition and source.offsets is not None:
             source = _closing(files, source, _in_parts(source, comm))
 
@@ -196,8 +198,10 @@ def read_slab(placed, comm, split=0):
     """
     source = placed.source
     layout = placed.layout
+    comm.clock.setup.begin("reading")
     with comm.collective_errors():
         slab = source.slab(layout.rows.start, layout.rows.stop, split)
+    comm.clock.setup.begin("checking")
     with comm.collective_errors():
         mine = add_up(slab, source.where)
     # one of several ranks with the same rows counts them

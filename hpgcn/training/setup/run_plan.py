@@ -97,6 +97,7 @@ def make_run_plan(source, config, spec, comm):
         full_batch = config.batch == FULL
         shard = GraphShard(placement, spec, comm, split=config.split_index, prune=config.prune,
                            full_batch=full_batch)
+    comm.clock.setup.begin("planning")
     check_memory(comm, lambda: device_bytes(shard))
 
     # the vertices, the traffic and the memory of a step

@@ -39,6 +39,7 @@ class GraphShard(CollectiveClose):
         # the rows of this rank
         set_activity(f"reading {source.where}")
         slab = read_slab(placed, comm, split)
+        comm.clock.setup.begin("matrix")
         if slab.masks is not None:
             train = comm.sum([np.count_nonzero(slab.masks["train"])])[0]
             if not train:
