@@ -118,7 +118,7 @@ def test_no_entry_of_a_registry_is_named_outside_its_room(registry, home):
     """
     settings = {entry.name for entry in fields(Config)}  # such as hops
     names = {*registry, *(name.partition("-")[0] for name in registry)} - {"vertex"} - settings
-    methods = {ROOT / "hpgcn/partition/methods.py": {*METHODS}}  # some have a strategy's name
+    methods = {ROOT / "hpgcn/partition/method_table.py": {*METHODS}}  # some have a strategy's name
     found = {path: sorted((names & words(path).keys()) - methods.get(path, set()))
              for path in SOURCES if not path.is_relative_to(ROOT / home)}
     config = found.pop(ROOT / "hpgcn" / "config.py")

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpgcn.graphs.partition import Partition
-    from hpgcn.partition.methods import (
+    from hpgcn.partition.method_table import (
         METHOD_ENGINES,
         METHODS,
         NONZERO_METHODS,
         STOCHASTIC,
         check_sampled,
-        given_partition,
-        make_partition,
     )
+    from hpgcn.partition.methods import given_partition, make_partition
     from hpgcn.partition.part_files import read_parts, write_parts
     from hpgcn.partition.quality import describe, format_statistics, relative, statistics
     from hpgcn.partition.rows.partition_model import dense_weight
@@ -30,9 +29,9 @@ __all__ = [
 _HOMES = {
     "hpgcn.graphs.partition": ["Partition"],
     "hpgcn.partition.part_files": ["read_parts", "write_parts"],
-    "hpgcn.partition.methods": [
-        "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "check_sampled",
-        "given_partition", "make_partition"],
+    "hpgcn.partition.method_table": [
+        "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "check_sampled"],
+    "hpgcn.partition.methods": ["given_partition", "make_partition"],
     "hpgcn.partition.rows.partition_model": ["dense_weight"],
     "hpgcn.partition.quality": ["describe", "format_statistics", "relative", "statistics"],
 }

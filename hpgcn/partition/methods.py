@@ -1,12 +1,6 @@
-"""The methods of partitioning, and `make_partition`, which runs one of them.
-
-A method is a function (rows, weights, request) -> Parts. It gets the pattern of A + I,
-the vertex weights, and the caller's request.
-"""
-import difflib
+"""Partition a graph: `make_partition` runs a method, and orders the vertices of the parts."""
 import logging
 import math
-import operator
 from dataclasses import replace
 
 import numpy as np
@@ -15,37 +9,20 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
-from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.partition.engines.engine_process import engine_version
-from hpgcn.partition.nonzeros.nonzero_methods import (
-    cover,
-    distgnn,
-    expansion,
-    fine_grain,
-    medium_grain,
-    vertex_cut,
+from hpgcn.partition.method_table import (
+    CUTS,
+    METHODS,
+    check_request,
+    check_whole,
+    integer,
 )
-from hpgcn.partition.partition_request import ROWS, PartitionRequest, Parts
+from hpgcn.partition.partition_request import ROWS, Parts
 from hpgcn.partition.quality import COMPARED, count, touched, train_mask
 from hpgcn.partition.rows.nested import nested_numbers, nested_parts
 from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_holders
 from hpgcn.partition.rows.pipeline import dealt_parts
-from hpgcn.partition.rows.row_methods import (
-    GRAPH_ENGINES,
-    HYPERGRAPH_ENGINES,
-    best,
-    block,
-    graph,
-    hypergraph,
-    random,
-    random_parts,
-    stochastic,
-    stream,
-)
-from hpgcn.partition.rows.stochastic import parse_sampling
-
-MAX_SEED = 2**63 - 1
-STOCHASTIC = "stochastic"
+from hpgcn.partition.rows.row_methods import random_parts
 
 log = logging.getLogger("hpgcn")
 
@@ -146,15 +123,15 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
     (array([0, 0, 0, 1, 1, 1], dtype=int32), 0)
     """
     # validate the arguments, then what this graph or k does not allow
-    request = _checked(graph, k, method, engine, epsilon, w0=w0, seed=seed, time_limit=time_limit,
-                       memory=memory, threads=threads, refine=refine,
-                       sampled=(batch, theta, delta))
+    request = check_request(graph, k, method, engine, epsilon, w0=w0, seed=seed,
+                            time_limit=time_limit, memory=memory, threads=threads, refine=refine,
+                            sampled=(batch, theta, delta))
     if balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
                         "balance")
     if nested and k % 2:
         raise UsageError(f"k = {k}: nested parts are merged in pairs, expected an even number")
-    batches = _integer("pipeline_batches", pipeline_batches, 0, graph.num_rows)
+    batches = integer("pipeline_batches", pipeline_batches, 0, graph.num_rows)
     if batches:
         return _dealt(graph, request, batches, method, rcm, baseline,
                       excluded=nested or balance_train)
@@ -173,50 +150,6 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
                          nested=bool(nested))
     _warn_of_rows(partition, graph, parts.unrefined is not None)
     return partition
-
-
-def _checked(graph, k, method, engine, epsilon, *, w0, seed, time_limit, memory, threads, refine,
-             sampled):
-    """Return the PartitionRequest of arguments of `make_partition`; refuse invalid ones."""
-    cores = usable_cores()
-    engine = _choose(method, engine)
-    if epsilon is None:
-        epsilon = EPSILON_NONZEROS if method in NONZERO_METHODS else EPSILON
-    request = PartitionRequest(
-        graph, _integer("k", k, 1), engine, _number("epsilon", epsilon),
-        _integer("w0", w0, 0, 2**31 - 1), _integer("seed", seed, 0, MAX_SEED),
-        _number("time_limit", time_limit, above=True),
-        memory=None if memory is None else _integer("memory", memory, 1),
-        threads=_integer("threads", cores if threads is None else threads, 1),
-        refine=bool(refine))
-
-    n = _check_whole(graph)
-    if k > n:
-        raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
-                        f"expected 1..{n}")
-    return request._replace(sampling=_net_sampling(method, n, *sampled))
-
-
-def _net_sampling(method, n, batch, theta, delta):
-    """Return the NetSampling of method stochastic; refuse its arguments with another method."""
-    given = {"batch": batch, "theta": theta, "delta": delta}
-    if method != STOCHASTIC:
-        check_sampled((method,), given)
-        return None
-    return parse_sampling(
-        n, batch, *(None if value is None else _number(name, value, above=True)
-                    for name, value in (("theta", theta), ("delta", delta))))
-
-
-def check_sampled(methods, given):
-    """Refuse (UsageError) arguments of method stochastic if it is not among the methods.
-
-    `given` has batch, theta and delta; None if not given.
-    """
-    for name, value in given.items():
-        if value is not None and STOCHASTIC not in methods:
-            raise UsageError(f"{name} = {value}: only for method {STOCHASTIC}, not for "
-                             f"{', '.join(methods)}")
 
 
 def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
@@ -272,26 +205,8 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
     DataError
         The part vector does not fit the graph, or the graph is a slab.
     """
-    part = check_parts(part, k, n=_check_whole(graph))
+    part = check_parts(part, k, n=check_whole(graph))
     return _ordered(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given")
-
-
-METHODS = {
-    "best": best, "hypergraph": hypergraph, "graph": graph, "stream": stream,
-    "stochastic": stochastic, "cover": cover, "medium-grain": medium_grain,
-    "fine-grain": fine_grain, "vertex-cut": vertex_cut, "distgnn": distgnn, "expansion": expansion,
-    "block": block, "random": random,
-}
-# methods that also give each nonzero a holder
-NONZERO_METHODS = ("cover", "medium-grain", "fine-grain", "vertex-cut", "distgnn", "expansion")
-METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fromkeys(
-    ("best", "hypergraph", "stochastic", "cover", "medium-grain", "fine-grain"),
-    HYPERGRAPH_ENGINES)
-# columns that they are given for some vertices: all of a column-net hypergraph, or only
-# their own
-CUTS = dict.fromkeys(("best", "hypergraph"), lambda rows, own: rows[own]) | {
-    "graph": lambda rows, own: rows[own][:, own]}
-EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
 def over_random(rows, k):
@@ -355,46 +270,3 @@ def _nested(rows, parts, k, groups):
                               for first in range(0, k, size)]).astype(np.int32)
     holder = None if parts.holder is None else numbers[parts.holder]
     return replace(parts, part=numbers[parts.part], holder=holder)
-
-
-def _check_whole(graph):
-    """Return the number of vertices of a graph; refuse one with only some rows in
-    memory.
-    """
-    n = graph.header.num_nodes
-    if graph.num_rows != n:
-        raise DataError(f"{graph.header.name}: {graph.num_rows} of {n} rows in memory, expected "
-                        "all")
-    return n
-
-
-def _choose(method, engine):
-    """Return the engine of a method, given or default; refuse unknown names."""
-    if method not in METHODS:
-        near = difflib.get_close_matches(str(method), METHODS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"method = {method!r}: expected one of {', '.join(METHODS)}{hint}")
-    known = METHOD_ENGINES[method]
-    if engine not in (None, *known):
-        expected = f"one of {', '.join(known)}" if known else "none"
-        raise UsageError(f"engine = {engine!r}: method {method} takes {expected}")
-    return engine or next(iter(known), None)
-
-
-def _integer(name, value, low, high=math.inf):
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise UsageError(f"{name} = {value!r}: expected an integer") from None
-    if not low <= value <= high:
-        bounds = f"at least {low}" if high == math.inf else f"{low} to {high}"
-        raise UsageError(f"{name} = {value}: expected {bounds}")
-    return value
-
-
-def _number(name, value, *, above=False):
-    number = float(value) if isinstance(value, (int, float, np.number)) else math.nan
-    if not math.isfinite(number) or number < 0 or (above and number == 0):
-        bound = "above" if above else "of at least"
-        raise UsageError(f"{name} = {value!r}: expected a number {bound} 0")
-    return number
