@@ -111,8 +111,8 @@ def _partition_graph(args, source, out, vector, names, sampled):
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
     ordered = {"rcm": not args.no_rcm, "baseline": True}
     chosen = graph.of_split(args.split_index)
-    make = functools.partial(parts.make_partition, chosen, args.k, epsilon=args.epsilon,
-                             seed=args.seed, w0=w0, refine=not args.no_refine,
+    make = functools.partial(parts.make_partition, chosen, args.k, effort=args.effort,
+                             epsilon=args.epsilon, seed=args.seed, w0=w0, refine=not args.no_refine,
                              balance_train=args.balance_train, nested=args.nested,
                              pipeline_batches=args.pipeline_batches, **ordered)
 
@@ -149,7 +149,7 @@ def _partition_graph(args, source, out, vector, names, sampled):
 def partition_as_json(made):
     from hpgcn.partition import relative
 
-    names = ("k", "method", "winner", "engine", "seed", "epsilon", "batch")
+    names = ("k", "method", "winner", "effort", "engine", "seed", "epsilon", "batch")
     return {**{name: getattr(made, name) for name in names}, **made.statistics,
             "relative": relative(made.statistics)}
 

@@ -188,6 +188,10 @@ def partition(command):
         help="partition rows: best (of hypergraph and graph), hypergraph, graph, stream (fast), "
              "stochastic, random, block. Or partition nonzeros, for strategy vertex-cut: cover, "
              "medium-grain, fine-grain, vertex-cut, distgnn, expansion (default: best)")
+    add("--effort", default="default", choices=["fast", "default", "best"],
+        help="work for the parts. fast: parts by stream, and few passes over nonzeros. default: "
+             "less work of the engine, from parts by stream. best: all of it. The seconds to be "
+             "expected are printed first (default: default)")
     add("--engine", metavar="ENGINE",
         help="library that partitions: mtkahypar or kahypar; metis for method graph. Methods "
              "vertex-cut and expansion use none (default: mtkahypar)")

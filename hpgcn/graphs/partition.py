@@ -27,6 +27,7 @@ class Partition:
     nested: bool = False
     batch: str = ""  # mini-batches that method stochastic serves, e.g. "vertices:20000"
     winner: str = ""  # e.g. "graph": the method whose parts "best" took
+    effort: str = ""  # e.g. "default": how much work the method took; "" if that does not depend
 
     @property
     def k(self):

@@ -11,6 +11,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.kernels.cgroups import usable_cores
+from hpgcn.partition.effort import EFFORTS
 from hpgcn.partition.nonzeros.nonzero_methods import (
     cover,
     distgnn,
@@ -51,14 +52,17 @@ METHOD_ENGINES = dict.fromkeys(METHODS, ()) | {"graph": GRAPH_ENGINES} | dict.fr
 # their own
 CUTS = dict.fromkeys(("best", "hypergraph"), lambda rows, own: rows[own]) | {
     "graph": lambda rows, own: rows[own][:, own]}
+WITHOUT_EFFORT = ("block", "random", "stream", "distgnn")  # they do the same work at any effort
 EPSILON, EPSILON_NONZEROS = 0.01, 0.05  # where none is given
 
 
 def check_request(graph, k, method, engine, epsilon, *, w0, seed, time_limit, memory, threads,
-                  refine, sampled):
+                  refine, effort, sampled):
     """Return the PartitionRequest of arguments of `make_partition`; refuse invalid ones."""
     cores = usable_cores()
     engine = _choose(method, engine)
+    if effort not in EFFORTS:
+        raise UsageError(f"effort = {effort!r}: expected one of {', '.join(EFFORTS)}")
     if epsilon is None:
         epsilon = EPSILON_NONZEROS if method in NONZERO_METHODS else EPSILON
     request = PartitionRequest(
@@ -67,7 +71,7 @@ def check_request(graph, k, method, engine, epsilon, *, w0, seed, time_limit, me
         _number("time_limit", time_limit, above=True),
         memory=None if memory is None else integer("memory", memory, 1),
         threads=integer("threads", cores if threads is None else threads, 1),
-        refine=bool(refine))
+        refine=bool(refine), effort=effort)
 
     n = check_whole(graph)
     if k > n:

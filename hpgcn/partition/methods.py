@@ -9,10 +9,13 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.partition import Partition, check_parts
 from hpgcn.graphs.reordering import profile, rcm_within_parts
+from hpgcn.partition.effort import announced
 from hpgcn.partition.engines.engine_process import engine_version
 from hpgcn.partition.method_table import (
     CUTS,
     METHODS,
+    NONZERO_METHODS,
+    WITHOUT_EFFORT,
     check_request,
     check_whole,
     integer,
@@ -27,10 +30,10 @@ from hpgcn.partition.rows.row_methods import random_parts
 log = logging.getLogger("hpgcn")
 
 
-def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, seed=0,
-                   rcm=True, refine=True, baseline=False, time_limit=3600.0, memory=None,
-                   threads=None, balance_train=False, nested=False, batch=None, theta=None,
-                   delta=None, pipeline_batches=0):
+def make_partition(graph, k, *, method="best", effort="default", engine=None, epsilon=None,
+                   w0=0, seed=0, rcm=True, refine=True, baseline=False, time_limit=3600.0,
+                   memory=None, threads=None, balance_train=False, nested=False, batch=None,
+                   theta=None, delta=None, pipeline_batches=0):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -51,6 +54,10 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
         of rows and columns), "vertex-cut" (Libra: edges are dealt), "distgnn" (the same
         with roots at random) or "expansion" (edges by parts that grow around few
         vertices).
+    effort : str
+        "fast": parts by "stream", without an engine, and few passes over nonzeros.
+        "default": the engine does less work, from parts by "stream". "best": all work
+        of the engine. Small graphs take the work of "best" by default.
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float, optional
@@ -125,7 +132,7 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
     # validate the arguments, then what this graph or k does not allow
     request = check_request(graph, k, method, engine, epsilon, w0=w0, seed=seed,
                             time_limit=time_limit, memory=memory, threads=threads, refine=refine,
-                            sampled=(batch, theta, delta))
+                            effort=effort, sampled=(batch, theta, delta))
     if balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
                         "balance")
@@ -139,15 +146,19 @@ def make_partition(graph, k, *, method="best", engine=None, epsilon=None, w0=0, 
     # find parts, balance training vertices, then number the parts
     rows = pattern(graph)
     weights = np.diff(rows.indptr).astype(np.int64) + request.w0
-    parts, groups = _find_parts(rows, weights, method, request, nested)
-    if balance_train:
-        parts = _balanced(rows, weights, parts, request, train_mask(graph))
-    if nested:
-        parts = _nested(rows, parts, k, groups)
+    effort = "" if method in WITHOUT_EFFORT else effort
+    with announced(graph.header.name, request, effort, rows.indices,
+                   holders=method in NONZERO_METHODS) as statistics:
+        parts, groups = _find_parts(rows, weights, method, request, nested)
+        if balance_train:
+            parts = _balanced(rows, weights, parts, request, train_mask(graph))
+        if nested:
+            parts = _nested(rows, parts, k, groups)
 
-    # order the vertices within the parts
-    partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
-                         nested=bool(nested))
+        # order the vertices within the parts
+        partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
+                             effort=effort, nested=bool(nested))
+        statistics |= partition.statistics
     _warn_of_rows(partition, graph, parts.unrefined is not None)
     return partition
 

@@ -5,17 +5,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpgcn.parallel.layout import cut_evenly
+from hpgcn.partition.effort import BEST, DEFAULT, SMALL
 from hpgcn.partition.engines.engine_process import run_engine
 
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
 MAX_ENGINE_SEED = 2**31 - 1
+QUICK_ENGINE = "mtkahypar"  # the engine that can do less work
 ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have holders of their own
 
 
 # the checked arguments of `make_partition`
 PartitionRequest = namedtuple(
     "PartitionRequest",
-    "graph k engine epsilon w0 seed time_limit memory threads refine sampling", defaults=(None,))
+    "graph k engine epsilon w0 seed time_limit memory threads refine effort sampling",
+    defaults=(DEFAULT, None))
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +35,12 @@ class Parts:
     batch: str = ""  # mini-batches whose traffic was minimized, e.g. "vertices:20000"
 
 
-def run(arrays, weights, request):
-    """Run the engine of a request; return its Parts. Trivial cases need no engine."""
+def run(arrays, weights, request, start=None):
+    """Run the engine of a request; return its Parts. Trivial cases need no engine.
+
+    `start`: a function without arguments that returns parts to begin with, for an effort
+    below BEST.
+    """
     k = request.k
     n = weights.size
     if k == 1:
@@ -43,11 +50,18 @@ def run(arrays, weights, request):
     if arrays["offsets"][-1] == 0:
         return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
 
+    # the engine that can be quick takes parts to begin with
+    quick = request.effort != BEST and request.engine == QUICK_ENGINE
+    quick = quick and arrays["pins"].size > SMALL
+    if quick and start is not None:
+        arrays = {**arrays, "start": start()}
+
+    # weights and settings
     divisor = -(-int(weights.sum()) // MAX_TOTAL_WEIGHT)
     arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31
     epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
     settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED,
-                "threads": request.threads}
+                "threads": request.threads, "quick": quick}
     part, volume = run_engine(request.engine, arrays, settings, time_limit=request.time_limit,
                               memory=request.memory)
     counted = {} if volume is None else {"engine_volume": volume}

@@ -204,6 +204,8 @@ def describe(partition):
     text = f"{partition.title or 'unnamed'}, {partition.k} parts, seed {partition.seed}"
     if partition.engine:
         text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
+    if partition.effort:
+        text += f", effort {partition.effort}"
     if partition.batch:
         numbers = partition.statistics
         text += f", batch {partition.batch}" + "".join(

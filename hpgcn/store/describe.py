@@ -201,7 +201,8 @@ def _partition(stored, reader):
     offsets = stored.offsets
     entries = np.diff(reader.read("adjacency/pointers_to_1")[offsets])
     yield (f"{partition.k:,} parts, method {partition.title or 'unknown'}{engine.rstrip()}, "
-           f"seed {partition.seed}, epsilon {partition.epsilon:g}")
+           f"seed {partition.seed}, epsilon {partition.epsilon:g}"
+           + (f", effort {partition.effort}" if partition.effort else ""))
     if partition.batch:
         yield f"for mini-batches {partition.batch}"
     yield f"rows per part {_spread(np.diff(offsets), mean=True)}"

@@ -106,7 +106,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         # write the partition, and the holder of each nonzero
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
         fields |= {"k": partition.k, "nested": partition.nested, "batch": partition.batch or None,
-                   "winner": partition.winner or None}
+                   "winner": partition.winner or None, "effort": partition.effort or None}
         writer.attributes("partition", {**partition.statistics, **fields})
         for name in ("part", "perm", "iperm", "offsets"):
             writer.dataset(f"partition/{name}", getattr(partition, name))

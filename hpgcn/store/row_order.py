@@ -17,7 +17,7 @@ from hpgcn.store.row_arrays import read_ends, read_numbers, refuse_where
 from hpgcn.store.schema import ORDER, PARTITION_FIELDS
 
 ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
-TEXTS = ("batch", "winner")  # attributes of a partition that only some methods write
+TEXTS = ("batch", "winner", "effort")  # attributes of a partition that only some methods write
 
 
 class OriginalOrder:

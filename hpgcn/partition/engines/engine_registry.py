@@ -3,14 +3,16 @@
 An engine is a function (arrays, settings) -> (part, volume), which runs in a child
 process. It returns (n,) integers and the connectivity-1 that it counts itself (None if
 it minimises something else). `arrays` are those of `partition_model`: offsets, pins (or
-adjacent), weights, and costs of nets if they are not 1. `settings` holds k, epsilon,
-seed and threads.
+adjacent), weights, and costs of nets if they are not 1. If parts are to be improved,
+they are `start`, (n,). `settings` holds k, epsilon, seed, threads and whether to be quick.
 """
 import tempfile
 from collections import namedtuple
 from importlib import import_module
 
 import numpy as np
+
+from hpgcn.partition.engines.quick_preset import quick_ini
 
 KAHYPAR_DIRECT_MAX_K = 16  # beyond, direct k-way refinement takes far longer than bisection
 
@@ -31,19 +33,36 @@ _RECURSIVE = "mode=recursive r-type=twoway_fm i-mode=direct i-technique=flat"
 
 
 def mtkahypar(arrays, settings):
-    """Run Mt-KaHyPar with its deterministic preset: the same parts at any number of threads."""
+    """Run Mt-KaHyPar with its deterministic preset: the same parts at any number of threads.
+
+    If it is to be quick, with less work (`quick_preset`), from `start` if that is given.
+    """
+    # the configuration
     library = import_module("mtkahypar")
     run = library.initialize(settings["threads"], False)
     library.set_seed(settings["seed"])
-    context = run.context_from_preset(library.PresetType.DETERMINISTIC)
+    start = arrays.get("start")
+    if settings.get("quick"):
+        with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
+            file.write(quick_ini(start is not None))
+            file.flush()
+            context = run.context_from_file(file.name)
+    else:
+        context = run.context_from_preset(library.PresetType.DETERMINISTIC)
     objective = library.Objective.KM1
     context.set_partitioning_parameters(settings["k"], settings["epsilon"], objective)
     context.logging = False
+
+    # the hypergraph, and its parts
     weights = arrays["weights"]
     nets = np.split(arrays["pins"], arrays["offsets"][1:-1])
     costs = net_costs(arrays)
     graph = run.create_hypergraph(context, weights.size, len(nets), nets, weights, costs)
-    cut = graph.partition(context)
+    if start is None:
+        cut = graph.partition(context)
+    else:
+        cut = graph.create_partitioned_hypergraph(context, settings["k"], start)
+        cut.improve_partition(context, 1)
     return np.array(cut.get_partition()), cut.km1()
 
 

@@ -5,14 +5,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.partition.effort import FAST
 from hpgcn.partition.partition_request import Parts, run
-from hpgcn.partition.rows.partition_model import column_nets, entry_rows, holders
-from hpgcn.partition.rows.row_methods import stream
+from hpgcn.partition.rows.partition_model import entry_rows, holders
+from hpgcn.partition.rows.row_methods import partition_columns, stream
 
 SMALL = 1 << 24  # nonzeros up to which effort "fast" refines
 
 
-def cover(rows, weights, request, effort="default", parts=None):
+def cover(rows, weights, request, parts=None):
     """Find owners like method hypergraph, then holders with the fewest rows and sums
     for each pair of parts.
 
@@ -23,11 +24,10 @@ def cover(rows, weights, request, effort="default", parts=None):
     parts : Parts, optional
         Rows of the same effort, to begin from.
     """
-    if effort == "fast":
-        return _greedy(rows, request, parts or stream(rows, weights, request), effort)
+    if request.effort == FAST:
+        return _greedy(rows, request, parts or stream(rows, weights, request))
     if parts is None:
-        offsets, pins = column_nets(rows)
-        parts = run({"offsets": offsets, "pins": pins}, weights, request)
+        parts = partition_columns(rows, weights, request)
 
     from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
 
@@ -41,10 +41,10 @@ def cover(rows, weights, request, effort="default", parts=None):
     summed = across[balanced_cover(*entries, loads, limit)]
     holder = reader.copy()
     holder[summed] = owner[summed]
-    return _refined(rows, request, parts, holder, parts.part, effort)
+    return _refined(rows, request, parts, holder, parts.part)
 
 
-def medium_grain(rows, weights, request, effort="default"):
+def medium_grain(rows, weights, request):
     """Group each nonzero with its row or its column, whichever is shorter, and
     partition the groups.
 
@@ -59,20 +59,20 @@ def medium_grain(rows, weights, request, effort="default"):
     groups, group = np.unique(np.where(by_row, number, n + columns.astype(np.int64)),
                               return_inverse=True)
     grouped = np.bincount(group) + np.where(groups < n, request.w0, 0)
-    return _by_groups(rows, request, group, grouped, effort)
+    return _by_groups(rows, request, group, grouped)
 
 
-def fine_grain(rows, weights, request, effort="default"):
+def fine_grain(rows, weights, request):
     """Partition single nonzeros by a hypergraph with a net for each row and each
     column.
 
     Catalyurek and Aykanat, IPDPS 2001.
     """
     weights = 1 + request.w0 * (entry_rows(rows) == rows.indices)
-    return _by_groups(rows, request, np.arange(rows.nnz), weights, effort)
+    return _by_groups(rows, request, np.arange(rows.nnz), weights)
 
 
-def vertex_cut(rows, weights, request, effort="default", parts=None):
+def vertex_cut(rows, weights, request, parts=None):
     """Give the edges between parts of rows to the owner of one end, so that vertices lie
     in few parts.
 
@@ -80,11 +80,11 @@ def vertex_cut(rows, weights, request, effort="default", parts=None):
     refinement edges are assigned one by one (Libra); owners are the roots.
     """
     if not request.refine:
-        return _by_edges(rows, request, None, effort)
-    return _greedy(rows, request, parts or stream(rows, weights, request), effort)
+        return _by_edges(rows, request, None)
+    return _greedy(rows, request, parts or stream(rows, weights, request))
 
 
-def distgnn(rows, weights, request, effort="default"):
+def distgnn(rows, weights, request):
     """Assign edges like `vertex_cut`, and draw the root of each vertex at random. Not
     refined.
 
@@ -97,16 +97,16 @@ def distgnn(rows, weights, request, effort="default"):
     return Parts(owner, holder=holders(request.graph, rows, edge_part, owner))
 
 
-def expansion(rows, weights, request, effort="default"):
+def expansion(rows, weights, request):
     """Grow parts from few vertices; each part takes the edges between the vertices it
     has reached.
     """
     from hpgcn.partition.nonzeros.expansion import expand  # brings Numba
 
-    return _by_edges(rows, request, expand, effort)
+    return _by_edges(rows, request, expand)
 
 
-def _greedy(rows, request, parts, effort):
+def _greedy(rows, request, parts):
     """Find holders for parts of rows in a few passes (`greedy_holders`), and refine them.
 
     Effort "fast" refines small patterns only: refinement takes about 80 bytes for each
@@ -117,20 +117,20 @@ def _greedy(rows, request, parts, effort):
 
     capacity = part_capacity(rows, request.k, request.epsilon, request.w0)
     holder, owner = greedy_holders(rows, parts.part, request.k, capacity, request.w0)
-    if effort == "fast" and rows.nnz > SMALL:
+    if request.effort == FAST and rows.nnz > SMALL:
         return Parts(owner, parts.engine, request.epsilon, holder=holder)
-    return _refined(rows, request, parts, holder, owner, effort)
+    return _refined(rows, request, parts, holder, owner)
 
 
-def _by_edges(rows, request, deal, effort):
+def _by_edges(rows, request, deal):
     from hpgcn.partition.nonzeros import cut_edges as cuts  # brings Numba
 
     edge_part, owner = cuts.vertex_cut(request.graph, request.k, seed=request.seed, deal=deal)
     holder = holders(request.graph, rows, edge_part, owner)
-    return _refined(rows, request, Parts(owner), holder, owner, effort)
+    return _refined(rows, request, Parts(owner), holder, owner)
 
 
-def _by_groups(rows, request, group, weights, effort):
+def _by_groups(rows, request, group, weights):
     """Partition groups of nonzeros by nets of rows and of columns. `group`: (nnz,)
     group of each nonzero.
     """
@@ -145,10 +145,10 @@ def _by_groups(rows, request, group, weights, effort):
     arrays = {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
     parts = run(arrays, weights, request)
     holder = parts.part[group]
-    return _refined(rows, request, parts, holder, holder[number == rows.indices], effort)
+    return _refined(rows, request, parts, holder, holder[number == rows.indices])
 
 
-def _refined(rows, request, parts, holder, owner, effort):
+def _refined(rows, request, parts, holder, owner):
     """Refine holders and owners, if requested, and put them into Parts."""
     epsilon = parts.epsilon
     unrefined = None
@@ -158,5 +158,5 @@ def _refined(rows, request, parts, holder, owner, effort):
         epsilon = request.epsilon
         unrefined = owner, holder
         holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
-                                        request.seed, effort)
+                                        request.seed, request.effort)
     return Parts(owner, parts.engine, epsilon, parts.statistics, holder, unrefined=unrefined)

@@ -7,6 +7,7 @@ import numpy as np
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
+from hpgcn.partition.effort import FAST
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import column_nets, neighbours
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
@@ -39,8 +40,44 @@ def quick_parts(method, weights, k):
 
 def hypergraph(rows, weights, request):
     """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2)."""
+    if _streamed(rows, request):
+        return stream(rows, weights, request)
+    return _refined(rows, weights, request, partition_columns(rows, weights, request))
+
+
+def partition_columns(rows, weights, request, first=None):
+    """Return the Parts of column nets by an engine; without an engine if effort is FAST.
+
+    Effort DEFAULT improves parts with few cut edges: those of `first`, Parts, if given.
+    """
+    if _streamed(rows, request):
+        return stream(rows, weights, request._replace(refine=False))
     offsets, pins = column_nets(rows)
-    return _refined(rows, weights, request, {"offsets": offsets, "pins": pins})
+
+    def start():
+        return (first or _first_parts(rows, weights, request)).part
+
+    square = rows.shape[0] == rows.shape[1]
+    return run({"offsets": offsets, "pins": pins}, weights, request, start if square else None)
+
+
+def _first_parts(rows, weights, request):
+    """Return Parts with few cut edges; those of `stream` if there is no engine for it."""
+    try:
+        return _cut_edges(rows, weights, request._replace(engine=GRAPH_ENGINES[0]))
+    except (MissingError, InternalError) as error:
+        log.warning("the first parts are those of method stream: %s", error)
+        return stream(rows, weights, request._replace(refine=False))
+
+
+def _cut_edges(rows, weights, request):
+    offsets, adjacent = neighbours(rows)
+    return run({"offsets": offsets, "adjacent": adjacent}, weights, request)
+
+
+def _streamed(rows, request):
+    """Return whether parts are streamed instead: pieces of a matrix, not square, are not."""
+    return request.effort == FAST and rows.shape[0] == rows.shape[1]
 
 
 def best(rows, weights, request):
@@ -50,16 +87,25 @@ def best(rows, weights, request):
     The parts of "hypergraph" are first refined further, until the busiest part sends no
     more than that of "graph". Without refinement they are taken as they are.
     """
-    parts = replace(hypergraph(rows, weights, request), winner="hypergraph")
-    if not (request.refine and parts.engine):
-        return parts
+    if _streamed(rows, request):
+        return replace(stream(rows, weights, request), winner="stream")
 
-    try:
-        rival = graph(rows, weights, request._replace(engine=GRAPH_ENGINES[0]))
-    except (MissingError, InternalError) as error:
-        log.warning("the parts of %s were not compared with those of method graph: %s",
-                    parts.engine, error)
+    # parts with few cut edges, if there is an engine for them
+    cut_request = request._replace(engine=GRAPH_ENGINES[0])
+    first = None
+    if request.refine:
+        try:
+            first = _cut_edges(rows, weights, cut_request)
+        except (MissingError, InternalError) as error:
+            log.warning("the parts of %s were not compared with those of method graph: %s",
+                        request.engine, error)
+
+    # parts by hypergraph; effort DEFAULT begins with the others
+    parts = partition_columns(rows, weights, request, first)
+    parts = replace(_refined(rows, weights, request, parts), winner="hypergraph")
+    if not parts.engine or first is None:
         return parts
+    rival = _refined(rows, weights, cut_request, first)
 
     from hpgcn.partition.rows.refine import match_rival_maximum
 
@@ -113,8 +159,9 @@ def stream(rows, weights, request):
 
 def graph(rows, weights, request):
     """Seek the least edge cut of the undirected graph behind the pattern."""
-    offsets, adjacent = neighbours(rows)
-    return _refined(rows, weights, request, {"offsets": offsets, "adjacent": adjacent})
+    if _streamed(rows, request):
+        return stream(rows, weights, request)
+    return _refined(rows, weights, request, _cut_edges(rows, weights, request))
 
 
 def random_parts(n, k, seed):
@@ -126,9 +173,8 @@ def random_parts(n, k, seed):
     return part
 
 
-def _refined(rows, weights, request, arrays):
-    """Run the engine, and refine its parts if requested."""
-    parts = run(arrays, weights, request)
+def _refined(rows, weights, request, parts):
+    """Refine the parts of an engine, if requested."""
     if not (request.refine and parts.engine):
         return parts
 

@@ -123,7 +123,7 @@ def assign_rows(source, comm, config):
         # parts, stored or made
         if strategy.requires_partition and source.offsets is None and comm.size > 1:
             method = METHOD if open_choice else strategy.method
-            source = _closing(files, source, partitioned(source, comm, method, config.out))
+            source = _closing(files, source, partitioned(source, comm, method, config.out, config))
         comm.clock.setup.begin("checking")
         _check_order(source, comm)
         comm.clock.setup.begin("planning")

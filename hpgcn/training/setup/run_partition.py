@@ -12,33 +12,40 @@ import numpy as np
 
 from hpgcn.errors import HpgcnError
 from hpgcn.graphs.identity import changed
+from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST
+from hpgcn.partition.method_table import WITHOUT_EFFORT
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.runs.run_directory import PARTITIONS
+from hpgcn.training.setup.preparation import Preparation, choose_preparation
 
 log = logging.getLogger("hpgcn")
 SEED = 0
 PARTITIONING = 7200.0  # seconds that ranks wait for it: an hour for the engine, an hour around it
 
 
-def partitioned(source, comm, method, out=""):
+def partitioned(source, comm, method, out="", config=None):
     """Return the graph with one part for each rank; all ranks call this together.
+
+    With a Config the parts are those that pay for its epochs (`preparation`); without
+    one, those of the method with effort DEFAULT.
 
     The partition of a file is stored beside it, else in the run directory `out`, else
     in memory. DataError on all ranks if the file of the graph, or that of the
     partition, was changed at the same time. Other errors as
     `hpgcn.partition.make_partition`.
     """
-    kept = None
+    kept = chosen = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            kept = kept_partition(source, comm.size, method, out, also=METHOD)
+            chosen = config and choose_preparation(source, method, comm.size, config)
+            kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen)
     kept = comm.bcast(kept)
     if kept is None:
         with comm.collective_errors():
             graph = source.read().in_original_order()
-        return _partition_in_memory(graph, comm, method)
+        return _partition_in_memory(graph, comm, method, chosen)
 
     path, checksum = kept
     with comm.collective_errors():
@@ -49,28 +56,46 @@ def partitioned(source, comm, method, out=""):
     return stored
 
 
-def _partition_in_memory(graph, comm, method):
+def _partition_in_memory(graph, comm, method, chosen):
     from hpgcn.partition import make_partition
 
     partition = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
             set_activity(f"partitioning {graph.header.name}")
-            log.info("partitioning %s into %d parts by %s", graph.header.name, comm.size, method)
-            partition = make_partition(graph, comm.size, method=method, seed=SEED)
+            chosen = chosen or _default(method)
+            log.info("partitioning %s into %d parts by %s%s", graph.header.name, comm.size,
+                     *_said(chosen))
+            partition = make_partition(graph, comm.size, method=chosen.method,
+                                       effort=chosen.effort, seed=SEED)
     partition = comm.bcast(partition)
     graph = replace(graph, edge_parts=partition.edge_part)
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def kept_partition(source, k, method, out="", also=None):
+def _default(method):
+    return Preparation(method, DEFAULT, "")
+
+
+def _said(chosen):
+    """Return the method of a Preparation, and a clause about its effort and the reason."""
+    if not chosen.reason:
+        return chosen.method, ""
+    effort = "" if chosen.method in WITHOUT_EFFORT else f", effort {chosen.effort}"
+    return chosen.method, f"{effort} ({chosen.reason})"
+
+
+def kept_partition(source, k, method, out="", also=None, chosen=None):
     """Find or make the automatic partition of a graph file; return its path and
     checksum.
 
     It lies beside the graph, or in the run directory `out` if that folder cannot be
     written. Return None if neither can be written, or if the graph lies in memory. In
     the run directory a partition by the method `also` is accepted: that of --strategy
-    auto, which a resumed run no longer has. Other partitions stay unchanged. DataError
+    auto, which a resumed run no longer has. Other partitions stay unchanged.
+
+    A new partition is that of `chosen`, a Preparation; by default the method with
+    effort DEFAULT. Beside the graph a partition of less effort is not used. DataError
     if another process replaced or changed the graph or the new partition.
     """
     from hpgcn import store
@@ -79,10 +104,12 @@ def kept_partition(source, k, method, out="", also=None):
     # name the files that may hold the partition
     if source.path is None:
         return None
+    made = chosen or _default(method)
     stem = Path(source.path).with_suffix("")
     folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
     set_activity(f"looking for a partition of {source.path}")
-    names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5"]
+    names = [f"{stem.name}.p{k}.h5", f"{stem.name}.p{k}-{method}-{SEED}.h5",
+             f"{stem.name}.p{k}-{made.method}-{SEED}.h5"]
 
     source.sha256()  # before an hour of partitioning
     source.refuse_replaced()
@@ -90,8 +117,12 @@ def kept_partition(source, k, method, out="", also=None):
     # use a partition that an earlier run kept
     for folder, name in product(folders, names):
         path = folder / name
-        methods = (method,) if folder == folders[0] else (method, also)
-        checksum = _matching(path, source, k, methods) if os.path.exists(path) else None
+        methods, least = (method, made.method), made.effort
+        if folder != folders[0]:
+            methods, least = (*methods, also), FAST
+        checksum = None
+        if os.path.exists(path):
+            checksum = _matching(path, source, k, methods, least)
         if checksum:
             log.info("using the partition in %s", path)
             return str(path), checksum
@@ -101,19 +132,19 @@ def kept_partition(source, k, method, out="", also=None):
         if folder is None:
             log.warning("%s cannot be written: the partition is not stored", folders[0])
             return None
-        path = folder / (names[1] if os.path.lexists(folder / names[0]) else names[0])
+        path = folder / (names[2] if os.path.lexists(folder / names[0]) else names[0])
         store.refuse_existing(path, overwrite=True)  # before the work
         log.log(logging.INFO if folder == folders[0] else logging.WARNING,
-                "%spartitioning %s into %d parts by %s; kept as %s",
+                "%spartitioning %s into %d parts by %s%s; kept as %s",
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
-                source.path, k, method, path)
+                source.path, k, *_said(made), path)
         set_activity(f"partitioning {source.path}")
         graph = source.read()
-        partition = make_partition(graph, k, method=method, seed=SEED)
+        partition = make_partition(graph, k, method=made.method, effort=made.effort, seed=SEED)
         store.write_partitioned(path, graph, partition, source=source, overwrite=True)
 
     # refuse a result whose graph was replaced in between
-    checksum = _matching(path, source, k, (method,))
+    checksum = _matching(path, source, k, (made.method,), made.effort)
     if checksum is None:
         raise changed(path)
     return str(path), checksum
@@ -157,9 +188,9 @@ def _remove_empty(folders):
             folder.rmdir()
 
 
-def _matching(path, source, k, methods):
+def _matching(path, source, k, methods, least):
     """Return the checksum of the partition file `path` if it fits the graph, `k` and
-    `methods`; else None.
+    `methods`, and took the effort `least` or more; else None.
     """
     from hpgcn import store
 
@@ -174,6 +205,9 @@ def _matching(path, source, k, methods):
     if made is None or (stored.header, made.seed, made.k) != expected:
         return None
     if made.method not in methods:
+        return None
+    # files without an effort are older, or of methods that have none
+    if made.effort in EFFORTS and EFFORTS.index(made.effort) < EFFORTS.index(least):
         return None
     return stored.checksum()
 

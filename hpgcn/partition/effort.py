@@ -1,0 +1,119 @@
+"""Effort of a method: how much work it may take, and the seconds that are to be expected."""
+import logging
+import time
+from contextlib import contextmanager
+
+import numpy as np
+
+log = logging.getLogger("hpgcn")
+
+FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
+SMALL = 1 << 16  # entries up to which all work of an engine takes seconds
+WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
+SHARE = 0.2  # largest share of the seconds of training that preparation may take
+
+# Seconds that each effort takes on one core of the machine on which it was measured. The
+# first number is for a million entries. The second is for a million pairs of
+# `touched_pairs`.
+SECONDS = {FAST: (2.0, 0.1), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
+# the same for annealing: seconds for a million nonzeros, and the largest number of seconds
+ANNEALING_SECONDS = {FAST: (0.0, 0.0), DEFAULT: (40.0, 50.0), BEST: (150.0, 300.0)}
+PASS = 0.004  # seconds to count a million entries on that machine
+SLOWER = 8.0  # largest factor by which another machine is taken to be slower or faster
+
+
+def touched_pairs(column_sizes, k):
+    """Count pairs of an entry and a part that its column may touch: the work of a pass.
+
+    A pass looks at all parts of each net of a vertex. A net touches at most k parts, and
+    one for each pin.
+    """
+    sizes = np.asarray(column_sizes, np.int64)
+    return int(np.dot(sizes, np.minimum(sizes, k)))
+
+
+def expected_seconds(effort, column_sizes, k, *, holders=False):
+    """Return the seconds that partitioning takes on the machine that was measured.
+
+    They depend on the graph alone, so all ranks and all runs choose alike.
+
+    Parameters
+    ----------
+    effort : str
+        One of EFFORTS.
+    column_sizes : (n,) integers
+        Entries of each column of the pattern, the diagonal counted.
+    k : int
+    holders : bool
+        Nonzeros get holders of their own.
+
+    Returns
+    -------
+    float
+    """
+    entries = int(np.sum(column_sizes, dtype=np.int64))
+    whole = effort == DEFAULT and entries <= SMALL
+    of_entry, of_pair = SECONDS[BEST if whole else effort]
+    seconds = (of_entry * entries + of_pair * touched_pairs(column_sizes, k)) / 1e6
+    if holders:
+        annealing, most = ANNEALING_SECONDS[effort]
+        seconds += min(annealing * entries / 1e6, most)
+    return seconds
+
+
+def slowness(columns):
+    """Return how many times slower this machine counts entries than the one measured.
+
+    `columns`, (nnz,) integers, are the entries' columns. It is a first, timed piece of the
+    work, for what is printed only.
+    """
+    begun = time.perf_counter()
+    np.bincount(columns)
+    seconds = time.perf_counter() - begun
+    return float(np.clip(seconds / (PASS * max(1, columns.size) / 1e6), 1 / SLOWER, SLOWER))
+
+
+def paying_effort(column_sizes, k, training_seconds, *, holders=False):
+    """Choose the effort of parts by the seconds of the training that they serve.
+
+    It is DEFAULT if that takes at most SHARE of the training, or a second; else FAST.
+
+    Returns
+    -------
+    effort : str
+    seconds : float
+        Seconds that it is expected to take.
+    """
+    seconds = expected_seconds(DEFAULT, column_sizes, k, holders=holders)
+    if seconds <= max(1.0, SHARE * training_seconds):
+        return DEFAULT, seconds
+    return FAST, expected_seconds(FAST, column_sizes, k, holders=holders)
+
+
+@contextmanager
+def announced(name, request, effort, columns, *, holders=False):
+    """Log the seconds that partitioning is expected to take, and then those it took.
+
+    Yield a dict in which the caller puts the statistics of the partition. Nothing is
+    logged if it takes few seconds, or if effort has no meaning ("") for the method.
+    """
+    # the forecast, for the speed of this machine
+    begun = time.perf_counter()
+    sizes = np.bincount(columns)
+    statistics = {}
+    seconds = expected_seconds(request.effort, sizes, request.k, holders=holders)
+    seconds *= slowness(columns)
+    said = effort and seconds >= WORTH_SAYING
+    if said:
+        log.info("%s: %d parts of effort %s take about %.2g s on this machine", name, request.k,
+                 effort, seconds)
+    yield statistics
+
+    # what it cost and gained
+    if said:
+        saved = ""
+        if statistics.get("random_volume"):
+            share = 1 - statistics["volume"] / statistics["random_volume"]
+            saved = f", {share:.0%} fewer than random parts"
+        log.info("%s: they took %.2g s, and send %s rows%s", name, time.perf_counter() - begun,
+                 f"{statistics['volume']:,}", saved)

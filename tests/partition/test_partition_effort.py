@@ -1,0 +1,104 @@
+"""Effort of partitions: the parts, the same on any threads, and forecasts of seconds."""
+import logging
+
+import numpy as np
+import pytest
+from small_graphs import grid
+
+from hpgcn import errors, load, store
+from hpgcn.partition import describe, make_partition, partition_request
+from hpgcn.partition.effort import BEST, DEFAULT, FAST, expected_seconds, paying_effort
+
+EDGES = 1 << 21  # sizes of a larger graph, for forecasts alone
+
+
+@pytest.fixture
+def no_small(monkeypatch):
+    """Let a small graph count as a large one."""
+    monkeypatch.setattr(partition_request, "SMALL", 0)
+
+
+@pytest.mark.parametrize("method", ["best", "hypergraph", "cover"])
+def test_default_effort_is_the_same_on_any_threads(no_small, method):
+    pytest.importorskip("mtkahypar")
+    made = [make_partition(grid(24), 4, method=method, threads=threads) for threads in (1, 3)]
+    np.testing.assert_array_equal(made[0].part, made[1].part)
+    assert made[0].effort == DEFAULT
+    assert f"effort {DEFAULT}" in describe(made[0])
+
+
+def test_default_effort_improves_parts_with_few_cut_edges(no_small):
+    pytest.importorskip("mtkahypar")
+    pytest.importorskip("pymetis")
+    graph = grid(24)
+    volume = {effort: make_partition(graph, 4, effort=effort).statistics["volume"]
+              for effort in (FAST, DEFAULT, BEST)}
+    cut = make_partition(graph, 4, method="graph", refine=False).statistics["volume"]
+    assert volume[DEFAULT] <= min(cut, volume[FAST])
+    assert volume[BEST] <= 1.02 * volume[DEFAULT]
+
+
+@pytest.mark.parametrize("method", ["best", "hypergraph", "graph", "cover"])
+def test_fast_effort_streams_without_an_engine(method):
+    made = make_partition(grid(12), 4, method=method, effort=FAST)
+    assert (made.method, made.engine, made.effort) == (method, "", FAST)
+    if method != "cover":
+        rival = make_partition(grid(12), 4, method="stream")
+        np.testing.assert_array_equal(made.part, rival.part)
+        assert rival.effort == ""
+
+
+def test_nested_pieces_take_every_effort(no_small):
+    pytest.importorskip("mtkahypar")
+    for effort in (FAST, DEFAULT):
+        made = make_partition(grid(12), 8, effort=effort, nested=True)
+        assert made.merges == (4, 2)
+        assert made.statistics["imbalance_nnz"] < 0.2
+
+
+def test_small_graphs_take_the_work_of_best():
+    pytest.importorskip("mtkahypar")
+    made = [make_partition(grid(12), 3, effort=effort) for effort in (DEFAULT, BEST)]
+    np.testing.assert_array_equal(made[0].part, made[1].part)
+    assert [each.effort for each in made] == [DEFAULT, BEST]
+
+
+def test_effort_is_stored(tmp_path):
+    graph = grid(6)
+    store.write_partitioned(tmp_path / "g.h5", graph, make_partition(graph, 2, effort=FAST))
+    with load(tmp_path / "g.h5") as stored:
+        assert stored.vertex_partition.effort == FAST
+    assert "effort fast" in store.describe(tmp_path / "g.h5")
+
+
+def test_unknown_effort_is_refused():
+    with pytest.raises(errors.UsageError, match="effort = 'much': expected one of fast, default"):
+        make_partition(grid(3), 2, effort="much")
+
+
+def test_seconds_are_said_before_and_after(monkeypatch, caplog):
+    monkeypatch.setattr("hpgcn.partition.effort.WORTH_SAYING", 0.0)
+    with caplog.at_level(logging.INFO, "hpgcn"):
+        make_partition(grid(6), 2, effort=FAST, baseline=True)
+    before, after = (record.getMessage() for record in caplog.records)
+    assert "2 parts of effort fast take about" in before
+    assert "fewer than random parts" in after
+
+
+def test_expected_seconds_grow_with_effort_and_parts():
+    sizes = np.full(EDGES // 16, 16)
+    for k in (2, 16):
+        seconds = [expected_seconds(effort, sizes, k) for effort in (FAST, DEFAULT, BEST)]
+        assert seconds == sorted(seconds)
+        assert expected_seconds(DEFAULT, sizes, k, holders=True) > seconds[1]
+    assert expected_seconds(BEST, sizes, 4) < expected_seconds(BEST, sizes, 8)
+
+
+def test_long_training_pays_for_more_effort():
+    sizes = np.full(EDGES // 16, 16)
+    effort, seconds = paying_effort(sizes, 8, 1e4)
+    assert effort == DEFAULT
+    assert seconds == expected_seconds(DEFAULT, sizes, 8)
+    assert paying_effort(sizes, 8, 5 * seconds)[0] == DEFAULT
+    assert paying_effort(sizes, 8, 4.9 * seconds) == (FAST, expected_seconds(FAST, sizes, 8))
+    assert paying_effort(sizes[:100], 8, 0.0)[0] == DEFAULT  # less than a second
