@@ -2,6 +2,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import check_parts
 from hpgcn.parallel.halo_plan import HaloPlanSizes
@@ -103,29 +104,58 @@ def count(rows, part, k, holder=None, train=None):
 
     holder: (nnz,) of all entries of the pattern; train: (n,) bool.
     """
+    if holder is None and rows.indices.size >= LARGE:
+        counted = _count_whole_rows(rows, part, k)
+    else:
+        counted = _count_entries(rows, part, k, holder)
+
+    if train is not None:
+        counted["imbalance_train"] = imbalance(np.bincount(part[train], minlength=k))
+    return counted
+
+
+def _count_whole_rows(rows, part, k):
+    """Count statistics of parts that own whole rows, by compiled passes."""
+    from hpgcn.partition.part_counts import count_parts  # brings Numba
+
+    n = part.size
+    found = count_parts(rows, part, k)
+    volume = int(found.sent.sum())
+    shares = found.split_vertices / np.maximum(found.vertices, 1)
+    return {
+        **_totals(found.sent, found.destinations), "ghosts_max": int(found.received.max()),
+        "replication_factor": (n + volume) / n if n else 1.0,
+        "split_share": found.split / n if n else 0.0, "split_share_avg": float(shares.mean()),
+        "imbalance_nnz": imbalance(np.bincount(part, np.diff(rows.indptr), k).astype(np.int64)),
+        "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
+    }
+
+
+def _count_entries(rows, part, k, holder):
+    """Count statistics; several parts may hold entries of a row."""
     # rows pulled and sums pushed, by part
     holder = part[entry_rows(rows)] if holder is None else holder
     in_columns, in_rows = touched(rows, part, k, holder)
     pulled, pushed = (HaloPlanSizes.of(each, part) for each in (in_columns, in_rows))
     sent = pulled.sent + pushed.received  # every holder of entries of a row sends the sum
-    messages = pulled.destinations + pushed.sources
-    volume = int(sent.sum())
 
     n = part.size
-    counted = {
-        "volume": volume, "volume_max": int(sent.max()), "volume_avg": volume / k,
+    return {
+        **_totals(sent, pulled.destinations + pushed.sources),
         "ghosts_max": int((pulled.received + pushed.sent).max()),
-        "messages": int(messages.sum()), "messages_max": int(messages.max()),
-        "messages_avg": int(messages.sum()) / k,
         "replication_factor": (in_columns + in_rows).nnz / n if n else 1.0,
         **split_shares(rows, k, holder),
         "imbalance_nnz": imbalance(np.bincount(holder, minlength=k)),
         "imbalance_rows": imbalance(np.bincount(part, minlength=k)),
     }
 
-    if train is not None:
-        counted["imbalance_train"] = imbalance(np.bincount(part[train], minlength=k))
-    return counted
+
+def _totals(sent, messages):
+    """Return the statistics of the rows and messages that each part sends, (k,) each."""
+    k = sent.size
+    volume, count = int(sent.sum()), int(messages.sum())
+    return {"volume": volume, "volume_max": int(sent.max()), "volume_avg": volume / k,
+            "messages": count, "messages_max": int(messages.max()), "messages_avg": count / k}
 
 
 def split_shares(rows, k, holder):

@@ -11,13 +11,15 @@ from hpgcn.partition.rows.row_moves import refinement_state, sweep
 
 GAIN_PASSES = 6  # at most, for the total only
 PASSES = 60  # at most, for the maximum
+FAST_PASSES = 4  # the same, of effort fast
 PATIENCE = 4  # passes without a better partition before the last word
 STEP = 0.95  # each pass aims at this share of the largest volume
 STEEPNESS = 2.0  # additional cost of a row of the busiest part, in rows of the total
 STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest volume is the goal
 
 
-def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS):
+def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS,
+           passes=PASSES):
     """Lower the volume of a partition, then the largest volume and the number of
     messages. No total rises.
 
@@ -47,6 +49,8 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
         Lower the largest volume alone, and stop once it is no more than this.
     steepness : float
         As in the formula.
+    passes : int
+        Passes for the largest volume, at most.
 
     Returns
     -------
@@ -63,7 +67,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
     # one pass: for the total first, then for the busiest part
     volume = state.totals[0]
-    for turn in range(0 if goal is None else GAIN_PASSES, GAIN_PASSES + PASSES):
+    for turn in range(0 if goal is None else GAIN_PASSES, GAIN_PASSES + passes):
         gaining = turn < GAIN_PASSES
         if gaining and turn and state.totals[0] > 0.998 * volume:
             continue  # little is left to gain

@@ -151,9 +151,10 @@ def stream(rows, weights, request):
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
 
-    from hpgcn.partition.rows.refine import refine
+    from hpgcn.partition.rows.refine import FAST_PASSES, PASSES, refine
 
-    refined = refine(rows, part, k, weights, request.epsilon, request.seed)
+    passes = FAST_PASSES if request.effort == FAST else PASSES
+    refined = refine(rows, part, k, weights, request.epsilon, request.seed, passes=passes)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
 
 
