@@ -59,7 +59,8 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     """
     # limits, and the best partition so far
     state = refinement_state(rows, part, k, weights)
-    cap = int((1 + epsilon) * state.load.sum() / k)
+    total = state.load.sum()
+    cap = int(min((1 + epsilon) * total / k, total))
     max_volume, max_messages = state.totals.copy() if limits is None else limits
     best = _score(state)
     best_part = state.part.copy()

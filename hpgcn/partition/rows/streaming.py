@@ -69,7 +69,7 @@ def stream_parts(level, k, epsilon, seed=0):
     """
     # clusters, and clusters of clusters
     total = int(level.weights.sum())
-    cap = int((1 + epsilon) * total / k)
+    cap = int(min((1 + epsilon) * total / k, total))
     levels = [level]
     numbers = []
     while levels[-1].weights.size > 2 * CLUSTERS * k:
@@ -155,7 +155,8 @@ def _clusters(level, cap, seed):
     shared = np.zeros(n, np.int64)
     met = np.empty(n, np.int32)
     for turn in range(ROUNDS):
-        moved = sum(cluster_rows(*block, level.weights, label, size, cap, seed + turn, shared, met)
+        key = np.int64((seed + turn) % 2**63)
+        moved = sum(cluster_rows(*block, level.weights, label, size, cap, key, shared, met)
                     for block in level.blocks())
         if moved < FEW * n:
             break
