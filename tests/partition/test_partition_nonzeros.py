@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from graphs import make
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError
@@ -330,3 +331,11 @@ def test_rows_beyond_the_limit_are_said(caplog):
     assert share > 1.2
     assert (f"one part has {share:.2f} times the mean number of rows, above 1.1: refinement "
             "would keep this limit") in caplog.text
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_both_directions_of_an_edge_have_one_holder(k):
+    graph = make(n=70, weighted=True)
+    made = make_partition(graph, k, method="vertex-cut")
+    holders = sp.csr_array((made.edge_part + 1, graph.indices, graph.indptr))
+    assert (holders != holders.T).nnz == 0

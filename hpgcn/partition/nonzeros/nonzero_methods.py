@@ -81,7 +81,7 @@ def vertex_cut(rows, weights, request, parts=None):
     """
     if not request.refine:
         return _by_edges(rows, request, None)
-    return _greedy(rows, request, parts or stream(rows, weights, request))
+    return _greedy(rows, request, parts or stream(rows, weights, request), of_edges=True)
 
 
 def distgnn(rows, weights, request):
@@ -106,11 +106,12 @@ def expansion(rows, weights, request):
     return _by_edges(rows, request, expand)
 
 
-def _greedy(rows, request, parts):
+def _greedy(rows, request, parts, of_edges=False):
     """Find holders for parts of rows in a few passes (`greedy_holders`), and refine them.
 
     Effort "fast" refines small patterns only: refinement takes about 80 bytes for each
-    nonzero.
+    nonzero. With `of_edges` refinement begins with one part for both directions of an
+    undirected edge.
     """
     from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
     from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
@@ -119,6 +120,10 @@ def _greedy(rows, request, parts):
     holder, owner = greedy_holders(rows, parts.part, request.k, capacity, request.w0)
     if request.effort == FAST and rows.nnz > SMALL:
         return Parts(owner, parts.engine, request.epsilon, holder=holder)
+    if of_edges:
+        from hpgcn.partition.nonzeros.refine_nonzeros import of_undirected_edges
+
+        holder = of_undirected_edges(rows, holder, owner)
     return _refined(rows, request, parts, holder, owner)
 
 

@@ -97,6 +97,16 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     return refined
 
 
+def of_undirected_edges(rows, holder, owner):
+    """Give (j, i) the holder of (i, j), the first of the two, if the pattern is
+    symmetric; return holders, (nnz,) int32.
+    """
+    paired = Nets(rows, True)
+    if paired.off.size != 2 * paired.first.size:
+        return holder
+    return paired.entries(paired.units(holder, owner))[0]
+
+
 def _held(rows, holder, owner, k):
     """Count pairs of a part and a column or row with entries in it: the traffic, up to
     a constant.
