@@ -195,7 +195,7 @@ def test_settings_of_a_run(made):
             ({"grid": "2"}, "strategy 2d takes RxC"), ({"grid": "axb"}, "expected RxC or RxCxL"),
             ({"replication": 5}, "expected a divisor of one of 2, 4, 6"),
             ({"aggregator": "gcn"}, "does not apply to model gcn"),
-            ({"model": "mlp"}, "expected one of gcn, sage, gin, sgc, appnp, gat")):
+            ({"model": "mlp"}, "expected one of gcn, sage, gin, gine, sgc, appnp, gat")):
         with pytest.raises(UsageError) as error:
             grids("", **settings)
         assert words in str(error.value)
