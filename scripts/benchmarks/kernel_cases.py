@@ -18,6 +18,7 @@ UNTIMED = {
     "attention_bits": "the bits that attend draws itself, for tests",
     "dropout_scale": "a number", "philox": "a generator inside other kernels",
     "transpose_pattern": "made once a matrix, by SciPy"}
+FEATURES = 8  # numbers that an edge has
 
 
 def chosen_entries(a):
@@ -36,6 +37,9 @@ class Arrays(kernel_calls.Arrays):
         **kernel_calls.Arrays.MADE, "weight": lambda a: a.drawn(a.width, a.width),
         **dict.fromkeys(("edge", "edge_grad"), lambda a: a.drawn(a.nnz, a.heads)),
         "edge_out": lambda a: a.filled(0, a.nnz, a.heads),
+        "entry": lambda a: np.arange(a.nnz), "features": lambda a: a.drawn(a.nnz, FEATURES),
+        "projection": lambda a: a.drawn(FEATURES, a.width),
+        "bias": lambda a: a.drawn(1, a.width)[0],
         "narrow": lambda a: a.filled(0, a.n, a.width, dtype=BF16),
         "arg": chosen_entries,
         # the transposed pattern if it is symmetric; its edge numbers are not those of entries
@@ -52,6 +56,10 @@ CALLS = kernel_calls.ROW_CALLS | kernel_calls.ENTRY_CALLS | {
     "aggregate_backward max": lambda k, a: k.aggregate_backward(
         a.x, a.indptr, a.indices, a.y, op="copylhs", reduce="max", arg=a.arg),
     "edge_dot": lambda k, a: k.edge_dot(a.indptr, a.indices, a.x, a.y, a.edge_out, heads=a.heads),
+    "edge_relu": lambda k, a: k.edge_relu(a.indptr, a.indices, a.entry, a.x, a.features,
+                                          a.projection, a.bias, a.out),
+    "edge_relu_backward": lambda k, a: k.edge_relu_backward(
+        a.indptr, a.indices, a.entry, a.x, a.features, a.projection, a.bias, a.y, a.out),
     "edge_softmax": lambda k, a: k.edge_softmax(a.indptr, a.edge, a.edge_out),
     "edge_softmax_backward": lambda k, a: k.edge_softmax_backward(a.indptr, a.edge, a.edge_grad,
                                                                   a.edge_out),
@@ -94,6 +102,10 @@ CASES = {
     "aggregate_backward sum": Case(ROWS, pulls="x", writes="out", counts="entries"),
     "aggregate_backward max": Case("indices x arg", "out"),
     "edge_dot": Case(ROWS + " x", pulls="y", writes="edge_out", counts="entries"),
+    "edge_relu": Case(ROWS + " entry features", pulls="x", writes="out", counts="entries",
+                      arithmetic=True),
+    "edge_relu_backward": Case(ROWS + " entry features x", pulls="y", writes="out",
+                               counts="entries", arithmetic=True),
     "edge_softmax": Case("indptr edge", writes="edge_out", counts="heads", arithmetic=True),
     "edge_softmax_backward": Case("indptr edge edge_grad", writes="edge_out", counts="heads"),
     "attend": Case(ROWS + " row_score", pulls="x col_score", writes="out lse above share",
