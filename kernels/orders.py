@@ -227,32 +227,6 @@ def inner_entries(indptr, indices, group, degrees, pointers, columns):
     return count
 
 
-@jit()
-def looped(indptr, indices, pointers, columns):
-    """Copy a matrix of ascending columns, and insert missing entries on the diagonal.
-
-    Fill `pointers` (n + 1,) and `columns`, whose used length is returned.
-    """
-    count = 0
-    pointers[0] = 0
-    for i in range(indptr.size - 1):
-        placed = False
-        for k in range(indptr[i], indptr[i + 1]):
-            j = indices[k]
-            if not placed and j >= i:
-                placed = True
-                if j > i:
-                    columns[count] = i
-                    count += 1
-            columns[count] = j
-            count += 1
-        if not placed:
-            columns[count] = i
-            count += 1
-        pointers[i + 1] = count
-    return count
-
-
 def reordered(indptr, indices, order, place, pointers, columns):
     """Fill `columns` (nnz,) with the columns of a matrix in another order, increasing
     in each row.

@@ -9,20 +9,20 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.threads import Threaded, chunks
 
 PIECE = 1 << 20  # entries of a chunk of rows, about
 WORD = 6  # a word of a bitmap has 2^WORD bits
 
 
-def row_chunks(indptr, offsets=None):
-    """Cut rows into chunks of about PIECE entries, also at `offsets` if given.
+def row_chunks(indptr, offsets):
+    """Cut rows into chunks of about PIECE entries, and at `offsets`.
 
     Return the bounds of the chunks, (C + 1,) int64, and the block between offsets that
     each chunk belongs to, (C,) int64.
     """
-    n = indptr.size - 1
-    offsets = np.array([0, n]) if offsets is None else np.asarray(offsets)
+    offsets = np.asarray(offsets)
     bounds, blocks = [np.zeros(0, np.int64)], []
     for block, (start, stop) in enumerate(pairwise(offsets.tolist())):
         first, last = int(indptr[start]), int(indptr[stop])
@@ -120,7 +120,7 @@ _count_ghosts = Threaded(_count_ghost_blocks)
 
 def bandwidth(indptr, indices):
     """Return the largest distance of an entry from the diagonal."""
-    bounds, _ = row_chunks(indptr)
+    bounds = by_nonzeros(indptr)
     found = np.zeros(bounds.size - 1, np.int64)
     _bandwidth(indices.size, indptr.astype(np.int64, copy=False), indices, bounds, found)
     return int(found.max(initial=0))
@@ -145,7 +145,7 @@ def reorder(indptr, indices, order, place):
     """
     pointers = run_offsets(np.diff(indptr)[order])
     columns = np.empty_like(indices)
-    bounds, _ = row_chunks(pointers)
+    bounds = by_nonzeros(pointers)
     _reorder(indices.size, indptr.astype(np.int64, copy=False), indices, order,
              place.astype(indices.dtype, copy=False), pointers, bounds, columns)
     return pointers, columns
@@ -168,7 +168,7 @@ def with_loops(indptr, indices):
     Columns are sorted in each row, before and after.
     """
     indptr = indptr.astype(np.int64, copy=False)
-    bounds, _ = row_chunks(indptr)
+    bounds = by_nonzeros(indptr)
     sizes = np.zeros(indptr.size - 1, np.int64)
     _count_with_loops(indices.size, indptr, indices, bounds, sizes)
 

@@ -61,16 +61,11 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     return seconds
 
 
-def slowness(columns):
-    """Return how many times slower this machine counts entries than the one measured.
-
-    `columns`, (nnz,) integers, are the entries' columns. It is a first, timed piece of the
-    work, for what is printed only.
+def slowness(seconds, entries):
+    """Return the ratio of this machine's `seconds` to count `entries` to those of the
+    machine measured, for messages only.
     """
-    begun = time.perf_counter()
-    np.bincount(columns)
-    seconds = time.perf_counter() - begun
-    return float(np.clip(seconds / (PASS * max(1, columns.size) / 1e6), 1 / SLOWER, SLOWER))
+    return float(np.clip(seconds / (PASS * max(1, entries) / 1e6), 1 / SLOWER, SLOWER))
 
 
 def paying_effort(column_sizes, k, training_seconds, *, holders=False):
@@ -97,12 +92,12 @@ def announced(name, request, effort, columns, *, holders=False):
     Yield a dict in which the caller puts the statistics of the partition. Nothing is
     logged if it takes few seconds, or if effort has no meaning ("") for the method.
     """
-    # the forecast, for the speed of this machine
+    # the forecast, for the speed of this machine: that of a first pass over the entries
     begun = time.perf_counter()
     sizes = np.bincount(columns)
+    slower = slowness(time.perf_counter() - begun, columns.size)
     statistics = {}
-    seconds = expected_seconds(request.effort, sizes, request.k, holders=holders)
-    seconds *= slowness(columns)
+    seconds = slower * expected_seconds(request.effort, sizes, request.k, holders=holders)
     said = effort and seconds >= WORTH_SAYING
     if said:
         log.info("%s: %d parts of effort %s take about %.2g s on this machine", name, request.k,

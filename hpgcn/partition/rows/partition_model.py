@@ -4,37 +4,25 @@ matrix.
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sp
 
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.normalization import with_self_loops
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import symmetric_pattern
-from hpgcn.graphs.validation import index_dtype
+from hpgcn.parallel.pattern import bool_matrix
 
 DENSE_SPEED = 4  # dense operations in the time of a sparse one
 
 
 def pattern(graph):
     """Return the pattern of A + I, bool csr_array (n, n): the rows that an exchange reads."""
-    n = graph.num_rows
-    if graph.indices.size >= LARGE:
-        indptr, indices = _looped(graph)
-    else:
+    if graph.indices.size < LARGE:
         indptr, indices, _, _ = with_self_loops(graph)
-    indptr = indptr.astype(index_dtype(indptr[-1]), copy=False)  # lest SciPy widens the columns
-    return sp.csr_array((np.ones(indices.size, bool), indices, indptr), shape=(n, n))
+        return bool_matrix(indptr, indices)
 
+    from hpgcn.parallel.pattern_counts import with_loops  # late, as it starts the compiler
 
-def _looped(graph):
-    """Return indptr and indices of a large graph with self loops, in a compiled pass."""
-    from hpgcn.kernels import orders  # late, as it starts the compiler
-
-    n = graph.num_rows
-    indptr = np.empty(n + 1, np.int64)
-    indices = np.empty(graph.indices.size + n, graph.indices.dtype)
-    count = orders.looped(graph.indptr, graph.indices, indptr, indices)
-    return indptr, indices[:count]
+    return bool_matrix(*with_loops(graph.indptr, graph.indices))
 
 
 def entry_rows(rows):

@@ -7,19 +7,16 @@ order on one thread, so that neither threads nor the size of blocks change a res
 """
 import numpy as np
 
+from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-FIRST_MIX, SECOND_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @jit(forceinline=True)
 def mixed(a, b):
-    """Hash two numbers to 64 bits, the finalizer of splitmix64."""
-    x = np.uint64(a) * MULTIPLIER + np.uint64(b)
-    x = (x ^ (x >> np.uint64(30))) * FIRST_MIX
-    x = (x ^ (x >> np.uint64(27))) * SECOND_MIX
-    return x ^ (x >> np.uint64(31))
+    """Hash two numbers to 64 bits."""
+    return mix(np.uint64(a) * MULTIPLIER + np.uint64(b))
 
 
 @jit()
