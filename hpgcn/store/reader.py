@@ -149,6 +149,7 @@ class Reader:
         if nbytes == 0 or not self.verify:
             return self._read(name, entry, start, stop)
 
+        # rows that cover whole blocks, each with a checksum
         checksums = self._block_checksums(name)
         size = manifest.BLOCK
         row = entry.row_bytes
@@ -161,6 +162,7 @@ class Reader:
         if not direct:
             self._fill(name, entry, array, first)
 
+        # read and check the blocks on several threads
         def is_wrong(block):
             begin = block * size - first * row
             piece = raw[begin:begin + size]
@@ -170,6 +172,8 @@ class Reader:
 
         with self._refusing(name, data=True):
             found = manifest.map_blocks(is_wrong, blocks)
+
+        # a file that was written again is another error than a damaged one
         wrong = next((block for block, bad in zip(blocks, found) if bad), None)
         if wrong is not None:
             self.refuse_rewritten()

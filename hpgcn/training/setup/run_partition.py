@@ -36,6 +36,7 @@ def partitioned(source, comm, method, out="", config=None):
     partition, was changed at the same time. Other errors as
     `hpgcn.partition.make_partition`.
     """
+    # rank 0 takes parts that are stored, or makes them
     kept = chosen = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
@@ -47,6 +48,7 @@ def partitioned(source, comm, method, out="", config=None):
             graph = source.read().in_original_order()
         return _partition_in_memory(graph, comm, method, chosen)
 
+    # every rank opens the same partition
     path, checksum = kept
     with comm.collective_errors():
         stored = source.reopen(path)

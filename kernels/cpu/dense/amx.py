@@ -46,7 +46,7 @@ def _copy(x, first, last, some):
 
 @Threaded
 def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask, few, whole, rest,
-                 config, bounds):
+                 tile_config, bounds):
     """Write x w for x (m, k) and panels of w (panels, depth / 2, STEP) uint32, padded
     with zeros.
 
@@ -60,7 +60,7 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
     mask_bytes = np.int64(mask.shape[1])
     sums_memory, sums = _aligned(SIDE, 4 * STEP)
     some = np.zeros((SIDE, depth * DEEP), np.uint16)
-    configure(config.ctypes.data)
+    configure(tile_config.ctypes.data)
     for chunk in chunks(next_chunk, bounds.size - 1):
         for begin in range(bounds[chunk], bounds[chunk + 1], SIDE):
             # rows that do not fill tiles are copied and padded
@@ -96,7 +96,7 @@ def rows_product(next_chunk, x, panels, out, out_bytes, itemsize, columns, mask,
 
 
 @Threaded
-def columns_product(next_chunk, x, g, sums, few, config, bounds):
+def columns_product(next_chunk, x, g, sums, few, tile_config, bounds):
     """Write x^T g of each chunk of rows to `sums` (chunks, k', n'), where k' and n' are
     k and n in whole tiles.
     """
@@ -110,7 +110,7 @@ def columns_product(next_chunk, x, g, sums, few, config, bounds):
     pairs = np.zeros((BLOCK // 2, columns), np.uint32)
     right = np.int64(pairs.ctypes.data)
     rows = -(-BLOCK // (height // SIDE))
-    configure(config.ctypes.data)
+    configure(tile_config.ctypes.data)
     for chunk in chunks(next_chunk, bounds.size - 1):
         sums[chunk] = 0
         total = np.int64(sums.ctypes.data + chunk * height * columns * 4)
