@@ -4,7 +4,7 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.node_counts import (
+from hpgcn.parallel.nodes.node_counts import (
     NodeVolumes,
     count_node_ghosts,
     least_volumes,

@@ -36,7 +36,7 @@ def count_node_ghosts(indptr, indices, part, offsets, nodes, order=None):
 
     Examples
     --------
-    >>> from hpgcn.parallel.node_counts import count_node_ghosts
+    >>> from hpgcn.parallel.nodes.node_counts import count_node_ghosts
     >>> indptr, indices = np.array([0, 1, 3, 4, 6]), np.array([2, 0, 2, 1, 0, 1])
     >>> count_node_ghosts(indptr, indices, np.arange(4), np.arange(5), np.array([0, 0, 1, 1]))
     array([[0, 0, 1, 0],

@@ -1,0 +1,1 @@
+"""Exchanges in which each row crosses to a node once."""
