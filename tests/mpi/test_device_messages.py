@@ -1,23 +1,26 @@
 """Collectives and exchanges of GPU arrays have the bits of those on the host, by every route.
 
-The GPU is a fake one that delays its work, either all of it or only kernels. A missing
-wait therefore shows old numbers.
+Without a real GPU there is a fake one that delays its work, either all of it or only
+kernels. A missing wait therefore shows old numbers. A real one is sent from straight if
+its MPI library can.
 """
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cuda_ranks import real, real_or_fake
 from fake_cupy import Stream, installed
+from mpi4py import MPI
 from shim import COMPILER, shared_folder
 from simulated import halo_plans
 from test_collectives import block, several_at_once
 
-from hpgcn.comm import collectives, staging
+from hpgcn.comm import as_comm, collectives, staging
 from hpgcn.kernels import backend
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
 from hpgcn.parallel.transfers import LOCAL
-from hpgcn.runtime.device import Cuda
+from hpgcn.runtime.device import Cuda, choose
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]
 ROUTES = {"pinned": (), "messages straight": ("message",), "straight": ("message", "bcast")}
@@ -26,17 +29,29 @@ DTYPES = [np.float32, np.float64, np.uint8]
 SIZES = [5, 0, 300, 1, 0, 7, 2]  # elements of each rank's block
 
 
+@pytest.fixture(scope="module")
+def taken():
+    """Return the operations that take memory of the real GPU, by MPI's answer; None for a fake."""
+    if not real():
+        return None
+    ranks = as_comm(MPI.COMM_WORLD, timeout=60)
+    return ranks.use(choose("cuda", ranks)).direct
+
+
 @pytest.fixture(ids=", late: ".join, params=[
     *[("pinned", late) for late in LATE], ("messages straight", "kernels"), ("straight", "all")])
-def gpu(request, comm, monkeypatch):
-    """Return the fake GPU of `comm`, with messages set to one of the routes."""
+def gpu(request, comm, taken, monkeypatch):
+    """Return the GPU of `comm`, with messages set to one of the routes."""
     monkeypatch.setattr(staging, "CHUNK_BYTES", 64)
     route, late = request.param
-    with installed(shared_folder(), late=late):
-        device = Cuda()
+    direct = frozenset(ROUTES[route])
+    if taken is not None and not direct <= taken:
+        pytest.skip("MPI takes no such memory of the GPU")
+    with real_or_fake(late=late):
+        device = choose("cuda", comm)
         comm.use(device, aware="0")
         if comm.size > 1:
-            comm.stager.direct = frozenset(ROUTES[route])
+            comm.stager.direct = direct
         yield device
 
 
