@@ -14,6 +14,7 @@ from typing import Any
 
 from hpgcn.errors import InputNotFoundError, UsageError
 from hpgcn.runtime.files import reading
+from hpgcn.runtime.machine import size
 
 RENAMED = {"stages": "pipeline_batches"}  # settings in files of earlier versions
 # fields that determine the traffic and memory of a training step of given widths
@@ -24,8 +25,8 @@ COST_FIELDS = ("grid", "replication", "balance", "delay", "delay_variant", "pipe
 # fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
                     "pipeline_batches", "masked_products", "epochs", "patience", "device",
-                    "aggregate_on", "update_on", "threads", "memory", "checkpoint_every", "trace",
-                    "comm_timeout")
+                    "aggregate_on", "update_on", "threads", "memory", "scratch",
+                    "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
 
@@ -169,8 +170,11 @@ class Config:
     threads: int = setting(0, "threads per rank. 0: number of cores / ranks on the node", low=0,
                            high=4096)
     memory: str = setting("", "memory limit of a rank, such as 2G. If A H does not fit, it is not "
-                          "kept, and the backward pass computes a wider product instead (default: "
-                          "no limit)")
+                          "kept, and the backward pass computes a wider product instead. With "
+                          "--scratch: limit of the process (default: no limit)")
+    scratch: str = setting("", "with --memory. Folder on a fast disk for arrays that do not fit: "
+                           "local ranks take turns in memory. Does not change results "
+                           "(default: none)")
     checkpoint_every: int = setting(0, "write a checkpoint every N training steps and after the "
                                     "last one. In full-batch training a step is an epoch. 0: only "
                                     "after signal SIGUSR1", low=0)
@@ -308,29 +312,17 @@ def toml_values(text, where):
 def settings_of_run(out, given):
     """Return the settings of the run that a command resumes from `out`; {} without a run.
 
-    Omits `threads`, and with another strategy the settings of the old one. Errors as `from_toml`.
+    Omits `threads`, `memory` of a run with `scratch`, and the settings of another strategy.
+    Errors as `from_toml`.
     """
     try:
         found = Config.from_toml(os.path.join(out, "config.toml"))
     except InputNotFoundError:
         return {}
-    dropped = {"threads"}
+    dropped = {"threads", *["memory", "scratch"] * bool(found.get("scratch"))}
     if given.get("strategy", found.get("strategy")) != found.get("strategy"):
         dropped |= {"grid", "replication", "balance", "pipeline_batches"}
     return {name: value for name, value in found.items() if name not in dropped}
-
-
-def size(text):
-    """Return the number of bytes that a text such as 500M or 2G means; else raise UsageError."""
-    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-    try:
-        unit = units.get(text.rstrip("Bb")[-1:].upper(), 1)
-        value = float(text.rstrip("KMGTkmgtBb") or "x") * unit
-    except ValueError:
-        value = 0
-    if not 1 <= value < 1 << 63:
-        raise UsageError(f"{text!r} is not a size, expected for example 500M or 2G")
-    return int(value)
 
 
 def check_keys(values, where):

@@ -10,11 +10,11 @@ import json
 import os
 from pathlib import Path
 
-from hpgcn.cli import planning, run_grid
+from hpgcn.cli import local_ranks, planning, run_grid
 from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
-from hpgcn.errors import UsageError, agreed, printable
+from hpgcn.errors import UsageError, printable
 from hpgcn.runtime import launcher, machine
 from hpgcn.runtime.text_table import label_list
 
@@ -195,13 +195,7 @@ def train(args):
     ranks = comm.world(config.comm_timeout)
     # MPI counts the ranks on this node
     threads = config.threads or machine.default_threads()
-    if args.ranks == 1:
-        train_on(ranks, args, config, grid, threads)
-        return
-    if ranks.size > 1:
-        raise agreed(UsageError(f"--ranks {args.ranks}: runs ranks in one process, but a launcher "
-                                f"started {ranks.size} processes: use one of the two"))
-    comm.run_on_ranks(train_on, args.ranks, args, config, grid, threads)
+    local_ranks.call(train_on, ranks, args, config, grid, threads)
 
 
 def train_on(comm, args, config, grid, threads):

@@ -52,3 +52,11 @@ def answer(args, settings):
     if args.plot:
         comparison.plot(forecast, args.plot, make_figure)
     return json.dumps(forecast) if args.json else table(forecast)
+
+
+def answer_scratch(args, config, ranks=None, widths=None):
+    """Return the text of a plan whose arrays are in files of config.scratch, or its JSON object."""
+    from hpgcn.planning.answers import scratch_plan
+
+    plan = scratch_plan.plan_scratch(args.graph, config, ranks, widths)
+    return json.dumps(plan.as_dict()) if args.json else scratch_plan.table(plan)

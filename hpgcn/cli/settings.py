@@ -6,15 +6,16 @@ import dataclasses
 import re
 import sys
 
-from hpgcn import config
 from hpgcn.cli.headings import COMMON_HEADING, HEADINGS, heading_of
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
+from hpgcn.runtime import machine
 from hpgcn.runtime.launcher import launched_rank
 
 # placeholder of a setting's value in `--help`: by field of Config, or by type
-METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "class_weight": "balanced|FILE",
-            "delay": "R", "batch": "BATCH", "int": "N", "float": "X"}
+METAVARS = {"out": "RUN", "grid": "RxC", "memory": "BYTES", "scratch": "DIR",
+            "class_weight": "balanced|FILE", "delay": "R", "batch": "BATCH", "int": "N",
+            "float": "X"}
 IN_REGISTRIES = ("strategy", "model")
 
 
@@ -200,6 +201,6 @@ class RegistryNames:
 
 def size(text):
     try:
-        return config.size(text)
+        return machine.size(text)
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

@@ -2,7 +2,7 @@
 start MPI.
 """
 from hpgcn.comm.communicator import MpiComm, SerialComm, abort_on_exception, as_comm, world
-from hpgcn.comm.local import LocalComm, in_process, run_on_ranks
+from hpgcn.comm.local import LocalComm, in_process, run_on_disk, run_on_ranks
 
 __all__ = ["LocalComm", "MpiComm", "SerialComm", "abort_on_exception", "as_comm", "in_process",
-           "run_on_ranks", "world"]
+           "run_on_disk", "run_on_ranks", "world"]

@@ -12,6 +12,8 @@ from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
+from hpgcn.runtime.disk.residency import Residency
+from hpgcn.runtime.disk.scratch_folder import scratch_errors, scratch_files
 
 MOST_RANKS = 1024  # each has a thread, and a stack of its own
 
@@ -53,7 +55,7 @@ class LocalComm(MpiComm):
             while pending:
                 if not self.test(requests, pending):
                     self.mpi.turns.wait(self.mpi.world_ranks[self.mpi.rank], ready,
-                                        lambda: what(sorted(pending)))
+                                        lambda: what(sorted(pending)), self.counters.phase)
 
 
 def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
@@ -102,11 +104,41 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     if not callable(function):
         raise UsageError(f"function is of type {type(function).__name__}, expected a function")
 
-    # one communicator for each rank, all over the same post
     turns = Turns(ranks)
-    post = local_mpi.Post()
-    communicators = [local_mpi.Intracomm(post, turns, range(ranks), rank) for rank in range(ranks)]
-    return turns.run([partial(function, comm, *arguments, **options) for comm in communicators])
+    return turns.run([partial(function, comm, *arguments, **options)
+                      for comm in _communicators(turns, local_mpi.Post())])
+
+
+def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
+    """Call a function like `run_on_ranks`, with large arrays of the ranks in files of
+    the folder `scratch`.
+
+    The pages of three turns are in memory at a time (hpgcn.runtime.disk.residency). The last
+    `kept` ranks keep their arrays in memory. Nothing remains in the folder, however the
+    process ends. StorageError if it cannot be written, or if its disk is full.
+    """
+    files = scratch_files(scratch, ranks - kept)
+    residency = Residency(files, ranks)
+    turns = Turns(ranks, residency)
+
+    def run(comm):
+        comm.disk = residency
+        if comm.rank >= len(files):
+            return function(comm, *arguments, **options)
+        with files[comm.rank].use(), scratch_errors(scratch, files[comm.rank]):
+            return function(comm, *arguments, **options)
+
+    try:
+        return turns.run([partial(run, comm)
+                          for comm in _communicators(turns, local_mpi.Post(residency))])
+    finally:
+        residency.close()
+
+
+def _communicators(turns, post):
+    """Return a communicator for each rank, all over the same post."""
+    ranks = range(turns.size)
+    return [local_mpi.Intracomm(post, turns, ranks, rank) for rank in ranks]
 
 
 def in_process(function, comm, ranks, *arguments, **options):

@@ -23,16 +23,20 @@ class Turns:
     ----------
     size : int
         Number of ranks.
+    observer : hpgcn.runtime.disk.residency.Residency or None
+        Called between the turns of two ranks.
     """
 
-    def __init__(self, size):
+    def __init__(self, size, observer=None):
         self.size = size
+        self.observer = observer
         self._turn = [threading.Semaphore(0) for _ in range(size)]
-        self._waits = {}  # rank: (whether it can go on, a function; what it waits for, a function)
+        # rank: (whether it can go on, a function; what it waits for, a function; the place)
+        self._waits = {}
         self._over = set()
         self._failure = None  # (rank, exception) of the first rank that failed
 
-    def wait(self, rank, ready, describe):
+    def wait(self, rank, ready, describe, place=None):
         """Let other ranks run until `ready()` is true.
 
         Parameters
@@ -44,6 +48,8 @@ class Turns:
             answer.
         describe : callable
             Returns what the caller waits for, such as "rank(s) 1 in layer 0 forward".
+        place : optional
+            What the observer is given with that text, such as the phase of the run.
 
         Raises
         ------
@@ -53,7 +59,7 @@ class Turns:
         self._raise_if_ended()
         if ready():
             return
-        self._waits[rank] = ready, describe
+        self._waits[rank] = ready, describe, place
 
         # if no rank can go on, this one reports the deadlock
         following = self._next(rank)
@@ -63,7 +69,7 @@ class Turns:
             raise error
 
         # let the next rank run, until this one can go on
-        self._turn[following].release()
+        self._switch(rank, following)
         self._acquire(rank)
         del self._waits[rank]
         self._raise_if_ended()
@@ -150,7 +156,14 @@ class Turns:
             self._failure = rank, DeadlockError(self._describe_waits())
             following = self._next(rank)
         if following is not None:
-            self._turn[following].release()
+            self._switch(rank, following)
+
+    def _switch(self, leaving, entering):
+        """Call the observer, and let the next rank run."""
+        if self.observer is not None and self._failure is None:
+            _, describe, place = self._waits.get(leaving, (None, str, None))
+            self.observer.switch(leaving, entering, (place, describe()))
+        self._turn[entering].release()
 
     def _describe_waits(self):
         waits = [f"rank {rank} has returned" if rank in self._over else

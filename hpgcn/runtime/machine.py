@@ -6,12 +6,26 @@ import signal
 import sys
 from pathlib import Path
 
+from hpgcn.errors import UsageError
 from hpgcn.kernels.cgroups import free_memory, usable_cores
 from hpgcn.runtime.launcher import ranks_on_node, without_launcher
 
 LEAST_MEMORY = 1 << 20  # bytes that are reported if no memory is available
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 M_MMAP_THRESHOLD = -3  # malloc.h
+
+
+def size(text):
+    """Return the number of bytes that a text such as 500M or 2G means; else raise UsageError."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    try:
+        unit = units.get(text.rstrip("Bb")[-1:].upper(), 1)
+        value = float(text.rstrip("KMGTkmgtBb") or "x") * unit
+    except ValueError:
+        value = 0
+    if not 1 <= value < 1 << 63:
+        raise UsageError(f"{text!r} is not a size, expected for example 500M or 2G")
+    return int(value)
 
 
 def default_threads():

@@ -3,7 +3,6 @@ run.
 """
 import logging
 
-from hpgcn.config import size
 from hpgcn.planning.answers.automatic import BY_HOLDERS, BY_ROWS, fitting, passed_over, sparing
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.answers.dry_run import COUNTING
@@ -11,7 +10,7 @@ from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import choose, row
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
-from hpgcn.runtime.machine import return_freed_memory
+from hpgcn.runtime.machine import return_freed_memory, size
 from hpgcn.sampling import parse
 from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name
 

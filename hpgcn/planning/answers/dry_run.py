@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpgcn.config import size
 from hpgcn.errors import ConfigError, setting
 from hpgcn.model import products_of
 from hpgcn.parallel.receptive_field import layer_bounds
@@ -11,6 +10,7 @@ from hpgcn.planning.answers.candidates import count
 from hpgcn.planning.counts.footprint import ON_GPU, PARTS
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
+from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.runtime.text_table import table as table_of
 
@@ -45,9 +45,10 @@ def drops_AX(placed, config, comm):
     """Return whether A H is recomputed because it exceeds the memory:
     hpgcn.model.ModelSpec.drop_AX.
 
-    Parameters and errors as `forecast`. Nothing is read unless config.memory is set.
+    Parameters and errors as `forecast`. Nothing is read unless config.memory is set. With
+    config.scratch it is stored on the disk.
     """
-    return bool(config.memory) and forecast(placed, config, comm)["drop_AX"]
+    return bool(config.memory and not config.scratch) and forecast(placed, config, comm)["drop_AX"]
 
 
 def _count(placed, config):

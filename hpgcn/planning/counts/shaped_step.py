@@ -22,7 +22,8 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.planning.counts.shapes import ShapeComm, ShapeCsr, Shapes, Work
+from hpgcn.planning.counts.shape_comm import ShapeComm
+from hpgcn.planning.counts.shapes import ShapeCsr, Shapes, Work
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
 from hpgcn.strategies.attention import Attention
@@ -97,6 +98,7 @@ class RankStep:
     column_reductions: dict  # over those that share its columns
     work: Work  # work of the training step
     part_bytes: int  # bytes of rows of sparse features that layers have cut out and keep
+    turns: tuple  # TurnSizes of the training step, and of the evaluation
 
     @property
     def nbytes(self):
@@ -116,18 +118,19 @@ class ShapeMap:
         self.products = products
         self.device = device
 
-    def note(self, product):
-        """Record a Product, and the amount of other work before it."""
+    def note(self, product, rows=(), out=None):
+        """Record a Product, the amount of other work before it, and its arrays."""
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
+        work.touches.product(product, rows, out)
         self.products.append(product)
 
     def forward(self, H, *, mask=None, out=None):
-        self.note(Product(self.hop, H.shape[1], mask is not None))
+        self.note(Product(self.hop, H.shape[1], mask is not None), (H,), out)
         return out
 
     def backward(self, G, *, mask=None, out=None):
-        self.note(Product(self.hop, G.shape[1], mask is not None, backward=True))
+        self.note(Product(self.hop, G.shape[1], mask is not None, backward=True), (G,), out)
         return out
 
     def attention(self, heads):
@@ -148,11 +151,11 @@ class ShapeAttention(Attention):
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
-        self.owner.note(Product(self.owner.hop, width, heads=self.heads.count, kept=kept))
+        self.owner.note(Product(self.owner.hop, width, heads=self.heads.count, kept=kept), rows)
 
     def return_(self, pulled, rows, gradients, drawn):
         self.owner.note(Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count,
-                                backward=True))
+                                backward=True), rows)
 
 
 class ShapeMessages:
@@ -168,11 +171,11 @@ class ShapeMessages:
         made = partial(Product, self.owner.hop, H.shape[1], edge_width=W.shape[0])
 
         def backward(G, out):
-            self.owner.note(made(backward=True))
+            self.owner.note(made(backward=True), (G,), out)
             empty = self.owner.device.empty
             return out, *(empty(each.shape, np.float64) for each in (W, b))
 
-        self.owner.note(made())
+        self.owner.note(made(), (H,), out)
         return out, backward
 
 
@@ -220,15 +223,18 @@ def run_rank(spec, levels, rank, columns):
     # an evaluation
     counters.phase = "evaluation"
     device.kernels.work = Work()
-    evaluation, X = model(levels[1])
-    evaluation.infer(X)
+    evaluation, evaluated = model(levels[1])
+    evaluation.infer(evaluated)
 
     # the work arrays of both
     arrays = {name: array.nbytes for space in (workspace, shared.workspace)
               for name, array in space.arrays.items()}
     reserved = {name: (array.size, array.dtype) for name, array in workspace.arrays.items()}
+    lasting = [*workspace.arrays.values(), *shared.workspace.arrays.values(), labels,
+               *_dense(X), *_dense(evaluated)]
+    turns = work.touches.turns(lasting), device.kernels.work.touches.turns(lasting)
     return RankStep(step, arrays, reserved, dense, comm.reductions, shared.column.reductions, work,
-                    device.part_bytes)
+                    device.part_bytes, turns)
 
 
 def shape_field(spec, view, rank, products, device):
@@ -258,6 +264,13 @@ def features_of(spec, rows, entries, columns, device):
     if not spec.precomputed:
         return Features(X)
     return Features(X if reads_X(spec) else None, X)
+
+
+def _dense(features):
+    """Return the arrays of Features, a list; those of a Csr are its own."""
+    parts = [(each.indptr, each.indices, each.data) if isinstance(each, ShapeCsr) else (each,)
+             for each in features.arrays()]
+    return [array for part in parts for array in part]
 
 
 def owned_width(width, columns, rank):

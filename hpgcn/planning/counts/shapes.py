@@ -1,8 +1,7 @@
 """A device whose arrays have no contents: a training step on it shows memory, work and messages.
 
 Its arrays have a shape and a dtype, but no contents. Its kernels return arrays of this
-kind, and record the reads and multiplications of real kernels. Its communicator counts
-the messages of a real one.
+kind, and record the reads and multiplications of real kernels.
 """
 import math
 from collections import Counter
@@ -11,25 +10,26 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from hpgcn.comm import SerialComm
-from hpgcn.comm.pending import Pending
 from hpgcn.kernels.reference import dropout_scale
 from hpgcn.parallel.csr import Csr
+from hpgcn.planning.counts.touches import Touches
 
 SIZELESS = ("dropout_scale", "dropout_bits")  # `activate` draws the mask if it is not given
 DROPPING = ("activate", "activate_smooth")  # these may also draw dropout, which takes longer
+WRITTEN = ("slopes", "grad")  # arguments that kernels write, besides what they return
 
 
 class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array with a shape and a dtype but no contents, with the operations that layers use."""
 
-    __slots__ = ("device", "dtype", "shape")
+    __slots__ = ("base", "device", "dtype", "shape")
     flags = SimpleNamespace(c_contiguous=True)
 
-    def __init__(self, device, shape, dtype):
+    def __init__(self, device, shape, dtype, base=None):
         self.device = device
         self.shape = shape
         self.dtype = np.dtype(dtype)
+        self.base = base or self  # the array of which this is a view
 
     @property
     def size(self):
@@ -55,10 +55,13 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def T(self):
-        return self._like(self.shape[::-1])
+        return self._view(self.shape[::-1])
 
     def _like(self, shape, dtype=None):
         return ShapeArray(self.device, shape, dtype or self.dtype)
+
+    def _view(self, shape, dtype=None):
+        return ShapeArray(self.device, shape, dtype or self.dtype, self.base)
 
     def __len__(self):
         return self.shape[0]
@@ -66,6 +69,7 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __getitem__(self, key):
         key = key if isinstance(key, tuple) else (key,)
         shape = []
+        make = self._view
         for axis, index in enumerate(key):
             if isinstance(index, slice):
                 shape.append(len(range(*index.indices(self.shape[axis]))))
@@ -73,15 +77,17 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
                 return self
             elif hasattr(index, "shape"):
                 shape += index.shape
+                make = self._like
                 if self.ndim == 1:
                     self.device.kernels.work.kernels["take", 1, index.size] += 1
             elif index >= self.shape[axis]:
                 raise IndexError(index)
 
-        return self._like((*shape, *self.shape[len(key):]))
+        return make((*shape, *self.shape[len(key):]))
 
     def __setitem__(self, key, value):
         """Count an assignment of a matrix as a copy; contents do not matter."""
+        self.device.kernels.work.touches.call((value,), self)
         if getattr(value, "ndim", 0) == 2:
             self.device.kernels.work.kernels["numpy", *value.shape] += 1
 
@@ -90,13 +96,13 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         if -1 in shape:
             known = math.prod(size for size in shape if size >= 0)
             shape = tuple(self.size // max(known, 1) if size < 0 else size for size in shape)
-        return self._like(shape)
+        return self._view(shape)
 
     def ravel(self):
-        return self._like((self.size,))
+        return self._view((self.size,))
 
     def view(self, dtype):
-        return self._like((self.nbytes // np.dtype(dtype).itemsize,), dtype)
+        return self._view((self.nbytes // np.dtype(dtype).itemsize,), dtype)
 
     def astype(self, dtype, copy=True):
         return self._like(self.shape, dtype)
@@ -111,7 +117,9 @@ class ShapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         made = self._like(np.broadcast_shapes(*(np.shape(each) for each in inputs)))
         if made.ndim == 2:
             self.device.kernels.work.kernels["numpy", *made.shape] += 1
-        return made if out is None else out[0]
+        made = made if out is None else out[0]
+        self.device.kernels.work.touches.call(inputs, made)
+        return made
 
     def __array_function__(self, function, types, args, others):
         if function is np.concatenate:
@@ -137,6 +145,7 @@ class Work:
     # rows and columns of the multiplied matrix).
     kernels: Counter = field(default_factory=Counter)
     marks: list = field(default_factory=list)  # (len(dense), moved) before each product with A
+    touches: Touches = field(default_factory=Touches)  # arrays that are read and written
 
 
 class ShapeKernels:
@@ -281,7 +290,10 @@ class Counted:
             kind = f" {named['kind']}" if "kind" in named else ""
             drops = " dropout" if named.get("p") and name in DROPPING else ""
             self.work.kernels[name + kind + drops, *_size(name, *arguments)] += 1
-            return kernel(*arguments, **named)
+            made = kernel(*arguments, **named)
+            self.work.touches.call((*arguments, *named.values()), made,
+                                   *(named.get(name) for name in WRITTEN))
+            return made
 
         return count if callable(kernel) and name not in SIZELESS else kernel
 
@@ -357,37 +369,3 @@ class ShapeCsr(Csr):
 
     def with_data(self, data):
         return self
-
-
-class ShapeComm(SerialComm):
-    """A communicator that counts the messages of one rank without sending them; see
-    hpgcn.comm.MpiComm.
-    """
-
-    def __init__(self, device, rank=0, size=1, counters=None):
-        super().__init__()
-        self.device = device
-        self.rank = rank
-        self.size = size
-        self.ranks = tuple(range(size))
-        self.counters = counters or self.counters
-        self.reductions = {}
-
-    def group(self, ranks):
-        """Return the communicator of a subset of these ranks."""
-        group = ShapeComm(self.device, ranks.index(self.rank), len(ranks), self.counters)
-        group.reductions = self.reductions
-        return group
-
-    def start_allreduce(self, array, kind, op="sum"):
-        """Record the bytes of an allreduce under the current phase, and return at once."""
-        if kind is not None and self.size > 1:
-            self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
-        return Pending(self)
-
-    def _own(self, *call, **named):
-        return Pending(self)
-
-    def _exchange(self, outgoing, incoming, kind, finish=None):
-        self._count_blocks(kind, outgoing)
-        return Pending(self)

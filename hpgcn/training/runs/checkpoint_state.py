@@ -233,6 +233,7 @@ def bitwise_fields(trainer):
     shape = trainer.plan.grid_shape
     layout = [config.strategy, shape, config.pipeline_batches, owned]
     return {"ranks": info.ranks, "strategy": info.strategy, "grid": info.grid,
-            "threads": info.threads, "device": info.device, "memory": config.memory,
+            "threads": info.threads, "device": info.device,
+            "memory": "" if config.scratch else config.memory,  # files change no result
             "versions": versions(),
             "layout_sha256": hashlib.sha256(repr(layout).encode()).hexdigest()}

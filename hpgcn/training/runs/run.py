@@ -25,6 +25,7 @@ from hpgcn.training.runs.resume import load_resume_state
 from hpgcn.training.runs.run_directory import RunDirectory, refuse_existing_run
 from hpgcn.training.setup.placement import opened, same_everywhere
 from hpgcn.training.setup.run_plan import check_trainable
+from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.step_plan import check_batch
 from hpgcn.training.setup.warmup import compiling
 
@@ -52,7 +53,8 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         None: this process alone; no MPI is needed.
     ranks : int
         Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
-        Results are those of as many processes.
+        Results are those of as many processes. With `scratch` in the config their
+        number is chosen if it is 1.
     progress : bool
         Show progress on rank 0: bars on a terminal or in a notebook, elsewhere (under
         mpiexec, for one) a line on standard error every ten seconds.
@@ -110,7 +112,11 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
         config = (config or Config(**settings_of_run(resume, {}))).replace(out=os.fspath(resume))
     options = {"progress": progress, "overwrite": overwrite, "resume": resume,
                "callbacks": callbacks}
-    return in_process(_train, comm, ranks, source, config or Config(), **options)
+    config = config or Config()
+    if config.scratch and comm is None:
+        return run_with_scratch(_train, source, config, ranks, **options)
+    check_comm(config, comm)
+    return in_process(_train, comm, ranks, source, config, **options)
 
 
 def _train(comm, source, config, *, progress, overwrite, resume, callbacks):

@@ -164,6 +164,7 @@ def _small_epoch(make_trainer, header, config, device):
 
     # settings that do not change which kernels are used
     few = config.replace(out="", checkpoint_every=0, epochs=1, grid="", replication=0, memory="",
+                         scratch="",
                          lr=Config.lr, weight_decay=0.0, class_weight="", metric="auto",
                          split_index=0, batch=smallest(config.batch))
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels

@@ -1,0 +1,33 @@
+"""Call a command on the ranks of a launcher, or of this process: --ranks and --scratch."""
+from hpgcn.cli import planning
+from hpgcn.cli.output import print_text
+from hpgcn.errors import UsageError, agreed
+
+
+def call(command, world, args, config, *arguments):
+    """Call `command(comm, args, config, ...)`; `world` are the ranks of the launcher.
+
+    With --scratch the number of ranks of this process is planned, unless --ranks gives
+    it. With --dry-run only the plan is printed. UsageError on all ranks of a launcher.
+    """
+    if args.ranks == 1 and not config.scratch:
+        command(world, args, config, *arguments)
+        return
+    if world.size > 1:
+        flag = "--scratch" if config.scratch else f"--ranks {args.ranks}"
+        raise agreed(UsageError(f"{flag}: runs ranks in one process, but a launcher started "
+                                f"{world.size} processes: use one of the two"))
+    if not config.scratch:
+        from hpgcn.comm import run_on_ranks
+
+        run_on_ranks(command, args.ranks, args, config, *arguments)
+        return
+
+    # arrays in files
+    if getattr(args, "dry_run", False):
+        print_text(planning.answer_scratch(args, config, None if args.ranks == 1 else [args.ranks]))
+        return
+    from hpgcn.training.setup.scratch_run import run_with_scratch
+
+    run_with_scratch(lambda comm, path, planned: command(comm or world, args, planned, *arguments),
+                     args.graph, config, args.ranks)

@@ -1,0 +1,159 @@
+"""Plan a run whose arrays are files of a scratch folder: ranks, bytes and seconds."""
+import os
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hpgcn.errors import ConfigError, StorageError, UsageError, setting
+from hpgcn.planning.answers.candidates import Candidate, candidates, count_candidate
+from hpgcn.planning.counts.disk_traffic import disk_traffic
+from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
+from hpgcn.runtime.disk.scratch_folder import Disk, check_scratch, measure_disk
+from hpgcn.runtime.machine import size
+from hpgcn.runtime.text_table import label_list
+from hpgcn.sampling import FULL
+from hpgcn.strategies import CHOOSING, STRATEGIES
+
+PROCESS = 320 << 20  # bytes of the interpreter, its libraries and small arrays
+TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
+
+
+@dataclass(frozen=True)
+class ScratchPlan:
+    """Number of ranks on which a run fits the memory, and the bytes that it moves."""
+
+    graph: str
+    strategy: str
+    ranks: int  # 1: the run fits without files
+    kept: int  # the last ranks, whose arrays stay in memory
+    memory: int  # bytes that the process may take
+    needed: int  # bytes of a run on one rank in memory
+    scratch: int  # bytes of files
+    turn: int  # bytes of the largest turn
+    read: int  # bytes that a training step reads
+    written: int
+    evaluation_read: int
+    evaluation_written: int
+    eval_every: int
+    compute_s: float  # computing time of a training step
+    disk: Disk
+
+    @property
+    def nbytes(self):
+        """Bytes read and written in an epoch, with its share of an evaluation: a pair."""
+        share = 1 / self.eval_every if self.eval_every else 0
+        return (round(self.read + share * self.evaluation_read),
+                round(self.written + share * self.evaluation_written))
+
+    @property
+    def seconds(self):
+        """Seconds of an epoch: of the disk or of the computing, whichever are more."""
+        return max(self.compute_s, self.disk.seconds(*self.nbytes))
+
+    def as_dict(self):
+        """Return the JSON object of docs/larger-than-memory.md."""
+        read, written = self.nbytes
+        return {**asdict(self), "bytes_read_per_epoch": read, "bytes_written_per_epoch": written,
+                "seconds_per_epoch": self.seconds}
+
+
+def plan_scratch(path, config, ranks=None, widths=None):
+    """Return the ScratchPlan of a run with config.memory and config.scratch.
+
+    The number of ranks is the first that fits of `ranks`, a list. By default these are
+    the parts of a partitioned file, else powers of two. ConfigError if none fits;
+    StorageError if the folder cannot be written or has too little space; UsageError for
+    mini-batches.
+    """
+    if not config.memory:
+        raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
+    if config.batch != FULL:
+        raise UsageError(f"{setting('scratch')}: full batches only, but {setting('batch')} is "
+                         f"{config.batch}")
+    check_scratch(config.scratch)
+    disk = measure_disk(config.scratch)
+    memory = size(config.memory)
+    inputs = PlanInput(path, config, widths)
+
+    # on one rank, in memory
+    whole = count_candidate(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
+    needed = int(whole.peak.max()) + PROCESS if whole else 0
+    if whole and needed <= memory and (ranks is None or 1 in ranks):
+        compute, _ = step_seconds(Machine(), whole)
+        return ScratchPlan(inputs.name, "", 1, 1, memory, needed, 0, 0, 0, 0, 0, 0,
+                           config.eval_every, compute, disk)
+
+    # the fewest ranks that fit
+    least = None
+    for candidate in _candidates(inputs, config, ranks):
+        made = _plan_of(inputs, candidate, config, memory, needed, disk)
+        if made.kept >= 0:
+            break
+        least = min(least or made.turn, made.turn)
+    else:
+        number = f"{TURNS * least + PROCESS:,}" if least else "a graph with parts"
+        raise ConfigError(f"{inputs.name}: needs {number} bytes, but {setting('memory')} is "
+                          f"{memory:,}; more parts may need less")
+    free = os.statvfs(config.scratch)
+    if free.f_bavail * free.f_frsize < made.scratch:
+        raise StorageError(f"{setting('scratch', config.scratch)}: "
+                           f"{free.f_bavail * free.f_frsize:,} bytes are free, but the arrays need "
+                           f"{made.scratch:,}")
+    return made
+
+
+def _has_one(inputs):
+    return not inputs.part_counts or 1 in inputs.part_counts
+
+
+def _candidates(inputs, config, ranks):
+    """Yield the Candidates of the strategy in the settings, with fewest ranks first."""
+    name = config.strategy
+    if name in CHOOSING:
+        name = next(each.name for each in STRATEGIES.values() if each.requires_partition)
+    if ranks is None and inputs.part_counts:
+        ranks = sorted(inputs.part_counts)
+    for each in candidates(inputs, ranks and tuple(ranks)):
+        if each.strategy == name and each.ranks > 1:
+            yield each
+
+
+def _plan_of(inputs, candidate: Candidate, config, memory, needed, disk):
+    """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
+    footprint = count_candidate(inputs, candidate)
+    train, evaluated = disk_traffic(footprint)
+    turn = int(max(train.turn.max(), evaluated.turn.max()))
+
+    # arrays of the last ranks stay in memory if there is room beside the turns
+    total = footprint.total
+    room = memory - PROCESS - TURNS * turn
+    kept = int(np.searchsorted(np.cumsum(total[::-1]), room, side="right")) if room >= 0 else -1
+    moved = slice(0, candidate.ranks - max(kept, 0))
+    compute, _ = step_seconds(Machine(), footprint)
+
+    def of(sizes):
+        return int(sizes[moved].sum())
+
+    return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
+                       needed or int(footprint.total.sum()) + PROCESS, of(total), turn,
+                       of(train.read), of(train.written), of(evaluated.read),
+                       of(evaluated.written), config.eval_every, compute * candidate.ranks, disk)
+
+
+def table(plan):
+    """Return a ScratchPlan as text."""
+    lines = [("memory", f"{plan.memory / 1e9:.3g} GB; in memory the run needs "
+              f"{plan.needed / 1e9:.3g} GB")]
+    if plan.ranks == 1:
+        return label_list([*lines, ("scratch", "not used: the run fits")], width=19)
+    read, written = plan.nbytes
+    kept = f", {plan.kept} of them in memory" * (plan.kept > 0)
+    return label_list([
+        *lines, ("local ranks", f"{plan.ranks}{kept}, strategy {plan.strategy}"),
+        ("scratch", f"{plan.scratch / 1e9:.3g} GB"),
+        ("a turn of a rank", f"at most {plan.turn / 1e9:.3g} GB"),
+        ("disk per epoch", f"{read / 1e9:.4g} GB read, {written / 1e9:.4g} GB written"),
+        ("disk", plan.disk.text),
+        ("seconds per epoch", f"{plan.seconds:.3g}: disk {plan.disk.seconds(read, written):.3g}, "
+         f"computing {plan.compute_s:.3g} on the machine that `hpgcn plan` assumes")], width=19)

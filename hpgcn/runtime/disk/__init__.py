@@ -1,0 +1,1 @@
+"""Arrays in files: which of them are in memory, and the folder where they are."""

@@ -1,0 +1,32 @@
+"""Run on ranks of this process whose arrays are files of a scratch folder."""
+import logging
+
+from hpgcn.comm import run_on_disk
+from hpgcn.errors import UsageError, setting
+from hpgcn.planning.answers.scratch_plan import plan_scratch, table
+
+log = logging.getLogger("hpgcn")
+
+
+def run_with_scratch(function, source, config, ranks, *arguments, **options):
+    """Call `function(comm, source, config, ...)` on ranks of this process, with arrays in
+    files of config.scratch; return the result of rank 0.
+
+    `ranks` is their number; 1: the plan chooses it. If the run fits config.memory without
+    files, it is called with None in place of a communicator. Errors as `plan_scratch`.
+    """
+    plan = plan_scratch(source, config, None if ranks == 1 else [ranks])
+    for line in table(plan).splitlines():
+        log.info("%s", line)
+    if plan.ranks == 1:
+        return function(None, source, config.replace(memory="", scratch=""), *arguments, **options)
+    config = config.replace(strategy=plan.strategy)
+    return run_on_disk(function, plan.ranks, config.scratch, source, config, *arguments,
+                       kept=plan.kept, **options)[0]
+
+
+def check_comm(config, comm):
+    """Raise UsageError if config.scratch is set and `comm` has ranks of other processes."""
+    if config.scratch and not (hasattr(comm, "disk") or getattr(comm, "in_process", False)):
+        raise UsageError(f"{setting('scratch', config.scratch)}: runs ranks in this process, "
+                         "without a launcher and without a communicator")

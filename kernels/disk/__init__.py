@@ -1,0 +1,1 @@
+"""Arrays whose data are files."""

@@ -1,0 +1,192 @@
+"""Arrays in files of a scratch folder: results, plans, errors, and an empty folder."""
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import clean_environment, hpgcn, run
+from graphs import make
+
+from hpgcn import Config, load, predict, run_on_ranks, save, train
+from hpgcn.comm import run_on_disk
+from hpgcn.errors import ConfigError, StorageError, UsageError
+from hpgcn.kernels.disk.file_arrays import FileArrays
+from hpgcn.planning.answers import scratch_plan as plans
+from hpgcn.runtime.disk import scratch_folder
+
+LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
+SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p"}
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Make arrays of a page files, and return a folder for them."""
+    monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
+    monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 20)
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+def test_arrays_in_files(tmp_path):
+    """Large arrays are files without names, which grow and end with the arrays."""
+    files = FileArrays(tmp_path, 4096)
+    with files.use():
+        x = np.arange(1000)
+        x.resize(5000)
+        y = np.zeros((100, 100))
+        few = np.ones(10)
+        few.resize(1000)
+        few.resize(10)
+    assert not os.listdir(tmp_path)
+    assert files.nbytes == x.nbytes + y.nbytes
+    assert x[:1000].tolist() == list(range(1000)) and not x[1000:].any() and not y.any()
+    assert few.tolist() == [1] * 10
+    assert {each.nbytes for each in files.slots().values()} == {x.nbytes, y.nbytes}
+    del x, y
+    assert files.nbytes == 0
+
+
+@pytest.mark.parametrize("settings", [
+    {"strategy": "cover", "norm": "batch"},
+    pytest.param({"model": "gat", "heads": 2}, marks=pytest.mark.long),
+    pytest.param({"strategy": "1d", "dtype": "bf16", "prune": False}, marks=pytest.mark.long)],
+    ids=str)
+def test_results_are_those_in_memory(settings, small):
+    """Losses and predictions are equal to the bit, and nothing remains in the folder."""
+    graph = make(n=601, f=33, degree=12)
+    config = Config(**SETTINGS | settings)
+
+    def work(comm):
+        result = train(graph, config, comm)
+        found = predict(graph, result, comm)
+        return result.history, found and found["logits"]
+
+    expected = run_on_ranks(work, 3)[0]
+    history, logits = run_on_disk(work, 3, small, kept=1)[0]
+    assert [each["loss"] for each in history] == [each["loss"] for each in expected[0]]
+    assert np.array_equal(logits, expected[1])
+    assert not os.listdir(small)
+
+
+def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
+    """A run that fits is not divided; else the fewest ranks that fit; else one line says so."""
+    monkeypatch.setattr(plans, "PROCESS", 0)
+    save(make(n=2001, f=64, degree=12), tmp_path / "g.h5")
+    config = Config(**SETTINGS, memory="1G", scratch=str(small))
+    path = str(tmp_path / "g.h5")
+    assert plans.plan_scratch(path, config).ranks == 1
+    plan = plans.plan_scratch(path, config.replace(memory="1.5M"))
+    assert plan.ranks > 1 and plans.TURNS * plan.turn <= 1.5 * 2**20
+    assert sum(plan.nbytes) > plan.scratch > 0
+    with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240"):
+        plans.plan_scratch(path, config.replace(memory="10K"))
+    with pytest.raises(UsageError, match="full batches only"):
+        plans.plan_scratch(path, config.replace(batch="vertices:9"))
+
+
+def test_errors_are_one_line(small, tmp_path):
+    save(make(n=203), tmp_path / "g.h5")
+    args = "train", tmp_path / "g.h5", "--out", tmp_path / "run"
+    for code, more, line in (
+            (2, ["--scratch", small], "hpgcn: --scratch {}: needs --memory\n"),
+            (74, ["--scratch", "/proc", "--memory", "1G"], "hpgcn: --scratch /proc: "),
+            (74, ["--scratch", small / "none", "--memory", "1G"],
+             "hpgcn: --scratch {}/none: No such file or directory\n"),
+            (78, ["--scratch", small, "--memory", "1M"], "hpgcn: ")):
+        ended = run(*args, *more)
+        assert ended.returncode == code
+        assert ended.stderr.startswith(line.format(small)) and ended.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists() and not os.listdir(small)
+
+
+def test_a_full_disk(small):
+    """A disk that fills up ends the run with one line, on whatever rank it happens."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    graph = make(n=601, f=33)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        with pytest.raises(StorageError, match=r"^scratch='.*': File too large"):
+            run_on_disk(lambda comm: train(graph, Config(**SETTINGS), comm), 3, str(small))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_folder_that_is_removed(small):
+    """The files have no names, so a folder can go at any time; new arrays then fail."""
+    graph = make(n=601, f=33)
+
+    def remove(metrics):
+        shutil.rmtree(small, ignore_errors=True)
+
+    with pytest.raises(StorageError, match="No such file or directory"):
+        run_on_disk(lambda comm: train(graph, Config(**SETTINGS | {"epochs": 9}), comm,
+                                       callbacks=[remove]), 3, str(small))
+
+
+@pytest.mark.long
+def test_resume_in_memory(small, monkeypatch, tmp_path):
+    """A run with files goes on in memory, and the reverse, to the same bits."""
+    monkeypatch.setattr(plans, "PROCESS", 0)
+    graph, config = make(n=601, f=33), Config(**SETTINGS, checkpoint_every=1)
+    on_disk = config.replace(memory="900K", scratch=str(small))
+    straight = train(graph, config.replace(epochs=4, checkpoint_every=0), ranks=3)
+    for first, second, name in ((on_disk, config, "a"), (config, on_disk, "b")):
+        out = str(tmp_path / name)
+        train(graph, first.replace(out=out), ranks=3)
+        resumed = train(graph, second.replace(out=out, epochs=4), ranks=3, resume=out)
+        assert [each["loss"] for each in resumed.history] == [
+            each["loss"] for each in straight.history]
+
+
+@pytest.mark.long
+def test_in_a_control_group(tmp_path):
+    """A training that needs more memory than its control group allows succeeds there."""
+    graph, scratch_dir, out = (tmp_path / name for name in ("g.h5", "scratch", "run"))
+    scratch_dir.mkdir()
+    hpgcn("generate", "sbm", "--scale", 15, "--features", 128, graph)
+    hpgcn("partition", graph, "-k", 8, "--method", "stream", "--out", tmp_path / "p.h5")
+    settings = ["--layers", 3, "--hidden", 128, "--epochs", 2, "--strategy", "p2p"]
+    limit = 420 << 20
+    ended = subprocess.run(list(map(str, [
+        LIMIT, limit, sys.executable, "-m", "hpgcn", "train", tmp_path / "p.h5", *settings,
+        "--memory", limit, "--scratch", scratch_dir, "--out", out])), capture_output=True,
+        text=True, check=False, env=clean_environment(), timeout=600)
+    if ended.returncode == 77:
+        pytest.skip("no rights to make control groups")
+    assert ended.returncode == 0, ended.stderr
+    assert "killed 0" in ended.stderr and not os.listdir(scratch_dir)
+    expected = train(load(tmp_path / "p.h5"), Config(
+        layers=3, hidden=128, epochs=2, strategy="p2p"), ranks=8)
+    weights = predict(str(tmp_path / "p.h5"), str(out))
+    assert np.array_equal(weights["logits"], predict(str(tmp_path / "p.h5"), expected)["logits"])
+
+
+@pytest.mark.long
+def test_a_killed_run_leaves_nothing(tmp_path):
+    """After kill -9 in an epoch the folder is empty, and the run resumes."""
+    scratch_dir, out = tmp_path / "scratch", tmp_path / "run"
+    scratch_dir.mkdir()
+    save(make(n=9001, f=64), tmp_path / "g.h5")
+    words = [sys.executable, "-c", (
+        "from hpgcn import *; from hpgcn.comm import run_on_disk; import sys\n"
+        f"config = Config(out={str(out)!r}, epochs=10**6, strategy='p2p', checkpoint_every=1)\n"
+        f"run_on_disk(lambda comm: train({str(tmp_path / 'g.h5')!r}, config, comm), 3, "
+        f"{str(scratch_dir)!r})")]
+    process = subprocess.Popen(words, env=clean_environment(), stderr=subprocess.DEVNULL)
+    metrics = out / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not os.listdir(scratch_dir)
+    done = metrics.read_text().count("\n")
+    resumed = train(str(tmp_path / "g.h5"), Config(strategy="p2p", epochs=done + 3, out=str(out),
+                                                   checkpoint_every=1), ranks=3, resume=str(out))
+    assert resumed["epochs"] == done + 3
