@@ -103,13 +103,16 @@ def _partition_graph(args, source, out, vector, names, sampled):
     """
     from hpgcn import partition as parts
     from hpgcn import store
-    from hpgcn.graphs.validation import layer_widths
+    from hpgcn.graphs.validation import layer_widths, numbers
 
     # settings of the partition
     source.header.check_split(args.split_index, source.path)
     graph = source.read()
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
-    ordered = {"rcm": not args.no_rcm, "baseline": True}
+    nodes = args.nodes
+    if args.ranks_per_node is not None:
+        nodes = numbers("--ranks-per-node", args.ranks_per_node, args.k)
+    ordered = {"rcm": not args.no_rcm, "baseline": True, "nodes": nodes}
     chosen = graph.of_split(args.split_index)
     make = functools.partial(parts.make_partition, chosen, args.k, effort=args.effort,
                              epsilon=args.epsilon, seed=args.seed, w0=w0, refine=not args.no_refine,
@@ -150,7 +153,8 @@ def partition_as_json(made):
     from hpgcn.partition import relative
 
     names = ("k", "method", "winner", "effort", "engine", "seed", "epsilon", "batch")
-    return {**{name: getattr(made, name) for name in names}, **made.statistics,
+    nodes = {"node_sizes": list(made.node_sizes)} if made.node_sizes else {}
+    return {**{name: getattr(made, name) for name in names}, **nodes, **made.statistics,
             "relative": relative(made.statistics)}
 
 

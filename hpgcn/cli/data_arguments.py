@@ -230,6 +230,13 @@ def partition(command):
     add = command.heading("order").add_argument
     add("--nested", action="store_true",
         help="number the parts so that parts 2p and 2p + 1 form part p of K/2 parts, and so on")
+    nodes = command.heading("order").add_mutually_exclusive_group()
+    nodes.add_argument("--nodes", type=int, metavar="N",
+                       help="choose the parts of a node together, so that few rows are sent "
+                            "between N nodes. K must be a multiple of N; node j has parts j K / N "
+                            "to (j + 1) K / N - 1")
+    nodes.add_argument("--ranks-per-node", metavar="N,N,...",
+                       help="the same for nodes of several sizes, whose sum is K")
     add("--no-rcm", action="store_true", help="keep the order of the vertices inside each part")
     add("--pipeline-batches", type=int, default=0, metavar="N",
         help="method block only, for strategy mop: cut the rows in RCM order into N batches, and "

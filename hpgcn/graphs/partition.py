@@ -28,6 +28,8 @@ class Partition:
     batch: str = ""  # mini-batches that method stochastic serves, e.g. "vertices:20000"
     winner: str = ""  # e.g. "graph": the method whose parts "best" took
     effort: str = ""  # e.g. "default": how much work the method took; "" if that does not depend
+    # parts of each node, whose numbers are consecutive; () if they were not made for nodes
+    node_sizes: tuple[int, ...] = ()
 
     @property
     def k(self):
@@ -61,7 +63,7 @@ class Partition:
             return self
         edge_part = None if self.edge_part is None else self.edge_part // size
         return replace(self, part=self.part // size, offsets=self.offsets[::size],
-                       edge_part=edge_part, statistics={})
+                       edge_part=edge_part, statistics={}, node_sizes=())
 
     @staticmethod
     def from_parts(part, k, *, order=None, edge_part=None, **attributes):
@@ -96,6 +98,13 @@ def halves(k):
         k //= 2
         numbers.append(k)
     return tuple(numbers)
+
+
+def describe_nodes(sizes):
+    """Return the text "8 nodes of 4 parts" of the parts of each node, a tuple of int."""
+    least, most = min(sizes), max(sizes)
+    parts = f"{least}" if least == most else f"{least} to {most}"
+    return f"{len(sizes):,} node{'s' * (len(sizes) > 1)} of {parts} part{'s' * (most > 1)}"
 
 
 def check_parts(part, k, *, n=None, where="part vector", what="vertex"):

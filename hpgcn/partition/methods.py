@@ -22,8 +22,14 @@ from hpgcn.partition.method_table import (
     integer,
 )
 from hpgcn.partition.partition_request import ROWS, Parts
-from hpgcn.partition.quality import COMPARED, count, touched, train_mask
+from hpgcn.partition.quality import COMPARED, count, node_volumes, touched, train_mask
 from hpgcn.partition.rows.nested import nested_numbers, nested_parts
+from hpgcn.partition.rows.node_parts import (
+    METHODS_BY_NODE,
+    grouped_parts,
+    node_sizes,
+    parts_by_node,
+)
 from hpgcn.partition.rows.partition_model import entry_rows, pattern, stored_holders
 from hpgcn.partition.rows.pipeline import dealt_parts
 from hpgcn.partition.rows.row_methods import random_parts
@@ -34,7 +40,7 @@ log = logging.getLogger("hpgcn")
 def make_partition(graph, k, *, method="best", effort="default", engine=None, epsilon=None,
                    w0=0, seed=0, rcm=True, refine=True, baseline=False, time_limit=3600.0,
                    memory=None, threads=None, balance_train=False, nested=False, batch=None,
-                   theta=None, delta=None, pipeline_batches=0):
+                   theta=None, delta=None, pipeline_batches=0, nodes=None):
     """Partition the vertices of a graph into k parts.
 
     The same arguments give the same partition, whatever the number of threads.
@@ -104,6 +110,11 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
         For "block": order all rows by reverse Cuthill-McKee (or by vertex number, not
         `rcm`), cut them into this number of batches, and give each part a piece of each
         batch (strategy mop). 0: contiguous parts.
+    nodes : int or sequence of int, optional
+        Number of nodes, which divides k, or the parts of each node. Parts of a node have
+        consecutive numbers. They are chosen together: few rows between nodes first, each
+        counted once for every other node that reads it, then few within nodes
+        (`rows.node_parts`).
 
     Returns
     -------
@@ -113,7 +124,8 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     Raises
     ------
     UsageError
-        An argument is unknown or out of range; nested parts of an odd number.
+        An argument is unknown or out of range; nested parts of an odd number; nodes that
+        do not divide k.
     DataError
         k exceeds n, or the graph is a slab, or `balance_train` finds no split.
     MissingError
@@ -137,12 +149,15 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     if balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
                         "balance")
+    sizes = node_sizes(nodes, k)
+    if sizes and nested:
+        raise UsageError("nodes: excludes nested parts")
     if nested and k % 2:
         raise UsageError(f"k = {k}: nested parts are merged in pairs, expected an even number")
     batches = integer("pipeline_batches", pipeline_batches, 0, graph.num_rows)
     if batches:
         return _dealt(graph, request, batches, method, rcm, baseline,
-                      excluded=nested or balance_train)
+                      excluded=nested or balance_train or sizes)
 
     # find parts, balance training vertices, then number the parts
     rows = pattern(graph)
@@ -150,7 +165,7 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     effort = "" if method in WITHOUT_EFFORT else effort
     with announced(graph.header.name, request, effort, rows.indices,
                    holders=method in NONZERO_METHODS) as statistics:
-        parts, groups = _find_parts(rows, weights, method, request, nested)
+        parts, groups = _find_parts(rows, weights, method, request, nested, sizes)
         if balance_train:
             parts = _balanced(rows, weights, parts, request, train_mask(graph))
         if nested:
@@ -158,8 +173,12 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
 
         # order the vertices within the parts
         partition = _ordered(graph, rows, parts, k, rcm, baseline, method=method, seed=request.seed,
-                             effort=effort, nested=bool(nested))
+                             effort=effort, nested=bool(nested), node_sizes=sizes)
         statistics |= partition.statistics
+    if sizes:
+        log.info("%s: %s rows sent between %d nodes, %s within them", graph.header.name,
+                 f"{statistics['volume_between']:,}", len(sizes),
+                 f"{statistics['volume_within']:,}")
     _warn_of_rows(partition, graph, parts.unrefined is not None)
     return partition
 
@@ -170,7 +189,7 @@ def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
     if method != "block":
         raise UsageError(f"{asked}: does not apply to method {method}, expected block")
     if excluded:
-        raise UsageError(f"{asked}: excludes nested and balance_train")
+        raise UsageError(f"{asked}: excludes nested, nodes and balance_train")
     n, k = graph.num_rows, request.k
     order = rcm_within_parts(graph, np.zeros(n, np.int32), 1) if rcm else np.arange(n)
     rows = pattern(graph)
@@ -178,7 +197,7 @@ def _dealt(graph, request, batches, method, rcm, baseline, *, excluded):
     return _ordered(graph, rows, parts, k, rcm, baseline, order, method=method)
 
 
-def _find_parts(rows, weights, method, request, nested):
+def _find_parts(rows, weights, method, request, nested, sizes):
     """Return the Parts that a method finds, and the number of groups that are already
     nested.
     """
@@ -186,6 +205,11 @@ def _find_parts(rows, weights, method, request, nested):
         part, groups = nested_parts(METHODS[method], CUTS[method], rows, weights, request)
         winner = "hypergraph" if method == "best" else ""  # nested parts are not refined
         return Parts(part, request.engine, request.epsilon, winner=winner), groups
+    if sizes and method in METHODS_BY_NODE:
+        return parts_by_node(METHODS[method], method, rows, weights, request, sizes), 1
+    if sizes:
+        parts = METHODS[method](rows, weights, request)
+        return grouped_parts(parts, _lines(rows, parts, request.k), sizes), 1
     return METHODS[method](rows, weights, request), 1
 
 
@@ -202,7 +226,7 @@ def _warn_of_rows(partition, graph, refined):
                 graph.header.name, share, 1 + ROWS, way)
 
 
-def given_partition(graph, part, k, *, rcm=True, baseline=False):
+def given_partition(graph, part, k, *, rcm=True, baseline=False, nodes=None):
     """Make a partition (method "given") from parts found elsewhere, like
     `make_partition`.
 
@@ -211,14 +235,19 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False):
     graph : hpgcn.graphs.graph.Graph
         All rows, in memory.
     part : (n,) integers in [0, k)
+    nodes : optional
+        As of `make_partition`; the numbers of the parts are kept.
 
     Raises
     ------
     DataError
         The part vector does not fit the graph, or the graph is a slab.
+    UsageError
+        The nodes do not fit k.
     """
     part = check_parts(part, k, n=check_whole(graph))
-    return _ordered(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given")
+    return _ordered(graph, pattern(graph), Parts(part), k, rcm, baseline, method="given",
+                    node_sizes=node_sizes(nodes, k))
 
 
 def over_random(rows, k):
@@ -256,8 +285,9 @@ def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
         parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
         engine_version=version, epsilon=parts.epsilon, batch=parts.batch, winner=parts.winner,
         **attributes)
+    counted = count(rows, parts.part, k, parts.holder, train_mask(graph))
     partition.statistics.update(
-        count(rows, parts.part, k, parts.holder, train_mask(graph))
+        counted | node_volumes(rows, parts.part, partition.node_sizes, counted, parts.holder)
         | profile(graph, partition.iperm if dealt is None else np.argsort(dealt)) | parts.statistics
         | ({**unrefined(rows, parts, k), **over_random(rows, k)} if baseline else {}))
     return partition
@@ -279,9 +309,14 @@ def _balanced(rows, weights, parts, request, train):
     return replace(parts, part=part, holder=holder)
 
 
+def _lines(rows, parts, k):
+    """Return the columns and rows of which each part has entries, csr_array (k, 2 n)."""
+    return sp.hstack(touched(rows, parts.part, k, parts.holder), "csr")
+
+
 def _nested(rows, parts, k, groups):
     """Renumber the parts of each group, so that parts 2 p and 2 p + 1 merge well."""
-    lines = sp.hstack(touched(rows, parts.part, k, parts.holder), "csr")
+    lines = _lines(rows, parts, k)
     size = k // groups
     numbers = np.concatenate([first + nested_numbers(lines[first:first + size])
                               for first in range(0, k, size)]).astype(np.int32)

@@ -17,8 +17,8 @@ ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have hold
 # the checked arguments of `make_partition`
 PartitionRequest = namedtuple(
     "PartitionRequest",
-    "graph k engine epsilon w0 seed time_limit memory threads refine effort sampling",
-    defaults=(DEFAULT, None))
+    "graph k engine epsilon w0 seed time_limit memory threads refine effort sampling piece",
+    defaults=(DEFAULT, None, False))  # piece: the rows are a part of a large graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def run(arrays, weights, request, start=None):
 
     # the engine that can be quick takes parts to begin with
     quick = request.effort != BEST and request.engine == QUICK_ENGINE
-    quick = quick and arrays["pins"].size > SMALL
+    quick = quick and (request.piece or arrays["pins"].size > SMALL)
     if quick and start is not None:
         arrays = {**arrays, "start": start()}
 

@@ -4,7 +4,7 @@ import scipy.sparse as sp
 
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.graph import Graph
-from hpgcn.graphs.partition import check_parts
+from hpgcn.graphs.partition import check_parts, describe_nodes, run_offsets
 from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.partition.rows.partition_model import entry_rows, holders, pattern
 from hpgcn.runtime.text_table import table
@@ -16,6 +16,8 @@ LABELS = {
     "volume_max": ("rows sent, max per part", "{:,}"),
     "unrefined_volume_max": ("  before refinement", "{:,}"),
     "volume_avg": ("rows sent, mean per part", "{:,.1f}"),
+    "volume_between": ("rows sent between nodes", "{:,}"),
+    "volume_within": ("rows sent within nodes", "{:,}"),
     "ghosts_max": ("rows received, max per part", "{:,}"),
     "messages": ("messages, total", "{:,}"),
     "unrefined_messages": ("  before refinement", "{:,}"),
@@ -112,6 +114,43 @@ def count(rows, part, k, holder=None, train=None):
     if train is not None:
         counted["imbalance_train"] = imbalance(np.bincount(part[train], minlength=k))
     return counted
+
+
+def node_volumes(rows, part, sizes, counted, holder=None):
+    """Count the rows and sums that a node-aware exchange sends between nodes, and within
+    them.
+
+    A row is sent once to each other node that reads it. The reader that receives it sends
+    it on to the other readers of its node; sums take the same ways back.
+
+    Parameters
+    ----------
+    rows, part, holder
+        As of `count`.
+    sizes : tuple of int
+        Parts of each node, in the order of their numbers.
+    counted : dict
+        From `count`.
+
+    Returns
+    -------
+    dict of str -> int
+        volume_between and volume_within, whose sum is the volume; {} without nodes.
+    """
+    if not sizes:
+        return {}
+    node = np.repeat(np.arange(len(sizes)), sizes)
+    if holder is None:
+        from hpgcn.parallel.nodes.node_counts import count_node_ghosts  # brings Numba
+
+        offsets = run_offsets(np.bincount(part, minlength=node.size))
+        order = np.argsort(part, kind="stable")
+        between = int(count_node_ghosts(rows.indptr, rows.indices, part, offsets, node,
+                                        order).sum())
+    else:
+        lines = touched(rows, node[part], len(sizes), node[holder])
+        between = sum(each.nnz - part.size for each in lines)
+    return {"volume_between": between, "volume_within": counted["volume"] - between}
 
 
 def _count_whole_rows(rows, part, k):
@@ -236,6 +275,8 @@ def describe(partition):
         text += f", {partition.engine} {partition.engine_version}, epsilon {partition.epsilon:g}"
     if partition.effort:
         text += f", effort {partition.effort}"
+    if partition.node_sizes:
+        text += f", {describe_nodes(partition.node_sizes)}"
     if partition.batch:
         numbers = partition.statistics
         text += f", batch {partition.batch}" + "".join(

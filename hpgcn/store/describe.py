@@ -7,6 +7,7 @@ import numpy as np
 
 from hpgcn.graphs.consistency import check_whole
 from hpgcn.graphs.identity import changed, signature
+from hpgcn.graphs.partition import describe_nodes
 from hpgcn.graphs.validation import SPLIT, check_range
 from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import describe_runs
@@ -203,6 +204,8 @@ def _partition(stored, reader):
     yield (f"{partition.k:,} parts, method {partition.title or 'unknown'}{engine.rstrip()}, "
            f"seed {partition.seed}, epsilon {partition.epsilon:g}"
            + (f", effort {partition.effort}" if partition.effort else ""))
+    if partition.node_sizes:
+        yield describe_nodes(partition.node_sizes)
     if partition.batch:
         yield f"for mini-batches {partition.batch}"
     yield f"rows per part {_spread(np.diff(offsets), mean=True)}"

@@ -18,6 +18,7 @@ from hpgcn.store.schema import (
     PARTITION_FIELDS,
     PARTITIONED,
     mask_name,
+    node_fields,
     write_class_names,
 )
 from hpgcn.store.stored import StoredGraph
@@ -106,7 +107,8 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         # write the partition, and the holder of each nonzero
         fields = {name: kind(getattr(partition, name)) for name, kind in PARTITION_FIELDS.items()}
         fields |= {"k": partition.k, "nested": partition.nested, "batch": partition.batch or None,
-                   "winner": partition.winner or None, "effort": partition.effort or None}
+                   "winner": partition.winner or None, "effort": partition.effort or None,
+                   **node_fields(partition.node_sizes)}
         writer.attributes("partition", {**partition.statistics, **fields})
         for name in ("part", "perm", "iperm", "offsets"):
             writer.dataset(f"partition/{name}", getattr(partition, name))

@@ -18,6 +18,7 @@ from hpgcn.store.schema import ORDER, PARTITION_FIELDS
 
 ENTRY_BYTES = 32  # bytes of memory to put the part of an entry into the original order
 TEXTS = ("batch", "winner", "effort")  # attributes of a partition that only some methods write
+NODES = ("nodes", "ranks_per_node")  # attributes of a partition made for nodes
 
 
 class OriginalOrder:
@@ -135,11 +136,12 @@ class StoredPartition:
         fields = {name: self.reader.field(name, kind, "/partition")
                   for name, kind in PARTITION_FIELDS.items()}
         statistics = {name: value for name, value in self.reader.attributes("/partition").items()
-                      if name not in ("k", "nested", *TEXTS, *fields)}
+                      if name not in ("k", "nested", *NODES, *TEXTS, *fields)}
         texts = {name: self.reader.field(name, str, "/partition") for name in TEXTS
                  if name in self.reader.attributes("/partition")}
+        sizes = schema.read_node_sizes(self.reader, self.merge * self.k)
         if self.merge > 1:
-            statistics = {}  # they count the parts of the file
+            statistics, sizes = {}, ()  # they count the parts of the file
 
         n = self.header.num_nodes
         perm, iperm, part = self._arrays(0, n)
@@ -152,7 +154,7 @@ class StoredPartition:
                      "is a vertex of another part than the offsets say")
 
         return Partition(part, perm, iperm, self.offsets, **fields, statistics=statistics,
-                         nested=self.nested, **texts)
+                         nested=self.nested, node_sizes=sizes, **texts)
 
     @functools.cached_property
     def of_entries(self):

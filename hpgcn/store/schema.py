@@ -154,6 +154,38 @@ def read_offsets(reader, header):
     return offsets
 
 
+def node_fields(sizes):
+    """Return the attributes of a partition made for nodes; `sizes`: parts of each node, or ()."""
+    uneven = len(set(sizes)) > 1
+    return {"nodes": len(sizes) or None,
+            "ranks_per_node": ",".join(map(str, sizes)) if uneven else None}
+
+
+def read_node_sizes(reader, k):
+    """Return the parts of each node, a tuple of int; () if the file names no nodes.
+
+    DataError unless they are whole numbers from 1 whose sum is k.
+    """
+    attributes = reader.attributes("/partition")
+    if "nodes" not in attributes:
+        return ()
+    nodes = reader.field("nodes", int, "/partition")
+    text = ""
+    if "ranks_per_node" in attributes:
+        text = reader.field("ranks_per_node", str, "/partition")
+    if not text:
+        if not 1 <= nodes <= k or k % nodes:
+            raise reader.error(f"/partition: attribute nodes is {nodes}, expected a divisor of the "
+                               f"{k} parts")
+        return (k // nodes,) * nodes
+    sizes = tuple(int(each) if each.isdecimal() and len(each) < 10 else 0
+                  for each in text.split(","))
+    if len(sizes) != nodes or min(sizes) < 1 or sum(sizes) != k:
+        raise reader.error(f"/partition: attribute ranks_per_node is {text!r:.80}, expected "
+                           f"{nodes} numbers from 1 with sum {k}")
+    return sizes
+
+
 def read_class_names(reader, num_classes=None):
     """Return the class names in an open file, a tuple of str (c,), or None.
 

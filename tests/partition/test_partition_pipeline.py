@@ -76,7 +76,7 @@ def test_refused_for_given_parts(tmp_path):
 @pytest.mark.parametrize("options, text", [
     ({"method": "random"}, "pipeline_batches = 3: does not apply to method random, expected block"),
     ({"method": "block", "nested": True}, "excludes nested"),
-    ({"method": "block", "balance_train": True}, "excludes nested and balance_train")])
+    ({"method": "block", "balance_train": True}, "excludes nested, nodes and balance_train")])
 def test_refused(options, text):
     with pytest.raises(UsageError, match=text):
         make_partition(make(60), 4, pipeline_batches=3, **options)

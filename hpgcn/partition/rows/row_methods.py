@@ -45,20 +45,22 @@ def hypergraph(rows, weights, request):
     return _refined(rows, weights, request, partition_columns(rows, weights, request))
 
 
-def partition_columns(rows, weights, request, first=None):
+def partition_columns(rows, weights, request, first=None, block=None):
     """Return the Parts of column nets by an engine; without an engine if effort is FAST.
 
-    Effort DEFAULT improves parts with few cut edges: those of `first`, Parts, if given.
+    Effort DEFAULT improves parts with few cut edges: those of `first`, Parts, if given. If
+    `rows` is not square, they are those of `block`, its square part, if given.
     """
     if _streamed(rows, request):
         return stream(rows, weights, request._replace(refine=False))
     offsets, pins = column_nets(rows)
+    block = rows if rows.shape[0] == rows.shape[1] else block
 
     def start():
-        return (first or _first_parts(rows, weights, request)).part
+        return (first or _first_parts(block, weights, request)).part
 
-    square = rows.shape[0] == rows.shape[1]
-    return run({"offsets": offsets, "pins": pins}, weights, request, start if square else None)
+    return run({"offsets": offsets, "pins": pins}, weights, request,
+               None if block is None else start)
 
 
 def _first_parts(rows, weights, request):

@@ -17,13 +17,17 @@ MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would b
 # Nets are the columns of the pattern. Net j is owned by the part of vertex j. From
 # first[j] on it lists the lam[j] parts that it touches, and its pins in each. masks[j] has
 # a bit for each of these parts, and one for each with a single pin; part q has bit q mod
-# 64. totals: volume and messages.
+# 64. totals: volume and messages. A vertex moves only between parts of equal `group`, (k,).
 State = namedtuple(
-    "State", "indptr indices weight part first touched pins lam masks sent load pairs totals")
+    "State",
+    "indptr indices weight part first touched pins lam masks sent load pairs totals group")
 
 
-def refinement_state(rows, part, k, weights):
-    """Count the pins of every net in every part it touches, and the rows that each part sends."""
+def refinement_state(rows, part, k, weights, group=None):
+    """Count the pins of every net in every part it touches, and the rows that each part sends.
+
+    `group`: (k,) integers, as in State; by default all parts are of one group.
+    """
     indptr = rows.indptr.astype(np.int64)
     n = part.size
     part = part.astype(np.int32)  # a copy
@@ -39,8 +43,9 @@ def refinement_state(rows, part, k, weights):
     sent = np.bincount(part, lam - 1, k).astype(np.int64)
     load = np.bincount(part, weights, k).astype(np.int64)
     totals = np.array([sent.sum(), np.count_nonzero(pairs)], np.int64)
+    group = np.zeros(k, np.int32) if group is None else np.asarray(group, np.int32)
     return State(indptr, rows.indices, np.asarray(weights, np.int64), part, first, touched, pins,
-                 lam, masks, sent, load, pairs, totals)
+                 lam, masks, sent, load, pairs, totals, group)
 
 
 @jit()
@@ -264,7 +269,7 @@ def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, tou
         q = touched_parts[i]
         touches = shared_nets[q] > nets + 1
         shared = shared_nets[q] - (nets + 2 if touches else 0)
-        if q != p and s.load[q] + s.weight[v] <= cap:
+        if q != p and s.group[q] == s.group[p] and s.load[q] + s.weight[v] <= cap:
             then = own - alone + (not touches)
             rows = nets - shared - last + then - own
             if s.totals[0] + rows <= limit:

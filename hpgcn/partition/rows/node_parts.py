@@ -1,0 +1,175 @@
+"""Parts for ranks on several nodes: few rows between nodes first, then few within them.
+
+A node-aware exchange sends a row once to every other node that reads it, and within that
+node to the other parts that read it. Rows between nodes are so the volume of a partition
+into nodes, and the rest of the volume is within nodes.
+"""
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from hpgcn.errors import UsageError
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.partition.effort import FAST, SMALL
+from hpgcn.partition.quality import touched
+from hpgcn.partition.rows.row_methods import partition_columns
+
+HYPERGRAPHS = ("best", "hypergraph")  # methods whose pieces keep the columns of other nodes
+METHODS_BY_NODE = (*HYPERGRAPHS, "graph", "stream")  # the others group parts that they made
+
+
+def node_sizes(nodes, k):
+    """Return the number of parts of each node, a tuple of int; () for None.
+
+    `nodes`: a number of nodes, which divides k, or the parts of each node, whose sum is
+    k. UsageError for others.
+    """
+    if nodes is None:
+        return ()
+    if isinstance(nodes, (int, np.integer)) and not isinstance(nodes, bool):
+        if not 1 <= nodes <= k:
+            raise UsageError(f"nodes = {nodes}: expected 1 to {k}, the number of parts")
+        if k % nodes:
+            raise UsageError(f"nodes = {nodes}: does not divide {k} parts; for nodes of several "
+                             "sizes list the ranks of each (ranks per node)")
+        return (k // int(nodes),) * int(nodes)
+    given = np.asarray(nodes)
+    if given.ndim != 1 or given.dtype.kind not in "ui" or given.size == 0 or given.min() < 1:
+        raise UsageError(f"ranks per node = {nodes!r:.80}: expected whole numbers of at least 1")
+    if given.sum() != k:
+        raise UsageError(f"ranks per node: their sum is {given.sum()}, but there are {k} parts")
+    return tuple(given.tolist())
+
+
+def parts_by_node(find, method, rows, weights, request, sizes):
+    """Partition into nodes, then each node into its parts; refine within nodes.
+
+    The balance is that of all parts: those of the nodes and those within share epsilon.
+
+    Parameters
+    ----------
+    find : callable
+        The method, one of METHODS_BY_NODE by name `method`.
+    rows, weights, request
+        Arguments of `find`.
+    sizes : tuple of int
+        Parts of each node.
+
+    Returns
+    -------
+    Parts
+        Part p of node m has number sum(sizes[:m]) + p.
+    """
+    # nodes; those of several sizes are groups of equal units
+    unit = math.gcd(*sizes)
+    units = request.k // unit
+    levels = (units > 1) + (max(sizes) > 1)
+    share = (1 + request.epsilon) ** (1 / max(1, levels)) - 1
+    found = find(rows, weights, request._replace(k=units, epsilon=share))
+    part = found.part
+    if len(sizes) < units:
+        numbers = group_parts(touched(rows, part, units, None)[0], np.array(sizes) // unit)
+        part = numbers[part]
+    node = np.repeat(np.arange(len(sizes)), np.array(sizes) // unit)[part]
+
+    # parts within each node
+    part = np.empty(weights.size, np.int32)
+    first = run_offsets(sizes)
+    engine = found.engine
+    for m, size in enumerate(sizes):
+        own = np.flatnonzero(node == m)
+        inner = np.arange(own.size) % size
+        if 1 < size < own.size:
+            piece = _within(find, method, rows, own, weights,
+                            request._replace(k=size, epsilon=share, refine=False,
+                                             piece=rows.nnz > SMALL))
+            inner, engine = piece.part, engine or piece.engine
+        part[own] = first[m] + inner
+
+    # moves within nodes leave the rows between nodes as they are
+    unrefined = None
+    if request.refine and max(sizes) > 1:
+        from hpgcn.partition.rows.refine import refine
+
+        unrefined = part, None
+        part = refine(rows, part, request.k, weights, request.epsilon, request.seed,
+                      group=np.repeat(np.arange(len(sizes)), sizes))
+    return replace(found, part=part, engine=engine, epsilon=request.epsilon, statistics={},
+                   unrefined=unrefined)
+
+
+def _within(find, method, rows, own, weights, request):
+    """Return the Parts of the vertices `own` of one node.
+
+    Hypergraphs have the columns of other nodes as well: parts of a node that read the
+    same column receive it once.
+    """
+    lines = rows[own]
+    block = lines[:, own]
+    if method in HYPERGRAPHS and request.effort != FAST:
+        return partition_columns(lines, weights[own], request, block=block)
+    return find(block, weights[own], request)
+
+
+def group_parts(lines, sizes):
+    """Group parts into nodes, so that few rows go between nodes.
+
+    A node takes the first free part, then one after the other the part that shares most
+    nets with those it has. If consecutive parts do better, they are taken.
+
+    Parameters
+    ----------
+    lines : csr_array (k, nets)
+        Entries where a part touches a net.
+    sizes : sequence of int
+        Parts of each node.
+
+    Returns
+    -------
+    (k,) int32
+        New number of each part.
+    """
+    # whole numbers, of which products count the nets in common
+    lines = lines.astype(np.int64)
+    lines.data[:] = 1
+    free = np.ones(lines.shape[0], bool)
+    members = []
+
+    # fill one node after the other
+    for size in sizes:
+        taken = [int(np.argmax(free))]
+        free[taken] = False
+        reached = np.zeros(lines.shape[1], np.int64)
+        for _ in range(size - 1):
+            reached[lines[[taken[-1]]].indices] = 1
+            shared = np.where(free, lines @ reached, -1)
+            taken.append(int(np.argmax(shared)))
+            free[taken[-1]] = False
+        members += sorted(taken)
+
+    # compare with the order as it is
+    orders = [np.arange(lines.shape[0]), np.array(members)]
+    volumes = [_node_volume(lines[order], sizes) for order in orders]
+    best = int(volumes[1] < volumes[0])
+    numbers = np.empty(lines.shape[0], np.int32)
+    numbers[orders[best]] = np.arange(numbers.size)
+    return numbers
+
+
+def _node_volume(lines, sizes):
+    """Count the nodes that a net touches, but one, over all nets that are touched."""
+    node = np.repeat(np.arange(len(sizes)), sizes)
+    reader = np.repeat(node, np.diff(lines.indptr))
+    pairs = np.unique(lines.indices.astype(np.int64) * len(sizes) + reader)
+    return int(pairs.size - np.unique(lines.indices).size)
+
+
+def grouped_parts(parts, lines, sizes):
+    """Return Parts with the numbers of `group_parts`; arguments as there."""
+    numbers = group_parts(lines, sizes)
+    holder = None if parts.holder is None else numbers[parts.holder]
+    unrefined = parts.unrefined
+    if unrefined is not None:
+        unrefined = tuple(None if each is None else numbers[each] for each in unrefined)
+    return replace(parts, part=numbers[parts.part], holder=holder, unrefined=unrefined)
