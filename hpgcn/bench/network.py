@@ -12,6 +12,8 @@ LARGE = 1 << 24  # bytes that a rank sends: their time far exceeds the latency
 # buffers used in turn, because in training other work replaces the caches between
 # messages
 BUFFERS = 8
+SLOW = 0.05  # seconds of the messages of LARGE / SMALLER bytes from which these are enough
+SMALLER = 16
 WORK = 1 << 22  # size of the computation during a message
 
 
@@ -29,12 +31,16 @@ def measure(comm, repeats):
     Medians, of the slowest rank.
     """
     others = comm.size - 1
-    small = TimedExchange(comm, 1)
-    large = TimedExchange(comm, LARGE // 4 // others)
-    half = TimedExchange(comm, LARGE // 4 // others, one_way=True)
 
-    # small messages, then large ones in both directions and in one
-    latency = slowest(comm, small.run, 20 * repeats) / others
+    # small messages, and the size of large ones: a sixteenth does on a slow network
+    latency = slowest(comm, TimedExchange(comm, 1).run, 20 * repeats) / others
+    size = LARGE // SMALLER
+    if slowest(comm, TimedExchange(comm, size // 4 // others).run, 1) < SLOW:
+        size = LARGE
+
+    # large messages in both directions, then in one
+    large = TimedExchange(comm, size // 4 // others)
+    half = TimedExchange(comm, size // 4 // others, one_way=True)
     both = slowest(comm, large.run, repeats)
     one = slowest(comm, half.run, repeats)
 
@@ -47,12 +53,13 @@ def measure(comm, repeats):
     # a short and a long broadcast
     (rounds, _), _ = algorithms("broadcast", comm.size)
     short = slowest(comm, TimedBroadcast(comm, 1).run, 20 * repeats) / rounds
-    long = slowest(comm, TimedBroadcast(comm, LARGE // 4).run, repeats)
-    rate = measured_rate("broadcast", comm.size, LARGE, short, long)
+    long = slowest(comm, TimedBroadcast(comm, size // 4).run, repeats)
+    rate = measured_rate("broadcast", comm.size, size, short, long)
 
-    sent = 4 * (LARGE // 4 // others) * others
-    return {"latency_s": latency, "bytes_per_s": sent / both, "one_way_bytes_per_s": sent / one,
-            "hidden_share": hidden, "collective_latency_s": short, "collective_bytes_per_s": rate}
+    sent, sent_one_way = (4 * comm.max([each.sent.sum()])[0] for each in (large, half))
+    return {"latency_s": latency, "bytes_per_s": float(sent / both),
+            "one_way_bytes_per_s": float(sent_one_way / one), "hidden_share": hidden,
+            "collective_latency_s": short, "collective_bytes_per_s": rate}
 
 
 class TimedExchange:

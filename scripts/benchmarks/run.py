@@ -236,6 +236,17 @@ def run_preparation(args):
     print_text(json.dumps(report) if args.json else preparation.markdown(report))
 
 
+def run_cluster(args):
+    """Train with every strategy on clusters made of namespaces; compare with the plan."""
+    from benchmarks import cluster
+
+    lists = {name: tuple(getattr(args, name).split(",")) for name in ("layouts", "rates")}
+    others = {name: getattr(args, name)
+              for name in cluster.Settings._fields if name in args and name not in lists}
+    report = cluster.measure(cluster.Settings(**others, **lists))
+    print_text(json.dumps(report) if args.json else cluster.text(report))
+
+
 def parser():
     top = Parser("run.py", description=__doc__.partition(";")[0] + ".")
     commands = top.add_subparsers(metavar="BENCHMARK", required=True)
@@ -253,6 +264,7 @@ def parser():
     add_accuracy_flags(add_command("accuracy", run_accuracy.__doc__, run_accuracy))
     add_drift_flags(add_command("drift", run_drift.__doc__, run_drift))
     add_preparation_flags(add_command("preparation", run_preparation.__doc__, run_preparation))
+    add_cluster_flags(add_command("cluster", run_cluster.__doc__, run_cluster))
     return top
 
 
@@ -324,6 +336,22 @@ def add_preparation_flags(command):
     integers(command, ("parts", 8, "number of parts"),
              ("threads", 0, "threads of the epoch; 0: all cores that this process may use"),
              ("seed", 0, "seed of all random numbers"))
+
+
+def add_cluster_flags(command):
+    add = command.add_argument
+    add("graph", help="graph without parts (.h5)")
+    add("--layouts", default="2x1,2x2,4x1", metavar="NxR,NxR",
+        help="nodes x ranks of each node (default: 2x1,2x2,4x1)")
+    add("--rates", default="100mbit,1gbit,10gbit", metavar="RATE,RATE",
+        help="rates of the links, as of scripts/cluster.sh (default: 100mbit,1gbit,10gbit)")
+    add("--delay", default="0", metavar="TIME", help="delay, as of scripts/cluster.sh (default: 0)")
+    add("--machine", default="", metavar="FILE",
+        help="rates of kernels, as of hpgcn bench machine (default: measure memory and products)")
+    add("--folder", help="keep the partitions here, and use those that are here")
+    integers(command, ("hidden", 128, "width of the hidden layers"), ("layers", 2, "layers"),
+             ("epochs", 3, "most epochs of a run; the fastest counts"),
+             ("repeats", 2, "time each message this number of times"))
 
 
 def add_other_settings(command, own):

@@ -1,0 +1,42 @@
+"""The benchmark of strategies on clusters of namespaces, and its tables."""
+import json
+
+import pytest
+from commands import refused, run
+from graphs import make
+
+from benchmarks import cluster
+from benchmarks import run as script
+from hpgcn import store
+
+
+def test_choices_slower_than_the_fastest_are_marked():
+    rows = [{"name": name, "strategy": name, "sent_bytes": 10**6, "planned_s": planned,
+             "measured_s": measured, "ratio": measured / planned}
+            for name, planned, measured in (("p2p", 1.0, 1.1), ("cover", 0.8, 1.25),
+                                            ("mop", 0.7, 1.5))]
+    case = {"layout": "2x2", "rate": "1gbit", "auto": "cover", "rows": rows,
+            "network": {"latency_s": 1e-4, "bytes_per_s": 1e8}}
+    assert [row["name"] for row in cluster.choices(case)] == ["p2p", "mop", "cover"]
+    lines = cluster.text({"cases": [case]}).splitlines()
+    assert lines[0] == "2x2 ranks at 1gbit: 100.0 MB/s a rank, latency 100 us"
+    assert lines[-1].split() == ["2x2", "1gbit", "p2p", "1.1", "mop", "1.36!", "cover", "1.14"]
+
+
+@pytest.mark.parametrize("layouts", ["1x1", "2", "2x0", "axb"])
+def test_usage(layouts):
+    refused(2, "cluster", "g.h5", "--layouts", layouts, program=script.main)
+
+
+@pytest.mark.long
+def test_every_strategy_is_forecast_and_trained(tmp_path):
+    store.write_graph(tmp_path / "g.h5", make(n=60))
+    done = run("cluster", tmp_path / "g.h5", "--layouts", "2x1", "--rates", "1gbit", "--hidden", 8,
+               "--epochs", 2, "--repeats", 1, "--json", program=script.main)
+    if done.returncode == 69:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    case, = json.loads(done.stdout, parse_constant=pytest.fail)["cases"]
+    names = {row["name"] for row in case["rows"]}
+    assert {"p2p", "cover", case["auto"]} <= names
+    assert all(row["planned_s"] > 0 and row["measured_s"] > 0 for row in case["rows"])
