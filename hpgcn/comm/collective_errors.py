@@ -1,9 +1,16 @@
-"""Errors that all ranks raise together, settings that must be equal, and longer timeouts."""
+"""Errors that all ranks raise together, settings that must be equal, longer timeouts, and objects
+that all ranks close together.
+"""
+from __future__ import annotations
 
 import traceback
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, agreed
+
+if TYPE_CHECKING:
+    import types
 
 
 class CollectiveErrors:
@@ -64,3 +71,32 @@ def difference(one, other):
     key = next(key for key in [*one, *other]
                if key not in one or key not in other or one[key] != other[key])
     return f": {key} is {one.get(key)!r}, not {other.get(key)!r}"
+
+
+class CollectiveClose:
+    """A context manager that calls `close` at its end, unless an error occurs on this
+    rank only.
+
+    A subclass has `close`, which all ranks call together, and their communicator
+    `comm`.
+    """
+
+    comm: Any
+
+    def close(self) -> None:
+        """Free the MPI objects; all ranks call this together, with no message under way."""
+        raise NotImplementedError
+
+    def closes(self, error: BaseException | None) -> bool:
+        """Return whether the end of a `with` calls `close`: not after an error of this
+        rank only.
+        """
+        return error is None or self.comm.size == 1 or getattr(error, "collective", False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: types.TracebackType | None) -> None:
+        if self.closes(error):
+            self.close()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from hpgcn.comm import MpiComm, SerialComm
-from hpgcn.comm.collective_close import CollectiveClose
+from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.model import ModelOptions, Parameters, check_strategy, make_spec
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime import faults, signals

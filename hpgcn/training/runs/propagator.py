@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hpgcn.comm import as_comm
-from hpgcn.comm.collective_close import CollectiveClose
+from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
 from hpgcn.graphs.normalization import NORMS, NormalizedAdjacency

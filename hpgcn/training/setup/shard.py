@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.comm.collective_close import CollectiveClose
+from hpgcn.comm.collective_errors import CollectiveClose
 from hpgcn.errors import DataError, agreed
 from hpgcn.graphs.normalization import NormalizedAdjacency
 from hpgcn.model import MODELS, Features, norm_of, products_of, reads_X, supports_pruning
