@@ -24,8 +24,8 @@ COST_FIELDS = ("grid", "replication", "balance", "delay", "delay_variant", "pipe
                "jump", "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
 # fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
-                    "pipeline_batches", "masked_products", "epochs", "patience", "device",
-                    "aggregate_on", "update_on", "threads", "memory", "scratch",
+                    "pipeline_batches", "node_aware", "masked_products", "epochs", "patience",
+                    "device", "aggregate_on", "update_on", "threads", "memory", "scratch",
                     "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
@@ -71,6 +71,8 @@ class Config:
                                  "backward pass. paper: as DistGNN", choices=("own", "paper"))
     pipeline_batches: int = setting(0, "mop only. Number of row batches in the pipeline. 0: chosen "
                                     "from the bandwidth of the matrix", low=0)
+    node_aware: str = setting("auto", "send a row to each node once (p2p, cover, vertex-cut). "
+                              "auto: if ranks share nodes", choices=("auto", "always", "never"))
     model: str = setting("gcn", "type of the model")
     aggregator: str = setting("mean", "sage only. mean: separate weights for a vertex and the mean "
                               "of its neighbors. gcn: one mean of the vertex and its neighbors")
@@ -123,8 +125,7 @@ class Config:
                             "falls from --lr to 0 at the last epoch, so it changes if a resumed "
                             "run gets more epochs. step: times --step-factor every --step-every "
                             "epochs", choices=("constant", "cosine", "step"))
-    warmup: int = setting(0, "number of epochs in which the learning rate rises linearly to --lr",
-                          low=0)
+    warmup: int = setting(0, "number of epochs in which the learning rate rises to --lr", low=0)
     step_every: int = setting(100, "--schedule step only. Number of epochs between two changes of "
                               "the learning rate", low=1)
     step_factor: float = setting(0.1, "--schedule step only. Factor of the learning rate at each "
@@ -155,8 +156,7 @@ class Config:
                           choices=("auto", "accuracy", "micro-f1", "macro-f1", "roc-auc"))
     eval_every: int = setting(1, "evaluate every N epochs. 0: only after the last epoch", low=0)
     dtype: str = setting("float32", "number type of features, weights and messages. bf16: rows in "
-                         "bfloat16, weights and sums in float32",
-                         choices=("float32", "float64", "bf16"))
+                         "bfloat16, all else in float32", choices=("float32", "float64", "bf16"))
     seed: int = setting(0, "seed of all random draws", low=0, high=2**63 - 1)
     split_index: int = setting(0, "number of the split to train on, from 0", low=0)
     device: str = setting("auto", "device to compute on. cuda: one GPU per rank; ranks of a node "

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.nodes.node_plan import NodePlan
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.planning.answers.candidates import count
 from hpgcn.strategies.delayed import DelayedVertexCut
@@ -29,8 +30,9 @@ def run_two_epochs(source, config, comm):
 def footprint_of(source, config, comm, inputs):
     """Return the RankFootprint that a plan predicts for this run, given a PlanInput."""
     placed = assign_rows(source, comm, config)
-    return count(inputs.ordered, inputs, placed.strategy, placed.rank_grid.shape,
-                 placed.layout.offsets)
+    grid = placed.rank_grid
+    return count(inputs.ordered, inputs, placed.strategy, grid.shape, placed.layout.offsets,
+                 exchange=(grid.nodes, grid.node_aware))
 
 
 def distinct(arrays):
@@ -60,6 +62,8 @@ def matrix_of(strategy):
         blocks += product.all_blocks()
         halos = [transfer.plan for transfer in (product.pull, product.push)
                  if hasattr(transfer, "plan")]
+        halos = [each for halo in halos for each in (
+            (halo.first, halo.second) if isinstance(halo, NodePlan) else (halo,))]
         listed += [numbers for halo in halos for numbers in (halo.ghosts, halo.send_rows)]
         if not strategy.requires_partition:
             listed += [each.nonempty_rows for each in product.all_blocks()]

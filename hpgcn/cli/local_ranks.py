@@ -1,4 +1,4 @@
-"""Call a command on the ranks of a launcher, or of this process: --ranks and --scratch."""
+"""Call a command on the ranks of a launcher, or of this process: --ranks, --nodes and --scratch."""
 from hpgcn.cli import planning
 from hpgcn.cli.output import print_text
 from hpgcn.errors import UsageError, agreed
@@ -10,6 +10,10 @@ def call(command, world, args, config, *arguments):
     With --scratch the number of ranks of this process is planned, unless --ranks gives
     it. With --dry-run only the plan is printed. UsageError on all ranks of a launcher.
     """
+    nodes = getattr(args, "nodes", None)
+    if nodes and (args.ranks == 1 or config.scratch):
+        raise agreed(UsageError(f"--nodes {nodes}: needs --ranks, without --scratch; under a "
+                                "launcher MPI finds the nodes"))
     if args.ranks == 1 and not config.scratch:
         command(world, args, config, *arguments)
         return
@@ -19,8 +23,10 @@ def call(command, world, args, config, *arguments):
                                 f"{world.size} processes: use one of the two"))
     if not config.scratch:
         from hpgcn.comm import run_on_ranks
+        from hpgcn.comm.nodes import parsed
 
-        run_on_ranks(command, args.ranks, args, config, *arguments)
+        nodes = parsed(nodes, "--nodes") if nodes else None
+        run_on_ranks(command, args.ranks, args, config, *arguments, nodes=nodes)
         return
 
     # arrays in files

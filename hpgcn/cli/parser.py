@@ -112,6 +112,10 @@ def train(command):
     integers(command.heading(PARALLEL), (
         "ranks", 1, "number of ranks in this process, instead of mpiexec -n. Ranks run in turns: "
         "to learn, debug and count messages, not to save time"))
+    command.heading(PARALLEL).add_argument(
+        "--nodes", metavar="N",
+        help="with --ranks: number of nodes that these ranks are taken to run on, or the node of "
+             "each rank, such as 0,0,1 (default: 1)")
     alone(command.heading(PARALLEL))
 
     # files and checkpoints

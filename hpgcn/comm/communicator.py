@@ -14,6 +14,7 @@ from hpgcn.comm import local_mpi, route, slow_network
 from hpgcn.comm.collective_errors import CollectiveErrors
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
+from hpgcn.comm.nodes import numbered, requested_layout
 from hpgcn.comm.pending import format_ranks
 from hpgcn.comm.queue import Queue
 from hpgcn.comm.staging import GpuStager
@@ -35,6 +36,7 @@ class SerialComm(Collectives, CollectiveErrors):
     size = 1
     ranks = (0,)  # in messages: numbers in the communicator that the first group was made of
     local_rank = 0  # number among the ranks of this node
+    nodes = np.zeros(1, np.int32)  # (P,): the node of each rank, from 0
     mpi = None  # that of mpi4py
     in_process = False  # whether the ranks are threads of this process
     device = HOST  # collectives take arrays of this device and of the host; see `use`
@@ -157,7 +159,11 @@ class MpiComm(SerialComm):
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
         set_ranks_on_node(node.Get_size(), all_ranks=self.size == MPI.COMM_WORLD.Get_size())
+        first = node.bcast(self.rank)
         node.Free()
+        self.nodes = requested_layout(self.size)
+        if self.nodes is None:
+            self.nodes = numbered(self.allgather(first))
         abort_on_exception()
 
     def _over(self, mpi, ranks):
@@ -195,6 +201,7 @@ class MpiComm(SerialComm):
         group = copy.copy(self)  # shares counters, clock, timeout, device
         group.parent = self
         group._over(self.mpi.Create_group(members), [self.ranks[rank] for rank in ranks])
+        group.nodes = numbered(self.nodes[list(ranks)])
         members.Free()
         everyone.Free()
         return group

@@ -11,6 +11,7 @@ class Counters:
         self.messages = Counter()
         self.sent = {}  # bytes by phase, then by destination
         self.sums = {}  # bytes in `sent` that are partial sums of the destination's rows
+        self.sent_messages = {}  # messages by phase, then by destination, like `sent`
         self.masked_additions = 0  # additions whose results masks set to 0; maybe on a GPU
 
     def add(self, kind, payload, messages, to=(), sums=()):
@@ -21,14 +22,16 @@ class Counters:
         key = (self.phase, kind)
         self.bytes[key] += payload
         self.messages[key] += messages
-        for counted, pairs in ((self.sent, to), (self.sums, sums)):
+        ones = [(rank, 1) for rank, _ in to]
+        for counted, pairs in ((self.sent, to), (self.sums, sums), (self.sent_messages, ones)):
             _add_sizes(counted, self.phase, pairs)
 
     def include(self, other):
         """Add the counts of other Counters."""
         self.bytes.update(other.bytes)
         self.messages.update(other.messages)
-        for ours, theirs in ((self.sent, other.sent), (self.sums, other.sums)):
+        for ours, theirs in ((self.sent, other.sent), (self.sums, other.sums),
+                             (self.sent_messages, other.sent_messages)):
             for phase, sizes in theirs.items():
                 _add_sizes(ours, phase, sizes.items())
 
@@ -36,6 +39,16 @@ class Counters:
         """Return (bytes, messages) of a phase, summed over all kinds."""
         return tuple(sum(value for (of, _), value in counted.items() if of == phase)
                      for counted in (self.bytes, self.messages))
+
+    def between_nodes(self, phase, nodes, rank):
+        """Return (bytes, messages) of a phase that went to other nodes.
+
+        Calls whose receivers are unknown, such as reductions, are left out. `nodes`:
+        (P,), the node of each rank; `rank`: this one.
+        """
+        return tuple(sum(amount for to, amount in counted.get(phase, {}).items()
+                         if nodes[to] != nodes[rank])
+                     for counted in (self.sent, self.sent_messages))
 
 
 def _add_sizes(counted, phase, pairs):

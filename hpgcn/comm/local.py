@@ -4,12 +4,13 @@ time.
 For learning, for debugging and for counting messages: nothing is faster than on one
 rank.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from hpgcn.comm import local_mpi
 from hpgcn.comm.communicator import MpiComm, SerialComm
+from hpgcn.comm.nodes import layout_of, requested_layout
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime.disk.residency import Residency
@@ -29,6 +30,7 @@ class LocalComm(MpiComm):
         self.MPI = local_mpi
         self._over(mpi, range(mpi.Get_size()))
         self.local_rank = self.rank
+        self.nodes = mpi.nodes
 
     def use(self, device, aware=None):
         """Accept arrays of this device in collectives, which copy them on the device;
@@ -59,7 +61,7 @@ class LocalComm(MpiComm):
 
 
 def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
-                 **options: Any) -> list[Any]:
+                 nodes: int | Sequence[int] | None = None, **options: Any) -> list[Any]:
     """Call a function on several ranks, all of them in this process; return their results.
 
     The ranks are threads of which one runs at a time: it runs until it waits for
@@ -75,6 +77,10 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
         objects.
     ranks : int
         Number of ranks, 1 to 1024.
+    nodes : int or sequence of int, optional
+        Nodes that the ranks are taken to run on, which determine what they send to each
+        other: a number of nodes with consecutive ranks, or the node of each rank.
+        Default: one node, or as the variable HPGCN_NODES says.
 
     Returns
     -------
@@ -86,7 +92,8 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
     DeadlockError
         No rank can go on; the message names what each waits for.
     UsageError
-        `ranks` is not a number from 1 to 1024, or `function` cannot be called.
+        `ranks` is not a number from 1 to 1024, `nodes` does not fit it, or `function`
+        cannot be called.
     HpgcnError
         What a rank raised; the message names the rank unless all ranks raised it
         together. Any other exception becomes an InternalError.
@@ -106,7 +113,7 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
 
     turns = Turns(ranks)
     return turns.run([partial(function, comm, *arguments, **options)
-                      for comm in _communicators(turns, local_mpi.Post())])
+                      for comm in _communicators(turns, local_mpi.Post(), nodes)])
 
 
 def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
@@ -135,10 +142,17 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
         residency.close()
 
 
-def _communicators(turns, post):
-    """Return a communicator for each rank, all over the same post."""
+def _communicators(turns, post, nodes=None):
+    """Return a communicator for each rank, all over the same post; `nodes` as in
+    `run_on_ranks`.
+    """
     ranks = range(turns.size)
-    return [local_mpi.Intracomm(post, turns, ranks, rank) for rank in ranks]
+    given = nodes is not None
+    found = layout_of(nodes, turns.size, "nodes") if given else requested_layout(turns.size)
+    communicators = [local_mpi.Intracomm(post, turns, ranks, rank) for rank in ranks]
+    for comm in communicators:
+        comm.nodes = comm.nodes if found is None else found
+    return communicators
 
 
 def in_process(function, comm, ranks, *arguments, **options):

@@ -127,6 +127,7 @@ class Intracomm:
         self.name = name  # equal on all its ranks, and on no other communicator
         self.calls = 0  # collective calls so far
         self.made = defaultdict(int)  # communicators made of this one, by their ranks
+        self.nodes = np.zeros(self.size, np.int32)  # node of each rank
 
     def Get_rank(self):
         return self.rank

@@ -20,6 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 
+class PairMessages(NamedTuple):
+    """Count of messages between pairs of ranks."""
+
+    bytes: np.ndarray
+    messages: np.ndarray
+    between: tuple | None = None  # (bytes, messages) of those between nodes, if they are known
+
+
 class Collective(NamedTuple):
     """Count of collectives of one kind that MPI executes by itself, one after the other."""
 

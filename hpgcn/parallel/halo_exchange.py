@@ -50,6 +50,7 @@ class HaloBuffers:
     """
 
     def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
+        self.settings = device, stager, dtype, sums
         self.device = device
         self.dtype = np.dtype(dtype)
         self.sums = np.dtype(sums or dtype)
@@ -59,6 +60,11 @@ class HaloBuffers:
         self.pinned = []
         self.owned = self.ghost = device.empty((0,), dtype)
         self.host_views = self.owned, self.ghost
+
+    @cached_property
+    def second(self):
+        """Buffers of the same kind for a second exchange that goes with the first."""
+        return HaloBuffers(*self.settings, pushes=self.pushes)
 
     def reserve(self, owned, ghost):
         """Make room for `owned` and `ghost` elements in the buffers. Existing requests
@@ -83,8 +89,11 @@ class Exchange:
 
     `ends`: offsets by rank of the rows in the owned and in the ghost buffer; two (P +
     1,). `sums`: number of rows to each rank that are partial sums, in pulls and in
-    pushes; two (P,).
+    pushes; two (P,). `tags`: of messages in pulls and in pushes. They differ between
+    exchanges that are under way at the same time.
     """
+
+    tags = 1, 2
 
     def __init__(self, ends, sums, comm, buffers):
         self.ends = ends
@@ -172,7 +181,7 @@ class Exchange:
             requests = []
             if self.stager is not None:
                 requests = Messages(self.stager, blocks=buffers.pinned)
-            tag = 1 + adjoint
+            tag = self.tags[adjoint]
             others, pieces = self._requests("Recv_init", incoming, received, cuts, tag, requests)
             destinations, per_destination = self._requests(
                 "Send_init", outgoing, sent, to, tag, requests)
@@ -310,6 +319,26 @@ class HaloExchange(Exchange):
     @property
     def sources(self):
         return self.plan.sources.tolist()
+
+    @property
+    def ghost_counts(self):
+        """Number of rows of each source, a dict in the order of ghosts."""
+        return {source: len(rows) for source, rows in self.by_source(self.plan.ghosts)}
+
+    @property
+    def incoming(self):
+        """Receive buffer of the pull under way, (rows, width)."""
+        return self.channel.incoming
+
+    @property
+    def outgoing(self):
+        """Send buffer of the push that is filled, (rows, width)."""
+        return self.filling.outgoing
+
+    @property
+    def ghost_positions(self):
+        """Row of these two buffers that each ghost has, (g,) int64."""
+        return np.arange(self.plan.ghosts.size)
 
     def by_source(self, ghosts):
         """Return pairs (source, rows of that source) of an array of ghosts, (g, f)."""

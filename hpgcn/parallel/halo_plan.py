@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.parallel.counts import PairMessages
 from hpgcn.parallel.layout import RowPartition, compressed_offsets
 
 
@@ -49,10 +50,18 @@ class HaloPlan:
         returned = self.send_rows[sent], compressed_offsets(self.send_offsets, sent)
         return HaloPlan(self.layout, *received, *returned)
 
-    @property
-    def sizes(self):
-        """Values of this rank for the fields of HaloPlanSizes, in their order."""
-        return self.send_rows.size, self.ghosts.size, self.destinations.size, self.sources.size
+    def sizes(self, nodes=None):
+        """Return the values of this rank for HaloPlanSizes.of_ranks.
+
+        `nodes`: (P,), the node of each rank, if messages between nodes are counted.
+        """
+        masks = [np.ones(self.layout.size, bool)]
+        if nodes is not None:
+            masks.append(nodes != nodes[self.layout.rank])
+        sent, received = np.diff(self.send_offsets), np.diff(self.recv_offsets)
+        return [int(number) for mask in masks for number in (
+            sent[mask].sum(), received[mask].sum(), np.count_nonzero(sent[mask]),
+            np.count_nonzero(received[mask]))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +72,14 @@ class HaloPlanSizes:
     received: np.ndarray  # rows received
     destinations: np.ndarray  # number of ranks that a rank sends to
     sources: np.ndarray  # number of ranks that a rank receives from
+    between: "HaloPlanSizes | None" = None  # sizes of messages between nodes, if known
+
+    @staticmethod
+    def of_ranks(table):
+        """Return the sizes from the `HaloPlan.sizes` of all ranks, (P, 4) or (P, 8)."""
+        table = np.array(table, np.int64).T
+        between = HaloPlanSizes(*table[4:]) if len(table) > 4 else None
+        return HaloPlanSizes(*table[:4], between)
 
     @staticmethod
     def of(read, part):
@@ -78,21 +95,43 @@ class HaloPlanSizes:
         return HaloPlanSizes.of_pairs(owner[others], reader[others], k)
 
     @staticmethod
-    def of_pairs(owner, reader, k):
+    def of_pairs(owner, reader, k, nodes=None):
         """Return the sizes of an exchange that sends row i from rank owner[i] to rank
-        reader[i]. `k`: number of ranks.
+        reader[i].
+
+        `k`: number of ranks. `nodes`: as in `of_table`.
         """
+        between = None
+        if nodes is not None:
+            away = nodes[owner] != nodes[reader]
+            between = HaloPlanSizes.of_pairs(owner[away], reader[away], k)
         pairs = np.unique(owner * k + reader)
         return HaloPlanSizes(*(np.bincount(ranks, minlength=k)
-                               for ranks in (owner, reader, pairs // k, pairs % k)))
+                               for ranks in (owner, reader, pairs // k, pairs % k)), between)
 
     @staticmethod
-    def of_table(table):
+    def of_table(table, nodes=None):
         """Return the sizes of an exchange in which rank p receives table[p, q] rows of
         rank q; (P, P) int64.
+
+        `nodes`: (P,), the node of each rank, if messages between nodes are counted.
         """
         pairs = (table > 0).astype(np.int64)
-        return HaloPlanSizes(table.sum(0), table.sum(1), pairs.sum(0), pairs.sum(1))
+        between = None
+        if nodes is not None:
+            between = HaloPlanSizes.of_table(table * np.not_equal.outer(nodes, nodes))
+        return HaloPlanSizes(table.sum(0), table.sum(1), pairs.sum(0), pairs.sum(1), between)
+
+    @property
+    def reversed(self):
+        """Sizes of the exchange in which each row goes the other way."""
+        return HaloPlanSizes(self.received, self.sent, self.sources, self.destinations,
+                             self.between and self.between.reversed)
+
+    @property
+    def received_parts(self):
+        """Number of rows that each rank receives, by exchange; (1, P)."""
+        return self.received[None]
 
     @property
     def message_transfer(self):
@@ -111,13 +150,17 @@ class HaloPlanSizes:
 
     def pull(self, row_bytes):
         """Yield (bytes, messages) that each rank sends when rows are pulled."""
-        yield self.sent * row_bytes, self.destinations
+        tier = self.between
+        yield PairMessages(self.sent * row_bytes, self.destinations,
+                           tier and (tier.sent * row_bytes, tier.destinations))
 
     def push(self, row_bytes):
         """Yield (bytes, messages) that each rank sends when sums are pushed back to the
         owners.
         """
-        yield self.received * row_bytes, self.sources
+        tier = self.between
+        yield PairMessages(self.received * row_bytes, self.sources,
+                           tier and (tier.received * row_bytes, tier.sources))
 
 
 def needs(indices, layout):

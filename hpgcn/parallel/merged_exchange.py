@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn import kernels
+from hpgcn.parallel.counts import PairMessages
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_exchange import Exchange, HaloBuffers, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes
@@ -25,7 +26,7 @@ class MergedSizes:
 
     own: HaloPlanSizes
     other: HaloPlanSizes  # the transfer that pulls when this one pushes
-    messages: np.ndarray  # (P,), when this one pushes: one for each pair
+    links: HaloPlanSizes  # one row for each message, when this one pushes
 
     @property
     def buffer_rows(self):
@@ -50,7 +51,12 @@ class MergedSizes:
         """Yield (bytes, messages) that each rank sends: sums, and the rows of the other
         transfer.
         """
-        yield (self.own.received + self.other.sent) * row_bytes, self.messages
+        tiers = [(self.own, self.other, self.links)]
+        if self.links.between is not None:
+            tiers.append([each.between for each in tiers[0]])
+        counts = [((own.received + other.sent) * row_bytes, links.destinations)
+                  for own, other, links in tiers]
+        yield PairMessages(*counts[0], *counts[1:])
 
 
 class MergedExchange(Exchange):
@@ -118,6 +124,31 @@ class OneWayTransfer(Transfer):
         self.rows, self.ghosts = (
             {q: slice(int(first[q]), int(last[q])) for q in ranks.tolist()}
             for (first, last), ranks in ((rows, plan.destinations), (ghosts, plan.sources)))
+
+    @property
+    def sources(self):
+        return self.plan.sources.tolist()
+
+    @property
+    def ghost_counts(self):
+        """Number of rows of each source, a dict in the order of ghosts."""
+        return {q: place.stop - place.start for q, place in self.ghosts.items()}
+
+    @property
+    def incoming(self):
+        """Receive buffer of the messages under way, (rows, width)."""
+        return self.exchange.channel.incoming
+
+    @property
+    def outgoing(self):
+        """Send buffer of the messages that are filled, (rows, width)."""
+        return self.exchange.filling.outgoing
+
+    @property
+    def ghost_positions(self):
+        """Row of these two buffers that each ghost has, (g,) int64."""
+        places = [np.arange(place.start, place.stop) for place in self.ghosts.values()]
+        return np.concatenate([np.empty(0, np.int64), *places])
 
     def reserve(self, width):
         """Allocate the buffers for rows of `width` columns."""

@@ -80,6 +80,12 @@ class Pattern:
             return self.rows_out is self.rows_in
         return np.array_equal(self.rows_out, self.rows_in)
 
+    def restricted_numbers(self, rows):
+        """Return the number of each row among those marked in `rows`, (n,) int64; None
+        marks all.
+        """
+        return np.arange(self.num_rows) if rows is None else np.cumsum(rows) - 1
+
     @cached_property
     def bandwidth(self):
         """Largest distance of an entry from the diagonal."""
@@ -200,6 +206,17 @@ class BlockPattern(Pattern):
         the length of all blocks.
         """
         return self._least_bandwidth or self.ordered.bandwidth
+
+
+def elsewhere(lines, owner, holder, k):
+    """Return owner, holder and line of each distinct pair of a line and a holder that
+    does not own it, by line.
+
+    A line is a row or a column.
+    """
+    others = owner != holder
+    pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)
+    return owner[others][first], pairs % k, pairs // k
 
 
 def permuted(pattern, order):

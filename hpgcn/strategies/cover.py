@@ -18,8 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.parallel.csr import Csr
-from hpgcn.parallel.halo_plan import HaloPlanSizes
+from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
+from hpgcn.parallel.nodes.node_exchange import NodeExchange
 from hpgcn.parallel.pattern import BlockPattern
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
@@ -42,8 +44,8 @@ class CoverTraffic(NonzeroTraffic):
     """
 
     @staticmethod
-    def merge(pulled, pushed, sent, received):
-        return [MergedSizes(pulled, pushed, received), MergedSizes(pushed, pulled, sent)]
+    def merge(pulled, pushed, links):
+        return [MergedSizes(pulled, pushed, links.reversed), MergedSizes(pushed, pulled, links)]
 
 
 class CoverPlan(NonzeroPlan):
@@ -120,7 +122,7 @@ class CoverFloor(CoverPlan):
         pushed = HaloPlanSizes(*np.zeros((4, k), np.int64))
         # a block for each pair, on either of its ranks
         self.pairs = int(read.sources.sum()) // k
-        transfers = self.Traffic.merge(pulled, pushed, read.destinations, read.sources)
+        transfers = self.Traffic.merge(pulled, pushed, read)
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
 
     def make_restricted(self, pattern):
@@ -152,6 +154,7 @@ class Cover(NonzeroStrategy):
     name = "cover"
     Plan = CoverPlan
     options = ("balance",)
+    supports_nodes = ("products",)
 
     @classmethod
     def own_options(cls, options, device):
@@ -189,7 +192,8 @@ class Cover(NonzeroStrategy):
         (i, j, bits), _ = sent_to(holder, (i, j, bits), self.comm)
         entries = i, j, bits.view(np.float64).astype(self.dtype)
         buffers = [self.product.pull.buffers, self.product.push.buffers]
-        return self.product_by(entries, *layouts, self.comm, buffers)
+        sharing = None if isinstance(self.product.pull.plan, HaloPlan) else self.nodes
+        return self.product_by(entries, *layouts, self.comm, buffers, sharing)
 
     def build_reverse_submatrix(self, product, rows_out, rows_in):
         # The reverse is a product of its own.
@@ -197,8 +201,15 @@ class Cover(NonzeroStrategy):
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
-        exchange = MergedExchange(pull, push, comm, buffers[0])
-        m, m_in = push.layout.num_rows, pull.layout.num_rows
+        firsts = [plan if isinstance(plan, HaloPlan) else plan.first for plan in (pull, push)]
+        transfers = MergedExchange(*firsts, comm, buffers[0]).transfers
+        if firsts[0] is not pull:
+            transfers = [NodeExchange(plan, first, HaloExchange, comm, buffer)
+                         for plan, first, buffer in zip((pull, push), transfers, buffers)]
+        pull, push = transfers
+
+        # blocks of sums for each target, and one for each source of rows
+        m, m_in = push.plan.layout.num_rows, pull.plan.layout.num_rows
         matrix.sort_indices()
         blocks = {q: {LOCAL: Csr.of(rows, comm.device)}
                   for q, rows in ghosts_of(push, matrix[m:, :m_in])}
@@ -206,16 +217,22 @@ class Cover(NonzeroStrategy):
         by_column = matrix[:m, m_in:].T.tocsr()
         for q, columns in ghosts_of(pull, by_column):
             blocks[LOCAL][q] = Csr.of(columns.T.tocsr(), comm.device)
-        return RowProduct(blocks, *exchange.transfers, m)
+        return RowProduct(blocks, pull, push, m)
 
     def transfers_of(self, pull, push):
         return MergedExchange(pull, push, self.comm, self.product.pull.buffers).transfers
+
+    @property
+    def buffer_bytes(self):
+        # Both transfers share the buffers of first messages.
+        second = getattr(self.product.push, "second", None)
+        return super().buffer_bytes + (second.nbytes if second and not self.parent else 0)
 
     @staticmethod
     def matrix_of(product):
         own = [block.to_scipy() for block in product.blocks[LOCAL].values()]
         parts = [sp.hstack(own, format="csr")]
-        for q in product.push.plan.sources.tolist():
+        for q in product.push.sources:
             rows = product.blocks[q][LOCAL].to_scipy()
             rows.resize(rows.shape[0], parts[0].shape[1])
             parts.append(rows)
@@ -262,9 +279,11 @@ def owners_of(layout, rows):
     return np.searchsorted(layout.offsets, rows, side="right") - 1
 
 
-def ghosts_of(plan, matrix):
-    """Yield (rank, rows of that rank) of a matrix that has a row for each ghost of
-    `plan`.
+def ghosts_of(transfer, matrix):
+    """Yield (source, rows of that source) of a matrix that has a row for each ghost of
+    a transfer.
     """
-    for q in plan.sources.tolist():
-        yield q, matrix[int(plan.recv_offsets[q]):int(plan.recv_offsets[q + 1])]
+    first = 0
+    for source, rows in transfer.ghost_counts.items():
+        yield source, matrix[first:first + rows]
+        first += rows

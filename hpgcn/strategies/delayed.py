@@ -280,7 +280,7 @@ class DelayedVertexCut(RowStrategy):
 
     def traffic(self):
         plans = [plan for plan, _ in self.bins] or [self.replicas]
-        table = self.comm.allgather([plan.sizes for plan in plans])
+        table = self.comm.allgather([plan.sizes() for plan in plans])
         bins = [HaloPlanSizes(*each.T) for each in np.array(table, np.int64).swapaxes(0, 1)]
         return self.Plan.Traffic((self.layout, self.layout), self.delay, bins)
 

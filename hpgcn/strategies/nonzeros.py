@@ -15,7 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.parallel.halo_exchange import HaloBuffers
-from hpgcn.parallel.halo_plan import HaloPlanSizes, needs
+from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, needs
+from hpgcn.parallel.nodes.node_plan import NodeSizes, gateways, sources_of_entries
+from hpgcn.parallel.pattern import elsewhere
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowStrategy, RowTraffic
@@ -31,12 +33,12 @@ class NonzeroTraffic(RowTraffic):
     """
 
     @staticmethod
-    def merge(pulled, pushed, sent, received):
+    def merge(pulled, pushed, links):
         """Return the transfer plans of R and of S from their HaloPlanSizes, `pulled`
         and `pushed`.
 
-        `sent`, `received`: (P,) number of ranks to which a rank sends rows or sums, and
-        from which it receives them.
+        `links`: HaloPlanSizes of one row for each pair of ranks, from the one that
+        sends rows or sums to the one that receives them.
         """
         raise NotImplementedError
 
@@ -91,18 +93,39 @@ class NonzeroPlan(RowPlan):
         return owner[rows], owner[columns], rows, columns, self.pattern.holders.astype(np.int64)
 
     def make_traffic(self, layouts):
-        k = self.num_ranks
+        k, nodes = self.num_ranks, self.rank_grid.nodes
         reader, owner, rows, columns, holder = self.entries()
         pulled = elsewhere(columns, owner, holder, k)
         pushed = elsewhere(rows, reader, holder, k)
+
+        # gateways take part in the first messages, and pass rows or sums on
+        seconds = []
+        if self.rank_grid.sharing is not None:
+            ends = zip((pulled, pushed), (self.pattern.rows_in, self.pattern.rows_out))
+            pulled, pushed = (self._first_pairs(*each, seconds) for each in ends)
+
         pairs = np.unique(np.concatenate([pulled[0] * k + pulled[1], pushed[1] * k + pushed[0]]))
-        right, left = self.Traffic.merge(
-            *(HaloPlanSizes.of_pairs(*each, k) for each in (pulled, pushed)),
-            *(np.bincount(ranks, minlength=k) for ranks in (pairs // k, pairs % k)))
-        transfers = [right, left]
+        transfers = self.Traffic.merge(*(HaloPlanSizes.of_pairs(*each[:2], k, nodes) for each in (
+            pulled, pushed, (pairs // k, pairs % k))))
+        if seconds:
+            transfers = [NodeSizes(*each) for each in zip(transfers, seconds)]
         if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
-            transfers += [left, right]
+            transfers += transfers[::-1]
         return self.Traffic(layouts, self.pattern.symmetric, transfers)
+
+    def _first_pairs(self, pairs, rows, seconds):
+        """Return the pairs of a row and a rank that receives it from the owner; append the
+        HaloPlanSizes of all other pairs to `seconds`.
+
+        `pairs`: as from `elsewhere`. `rows`: as `Pattern.rows_in`, the rows exchanged.
+        """
+        owner, holder, line = pairs
+        nodes = self.rank_grid.nodes
+        passing = gateways(self.pattern.restricted_numbers(rows)[line], owner, holder, nodes)
+        direct = passing == holder
+        seconds.append(HaloPlanSizes.of_pairs(passing[~direct], holder[~direct], self.num_ranks,
+                                              nodes))
+        return owner[direct], holder[direct]
 
     def added_rows(self, transposed, by_source):
         """Return how many row numbers the blocks of ghost columns store, (P,).
@@ -115,9 +138,29 @@ class NonzeroPlan(RowPlan):
         reader, owner, rows, columns, holder = self.entries()
         line, mine, other = (columns, owner, reader) if transposed else (rows, reader, owner)
         added = other != holder
-        block = (other if by_source else mine == holder)[added]
-        keys = (line[added] * k + block) * k + holder[added]
+        block = other if by_source else (mine == holder).astype(np.int64)
+        if self.rank_grid.sharing is not None:
+            block = self._blocks_on_nodes(transposed, by_source)
+        keys = ((line * (8 * k) + block) * k + holder)[added]
         return np.bincount(np.unique(keys) % k, minlength=k)
+
+    def _blocks_on_nodes(self, transposed, by_source):
+        """Return the number of the block of ghost columns that each entry is in, (nnz,),
+        below 8 P.
+
+        Rows that come from a gateway are in other blocks than those of owners.
+        """
+        k = self.num_ranks
+        reader, owner, rows, columns, holder = self.entries()
+        pulled, pushed = (
+            sources_of_entries(lines, owners, holder, self.pattern.restricted_numbers(chosen),
+                               self.rank_grid.nodes)
+            for lines, owners, chosen in ((columns, owner, self.pattern.rows_in),
+                                          (rows, reader, self.pattern.rows_out)))
+        sources, targets = (pushed, pulled) if transposed else (pulled, pushed)
+        if by_source:
+            return sources
+        return 4 * (sources >= k) + 2 * (targets >= k) + (targets == holder)
 
     def listed_rows(self, transposed, by_source):
         """Return how many row numbers each rank stores, (P,); the transpose reuses
@@ -193,9 +236,10 @@ class NonzeroStrategy(RowStrategy):
         entries = held_nonzeros(adjacency, rank_grid, comm, cls.holders)
         buffers = [HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
-        product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers)
+        product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers,
+                                 rank_grid.sharing)
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
-                       row_dtype=adjacency.row_dtype)
+                       row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes)
         strategy.reserve(width)
         return strategy
 
@@ -207,21 +251,21 @@ class NonzeroStrategy(RowStrategy):
         raise NotImplementedError
 
     @classmethod
-    def product_by(cls, entries, rows, rows_in, comm, buffers):
+    def product_by(cls, entries, rows, rows_in, comm, buffers, nodes=None):
         """Return the RowProduct of the nonzeros stored on this rank; all ranks call
         this together.
 
         `entries`: row numbers, column numbers and values, (nnz,) each. `rows`,
         `rows_in`: RowPartitions of the result and of the multiplied matrix, which
-        number the entries. `buffers`: see `product_of`.
+        number the entries. `buffers`: see `product_of`. `nodes`: see `halo_plan`.
         """
         i, j, values = entries
-        targets, sources = needs(i, rows), needs(j, rows_in)
-        places = local_numbers(i, targets, rows), local_numbers(j, sources, rows_in)
-        shape = rows.num_rows + targets.size, rows_in.num_rows + sources.size
+        pull = halo_plan(rows_in, needs(j, rows_in), comm, nodes)
+        push = halo_plan(rows, needs(i, rows), comm, nodes)
+        places = local_numbers(i, push.ghosts, rows), local_numbers(j, pull.ghosts, rows_in)
+        shape = rows.num_rows + push.ghosts.size, rows_in.num_rows + pull.ghosts.size
         matrix = sp.csr_array((values, places), shape=shape)
-        plans = halo_plan(rows_in, sources, comm), halo_plan(rows, targets, comm)
-        return cls.product_of(matrix, *plans, comm, buffers)
+        return cls.product_of(matrix, pull, push, comm, buffers)
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
@@ -263,7 +307,8 @@ class NonzeroStrategy(RowStrategy):
         matrix = self.local_matrix()[rows][:, columns].tocoo()
 
         plans, kept = zip(*(
-            cut_plan(plan, self.layout.restricted(chosen).rows, chosen, read, self.comm)
+            cut_plan(plan, self.layout.restricted(chosen).rows, chosen, read, self.comm,
+                     self.nodes)
             for plan, chosen, read in ((pull.plan, rows_in, matrix.col),
                                        (push.plan, rows_out, matrix.row))))
         matrix = matrix.tocsr()[kept[1]][:, kept[0]]
@@ -285,12 +330,33 @@ class NonzeroStrategy(RowStrategy):
         """Return the transfer plans of R and of S of a RowProduct; all ranks call this
         together.
         """
-        pull, push = product.pull.plan, product.push.plan
-        sizes = [*pull.sizes, *push.sizes, np.union1d(pull.destinations, push.sources).size,
-                 np.union1d(pull.sources, push.destinations).size]
-        table = np.array(self.comm.allgather(sizes), np.int64).T
-        pulled, pushed = HaloPlanSizes(*table[:4]), HaloPlanSizes(*table[4:8])
-        return self.Plan.Traffic.merge(pulled, pushed, *table[8:])
+        plans = product.pull.plan, product.push.plan
+        firsts = [plan if isinstance(plan, HaloPlan) else plan.first for plan in plans]
+        table = np.array(self.comm.allgather([
+            *plans[0].sizes(self.nodes), *plans[1].sizes(self.nodes),
+            *count_links(*firsts, self.nodes)]), np.int64)
+        groups = [HaloPlanSizes.of_ranks(part) for part in np.hsplit(
+            table, table.shape[1] // len(firsts[0].sizes(self.nodes)))]
+
+        if firsts[0] is plans[0]:
+            return self.Plan.Traffic.merge(*groups)
+        first_pull, second_pull, first_push, second_push, links = groups
+        merged = self.Plan.Traffic.merge(first_pull, first_push, links)
+        return [NodeSizes(*each) for each in zip(merged, (second_pull, second_push))]
+
+
+def count_links(pull, push, nodes):
+    """Return HaloPlan.sizes of a plan with one row for each pair of ranks that have a
+    message when `pull` pulls and `push` pushes.
+    """
+    ends = ((pull.destinations, push.sources), (pull.sources, push.destinations))
+    to, come = (np.union1d(*ranks) for ranks in ends)
+    counts = [to.size, come.size, to.size, come.size]
+    if nodes is None:
+        return counts
+    home = nodes[pull.layout.rank]
+    away = [np.count_nonzero(nodes[ranks] != home) for ranks in (to, come)]
+    return [*counts, *away, *away]
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):
@@ -324,12 +390,3 @@ def sent_to(ranks, arrays, comm):
     come = [comm.alltoallv(np.split(array[order], ends)) for array in arrays]
     sources = np.repeat(np.arange(comm.size), [part.size for part in come[0]])
     return [np.concatenate(parts) for parts in come], sources
-
-
-def elsewhere(lines, owner, holder, k):
-    """Return (owner, holder) of each distinct pair of a line and a holder that does not
-    own it. A line is a row or a column.
-    """
-    others = owner != holder
-    pairs, first = np.unique(lines[others] * k + holder[others], return_index=True)
-    return owner[others][first], pairs % k

@@ -23,7 +23,15 @@ from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels import entries
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
-from hpgcn.parallel.halo_plan import HaloPlanSizes, by_owner, complete, needs
+from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, by_owner, complete, needs
+from hpgcn.parallel.nodes.node_exchange import exchange_of
+from hpgcn.parallel.nodes.node_plan import (
+    NodeSizes,
+    make_node_plan,
+    sizes_of_pairs,
+    sources_of_entries,
+)
+from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
@@ -42,7 +50,15 @@ class PointToPointPlan(RowPlan):
         return self.Traffic(layouts, self.pattern.symmetric, plans)
 
     def _volumes(self, pattern):
-        return HaloPlanSizes.of_table(pattern.ghosts(self.rank_grid.layout.offsets)[0])
+        nodes = self.rank_grid.nodes
+        if self.rank_grid.sharing is None:
+            table = pattern.ghosts(self.rank_grid.layout.offsets)[0]
+            return HaloPlanSizes.of_table(table, nodes)
+        block = self.rank_grid.layout.row_blocks
+        columns = pattern.indices.astype(np.int64)
+        owner, reader, row = elsewhere(columns, block[columns], block[pattern.rows], self.num_ranks)
+        row = pattern.restricted_numbers(pattern.rows_in)[row]
+        return sizes_of_pairs(row, owner, reader, self.num_ranks, nodes)
 
     def operand(self, pattern, layout):
         # A local block, and one for each source.
@@ -50,13 +66,30 @@ class PointToPointPlan(RowPlan):
         volumes = right if pattern is self.pattern else reverse[0]
         offsets = self.rank_grid.layout.offsets
         entries = np.diff(pattern.indptr[offsets]).astype(np.int64)
-        touched = pattern.touched_rows(offsets, offsets)
-        touched = touched.sum(1) - np.diagonal(touched)
+        if self.rank_grid.sharing is None:
+            touched = pattern.touched_rows(offsets, offsets)
+            touched = touched.sum(1) - np.diagonal(touched)
+        else:
+            touched = self._touched(pattern)
         rows = np.diff(layout.offsets)
         return Operand.of(
             entries.shape, entries, (1 + volumes.sources) * (rows + 1),
             index_entries=volumes.sent + volumes.received + touched, results=rows,
             blocks=1 + volumes.sources)
+
+    def _touched(self, pattern):
+        """Return the number of rows of each rank with entries in a block of ghosts,
+        summed over blocks; (P,). There is a block for each message.
+        """
+        k = self.num_ranks
+        block = self.rank_grid.layout.row_blocks
+        columns = pattern.indices.astype(np.int64)
+        owner, reader = block[columns], block[pattern.rows]
+        source = sources_of_entries(columns, owner, reader,
+                                    pattern.restricted_numbers(pattern.rows_in),
+                                    self.rank_grid.nodes)
+        touched = np.unique((pattern.rows * (2 * k) + source)[owner != reader])
+        return np.bincount(block[touched // (2 * k)], minlength=k)
 
     def adjoint(self, forward):
         # The transposes of the blocks.
@@ -91,6 +124,7 @@ class PointToPoint(RowStrategy):
     accepts_partition = requires_partition = True
     supports_attention = supports_minibatches = supports_bf16 = True
     supports_edge_features = True
+    supports_nodes = "products", "attention"
 
     @classmethod
     def mask_slices(cls, shape):
@@ -99,12 +133,12 @@ class PointToPoint(RowStrategy):
     @classmethod
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
-        matrix, plan = own_rows(adjacency, layout.rows, comm)
+        matrix, plan = own_rows(adjacency, layout.rows, comm, rank_grid.sharing)
         buffers = HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype,
                               pushes=not adjacency.symmetric)
-        product = product_of(matrix, HaloExchange(plan, comm, buffers))
+        product = product_of(matrix, exchange_of(plan, comm, buffers))
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
-                       row_dtype=adjacency.row_dtype)
+                       row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes)
         strategy.reserve(width)
         return strategy
 
@@ -116,8 +150,9 @@ class PointToPoint(RowStrategy):
         matrix = _columns(self.local_matrix()[rows_out[own]], columns)
 
         layout = self.layout.restricted(rows_in).rows
-        plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm)
-        part = HaloExchange(plan, self.comm, exchange.buffers)
+        plan, read = cut_plan(exchange.plan, layout, rows_in, matrix.indices, self.comm,
+                              self.nodes)
+        part = exchange_of(plan, self.comm, exchange.buffers)
         return product_of(_columns(matrix, read), part)
 
     def local_matrix(self):
@@ -134,28 +169,30 @@ class PointToPoint(RowStrategy):
         return RowTraffic((self.layout, self.layout_in), self.symmetric, transfers)
 
     def _sizes(self, product):
-        sizes = self.comm.allgather(product.pull.plan.sizes)
-        return HaloPlanSizes(*np.array(sizes, np.int64).T)
+        plan = product.pull.plan
+        kind = HaloPlanSizes if isinstance(plan, HaloPlan) else NodeSizes
+        return kind.of_ranks(self.comm.allgather(plan.sizes(self.nodes)))
 
 
 def _columns(matrix, kept):
-    """Return the columns marked in `kept`, (n,) bool, of a csr_array; itself if all are
+    """Return the columns `kept` of a csr_array, marked or by number; itself if all are
     marked.
     """
-    return matrix if kept.all() else matrix[:, kept]
+    return matrix if kept.dtype == bool and kept.all() else matrix[:, kept]
 
 
-def own_rows(adjacency, rows, comm):
+def own_rows(adjacency, rows, comm, nodes=None):
     """Read and scale the rows of this rank; all ranks call this together.
 
     Returns
     -------
     matrix : csr_array (m, m + g)
         Own columns first, then ghosts; entries in the order in which they are stored.
-    plan : HaloPlan
+    plan : HaloPlan or NodePlan
+        As from `halo_plan`.
     """
     slab = adjacency.slab or adjacency.source.slab(rows.start, rows.stop)
-    plan = halo_plan(rows, needs(slab.indices, rows), comm)
+    plan = halo_plan(rows, needs(slab.indices, rows), comm, nodes)
     added = np.zeros(rows.num_rows, bool)
     if adjacency.self_loops:
         added = entries.missing_loops(slab.indptr, slab.indices, slab.start)
@@ -179,38 +216,53 @@ def own_rows(adjacency, rows, comm):
     return sp.csr_array((values, columns, indptr), shape=shape), plan
 
 
-def halo_plan(rows, ghosts, comm):
+def halo_plan(rows, ghosts, comm, nodes=None):
     """Return the HaloPlan of a rank that owns `rows` and reads `ghosts`; all ranks call this
     together.
+
+    With `nodes`, (P,), return the NodePlan of an exchange that sends a row to each of
+    these nodes once.
     """
+    if nodes is not None:
+        return make_node_plan(rows, ghosts, nodes, comm)
     cuts = by_owner(ghosts, rows)
     wanted = comm.alltoallv([ghosts[cuts[q]:cuts[q + 1]] for q in range(rows.size)])
     return complete(rows, ghosts, wanted)
 
 
-def cut_plan(plan, layout, chosen, read, comm):
-    """Restrict a HaloPlan to the rows marked in `chosen`, (n,) bool; all ranks call
-    this together.
+def cut_plan(plan, layout, chosen, read, comm, nodes=None):
+    """Restrict a HaloPlan or NodePlan to the rows marked in `chosen`, (n,) bool; all
+    ranks call this together.
 
     `layout`: RowPartition of the chosen rows. `read`: numbers that are still read, own
-    rows first, then ghosts among the chosen. Return the HaloPlan, and a bool array that
-    marks the own rows and ghosts that are left.
+    rows first, then ghosts among the chosen. `nodes`: as in `halo_plan`, for a NodePlan.
+    Return the plan, and the own rows and ghosts that are left. They are marked in a
+    bool array, or listed by number in the order of a NodePlan.
     """
+    m = layout.num_rows
     ghosts = (np.cumsum(chosen) - 1)[plan.ghosts[chosen[plan.ghosts]]]
-    left = np.zeros(layout.num_rows + ghosts.size, bool)
-    left[:layout.num_rows] = True
+    left = np.zeros(m + ghosts.size, bool)
+    left[:m] = True
     left[read] = True
-    return halo_plan(layout, ghosts[left[layout.num_rows:]], comm), left
+    ghosts = ghosts[left[m:]]
+    if isinstance(plan, HaloPlan):
+        return halo_plan(layout, ghosts, comm), left
+
+    # a NodePlan has an order of its own, and gateways that still read the rows
+    order = np.argsort(ghosts)
+    plan = halo_plan(layout, ghosts[order], comm, nodes)
+    places = order[np.searchsorted(ghosts[order], plan.ghosts)]
+    return plan, np.concatenate([np.arange(m), m + np.flatnonzero(left[m:])[places]])
 
 
 def with_ghosts(plan, values, comm):
     """Return the values of own rows, (m,), followed by those of ghosts, received from
     their owners.
     """
-    exchange = HaloExchange(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
+    exchange = exchange_of(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
-    received = exchange.received_rows(plan.sources.tolist(), what)
+    received = exchange.received_rows(exchange.sources, what)
     ghosts = [comm.device.get(part)[:, 0] for _, part in received]
     exchange.close()
     return np.concatenate([values, *ghosts])
@@ -231,12 +283,17 @@ def table_of_numbers(ghosts, rows):
 
 
 def local_numbers(indices, ghosts, rows):
-    """Renumber rows or columns on this rank: own ones to 0..m-1, ghosts to m..m+g-1."""
+    """Renumber rows or columns on this rank: own ones to 0..m-1, ghosts to m..m+g-1.
+
+    `ghosts`: in any order.
+    """
     m = rows.num_rows
     if not ghosts.size:
         return (indices - rows.start).astype(index_dtype(m), copy=False)
     own = (indices >= rows.start) & (indices < rows.stop)
-    columns = np.where(own, indices - rows.start, m + np.searchsorted(ghosts, indices))
+    order = np.append(np.argsort(ghosts, kind="stable"), 0)  # 0: of own rows past all ghosts
+    places = order[np.searchsorted(ghosts, indices, sorter=order[:-1])]
+    columns = np.where(own, indices - rows.start, m + places)
     return columns.astype(index_dtype(m + ghosts.size))
 
 
@@ -247,17 +304,19 @@ def product_of(matrix, exchange):
     plan = exchange.plan
     device = exchange.comm.device
     m = plan.layout.num_rows
-    if not plan.ghosts.size:
+    counts = exchange.ghost_counts
+    if not counts:
         return RowProduct({LOCAL: {LOCAL: Csr.of(matrix, device)}}, exchange, OwnRows(),
                           matrix.shape[0])
 
     # own columns, then those of each source, numbered from 0
-    sources = plan.sources.tolist()
-    bounds = np.array([0, m, *(m + plan.recv_offsets[source + 1] for source in sources)])
+    bounds = np.cumsum([0, m, *counts.values()])
+    if not isinstance(plan, HaloPlan):  # rows of an owner come by several sources
+        matrix.sort_indices()
     split = entries.split_columns(matrix.indptr.astype(np.int64, copy=False), matrix.indices,
                                    matrix.data, bounds)
     blocks = {}
-    for source, width, (indptr, columns, data) in zip([LOCAL, *sources], np.diff(bounds), split):
+    for source, width, (indptr, columns, data) in zip([LOCAL, *counts], np.diff(bounds), split):
         columns = columns.astype(index_dtype(width), copy=False)
         blocks[source] = Csr(*map(device.put, (indptr, columns, data)), int(width), device)
     return RowProduct({LOCAL: blocks}, exchange, OwnRows(), matrix.shape[0])

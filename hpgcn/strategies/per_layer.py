@@ -142,7 +142,7 @@ def own_grid(kind, rank_grid):
     """
     options = rank_grid.options[kind.name]
     layout = rank_grid.layout
-    return RankGrid(kind.default_shape(layout.size), layout, options)
+    return RankGrid(kind.default_shape(layout.size), layout, options, rank_grid.nodes)
 
 
 @cache

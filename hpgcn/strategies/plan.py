@@ -58,6 +58,13 @@ class RankGrid:
     shape: tuple[int, ...]  # the grid of ranks; its product is P
     layout: BlockLayout
     options: dict  # the strategy's own settings
+    nodes: np.ndarray | None = None  # (P,) int32, node of each rank; None: all on one node
+    node_aware: bool = False  # whether a row is sent to each node once
+
+    @property
+    def sharing(self):
+        """The node of each rank if a row is sent to each node once, else None."""
+        return self.nodes if self.node_aware else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,10 +82,12 @@ class RowStrategy(Strategy):
         Product with A[rows_in][:, rows_out], if A is symmetric and the two sets differ.
     row_dtype : optional
         Dtype of the multiplied rows, if it differs from that of the values (16 bits).
+    nodes : (P,) int32, optional
+        Node of each rank, if ranks are on several nodes; that of `parent` if given.
     """
 
     def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
-                 row_dtype=None):
+                 row_dtype=None, nodes=None):
         self.layout = layout
         self.layout_in = layout_in
         self.comm = comm
@@ -93,6 +95,7 @@ class RowStrategy(Strategy):
         self.symmetric = symmetric
         self.parent = parent
 
+        self.nodes = parent.nodes if parent else nodes
         self.row_dtype = parent.row_dtype if parent else row_dtype
         self.float32_sums = parent.float32_sums if parent else Workspace(np.float32, comm.device)
         self.edge_features = None  # (u, d), one row for each stored entry

@@ -63,6 +63,8 @@ class Strategy:
     supports_minibatches : bool
         It trains on mini-batches: it makes maps of some rows and nonzeros by `submap`,
         and its Plan is a RowPlan.
+    supports_nodes : tuple of str
+        What of a node-aware exchange it computes: "products", "attention".
     num_monitored_steps : int
         Number of first training steps whose losses are compared with exact ones. 0: all
         losses are exact, and equal to those of one rank up to rounding.
@@ -86,6 +88,7 @@ class Strategy:
     updates_in_batches = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = False
+    supports_nodes: tuple[str, ...] = ()
     num_monitored_steps = 0
     replication = 1  # ranks that hold the same rows of A
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.nodes.node_exchange import exchange_of
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.strategies.nonzeros import NonzeroPlan, NonzeroStrategy, NonzeroTraffic
 from hpgcn.strategies.plan import Operand
@@ -28,7 +29,7 @@ class VertexCutTraffic(NonzeroTraffic):
     """Traffic of strategy vertex-cut: two halo exchanges, one after the other."""
 
     @staticmethod
-    def merge(pulled, pushed, sent, received):
+    def merge(pulled, pushed, links):
         return [pulled, pushed]
 
 
@@ -50,12 +51,11 @@ class VertexCutPlan(NonzeroPlan):
         if transposed:
             pulled, pushed, layout = pushed, pulled, self.layout_in
         rows = np.diff(layout.offsets)
-        wide = 1 + (pulled.received > 0)
-        tall = pushed.received > 0
+        wide, tall = (np.count_nonzero(each.received_parts, axis=0) for each in (pulled, pushed))
         return Operand.of(
-            rows.shape, self.held_entries, wide * (rows + 1 + tall * (pushed.received + 1)),
+            rows.shape, self.held_entries, (1 + wide) * (rows + 1 + pushed.received + tall),
             index_entries=self.listed_rows(transposed, False), results=rows + pushed.received,
-            blocks=wide * (1 + tall))
+            blocks=(1 + wide) * (1 + tall))
 
 
 class OneBlockHaloExchange(HaloExchange):
@@ -88,6 +88,7 @@ class VertexCut(NonzeroStrategy):
     Plan = VertexCutPlan
     accepts_nonzero_owners = supports_bf16 = True
     options = ("delay", "delay_variant")
+    supports_nodes = ("products",)
     method = "cover"
 
     @staticmethod
@@ -112,16 +113,17 @@ class VertexCut(NonzeroStrategy):
 
     @staticmethod
     def product_of(matrix, pull, push, comm, buffers):
-        transfers = [OneBlockHaloExchange(plan, comm, buffer)
+        transfers = [exchange_of(plan, comm, buffer, OneBlockHaloExchange)
                      for plan, buffer in zip((pull, push), buffers)]
         m, m_in = push.layout.num_rows, pull.layout.num_rows
         matrix.sort_indices()
+        sources, targets = (slices({LOCAL: own, **transfer.ghost_counts})
+                            for own, transfer in zip((m_in, m), transfers))
         blocks = {}
-        for target, rows in ((REMOTE, matrix[m:]), (LOCAL, matrix[:m])):
-            if target == LOCAL or push.ghosts.size:
-                blocks[target] = {LOCAL: Csr.of(rows[:, :m_in], comm.device)}
-                if pull.ghosts.size:
-                    blocks[target][REMOTE] = Csr.of(rows[:, m_in:], comm.device)
+        for target in (*list(targets)[1:], LOCAL):
+            rows = matrix[targets[target]]
+            blocks[target] = {source: Csr.of(rows[:, columns], comm.device)
+                              for source, columns in sources.items()}
         return RowProduct(blocks, *transfers, m)
 
     def transfers_of(self, pull, push):
@@ -131,9 +133,15 @@ class VertexCut(NonzeroStrategy):
     @staticmethod
     def matrix_of(product):
         rows = [sp.hstack([block.to_scipy() for block in product.blocks[target].values()])
-                for target in (LOCAL, REMOTE) if target in product.blocks]
+                for target in (LOCAL, *product.push.sources)]
         return sp.vstack(rows, format="csr")
 
     @property
     def buffer_bytes(self):
         return 0 if self.parent else super().buffer_bytes + self.product.push.nbytes
+
+
+def slices(counts):
+    """Return consecutive slices of `counts`, a dict of lengths, under the same keys."""
+    ends = np.cumsum(list(counts.values())).tolist()
+    return {key: slice(end - length, end) for (key, length), end in zip(counts.items(), ends)}

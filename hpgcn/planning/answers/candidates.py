@@ -156,14 +156,16 @@ def arranged(inputs, candidate, strategy):
     return inputs.divided(candidate.parts, candidate.ranks)
 
 
-def count(ordered, inputs, strategy, shape, offsets, *, floor=False):
+def count(ordered, inputs, strategy, shape, offsets, *, exchange=(), floor=False):
     """Return the RankFootprint of a strategy on OrderedRows that are divided at
     `offsets`, (B + 1,).
 
-    `floor`: lower bounds are enough, if they are found much faster.
+    `exchange`: `nodes` and `node_aware` of the RankGrid. `floor`: lower bounds are
+    enough, if they are found much faster.
     """
     layout = BlockLayout(np.asarray(offsets, np.int64), strategy.block_grid(shape)[1], 0)
-    rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST))
+    rank_grid = RankGrid(shape, layout, strategy.own_options(inputs.strategy_options, HOST),
+                         *exchange)
     plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
     if plan is None:
         ordered = ordered.in_order() if strategy.Plan.needs_order else ordered

@@ -55,7 +55,9 @@ def _count(placed, config):
     # count the bytes of each rank
     inputs = PlanInput(placed.source, config)
     shape = placed.rank_grid.shape
-    footprint = count(inputs.ordered, inputs, placed.strategy, shape, placed.layout.offsets)
+    grid = placed.rank_grid
+    footprint = count(inputs.ordered, inputs, placed.strategy, shape, placed.layout.offsets,
+                      exchange=(grid.nodes, grid.node_aware))
 
     # recompute AX in each step if it does not fit otherwise
     limit = size(config.memory) if config.memory else None
@@ -88,6 +90,7 @@ def _count(placed, config):
         "predicted_bytes_per_epoch": prediction.total_bytes(),
         "predicted_messages_per_epoch": prediction.total_messages(),
         "max_rank_bytes_per_epoch": prediction.max_bytes(),
+        **(prediction.per_epoch_between() if grid.nodes is not None else {}),
         "memory": by_rank({**footprint.parts, "setup": footprint.setup, "peak": peak}),
         "gpu_memory": by_rank(footprint.on_gpu) if config.updates_on == "cuda" else None,
         "memory_limit_bytes": limit, "drop_AX": spec.drop_AX,
@@ -108,6 +111,9 @@ def table(report):
         ("bytes per epoch", f"{report['predicted_bytes_per_epoch']:,}, at most by one rank: "
                             f"{report['max_rank_bytes_per_epoch']:,}"),
         ("messages per epoch", f"{report['predicted_messages_per_epoch']:,}"),
+        *([("between nodes", f"{report['predicted_bytes_between_nodes_per_epoch']:,} bytes, "
+            f"{report['predicted_messages_between_nodes_per_epoch']:,} messages")]
+          if "predicted_bytes_between_nodes_per_epoch" in report else []),
         ("seconds per epoch", f"{seconds['epoch']:.3g} (compute {seconds['compute']:.3g}, "
          f"communication {seconds['communication']:.3g}) on the machine that "
          "`hpgcn plan` assumes")]

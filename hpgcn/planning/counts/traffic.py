@@ -30,7 +30,9 @@ class Prediction:
     Each rank counts the quotient by q, and the first ranks one more until the remainder
     is used up. If steps send different amounts, the dicts are of `period` steps, and
     methods give the mean, rounded down. `collectives` lists the Collective counts among
-    them, and how often each is called.
+    them, and how often each is called. `between` has the "bytes" and "messages" of
+    products with A that go to other nodes, (P,) int64 each. It is empty if the nodes of
+    ranks, or the receivers, are unknown.
     """
 
     ranks: int
@@ -38,8 +40,11 @@ class Prediction:
     bytes: dict = field(default_factory=dict)
     messages: dict = field(default_factory=dict)
     collectives: list = field(default_factory=list)
+    between: dict = field(default_factory=dict)
 
     def __post_init__(self):
+        self.between.update({name: np.zeros(self.ranks, np.int64)
+                             for name in ("bytes", "messages")})
         for counts in (self.bytes, self.messages):
             for kind in KINDS:
                 for phase in PHASES:
@@ -53,6 +58,24 @@ class Prediction:
             book[kind, phase] += times * np.asarray(amount, np.int64).reshape(-1)
         if isinstance(counts, Collective):
             self.collectives.append((counts, times))
+        if kind == KINDS[0] and self.between:
+            self._add_between(counts, times)
+
+    def _add_between(self, counts, times):
+        tier = getattr(counts, "between", None)
+        if tier is None:
+            if np.any(counts[1]):
+                self.between.clear()
+            return
+        for name, amount in zip(self.between, tier):
+            self.between[name] += times * np.ravel(amount)
+
+    def per_epoch_between(self):
+        """Return the totals over ranks of `between`, by the names of summary.json; {} if
+        they are unknown.
+        """
+        return {f"predicted_{name}_between_nodes_per_epoch": int(sent.sum()) // self.period
+                for name, sent in self.between.items()}
 
     def rank_bytes(self):
         """Return the bytes that each rank sends in a step, (P,) int64."""

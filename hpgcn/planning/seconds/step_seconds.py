@@ -82,7 +82,7 @@ def product_seconds(machine, footprint, product):
         if isinstance(call, Collective):
             communication += seconds_of_collectives(machine, call)
         else:
-            communication += seconds_of_messages(machine, *map(np.ravel, call))
+            communication += seconds_of_messages(machine, *map(np.ravel, call[:2]))
     return machine.compute_factor * compute + machine.communication_factor * communication
 
 

@@ -25,6 +25,8 @@ class EpochSums:
     wait: float = 0.0
     sent_bytes: int = 0
     sent_messages: int = 0
+    between_bytes: int = 0  # bytes and messages to other nodes whose receivers are known
+    between_messages: int = 0
     asked_bytes: int = 0  # bytes sent to build batches
     masked_additions: int = 0  # additions of products whose results a mask set to 0
     max_sent: float = 0.0  # bytes, the largest per-rank figure of each step
@@ -37,19 +39,23 @@ class EpochSums:
 
         Dividing the sum of losses by `norm` gives their mean.
         """
-        masked = {"masked_additions": self.masked_additions} if self.masked_additions else {}
+        optional = {"masked_additions": self.masked_additions} if self.masked_additions else {}
+        if self.between_messages:
+            optional |= {"bytes_between_nodes": self.between_bytes,
+                         "messages_between_nodes": self.between_messages}
         return {"epoch": epoch, "loss": self.loss / norm, "train_acc": None, "val_acc": None,
                 "test_acc": None, "val_loss": None, "epoch_s": self.seconds, "eval_s": 0.0,
                 "spmm_s": self.spmm, "dense_s": self.dense, "comm_s": self.comm,
                 "wait_s": self.wait, "sent_bytes": self.sent_bytes,
-                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident, **masked,
+                "sent_messages": self.sent_messages, "peak_rss_bytes": self.resident, **optional,
                 **{f"mean_{part}_s": seconds for part, seconds in self.parts.items()}}
 
 
 SUMS = {"steps": COUNT, "loss": FINITE, "seconds": SECONDS, **dict.fromkeys(CLOCKED, SECONDS),
         **dict.fromkeys(("sent_bytes", "sent_messages", "asked_bytes", "resident"), COUNT),
         "max_sent": Field(float, 0)}
-LATER_SUMS = {"masked_additions": COUNT}  # missing from checkpoints of earlier versions
+# missing from checkpoints of earlier versions
+LATER_SUMS = dict.fromkeys(("masked_additions", "between_bytes", "between_messages"), COUNT)
 SUMMED_PARTS = dict.fromkeys(PARTS, SECONDS)  # fields of `EpochSums.parts`, likewise
 
 

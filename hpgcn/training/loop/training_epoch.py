@@ -12,6 +12,10 @@ from hpgcn.training.loop.divergence import diverged
 from hpgcn.training.loop.loop_state import CLOCKED
 from hpgcn.training.loop.training_step import train_step
 
+# fields of EpochSums that count over all ranks
+COUNTED = ("sent_bytes", "sent_messages", "between_bytes", "between_messages", "asked_bytes",
+           "masked_additions")
+
 
 def take_step(trainer, epoch):
     """Take the next training step of an epoch, and record it in `trainer.state`; all
@@ -24,7 +28,7 @@ def take_step(trainer, epoch):
     sums = state.sums
     clock = comm.clock
     clock.reset()
-    before = comm.counters.total("train")
+    before = count_sent(comm)
     comm.counters.masked_additions = 0
     begin = time.perf_counter()
 
@@ -34,7 +38,7 @@ def take_step(trainer, epoch):
     view, columns = with_faults(trainer.batches.view(number), trainer.shard.columns)
     loss, gradient = train_step(view, state.steps, trainer.optimizer, columns)
     seconds = time.perf_counter() - begin
-    sent = [now - was for now, was in zip(comm.counters.total("train"), before)]
+    sent = [now - was for now, was in zip(count_sent(comm), before)]
 
     # sums over all ranks, then maxima; numbers that are not finite are refused
     finite = np.isfinite(gradient.flat).all() & np.isfinite(trainer.parameters.flat).all()
@@ -42,8 +46,8 @@ def take_step(trainer, epoch):
     masked = int(comm.counters.masked_additions)
     counts = [*sent, trainer.batches.request_bytes, masked]
     parts = clock.parts.copy()
-    loss, sent_bytes, messages, asked_bytes, masked, wrong, *summed = comm.sum(
-        [loss, *counts, not finite, *parts.values()]).tolist()
+    loss, wrong, *summed = comm.sum([loss, not finite, *counts, *parts.values()]).tolist()
+    counts, summed = summed[:len(counts)], summed[len(counts):]
     times = [clock.seconds[kind] for kind in CLOCKED]
     highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.pending_signal()]).tolist()
     seconds, *times, resident, max_sent, pending = highest
@@ -59,13 +63,19 @@ def take_step(trainer, epoch):
         setattr(sums, kind, getattr(sums, kind) + spent)
     for part, spent in zip(parts, summed):
         sums.parts[part] += spent / comm.size
-    sums.sent_bytes += round(sent_bytes)
-    sums.sent_messages += round(messages)
-    sums.asked_bytes += round(asked_bytes)
-    sums.masked_additions += round(masked)
+    for name, count in zip(COUNTED, counts):
+        setattr(sums, name, getattr(sums, name) + round(count))
     sums.max_sent += max_sent
     sums.resident = max(sums.resident, int(resident))
     state.pending_signal = int(pending)
+
+
+def count_sent(comm):
+    """Return bytes and messages that this rank has sent in training, and the same to
+    other nodes.
+    """
+    counters = comm.counters
+    return *counters.total("train"), *counters.between_nodes("train", comm.nodes, comm.rank)
 
 
 def with_faults(view, columns):

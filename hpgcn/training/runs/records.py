@@ -21,7 +21,8 @@ METRICS = {
     "sent_bytes": COUNT, "sent_messages": COUNT, "peak_rss_bytes": COUNT}
 PART_SECONDS = {f"mean_{part}_s": SECONDS for part in PARTS}  # missing in older runs
 OPTIONAL = {**PART_SECONDS, "exact_loss": FINITE, "steps": FROM_ONE, "asked_bytes": COUNT,
-            "masked_additions": COUNT}
+            "masked_additions": COUNT, "bytes_between_nodes": COUNT,
+            "messages_between_nodes": COUNT}
 SUMMARY = {
     "graph": TEXT, "strategy": TEXT, "grid": TEXT, "replication": COUNT, "ranks": FROM_ONE,
     "threads": FROM_ONE, "device": TEXT, "epochs": FROM_ONE, "final_loss": FINITE,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.comm import slow_network
+from hpgcn.sampling import FULL
 from hpgcn.strategies import StrategyOptions
 from hpgcn.training.runs.run_directory import versions
 
@@ -34,6 +35,9 @@ class RunInfo:
     setup_bytes: int  # sent by all ranks
     predicted_bytes_per_epoch: int
     predicted_messages_per_epoch: int
+    nodes: int  # number of nodes that the ranks are on
+    node_aware: bool  # whether a row is sent to each node once
+    predicted_between: dict  # predicted bytes and messages between nodes, if they are known
     period: int  # epochs after which traffic repeats
     out: str  # run directory, "" for none
 
@@ -50,6 +54,15 @@ class RunInfo:
                 for unit in ("bytes", "messages")}
         max_sent = state.max_sent_bytes
 
+        # the part of it between nodes
+        between = {}
+        if self.nodes > 1:
+            between = {"nodes": self.nodes, "node_aware": self.node_aware}
+            between |= {f"{name}_per_epoch":
+                        sum(metrics.get(name, 0) for metrics in last_period) // len(last_period)
+                        for name in ("bytes_between_nodes", "messages_between_nodes")}
+            between |= self.predicted_between
+
         return {
             "started_utc": self.started_utc, "hosts": list(self.hosts), "graph": self.graph,
             "strategy": self.strategy, "strategy_choice": self.strategy_choice,
@@ -62,7 +75,7 @@ class RunInfo:
             "setup_s": self.setup_s, "setup_bytes": self.setup_bytes,
             **sent, "masked_additions_per_epoch": final.get("masked_additions", 0),
             "predicted_bytes_per_epoch": self.predicted_bytes_per_epoch,
-            "predicted_messages_per_epoch": self.predicted_messages_per_epoch,
+            "predicted_messages_per_epoch": self.predicted_messages_per_epoch, **between,
             "max_rank_sent_bytes_per_epoch":
                 int(max_sent) if max_sent.is_integer() else max_sent,
             **({"network_delay": delay} if (delay := slow_network.requested()) else {}),
@@ -79,6 +92,7 @@ def make_run_info(plan, comm, threads, started, begin):
     """
     # costs of set-up, over all ranks
     forecast, strategy = plan.steps.forecast, plan.shard.strategy
+    full_batch = plan.config.batch == FULL
     setup_bytes = round(comm.sum([comm.counters.total("setup")[0]])[0])
     setup_seconds = float(comm.max([time.perf_counter() - begin])[0])
 
@@ -98,6 +112,9 @@ def make_run_info(plan, comm, threads, started, begin):
         setup_bytes=setup_bytes,
         predicted_bytes_per_epoch=forecast.bytes,
         predicted_messages_per_epoch=forecast.messages,
+        nodes=int(comm.nodes.max()) + 1,
+        node_aware=plan.node_aware,
+        predicted_between=plan.steps.full_step.per_epoch_between() if full_batch else {},
         period=plan.steps.full_step.period,
         out=plan.config.out)
 

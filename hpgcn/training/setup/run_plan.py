@@ -54,6 +54,8 @@ class RunPlan:
         Empty for mini-batches.
     device : str
         The devices of a rank in words.
+    node_aware : bool
+        Whether rows are sent to each node once.
     """
 
     config: Config
@@ -68,6 +70,7 @@ class RunPlan:
     steps: StepPlan
     work_arrays: dict
     device: str
+    node_aware: bool
 
 
 def make_run_plan(source, config, spec, comm):
@@ -113,7 +116,8 @@ def make_run_plan(source, config, spec, comm):
         config=config.replace(strategy=placement.strategy.name), header=source.header,
         grid_shape=placement.rank_grid.shape, strategy_choice=placement.choice, spec=spec,
         metric=metric, targets=targets, learning_rate=learning_rate, shard=shard, steps=steps,
-        work_arrays=work_arrays(shard) if full_batch else {}, device=device)
+        work_arrays=work_arrays(shard) if full_batch else {}, device=device,
+        node_aware=placement.rank_grid.node_aware)
 
 
 def predict_traffic(shard):

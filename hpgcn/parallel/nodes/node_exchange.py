@@ -1,0 +1,149 @@
+"""Node-aware exchange by a NodePlan: rows cross to each node once, sums leave each node once.
+
+A pull sends rows to gateways and to ranks of the node, then from gateways to the other
+ranks of their nodes. Own rows are multiplied while the first messages are under way,
+and rows of owners while the second ones are. A push takes the same ways back. Gateways
+add the sums of their nodes to their own, in rank order, then send one sum for each row.
+So bits do not depend on timing.
+
+Messages within a node are ordinary ones, which MPI passes through shared memory.
+"""
+from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.halo_plan import HaloPlan
+from hpgcn.parallel.transfers import LOCAL, Transfer
+
+
+class NodeExchange(Transfer):
+    """The transfer of a NodePlan, made of two: `first` with owners, `second` within the
+    node.
+
+    Sources of `second` have numbers of their own, larger by `shift`.
+
+    Parameters
+    ----------
+    plan : NodePlan
+    first : transfer
+        Transfer of `plan.first`, such as a HaloExchange.
+    kind : type
+        Class of the second transfer, a HaloExchange.
+    """
+
+    def __init__(self, plan, first, kind, comm, buffers):
+        self.plan = plan
+        self.first = first
+        self.comm = comm
+        self.buffers = buffers
+        self.shift = comm.size + 2  # sources of `first` are from -2 to P - 1
+        passed = HaloPlan(plan.second.layout, plan.second.ghosts, plan.second.recv_offsets,
+                          first.ghost_positions[plan.second.send_rows], plan.second.send_offsets)
+        self.second = kind(passed, comm, buffers.second)
+        self.second.tags = 3, 4
+        self.passes = bool(passed.ghosts.size or passed.send_rows.size)
+        self.forwarded = True  # whether the rows under way have been sent on
+
+    def reserve(self, width):
+        """Allocate the buffers for rows of `width` columns."""
+        self.first.reserve(width)
+        self.second.reserve(width)
+
+    @property
+    def nbytes(self):
+        """Bytes of the buffers."""
+        return self.first.nbytes + self.second.nbytes
+
+    @property
+    def pending(self):
+        """Whether messages are under way."""
+        return self.first.pending or self.second.pending
+
+    def progress(self):
+        """Let messages progress."""
+        self.first.progress()
+        self.second.progress()
+
+    @property
+    def sources(self):
+        return [*self.first.sources, *(source + self.shift for source in self.second.sources)]
+
+    @property
+    def ghost_counts(self):
+        """Number of rows of each source, a dict in the order of ghosts."""
+        second = {source + self.shift: rows for source, rows in self.second.ghost_counts.items()}
+        return {**self.first.ghost_counts, **second}
+
+    def start(self, H, what):
+        """Start sending rows of H (m, f) to their readers on this node, and to gateways."""
+        self.H = H
+        self.forwarded = not self.passes
+        self.first.start(H, what)
+
+    def received_rows(self, wanted, what):
+        """Yield (LOCAL, own rows), then (source, rows from it): first from owners, then
+        from gateways.
+
+        Both in increasing order of ranks. Only own rows are yielded if `wanted` lacks
+        other sources.
+        """
+        if LOCAL in wanted:
+            yield LOCAL, self.H
+        if any(source not in wanted for source in self.sources):
+            return
+
+        # all rows of owners arrive before any is sent on
+        arrived = list(self.first.received_rows(self.first.sources, what))
+        if not self.forwarded:
+            self.second.start(self.first.incoming, what)
+            self.forwarded = True
+        yield from arrived
+        if self.passes:
+            for source, rows in self.second.received_rows(self.second.sources, what):
+                yield source + self.shift, rows
+
+    def partial_sums(self, out, what):
+        """Return pairs (source, buffer for partial sums of the source's rows), then
+        (LOCAL, out).
+
+        The sums that go to gateways come first.
+        """
+        self.what = what
+        within = self.second.send_buffers(out.shape[1]) if self.passes else ()
+        *across, own = self.first.partial_sums(out, what)
+        self.unsent = {source for source, _ in across}
+        return [*((source + self.shift, buffer) for source, buffer in within), *across, own]
+
+    def send(self, target):
+        """Mark the buffer for `target` as filled.
+
+        Once those of `first` are all filled, add the sums that this rank is the gateway
+        of, and send them.
+        """
+        if target >= self.shift - 2:
+            self.second.send(target - self.shift)
+        elif target != LOCAL:
+            self.unsent.remove(target)
+            if not self.unsent:
+                if self.passes:
+                    self.second.finish(self.first.outgoing, self.what)
+                for source in self.first.sources:
+                    self.first.send(source)
+
+    def finish(self, out, what):
+        """Add the returned partial sums to `out`, in the order of ranks."""
+        self.first.finish(out, what)
+        if self.second.pending:  # this rank sent sums to gateways only
+            for _ in self.second.received_sums(what):
+                pass
+
+    def close(self):
+        """Free the requests; afterwards the exchange cannot be used."""
+        self.first.close()
+        self.second.close()
+
+
+def exchange_of(plan, comm, buffers, kind=HaloExchange):
+    """Return the transfer of a HaloPlan or of a NodePlan; `kind`: HaloExchange or a
+    subclass.
+    """
+    if isinstance(plan, HaloPlan):
+        return kind(plan, comm, buffers)
+    return NodeExchange(plan, kind(plan.first, comm, buffers), kind, comm, buffers)

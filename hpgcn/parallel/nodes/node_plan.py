@@ -1,0 +1,241 @@
+"""Plan of a node-aware exchange: a row crosses to each node once, then reaches its readers there.
+
+The readers of a row that are on one node have a gateway, one of them. The owner sends
+the row to the gateway, which sends it on to the others. Ranks of the owner's node
+receive it from the owner. Partial sums take the same ways back. A gateway adds those
+of its node before one sum crosses. Sources: Bienz, Gropp and Olson, Int. J. High Perf.
+Comput. Appl. 34(2), 2019; SHIRO, arXiv 2512.20178.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, by_owner, complete
+from hpgcn.parallel.pattern import elsewhere
+
+
+@dataclass(frozen=True, eq=False)
+class NodePlan:
+    """The messages of one rank in a node-aware exchange.
+
+    `first` has rows from their owners: those of this node, and those that this rank is
+    the gateway of. `second` has rows from gateways of this node; its `send_rows` are
+    numbers of ghosts of `first`.
+    """
+
+    first: HaloPlan
+    second: HaloPlan
+
+    @property
+    def layout(self):
+        """The RowPartition of the rows that are exchanged."""
+        return self.first.layout
+
+    @property
+    def ghosts(self):
+        """Rows that this rank receives, (g,) int64: those of `first`, then of `second`."""
+        return np.concatenate([self.first.ghosts, self.second.ghosts])
+
+    def sizes(self, nodes):
+        """Return the values of this rank for NodeSizes.of_ranks."""
+        return [*self.first.sizes(nodes), *self.second.sizes(nodes)]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeSizes:
+    """Rows and messages of a node-aware exchange, by rank; (P,) int64 each.
+
+    `first`: sizes of the exchange with owners, or of a transfer that sends these rows
+    with others. `second`: HaloPlanSizes of the exchange between ranks of a node.
+    """
+
+    first: object
+    second: HaloPlanSizes
+
+    @staticmethod
+    def of_ranks(table):
+        """Return the sizes from the `NodePlan.sizes` of all ranks, (P, 16)."""
+        table = np.array(table, np.int64)
+        return NodeSizes(*(HaloPlanSizes.of_ranks(part) for part in np.hsplit(table, 2)))
+
+    @property
+    def own(self):
+        """Sizes of this transfer if its first messages have other rows as well."""
+        return NodeSizes(self.first.own, self.second)
+
+    @property
+    def message_transfer(self):
+        """Sizes of the transfer with messages of its own."""
+        return NodeSizes(self.first.message_transfer, self.second)
+
+    @property
+    def sent(self):
+        """Number of rows that each rank sends, its own and those of others, (P,)."""
+        return self.first.sent + self.second.sent
+
+    @property
+    def received(self):
+        """Number of rows that each rank receives, (P,)."""
+        return self.first.received + self.second.received
+
+    @property
+    def received_parts(self):
+        """Number of rows that each rank receives, by exchange; (2, P)."""
+        return np.stack([self.first.received, self.second.received])
+
+    @property
+    def sources(self):
+        """Number of messages that each rank receives, (P,)."""
+        return self.first.sources + self.second.sources
+
+    @property
+    def ghost_rows(self):
+        """Number of rows that each rank receives from other ranks, (P,)."""
+        return self.first.ghost_rows + self.second.ghost_rows
+
+    @property
+    def buffer_rows(self):
+        """Number of rows in the message buffers of each rank, (P,)."""
+        return self.first.buffer_rows + self.second.buffer_rows
+
+    def pull(self, row_bytes):
+        """Yield (bytes, messages) that each rank sends when rows are pulled."""
+        yield from self.first.pull(row_bytes)
+        yield from self.second.pull(row_bytes)
+
+    def push(self, row_bytes):
+        """Yield (bytes, messages) that each rank sends when sums are pushed back to the
+        owners.
+        """
+        yield from self.second.push(row_bytes)
+        yield from self.first.push(row_bytes)
+
+
+def gateways(rows, owners, readers, nodes):
+    """Return the rank of its node that each reader of a row depends on, (r,) int64.
+
+    Parameters
+    ----------
+    rows, owners, readers : (r,) int64
+        Distinct pairs of a row and a rank that reads and does not own it, and the owner
+        of the row.
+    nodes : (P,) integers
+        Node of each rank.
+
+    Returns
+    -------
+    (r,) int64
+        The gateway of the row on the reader's node; on the owner's node the reader
+        itself. A hash of the row chooses among the row's readers on the node. So all
+        ranks receive about their share of rows from other nodes.
+
+    Examples
+    --------
+    >>> from hpgcn.parallel.nodes.node_plan import gateways
+    >>> rows, owners, readers = np.array([4, 4, 4]), np.array([0, 0, 0]), np.array([1, 2, 3])
+    >>> gateways(rows, owners, readers, np.array([0, 0, 1, 1]))
+    array([1, 3, 3])
+    """
+    # runs of the readers of a row on a node, by rank
+    found = np.array(readers, np.int64)
+    away = np.flatnonzero(nodes[owners] != nodes[readers])
+    key = rows[away] * (int(nodes.max()) + 1) + nodes[readers[away]]
+    order = away[np.lexsort((readers[away], key))]
+    key = np.sort(key)
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    counts = np.diff(np.append(starts, key.size))
+
+    # one of each run
+    chosen = starts + (scrambled(rows[order[starts]]) % counts.astype(np.uint64)).astype(np.int64)
+    found[order] = np.repeat(readers[order[chosen]], counts)
+    return found
+
+
+def scrambled(rows):
+    """Return a hash of each row number, (r,) uint64 (the finalizer of SplitMix64)."""
+    x = rows.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def sizes_of_pairs(rows, owners, readers, k, nodes):
+    """Return the NodeSizes of an exchange by its distinct pairs, as for `gateways`."""
+    passing = gateways(rows, owners, readers, nodes)
+    direct = passing == readers
+    return NodeSizes(HaloPlanSizes.of_pairs(owners[direct], readers[direct], k, nodes),
+                     HaloPlanSizes.of_pairs(passing[~direct], readers[~direct], k, nodes))
+
+
+def sources_of_entries(lines, owners, readers, numbers, nodes):
+    """Return the source by which the row that each entry reads arrives, (nnz,) int64.
+
+    It is the row's owner, or P plus its gateway.
+
+    Parameters
+    ----------
+    lines, owners, readers : (nnz,) integers
+        The row that an entry reads, its owner, and the rank that holds the entry.
+    numbers : (n,) int64
+        Number of each row among those that are exchanged.
+    nodes : (P,) integers
+        Node of each rank.
+    """
+    k = nodes.size
+    owner, reader, line = elsewhere(lines, owners, readers, k)
+    passing = gateways(numbers[line], owner, reader, nodes)
+    source = np.where(passing == reader, owner, k + passing)
+    found = np.array(owners, np.int64)
+    across = owners != readers
+    keys = lines[across] * k + readers[across]
+    found[across] = source[np.searchsorted(line * k + reader, keys)]
+    return found
+
+
+def make_node_plan(layout, ghosts, nodes, comm):
+    """Return the NodePlan of a rank that owns the rows of `layout` and reads `ghosts`,
+    increasing; all ranks call this together.
+    """
+    owners = np.repeat(np.arange(layout.size), np.diff(by_owner(ghosts, layout)))
+    passing = _find_gateways(ghosts, owners, nodes, comm)
+
+    # rows from their owners
+    direct = passing == layout.rank
+    first_ghosts = ghosts[direct]
+    wanted = comm.alltoallv(np.split(first_ghosts, by_owner(first_ghosts, layout)[1:-1]))
+    first = complete(layout, first_ghosts, wanted)
+
+    # rows from gateways
+    order = np.flatnonzero(~direct)
+    order = order[np.argsort(passing[order], kind="stable")]
+    offsets = np.searchsorted(passing[order], np.arange(layout.size + 1))
+    wanted = comm.alltoallv(np.split(ghosts[order], offsets[1:-1]))
+    send_rows = np.searchsorted(first_ghosts, np.concatenate(wanted))
+    send_offsets = run_offsets([len(part) for part in wanted])
+    return NodePlan(first, HaloPlan(layout, ghosts[order], offsets, send_rows, send_offsets))
+
+
+def _find_gateways(ghosts, owners, nodes, comm):
+    """Return the `gateways` of this rank's ghosts, (g,) int64.
+
+    A rank of the node, which a hash of the row chooses, learns all readers of the row
+    there, and answers each of them.
+    """
+    rank = comm.rank
+    passing = np.full(ghosts.size, rank)
+    away = np.flatnonzero(nodes[owners] != nodes[rank])
+    mates = np.flatnonzero(nodes == nodes[rank])
+    judges = mates[(scrambled(ghosts[away]) % np.uint64(mates.size)).astype(np.int64)]
+    order = away[np.argsort(judges, kind="stable")]
+    ends = np.searchsorted(np.sort(judges), np.arange(1, comm.size))
+    asked = [comm.alltoallv(np.split(array[order], ends)) for array in (ghosts, owners)]
+
+    # decide on the rows of all readers
+    sizes = [part.size for part in asked[0]]
+    rows, theirs = (np.concatenate(parts) for parts in asked)
+    readers = np.repeat(np.arange(comm.size), sizes)
+    decided = gateways(rows, theirs, readers, nodes)
+    answers = comm.alltoallv(np.split(decided, np.cumsum(sizes)[:-1]))
+    passing[order] = np.concatenate(answers)
+    return passing

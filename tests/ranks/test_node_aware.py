@@ -1,0 +1,179 @@
+"""A node-aware exchange sends each row to a node once, and changes results by rounding only."""
+import json
+
+import commands
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from graphs import make, scattered
+from held import check_held, footprint_of, run_two_epochs
+from training import WIDE, alone, assert_same_curves, run
+
+import hpgcn
+from hpgcn.comm import as_comm
+from hpgcn.comm.nodes import layout_of, parsed
+from hpgcn.config import Config
+from hpgcn.errors import ConfigError, UsageError
+from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.pattern import Pattern
+from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.strategies import STRATEGIES, RankGrid
+
+AWARE = [name for name, each in STRATEGIES.items() if each.supports_nodes]
+# ranks, and their nodes
+LAYOUTS = {"2 x 2 in turns": (4, [0, 1, 0, 1]), "2 x 1.5": (3, 2), "2 x 2": (4, 2),
+           "1 x 4": (4, 1), "4 + 2": (6, [0, 0, 0, 1, 0, 1]), "2 x 3": (6, 2)}
+on_layouts = pytest.mark.parametrize("comm, nodes", [
+    pytest.param(*layout, marks=[pytest.mark.long] * (place > 1), id=name)
+    for place, (name, layout) in enumerate(LAYOUTS.items())], indirect=["comm"])
+
+
+def on_nodes(comm, nodes):
+    """Take the ranks to run on these nodes."""
+    comm.nodes = layout_of(nodes, comm.size, "nodes")
+    return comm
+
+
+@on_layouts
+@pytest.mark.parametrize("strategy", AWARE)
+@pytest.mark.parametrize("directed", [False, True])
+def test_losses_are_those_of_one_rank(comm, nodes, strategy, directed):
+    graph = make(n=90, directed=directed, weighted=directed, train=20)
+    config = Config(strategy=strategy, layers=3, hidden=6, dropout=0.4, seed=3, dtype="float64")
+    history, flat = run(scattered(graph, on_nodes(comm, nodes)), config, comm, 2)
+    assert_same_curves(history, alone(graph, config, 2)[0], 1e-12)
+    again, flat_again = run(scattered(graph, comm), config, comm, 2)
+    assert [each["loss"] for each in again] == [each["loss"] for each in history]
+    assert flat.tobytes() == flat_again.tobytes()
+
+
+@on_layouts
+@pytest.mark.parametrize("strategy", AWARE)
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("aware, prune", [("always", True), ("always", False), ("never", True)])
+def test_a_plan_predicts_both_tiers(comm, nodes, strategy, directed, aware, prune):
+    graph = make(n=90, directed=directed, train=6)
+    config = Config(strategy=strategy, layers=3, hidden=6, node_aware=aware, prune=prune)
+    source = scattered(graph, on_nodes(comm, nodes))
+    footprint = footprint_of(source, config, comm, PlanInput(source, config))
+    trainer, metrics = run_two_epochs(source, config, comm)
+    prediction = footprint.prediction
+    total = prediction.total_bytes(), prediction.total_messages()
+    assert all((one["sent_bytes"], one["sent_messages"]) == total for one in metrics)
+
+    # what each rank sends to other nodes, in one more epoch
+    before = comm.counters.between_nodes("train", comm.nodes, comm.rank)
+    trainer.train_epoch(3)
+    after = comm.counters.between_nodes("train", comm.nodes, comm.rank)
+    sent = np.array(comm.allgather(np.subtract(after, before)))
+    if comm.nodes.max():
+        assert np.array_equal(sent.T, list(prediction.between.values()))
+        assert trainer.run_info.predicted_between == prediction.per_epoch_between()
+    assert sent.any() == comm.nodes.any()
+    assert trainer.run_info.node_aware == (comm.nodes.any() and aware == "always")
+
+    # the gateways of pruned rows may need larger buffers than those of all rows
+    if not (trainer.run_info.node_aware and prune):
+        check_held(footprint, trainer, comm.rank)
+    trainer.close()
+
+
+@on_layouts
+def test_rows_cross_to_each_node_once(comm, nodes):
+    graph = make(n=90, directed=True)
+    config = Config(strategy="p2p", hidden=4, layers=1, input_dropout=0.5, prune=False)
+    source = scattered(graph, on_nodes(comm, nodes))
+    part = np.repeat(np.arange(comm.size), np.diff(source.offsets))
+    rows, columns = source.adjacency.tocoo().coords
+    pairs = {(comm.nodes[part[u]], v) for u, v in zip(rows, columns)
+             if comm.nodes[part[u]] != comm.nodes[part[v]]}
+    ranks = {(part[u], v) for u, v in zip(rows, columns) if part[u] != part[v]}
+    history, _ = run(source, config, comm, 1)
+    width = 5 + 5  # W first, forward and backward
+    assert history[0].get("bytes_between_nodes", 0) == 4 * width * len(pairs)
+    weights = 4 * 2 * (comm.size - 1) * (13 * 5 + 5)
+    assert history[0]["sent_bytes"] == 4 * width * len(ranks) + weights
+
+
+@pytest.mark.parametrize("strategy", [name for name in AWARE if name != "p2p"])
+def test_rows_and_sums_cross_once_for_any_holders(strategy):
+    rng = np.random.default_rng(5)
+    n, nodes = 60, np.array([0, 1, 1, 0, 2, 1])
+    offsets = np.array([0, 7, 20, 33, 33, 50, n])
+    matrix = sp.random_array((n, n), density=0.2, rng=rng, format="csr")
+    holder = rng.integers(0, 6, matrix.nnz)
+    pattern = Pattern(matrix, symmetric=False).assign_holders(holder)
+    grid = RankGrid((6,), BlockLayout(offsets, 1, 0), {}, nodes, node_aware=True)
+    traffic = STRATEGIES[strategy].Plan(pattern, grid).traffic
+    owner = grid.layout.row_blocks
+    for lines, transfer in ((pattern.indices, traffic.right), (pattern.rows, traffic.left)):
+        pairs = {(nodes[h], line) for h, line in zip(holder, lines)
+                 if nodes[h] != nodes[owner[line]]}
+        first = getattr(transfer.first, "own", transfer.first)
+        assert first.between.sent.sum() == first.between.received.sum() == len(pairs)
+        ranks = {(h, line) for h, line in zip(holder, lines) if h != owner[line]}
+        assert first.sent.sum() + transfer.second.sent.sum() == len(ranks)
+        assert not transfer.second.between.sent.any()
+
+
+@pytest.mark.parametrize("comm, nodes", [(4, 2)], indirect=["comm"], ids=["2 x 2"])
+@pytest.mark.parametrize("settings", [
+    WIDE["gat"], {"strategy": "vertex-cut", "dtype": "bf16"}, {"dtype": "bf16"},
+    *(pytest.param(WIDE[model], marks=pytest.mark.long) for model in ("gin", "sage-mean"))],
+    ids=str)
+def test_models_and_dtypes(comm, nodes, settings):
+    graph = make(n=90, directed=True)
+    config = Config(**{"strategy": "p2p", "hidden": 8, "dtype": "float64", **settings})
+    history, _ = run(scattered(graph, on_nodes(comm, nodes)), config, comm, 2)
+    bound = 1e-2 if config.dtype == "bf16" else 1e-10
+    assert "bytes_between_nodes" in history[0]
+    losses = [[each["loss"] for each in curve] for curve in (history, alone(graph, config, 2)[0])]
+    np.testing.assert_allclose(*losses, rtol=bound)
+
+
+@pytest.mark.parametrize("comm", [3], indirect=True)
+def test_refused(comm):
+    source = scattered(make(n=40), on_nodes(comm, [0, 1, 0]))
+    for changes, words in (({"strategy": "1d"}, "does not apply to strategy 1d, expected one of"),
+                           ({"batch": "vertices:9"}, "supports only full batches"),
+                           ({"strategy": "cover", "model": "gat"}, "does not support it with")):
+        config = Config(**{"strategy": "p2p", "node_aware": "always", **changes})
+        with pytest.raises(ConfigError, match=words):
+            run(source, config, comm, 1)
+
+
+def test_nodes_of_local_ranks():
+    def nodes(comm):
+        return as_comm(comm).nodes.tolist()
+
+    assert hpgcn.run_on_ranks(nodes, 3, nodes=[7, 2, 7])[2] == [0, 1, 0]
+    assert hpgcn.run_on_ranks(nodes, 3, nodes=2)[0] == [0, 0, 1]
+    assert hpgcn.run_on_ranks(nodes, 3)[0] == [0, 0, 0]
+    assert parsed("0,0,1", "--nodes") == [0, 0, 1]
+    for wrong in (0, 4, [0, 1], [0.5, 1.0, 1.0]):
+        with pytest.raises(UsageError, match="nodes="):
+            hpgcn.run_on_ranks(nodes, 3, nodes=wrong)
+    with pytest.raises(UsageError, match="expected a number of nodes"):
+        parsed("2,x", "--nodes")
+
+
+@pytest.mark.long
+def test_mpi_gives_the_same_bits_on_given_nodes(tmp_path):
+    path = tmp_path / "graph.h5"
+    hpgcn.save(make(n=120), path)
+    summaries = {}
+    for name, words, launch in (
+            ("local", ["--ranks", 4, "--nodes", 2], {}),
+            ("mpi", [], {"ranks": 4, "HPGCN_NODES": "2"}),
+            ("apart", [], {"ranks": 4})):
+        done = commands.hpgcn("train", path, "--out", tmp_path / name, "--strategy", "cover",
+                              "--epochs", 3, "--json", *words, **launch)
+        assert done.returncode == 0, done.stderr
+        summaries[name] = json.loads(done.stdout)
+    local, mpi, apart = summaries.values()
+    for name in ("final_loss", "nodes", "node_aware", "bytes_between_nodes_per_epoch",
+                 "predicted_bytes_between_nodes_per_epoch", "sent_bytes_per_epoch"):
+        assert mpi[name] == local[name], name
+    assert mpi["node_aware"] and "nodes" not in apart
+    assert mpi["sent_bytes_per_epoch"] == apart["sent_bytes_per_epoch"]
+    assert mpi["final_loss"] == pytest.approx(apart["final_loss"], rel=1e-5)
