@@ -50,14 +50,14 @@ class HaloPlan:
         returned = self.send_rows[sent], compressed_offsets(self.send_offsets, sent)
         return HaloPlan(self.layout, *received, *returned)
 
-    def sizes(self, nodes=None):
+    def sizes(self, away=None):
         """Return the values of this rank for HaloPlanSizes.of_ranks.
 
-        `nodes`: (P,), the node of each rank, if messages between nodes are counted.
+        `away`: (P,) bool, ranks on other nodes, if messages between nodes are counted.
         """
-        masks = [np.ones(self.layout.size, bool)]
-        if nodes is not None:
-            masks.append(nodes != nodes[self.layout.rank])
+        masks = [np.ones(self.recv_offsets.size - 1, bool)]
+        if away is not None:
+            masks.append(away)
         sent, received = np.diff(self.send_offsets), np.diff(self.recv_offsets)
         return [int(number) for mask in masks for number in (
             sent[mask].sum(), received[mask].sum(), np.count_nonzero(sent[mask]),

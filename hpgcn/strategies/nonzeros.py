@@ -333,10 +333,10 @@ class NonzeroStrategy(RowStrategy):
         plans = product.pull.plan, product.push.plan
         firsts = [plan if isinstance(plan, HaloPlan) else plan.first for plan in plans]
         table = np.array(self.comm.allgather([
-            *plans[0].sizes(self.nodes), *plans[1].sizes(self.nodes),
-            *count_links(*firsts, self.nodes)]), np.int64)
+            *plans[0].sizes(self.away), *plans[1].sizes(self.away),
+            *count_links(*firsts, self.away)]), np.int64)
         groups = [HaloPlanSizes.of_ranks(part) for part in np.hsplit(
-            table, table.shape[1] // len(firsts[0].sizes(self.nodes)))]
+            table, table.shape[1] // len(firsts[0].sizes(self.away)))]
 
         if firsts[0] is plans[0]:
             return self.Plan.Traffic.merge(*groups)
@@ -345,18 +345,16 @@ class NonzeroStrategy(RowStrategy):
         return [NodeSizes(*each) for each in zip(merged, (second_pull, second_push))]
 
 
-def count_links(pull, push, nodes):
+def count_links(pull, push, away):
     """Return HaloPlan.sizes of a plan with one row for each pair of ranks that have a
     message when `pull` pulls and `push` pushes.
     """
     ends = ((pull.destinations, push.sources), (pull.sources, push.destinations))
     to, come = (np.union1d(*ranks) for ranks in ends)
     counts = [to.size, come.size, to.size, come.size]
-    if nodes is None:
-        return counts
-    home = nodes[pull.layout.rank]
-    away = [np.count_nonzero(nodes[ranks] != home) for ranks in (to, come)]
-    return [*counts, *away, *away]
+    if away is not None:
+        counts += 2 * [np.count_nonzero(away[ranks]) for ranks in (to, come)]
+    return counts
 
 
 def held_nonzeros(adjacency, rank_grid, comm, holders):

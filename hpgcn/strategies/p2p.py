@@ -171,7 +171,7 @@ class PointToPoint(RowStrategy):
     def _sizes(self, product):
         plan = product.pull.plan
         kind = HaloPlanSizes if isinstance(plan, HaloPlan) else NodeSizes
-        return kind.of_ranks(self.comm.allgather(plan.sizes(self.nodes)))
+        return kind.of_ranks(self.comm.allgather(plan.sizes(self.away)))
 
 
 def _columns(matrix, kept):

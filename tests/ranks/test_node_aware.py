@@ -18,6 +18,7 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, RankGrid
+from hpgcn.training.loop.trainer import make_trainer
 
 AWARE = [name for name, each in STRATEGIES.items() if each.supports_nodes]
 # ranks, and their nodes
@@ -140,6 +141,12 @@ def test_refused(comm):
         config = Config(**{"strategy": "p2p", "node_aware": "always", **changes})
         with pytest.raises(ConfigError, match=words):
             run(source, config, comm, 1)
+
+    # by default these are sent directly
+    config = Config(strategy="p2p", batch="vertices:9")
+    with make_trainer(source, config, comm, warm=False) as trainer:
+        assert not trainer.plan.node_aware
+        assert trainer.train_epoch(1)["bytes_between_nodes"] > 0
 
 
 def test_nodes_of_local_ranks():

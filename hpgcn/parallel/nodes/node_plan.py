@@ -37,9 +37,9 @@ class NodePlan:
         """Rows that this rank receives, (g,) int64: those of `first`, then of `second`."""
         return np.concatenate([self.first.ghosts, self.second.ghosts])
 
-    def sizes(self, nodes):
-        """Return the values of this rank for NodeSizes.of_ranks."""
-        return [*self.first.sizes(nodes), *self.second.sizes(nodes)]
+    def sizes(self, away):
+        """Return the values of this rank for NodeSizes.of_ranks; `away` as in HaloPlan."""
+        return [*self.first.sizes(away), *self.second.sizes(away)]
 
 
 @dataclass(frozen=True, eq=False)
