@@ -272,6 +272,7 @@ def pinned_memory(size):
 
 
 class Device:
+    used: ClassVar = []  # numbers of the GPUs with a context
     mem_info = (2 << 30, 4 << 30)
     pci_bus_id = "0000:00:1E.0"
 
@@ -279,6 +280,7 @@ class Device:
         self.id = number
 
     def use(self):
+        Device.used.append(self.id)
         return self
 
 
@@ -321,9 +323,10 @@ def module():
     cupy.get_default_memory_pool = lambda: pool
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info, driverGetVersion=lambda: 0,
-        runtimeGetVersion=lambda: 0, memcpyAsync=memcpy_async, memcpyDefault=4)
+        runtimeGetVersion=lambda: 0, memcpyAsync=memcpy_async, memcpyDefault=4, free=lambda address: None)
+    driver = types.SimpleNamespace(ctxGetCurrent=lambda: len(Device.used))
     cupy.cuda = types.SimpleNamespace(
-        runtime=runtime, Device=Device, Stream=Stream, Event=Event,
+        runtime=runtime, driver=driver, Device=Device, Stream=Stream, Event=Event,
         get_current_stream=current_stream,
         get_elapsed_time=lambda begin, end: 1e3 * (end.seconds - begin.seconds),
         memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
@@ -361,6 +364,7 @@ def installed(folder, warps=False, late=""):
         Stream.late = ""
         Stream.known = {Stream.null.ptr: Stream.null}
         Stream.alive.clear()
+        Device.used.clear()
         sys.modules.pop("cupy")
         if before is not None:
             sys.modules["cupy"] = before

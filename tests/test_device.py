@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from fake_cupy import installed
 
-from hpgcn.comm import SerialComm, route
+from hpgcn.comm import SerialComm, communicator, route
 from hpgcn.errors import MissingError, UsageError
-from hpgcn.runtime.device import Cuda, Host, choose
+from hpgcn.runtime import device
+from hpgcn.runtime.device import Cuda, Host, choose, start_gpu
 
 TESTS = Path(__file__).parent
 
@@ -64,6 +65,48 @@ def test_pinned_memory_and_streams(cupy):
     assert gpu.event(stream).done and memory.view(np.float64).tolist() == [0, 1, 2]
 
 
+@pytest.fixture
+def second(monkeypatch):
+    """Set the variables of the second rank on a node."""
+    for name, value in {"SIZE": 4, "RANK": 1, "LOCAL_RANK": 1}.items():
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+    monkeypatch.setattr(device._Context, "number", None)
+
+
+def test_the_context_is_created_before_mpi_starts(cupy, second, monkeypatch):
+    calls = []
+    cupy.cuda.runtime.getDeviceCount = lambda: 3
+    cupy.cuda.runtime.free = lambda address: calls.append(("context", *cupy.cuda.Device.used))
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+    monkeypatch.setattr(communicator, "require", lambda *_: calls.append("MPI") or mpi(size=4))
+    monkeypatch.setattr(communicator, "as_comm", lambda *_: SerialComm())
+    communicator.world(device="cpu")
+    communicator.world(device="auto")
+    assert calls == ["MPI", ("context", 1), "MPI"]
+
+    # the device found after MPI started is the same, and not late
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    assert (choose("cuda", Ranks(1)).number, choose("cuda", Ranks(1)).late) == (1, False)
+
+
+def test_another_gpu_than_that_of_the_context(cupy, second, caplog):
+    cupy.cuda.runtime.getDeviceCount = lambda: 3
+    start_gpu()
+    assert choose("cuda", Ranks(2)).number == 2
+    assert "uses GPU 2, but the launcher's variables named GPU 1" in caplog.text
+
+
+def test_no_context_without_a_gpu_or_a_launcher(cupy, second, monkeypatch):
+    cupy.cuda.runtime.getDeviceCount = lambda: 0
+    start_gpu()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    start_gpu()
+    monkeypatch.delenv("OMPI_COMM_WORLD_LOCAL_RANK")
+    monkeypatch.delitem(sys.modules, "cupy")
+    start_gpu()
+    assert "cupy" not in sys.modules and device._Context.number is None
+
+
 def gpu_query(answer):
     def query(kind, found):
         assert kind == 0
@@ -72,10 +115,10 @@ def gpu_query(answer):
     return query
 
 
-def mpi(kinds=None, version="MPICH Version: 5", **answers):
+def mpi(kinds=None, version="MPICH Version: 5", size=1, **answers):
     """Return a fake MPI library with these memory kinds, version and query functions."""
     info = Namespace(Get={"mpi_memory_alloc_kinds": kinds}.get)
-    return Namespace(COMM_WORLD=Namespace(Get_info=lambda: info), __file__=Namespace(**answers),
+    return Namespace(COMM_WORLD=Namespace(Get_info=lambda: info, Get_size=lambda: size), __file__=Namespace(**answers),
                      Get_library_version=lambda: version)
 
 
@@ -118,15 +161,16 @@ def test_another_value_of_the_variable_is_refused(monkeypatch):
 
 
 ASKED = "HPGCN_GPU_AWARE_MPI=1"
-YES = ((True, ASKED), "")
+YES = ((True, ASKED), "", False)
 CHOICES = [  # what the other rank says, this rank's probe, library, (direct, words, warned)
     (YES, "", "MPICH", ({"message", "bcast"}, f"{ASKED}; probe passed", False)),
     (YES, "", "Open MPI v5.0.8", ({"message"}, f"{ASKED}; probe passed", False)),
     (YES, "signal 11", "MPICH",
      (set(), f"{ASKED}, but the probe of rank 0 failed: signal 11", True)),
-    ((YES[0], "signal 6"), "", "MPICH",
+    ((YES[0], "", True), "", "MPICH", ({"message", "bcast"}, f"{ASKED}; probe passed", False)),
+    ((YES[0], "signal 6", False), "", "MPICH",
      (set(), f"{ASKED}, but the probe of rank 1 failed: signal 6", True)),
-    (((False, f"{CUDA} says no"), ""), "", "MPICH", (set(), f"{CUDA} says no", False)),
+    (((False, f"{CUDA} says no"), "", False), "", "MPICH", (set(), f"{CUDA} says no", False)),
 ]
 
 
@@ -141,6 +185,19 @@ def test_all_ranks_take_one_route(cupy, other, failure, version, expected, monke
     assert comm.stager.direct == direct and bool(caplog.records) == warned
     assert all(reason in record.getMessage() for record in caplog.records)
     assert str(taken).endswith(reason)
+
+
+def test_a_context_that_open_mpi_did_not_find(cupy, monkeypatch, caplog):
+    monkeypatch.setattr(route, "probe", lambda number: "")
+    monkeypatch.setattr(device._Context, "number", None)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", None)
+    comm = Ranks(size=2, others=[YES])
+    comm.MPI = mpi(version="Open MPI v5.0.8")
+    assert comm.use(Cuda(), aware="1").direct == {"message"}
+    assert "before the CUDA context of 1 of 2 ranks" in caplog.text
+    caplog.clear()
+    comm.use(Cuda(), aware="1")  # the script has used the GPU
+    assert not caplog.records
 
 
 def test_no_route_without_others_or_without_a_gpu(cupy):

@@ -9,9 +9,8 @@ from commands import refused, run, succeed
 from hpgcn.comm import as_comm
 from hpgcn.runtime import launcher, machine
 
-VARIABLES = {name for each in launcher.LAUNCHERS.values() for names in (*each[:4], *each.needs)
-             for name in names} | {"MPI_LOCALRANKID", "PMIX_NAMESPACE", launcher.NODE,
-                                   launcher.VARIABLE}
+VARIABLES = {name for each in launcher.LAUNCHERS.values() for names in (*each[:4], each.local_rank, *each.needs)
+             for name in names} | {"PMIX_NAMESPACE", launcher.NODE, launcher.VARIABLE}
 
 
 @pytest.fixture
@@ -91,6 +90,27 @@ def test_shares(bare, environment, expected):
     assert (machine.default_threads(), machine.memory_budget()) == expected[2:]
     rank = expected[1]
     assert launcher.task_suffix() == (f"-task{rank}" if expected[0] else "")
+
+
+LOCAL_RANKS = [
+    ({}, None),
+    ({"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, 1),
+    ({"MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_LOCAL_RANK": "3"}, 3),
+    ({"PMI_SIZE": "8", "MPI_LOCALRANKID": "2", **slurm(2, 1, LOCALID="0")}, 2),
+    ({"PMI_SIZE": "8", **slurm(8, 7, LOCALID="3")}, 3),
+    ({"PALS_RANKID": "6", "PALS_LOCAL_RANKID": "2"}, 2),
+    ({"FLUX_JOB_SIZE": "8", "FLUX_TASK_RANK": "5", "FLUX_TASK_LOCAL_ID": "1"}, 1),
+    ({"JSM_NAMESPACE_SIZE": "8", "JSM_NAMESPACE_LOCAL_RANK": "1"}, 1),
+    ({"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1"}, 1),
+    ({"LOCAL_RANK": "1"}, None),
+    ({"PMI_SIZE": "8", "PMI_RANK": "5"}, None)]
+
+
+@pytest.mark.parametrize("environment, expected", LOCAL_RANKS)
+def test_the_number_on_the_node(bare, environment, expected):
+    for name, value in environment.items():
+        bare.setenv(name, value)
+    assert launcher.launched_local_rank() == expected
 
 
 def test_the_count_of_mpi_is_the_truth(bare):

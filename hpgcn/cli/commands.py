@@ -196,7 +196,7 @@ def train(args):
     find_model(config.select(ModelOptions))
 
     # train on the ranks of a launcher, or of this process
-    ranks = comm.world(config.comm_timeout)
+    ranks = comm.world(config.comm_timeout, device=config.updates_on)
     # MPI counts the ranks on this node
     threads = config.threads or machine.default_threads()
     local_ranks.call(train_on, ranks, args, config, grid, threads)
@@ -300,7 +300,7 @@ def predict(args):
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through
     out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
-    ranks = comm.world()
+    ranks = comm.world(device=args.device)
     if ranks.size > 1:
         set_threads(config.threads)  # MPI counts the ranks on this node
     ranks.assert_same(launch_signature(args), "command line")

@@ -21,7 +21,7 @@ from hpgcn.comm.staging import GpuStager
 from hpgcn.comm.stragglers import drain
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, UsageError, agreed, require
 from hpgcn.runtime.clock import Clock
-from hpgcn.runtime.device import HOST
+from hpgcn.runtime.device import HOST, start_gpu
 from hpgcn.runtime.launcher import VARIABLE, alone, farm, launched, set_ranks_on_node
 from hpgcn.runtime.machine import die_with_parent
 from hpgcn.runtime.streams import wait_for_reader
@@ -302,7 +302,7 @@ class MpiComm(SerialComm):
         self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({format_ranks(self.ranks)})")
 
 
-def world(timeout=600.0, error=None):
+def world(timeout=600.0, error=None, device="cpu"):
     """Return COMM_WORLD under an MPI launcher, else a single rank without MPI.
 
     A rank waits for another `timeout` seconds, a minute more until all have started
@@ -310,11 +310,15 @@ def world(timeout=600.0, error=None):
     launcher started this process without mpi4py or an MPI library. ConfigError if a
     launcher of another MPI, or of none, started several tasks that MPI does not
     connect. Each task would write the same files. A process with the setting to work
-    without MPI ignores the launcher.
+    without MPI ignores the launcher. If `device` is cuda or auto, this rank's CUDA
+    context is created before MPI starts, for fast messages of GPU memory.
     """
     # without a launcher there is one rank
     if alone() or (not launched() and "mpi4py.MPI" not in sys.modules):
         return SerialComm(timeout)
+
+    if device != "cpu" and "mpi4py.MPI" not in sys.modules:
+        start_gpu()
 
     # start MPI, which may hang, and refuse an MPI that does not connect
     faulthandler.dump_traceback_later(timeout + STARTING, exit=True, file=2)  # deadline of MPI_Init

@@ -10,9 +10,11 @@ SIZES = 64, 8 << 20  # bytes: MPI sends the first at once, and announces the sec
 def main(number):
     """Send GPU memory to this process; return the exit code."""
     import cupy
-    from mpi4py import MPI
 
     cupy.cuda.Device(number).use()
+    cupy.cuda.runtime.free(0)  # creates the context, which Open MPI looks for when it starts
+    from mpi4py import MPI
+
     for size in SIZES:
         sent = cupy.arange(size, dtype=cupy.uint8)
         received = cupy.zeros_like(sent)

@@ -20,6 +20,9 @@ log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
 PROBE = (sys.executable, "-m", "hpgcn.comm.gpu_mpi_probe")
 PROBE_SECONDS = 60
+LATE = ("Open MPI started before the CUDA context of %d of %d ranks, so their messages of GPU memory "
+        "may be 100 times slower: call hpgcn.runtime.device.start_gpu() before the import of "
+        "mpi4py.MPI")
 WORDS = {"message": "messages", "bcast": "broadcasts"}
 
 
@@ -45,7 +48,7 @@ def choose(comm, device, aware=None):
 
     `aware` ("0", "1" or "auto") stands in place of HPGCN_GPU_AWARE_MPI. The Route is
     the same on all ranks: if MPI refuses GPU memory on one rank, all ranks copy it to
-    the host. If a probe fails, rank 0 logs a warning.
+    the host. Rank 0 logs a warning if a probe fails, or if Open MPI started too early.
     """
     if device.name == "cpu" or comm.size == 1:
         return Route(frozenset(), "no messages from a GPU")
@@ -58,7 +61,7 @@ def choose(comm, device, aware=None):
         failure = probe(device.number)
 
     # one failure, or one no, holds for all ranks
-    claims, failures = zip(*comm.allgather(((claimed, reason), failure)))
+    claims, failures, late = zip(*comm.allgather(((claimed, reason), failure, device.late)))
     failed = [(rank, text) for rank, text in enumerate(failures) if text]
     if failed:
         rank, text = failed[0]
@@ -74,6 +77,8 @@ def choose(comm, device, aware=None):
     direct = {"message", "bcast"}
     if "Open MPI" in comm.MPI.Get_library_version():
         direct.remove("bcast")  # its own nonblocking collectives support host memory only
+        if any(late) and comm.rank == 0:
+            log.warning(LATE, sum(late), comm.size)
     return Route(frozenset(direct), f"{reason}; probe passed")
 
 

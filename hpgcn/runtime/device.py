@@ -2,13 +2,17 @@
 or a GPU.
 """
 
+import logging
 import socket
+import sys
 
 import numpy as np
 
 from hpgcn.errors import MissingError, setting
 from hpgcn.runtime.advice import install_command
+from hpgcn.runtime.launcher import launched_local_rank
 
+log = logging.getLogger("hpgcn")
 ALIGNMENT = 64  # bytes: a cache line, so that rows touch as few as they can
 
 
@@ -17,6 +21,7 @@ class Host:
     xp = np  # the module whose functions make arrays here: NumPy or CuPy
     in_tiles = True  # products go tile by tile: the host looks at messages between
     exhausted = ()  # types of exceptions for a GPU out of memory
+    late = False  # whether MPI started before the CUDA context of this process
 
     def empty(self, shape, dtype):
         """Return an uninitialized array whose address is a multiple of
@@ -71,6 +76,7 @@ class Cuda(Host):
         self.xp = find(number)
         self.exhausted = (self.xp.cuda.memory.OutOfMemoryError,)
         gpu = self.xp.cuda.Device(number)
+        self.late = "mpi4py.MPI" in sys.modules and not has_context(self.xp)
         gpu.use()
         self.place = (socket.gethostname(), gpu.pci_bus_id)  # the same for all its ranks
 
@@ -135,6 +141,41 @@ class Cuda(Host):
 HOST = Host()
 
 
+class _Context:
+    """A store for the number of the GPU on which `start_gpu` created a context."""
+
+    number = None
+
+
+def start_gpu():
+    """Create the CUDA context of this rank's GPU; call it before MPI starts.
+
+    Open MPI maps the GPU memory of other ranks only if MPI_Init finds a context. The
+    launcher's variables give the number of this rank on its node, and `choose` later
+    takes the same GPU. Without a launcher, CuPy or a GPU nothing happens.
+    """
+    local_rank = launched_local_rank()
+    if local_rank is None:
+        return
+    try:
+        cupy = find()
+        number = local_rank % cupy.cuda.runtime.getDeviceCount()
+        cupy.cuda.Device(number).use()
+        cupy.cuda.runtime.free(0)  # the first call that needs a context creates it
+    except Exception as error:  # `choose` raises what is missing, on all ranks together
+        log.debug("no CUDA context before MPI starts: %s", error)
+        return
+    _Context.number = number
+
+
+def has_context(cupy):
+    """Return whether this thread has a CUDA context."""
+    try:
+        return bool(cupy.cuda.driver.ctxGetCurrent())
+    except Exception:  # nothing has used the driver
+        return False
+
+
 def find(number=0):
     """Return the module cupy if it can use GPU `number`; else raise a MissingError."""
     cuda = setting("device", "cuda")
@@ -175,6 +216,9 @@ def choose(name, comm):
         gpu = Cuda(comm.local_rank % find().cuda.runtime.getDeviceCount())
     except MissingError as error:
         missing = error
+    if gpu is not None and _Context.number not in (None, gpu.number):
+        log.warning("this rank uses GPU %d, but the launcher's variables named GPU %d: messages of "
+                    "GPU memory may be slow", gpu.number, _Context.number)
 
     if name == "auto":
         return HOST if comm.max([missing is not None])[0] else gpu

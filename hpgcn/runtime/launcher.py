@@ -28,28 +28,35 @@ class Launcher(NamedTuple):
     needs: tuple = ()
     job: tuple = ()  # set in a job whose size may be known only to MPI
     mpi: bool = False  # a single process is a rank of MPI too
+    local_rank: tuple = ()  # number of the process among those of this node
 
 
 # those of MPI libraries first: they number ranks. Those behind may set variables of
 # those before.
 LAUNCHERS = {
     "Open MPI's launcher": Launcher(("OMPI_COMM_WORLD_SIZE",), ("OMPI_COMM_WORLD_RANK",),
-                                    ("OMPI_COMM_WORLD_LOCAL_SIZE",), mpi=True),
+                                    ("OMPI_COMM_WORLD_LOCAL_SIZE",), mpi=True,
+                                    local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",)),
     "MVAPICH's launcher": Launcher(("MV2_COMM_WORLD_SIZE",), ("MV2_COMM_WORLD_RANK",),
-                                   ("MV2_COMM_WORLD_LOCAL_SIZE",), mpi=True),
-    "mpiexec": Launcher(("PMI_SIZE",), ("PMI_RANK",), ("MPI_LOCALNRANKS",), mpi=True),
+                                   ("MV2_COMM_WORLD_LOCAL_SIZE",), mpi=True,
+                                   local_rank=("MV2_COMM_WORLD_LOCAL_RANK",)),
+    "mpiexec": Launcher(("PMI_SIZE",), ("PMI_RANK",), ("MPI_LOCALNRANKS",), mpi=True,
+                        local_rank=("MPI_LOCALRANKID",)),
     "PMIx": Launcher(("PMIX_SIZE",), ("PMIX_RANK",), ("PMIX_LOCAL_SIZE",),
                      job=("PMIX_NAMESPACE",), mpi=True),
     "PALS": Launcher(("PALS_NRANKS", "PALS_SIZE"), ("PALS_RANKID",), ("PALS_LOCAL_SIZE",),
-                     job=("PALS_RANKID",)),
-    "Flux": Launcher(("FLUX_JOB_SIZE",), ("FLUX_TASK_RANK",), nodes=("FLUX_JOB_NNODES",)),
+                     job=("PALS_RANKID",), local_rank=("PALS_LOCAL_RANKID",)),
+    "Flux": Launcher(("FLUX_JOB_SIZE",), ("FLUX_TASK_RANK",), nodes=("FLUX_JOB_NNODES",),
+                     local_rank=("FLUX_TASK_LOCAL_ID",)),
     "jsrun": Launcher(("JSM_NAMESPACE_SIZE",), ("JSM_NAMESPACE_RANK",),
-                      ("JSM_NAMESPACE_LOCAL_SIZE",)),
+                      ("JSM_NAMESPACE_LOCAL_SIZE",), local_rank=("JSM_NAMESPACE_LOCAL_RANK",)),
     "torchrun": Launcher(("WORLD_SIZE",), ("RANK",), ("LOCAL_WORLD_SIZE",),
-                         needs=(("WORLD_SIZE",), ("RANK",), ("LOCAL_RANK", "MASTER_ADDR"))),
+                         needs=(("WORLD_SIZE",), ("RANK",), ("LOCAL_RANK", "MASTER_ADDR")),
+                         local_rank=("LOCAL_RANK",)),
     "srun": Launcher(("SLURM_STEP_NUM_TASKS",), ("SLURM_PROCID",),
                      ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE",
-                      "SLURM_TASKS_PER_NODE"), needs=(("SLURM_STEP_NUM_TASKS",),)),
+                      "SLURM_TASKS_PER_NODE"), needs=(("SLURM_STEP_NUM_TASKS",),),
+                     local_rank=("SLURM_LOCALID",)),
 }
 
 
@@ -61,6 +68,7 @@ class Started(NamedTuple):
     rank: int
     local_size: int | None
     mpi: bool
+    local_rank: int | None
 
 
 class _Node:
@@ -107,6 +115,14 @@ def launched():
 def launched_rank():
     """Return the rank of this process from the environment; 0 if unknown, or without a launcher."""
     return 0 if alone() else _task()
+
+
+def launched_local_rank():
+    """Return the number of this process among those of its node from the environment;
+    None if unknown.
+    """
+    known = (each.local_rank for each in started() if each.mpi or each.size != 1)
+    return next((rank for rank in known if rank is not None), None)
 
 
 def task_suffix():
@@ -160,7 +176,7 @@ def _read(entry):
         size = max(local or 1, (rank or 0) + 1)
         if size == 1 and any(key in os.environ for key in launcher.job):
             size = None
-    return Started(name, size, rank or 0, local, launcher.mpi)
+    return Started(name, size, rank or 0, local, launcher.mpi, _first(launcher.local_rank))
 
 
 def _first(names):
