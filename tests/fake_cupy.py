@@ -323,7 +323,8 @@ def module():
     cupy.get_default_memory_pool = lambda: pool
     runtime = types.SimpleNamespace(
         getDeviceCount=lambda: 1, memGetInfo=lambda: Device.mem_info, driverGetVersion=lambda: 0,
-        runtimeGetVersion=lambda: 0, memcpyAsync=memcpy_async, memcpyDefault=4, free=lambda address: None)
+        runtimeGetVersion=lambda: 0, memcpyAsync=memcpy_async, memcpyDefault=4,
+        free=lambda address: None)
     driver = types.SimpleNamespace(ctxGetCurrent=lambda: len(Device.used))
     cupy.cuda = types.SimpleNamespace(
         runtime=runtime, driver=driver, Device=Device, Stream=Stream, Event=Event,

@@ -118,7 +118,8 @@ def gpu_query(answer):
 def mpi(kinds=None, version="MPICH Version: 5", size=1, **answers):
     """Return a fake MPI library with these memory kinds, version and query functions."""
     info = Namespace(Get={"mpi_memory_alloc_kinds": kinds}.get)
-    return Namespace(COMM_WORLD=Namespace(Get_info=lambda: info, Get_size=lambda: size), __file__=Namespace(**answers),
+    world = Namespace(Get_info=lambda: info, Get_size=lambda: size)
+    return Namespace(COMM_WORLD=world, __file__=Namespace(**answers),
                      Get_library_version=lambda: version)
 
 

@@ -9,8 +9,9 @@ from commands import refused, run, succeed
 from hpgcn.comm import as_comm
 from hpgcn.runtime import launcher, machine
 
-VARIABLES = {name for each in launcher.LAUNCHERS.values() for names in (*each[:4], each.local_rank, *each.needs)
-             for name in names} | {"PMIX_NAMESPACE", launcher.NODE, launcher.VARIABLE}
+VARIABLES = {name for each in launcher.LAUNCHERS.values()
+             for names in (*each[:4], each.local_rank, *each.needs) for name in names}
+VARIABLES |= {"PMIX_NAMESPACE", launcher.NODE, launcher.VARIABLE}
 
 
 @pytest.fixture

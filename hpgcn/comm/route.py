@@ -20,9 +20,8 @@ log = logging.getLogger("hpgcn")
 VARIABLE = "HPGCN_GPU_AWARE_MPI"
 PROBE = (sys.executable, "-m", "hpgcn.comm.gpu_mpi_probe")
 PROBE_SECONDS = 60
-LATE = ("Open MPI started before the CUDA context of %d of %d ranks, so their messages of GPU memory "
-        "may be 100 times slower: call hpgcn.runtime.device.start_gpu() before the import of "
-        "mpi4py.MPI")
+LATE = ("Open MPI started before the CUDA context of %d of %d ranks: messages of GPU memory may be "
+        "100 times slower; call hpgcn.runtime.device.start_gpu() before the import of mpi4py.MPI")
 WORDS = {"message": "messages", "bcast": "broadcasts"}
 
 

@@ -2,8 +2,8 @@
 //
 // A thread takes one column of a row and its entries in order, as in aggregate.cu: neighbouring threads read
 // neighbouring numbers of x, all sums stay in registers and are written once. The threads of a head compute the same
-// weights, each for itself: exp and Philox are repeated f times, and no thread waits for another. All shapes and devices
-// add in the same order; nothing of the size of the nonzeros is kept.
+// weights, each for itself: exp and Philox are repeated f times, and no thread waits for another. The order of sums
+// depends on the lengths of rows only; nothing of the size of the nonzeros is kept.
 
 #ifndef REAL
 #define REAL float  // of all numbers; the launcher sets REAL and INDEX
@@ -38,113 +38,236 @@ __device__ __forceinline__ bool kept(long long i, long long j, long long h, Key 
     return (chosen >> lane % 2 * 16 & 0xFFFF) >= key.threshold;
 }
 
-// out, lse, above and share of a row, which begin with what they hold where `before`, lse as it was, is given: threads
-// of a head read it while one of them writes lse. A head has `span` threads: its columns, one where it has none.
-extern "C" __global__ void attend(const long long *__restrict__ indptr, const INDEX *__restrict__ indices,
-                                  const REAL *__restrict__ x, const REAL *__restrict__ row_score,
-                                  const REAL *__restrict__ col_score, REAL *__restrict__ out, REAL *__restrict__ lse,
-                                  REAL *__restrict__ above, REAL *__restrict__ share, REAL slope,
-                                  const long long *__restrict__ vertex, const long long *__restrict__ neighbour,
-                                  unsigned k0, unsigned k1, unsigned threshold, unsigned first, REAL scale,
-                                  const REAL *__restrict__ before, long long m, long long heads, long long width,
-                                  long long span)
+// Items are rows, or pieces of long rows, whose sums go to slots of their own and are added by another kernel: no thread
+// waits long for the one with the longest row.
+struct Item {
+    long long row, begin, end, slot;  // slot is below 0 for a whole row
+};
+
+__device__ __forceinline__ Item item_of(const long long *indptr, const long long *pieces, long long number)
 {
-    const long long head = thread_number() / span, q = thread_number() % span;
-    const long long i = head / heads, h = head % heads;
-    if (i >= m)
-        return;
-    const long long columns = heads * width, column = h * width + q, at = i * columns + column;
-    const bool leads = q == 0, exists = q < width;
-    const REAL none = (REAL)log(0.0);
-    REAL top = none, total = 0, sum = 0, positive = 0, part = 0;
-    if (before && before[head] != none) {
-        top = before[head], total = 1;
-        sum = exists ? out[at] : REAL(0);
-        positive = above && exists ? above[at] : REAL(0);
-        part = share && leads ? share[head] : REAL(0);
-    }
-    for (long long k = indptr[i]; k < indptr[i + 1]; ++k) {
-        const long long j = indices[k];
-        const REAL z = row_score[head] + col_score[j * heads + h], score = z > 0 ? z : slope * z;
+    if (pieces)
+        return {pieces[4 * number], pieces[4 * number + 1], pieces[4 * number + 2], pieces[4 * number + 3]};
+    return {number, indptr[number], indptr[number + 1], -1};
+}
+
+constexpr int DEEP = 4;  // entries whose numbers are asked for before the first is added
+
+// Sums of one column of a head, relative to exp(top)
+struct State {
+    REAL top, total, sum, positive, part;
+
+    __device__ __forceinline__ void raise(REAL score)
+    {
         if (score > top) {
             const REAL factor = (REAL)exp(top - score);
             total *= factor, sum *= factor, positive *= factor, part *= factor;
             top = score;
         }
-        REAL weight = (REAL)exp(score - top);
-        total += weight;
-        part += z > 0 ? weight : REAL(0);
-        if (threshold)
-            weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
-        if (exists) {
-            const REAL value = weight * x[j * columns + column];
-            sum += value;
-            positive += z > 0 ? value : REAL(0);
+    }
+};
+
+// The results of a row. A head has `span` threads: its columns, one where it has none.
+struct Results {
+    REAL *out, *lse, *above, *share;
+    long long heads, width, head, q;  // head counts from the first of row 0
+
+    __device__ __forceinline__ long long at() const { return head * width + q; }
+
+    // What a row begins with: what it holds where `before`, lse as it was, is given. Threads of a head read it while one
+    // of them writes lse.
+    __device__ __forceinline__ State start(const REAL *before) const
+    {
+        const REAL none = (REAL)log(0.0);
+        State state = {none, 0, 0, 0, 0};
+        if (before && before[head] != none) {
+            state.top = before[head], state.total = 1;
+            state.sum = q < width ? out[at()] : REAL(0);
+            state.positive = above && q < width ? above[at()] : REAL(0);
+            state.part = share && q == 0 ? share[head] : REAL(0);
+        }
+        return state;
+    }
+    __device__ __forceinline__ void finish(const State &state) const
+    {
+        const REAL factor = state.total == 0 ? REAL(0) : 1 / state.total;
+        if (q < width) {
+            out[at()] = state.sum * factor;
+            if (above)
+                above[at()] = state.positive * factor;
+        }
+        if (q == 0) {
+            lse[head] = state.total == 0 ? (REAL)log(0.0) : state.top + (REAL)log(state.total);
+            if (share)
+                share[head] = state.part * factor;
         }
     }
-    const REAL factor = total == 0 ? REAL(0) : 1 / total;
-    if (exists) {
-        out[at] = sum * factor;
-        if (above)
-            above[at] = positive * factor;
-    }
-    if (leads) {
-        lse[head] = total == 0 ? none : top + (REAL)log(total);
-        if (share)
-            share[head] = part * factor;
-    }
+};
+
+// Place in `carries` of a head of a slot: top, total and part, then two numbers for each column
+__device__ __forceinline__ REAL *carried(REAL *carries, long long slot, long long h, long long heads, long long width)
+{
+    return carries + (slot * heads + h) * (3 + 2 * width);
 }
 
-// Along a row j of A^T, of all entries and of those with a score above 0: sums of keep alpha grad, of each column; and
-// of each head, total, the sum of alpha LeakyReLU' dot
-extern "C" __global__ void attend_backward(const long long *__restrict__ indptr, const INDEX *__restrict__ indices,
-                                           const REAL *__restrict__ pulled,
-                                           const REAL *__restrict__ col_score, REAL *__restrict__ sums,
-                                           REAL *__restrict__ above, REAL *__restrict__ totals, REAL slope,
-                                           const long long *__restrict__ vertex,
-                                           const long long *__restrict__ neighbour, unsigned k0, unsigned k1,
-                                           unsigned threshold, unsigned first, REAL scale, long long n,
-                                           long long heads, long long width, long long span)
+extern "C" __global__ void attend(const long long *__restrict__ indptr, const INDEX *__restrict__ indices,
+                                  const long long *__restrict__ pieces, REAL *__restrict__ carries,
+                                  const REAL *__restrict__ x, const REAL *__restrict__ row_score,
+                                  const REAL *__restrict__ col_score, REAL *__restrict__ out, REAL *__restrict__ lse,
+                                  REAL *__restrict__ above, REAL *__restrict__ share, REAL slope,
+                                  const long long *__restrict__ vertex, const long long *__restrict__ neighbour,
+                                  unsigned k0, unsigned k1, unsigned threshold, unsigned first, REAL scale,
+                                  const REAL *__restrict__ before, long long items, long long heads, long long width,
+                                  long long span)
 {
-    const long long head = thread_number() / span, q = thread_number() % span;
-    const long long j = head / heads, h = head % heads;
-    if (j >= n)
+    const long long place = thread_number() / span, q = thread_number() % span;
+    const long long number = place / heads, h = place % heads;
+    if (number >= items)
         return;
-    const long long columns = heads * width, column = h * width + q, at = j * columns + column;
+    const Item item = item_of(indptr, pieces, number);
+    const long long i = item.row, head = i * heads + h, columns = heads * width, column = h * width + q;
     const bool exists = q < width;
-    REAL sum = 0, positive = 0, total = 0;
-    for (long long k = indptr[j]; k < indptr[j + 1]; ++k) {
-        const long long i = indices[k];
-        const REAL *grad = pulled + i * (columns + 3 * heads), *row_score = grad + columns + h;
-        const REAL z = row_score[0] + col_score[head], lse = row_score[heads], dot = row_score[2 * heads];
-        REAL weight = (REAL)exp((z > 0 ? z : slope * z) - lse);
-        total += weight * (z > 0 ? dot : slope * dot);
-        if (threshold)
-            weight = kept(vertex[i], neighbour[j], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
-        if (exists) {
-            const REAL value = weight * grad[column];
-            sum += value;
-            positive += z > 0 ? value : REAL(0);
+    const Results results = {out, lse, above, share, heads, width, head, q};
+    const REAL mine = row_score[head];
+    State state = results.start(item.slot < 0 ? before : nullptr);
+    for (long long k = item.begin; k < item.end; k += DEEP) {
+        long long j[DEEP];
+        REAL z[DEEP], values[DEEP];
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u)
+            j[u] = k + u < item.end ? (long long)indices[k + u] : 0;
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u) {
+            z[u] = k + u < item.end ? mine + col_score[j[u] * heads + h] : REAL(0);
+            values[u] = k + u < item.end && exists ? x[j[u] * columns + column] : REAL(0);
+        }
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u) {
+            if (k + u >= item.end)
+                continue;
+            const REAL score = z[u] > 0 ? z[u] : slope * z[u];
+            state.raise(score);
+            REAL weight = (REAL)exp(score - state.top);
+            state.total += weight;
+            state.part += z[u] > 0 ? weight : REAL(0);
+            if (threshold)
+                weight = kept(vertex[i], neighbour[j[u]], h, {k0, k1, threshold, first}) ? weight * scale : REAL(0);
+            if (exists) {
+                const REAL value = weight * values[u];
+                state.sum += value;
+                state.positive += z[u] > 0 ? value : REAL(0);
+            }
         }
     }
-    if (exists)
-        sums[at] = sum, above[at] = positive;
+    if (item.slot < 0) {
+        results.finish(state);
+        return;
+    }
+    REAL *const slot = carried(carries, item.slot, h, heads, width);
     if (q == 0)
-        totals[head] = total;
+        slot[0] = state.top, slot[1] = state.total, slot[2] = state.part;
+    if (exists)
+        slot[3 + q] = state.sum, slot[3 + width + q] = state.positive;
+}
+
+// Rows that were cut: a thread takes one column of the pieces firsts[c] to firsts[c + 1] of row cut[c], in order
+extern "C" __global__ void attend_pieces(REAL *carries, const long long *cut, const long long *firsts, REAL *out,
+                                         REAL *lse, REAL *above, REAL *share, const REAL *before, long long items,
+                                         long long heads, long long width, long long span)
+{
+    const long long place = thread_number() / span, q = thread_number() % span;
+    const long long c = place / heads, h = place % heads;
+    if (c >= items)
+        return;
+    const Results results = {out, lse, above, share, heads, width, cut[c] * heads + h, q};
+    const bool exists = q < width;
+    State state = results.start(before);
+    for (long long slot = firsts[c]; slot < firsts[c + 1]; ++slot) {
+        const REAL *const part = carried(carries, slot, h, heads, width);
+        state.raise(part[0]);
+        const REAL factor = (REAL)exp(part[0] - state.top);
+        state.total += part[1] * factor;
+        state.part += part[2] * factor;
+        state.sum += exists ? part[3 + q] * factor : REAL(0);
+        state.positive += exists ? part[3 + width + q] * factor : REAL(0);
+    }
+    results.finish(state);
+}
+
+// Along a row j of A^T: of all entries, then of those with a score above 0, sums of keep alpha grad, of each column; then
+// of each head, total, the sum of alpha LeakyReLU' dot. They lie in a row of `sums`, or in a slot of `carries`.
+extern "C" __global__ void attend_backward(const long long *__restrict__ indptr, const INDEX *__restrict__ indices,
+                                           const long long *__restrict__ pieces, REAL *__restrict__ carries,
+                                           const REAL *__restrict__ pulled, const REAL *__restrict__ col_score,
+                                           REAL *__restrict__ sums, REAL slope,
+                                           const long long *__restrict__ vertex,
+                                           const long long *__restrict__ neighbour, unsigned k0, unsigned k1,
+                                           unsigned threshold, unsigned first, REAL scale, long long items,
+                                           long long heads, long long width, long long span)
+{
+    const long long place = thread_number() / span, q = thread_number() % span;
+    const long long number = place / heads, h = place % heads;
+    if (number >= items)
+        return;
+    const Item item = item_of(indptr, pieces, number);
+    const long long columns = heads * width, column = h * width + q;
+    const bool exists = q < width;
+    const REAL mine = col_score[item.row * heads + h];
+    REAL sum = 0, positive = 0, total = 0;
+    for (long long k = item.begin; k < item.end; k += DEEP) {
+        long long i[DEEP];
+        REAL z[DEEP], lse[DEEP], dot[DEEP], values[DEEP];
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u)
+            i[u] = k + u < item.end ? (long long)indices[k + u] : 0;
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u) {
+            const bool there = k + u < item.end;
+            const REAL *grad = pulled + i[u] * (columns + 3 * heads), *row_score = grad + columns + h;
+            z[u] = there ? row_score[0] + mine : REAL(0);
+            lse[u] = there ? row_score[heads] : REAL(0);
+            dot[u] = there ? row_score[2 * heads] : REAL(0);
+            values[u] = there && exists ? grad[column] : REAL(0);
+        }
+#pragma unroll
+        for (int u = 0; u < DEEP; ++u) {
+            if (k + u >= item.end)
+                continue;
+            REAL weight = (REAL)exp((z[u] > 0 ? z[u] : slope * z[u]) - lse[u]);
+            total += weight * (z[u] > 0 ? dot[u] : slope * dot[u]);
+            if (threshold)
+                weight = kept(vertex[i[u]], neighbour[item.row], h, {k0, k1, threshold, first}) ? weight * scale
+                                                                                              : REAL(0);
+            if (exists) {
+                const REAL value = weight * values[u];
+                sum += value;
+                positive += z[u] > 0 ? value : REAL(0);
+            }
+        }
+    }
+    const long long numbers = 2 * columns + heads;
+    REAL *const row = item.slot < 0 ? sums + item.row * numbers : carries + item.slot * numbers;
+    if (exists)
+        row[column] = sum, row[columns + column] = positive;
+    if (q == 0)
+        row[2 * columns + h] = total;
 }
 
 // The results, out of these sums: a thread takes a head of a row
-extern "C" __global__ void attend_gradients(const REAL *sums, const REAL *above, const REAL *totals, const REAL *x,
-                                            REAL slope, REAL *dx, REAL *dcol_score, long long items, long long width,
-                                            long long accumulate)
+extern "C" __global__ void attend_gradients(const REAL *sums, const REAL *x, REAL slope, REAL *dx, REAL *dcol_score,
+                                            long long items, long long heads, long long width, long long accumulate)
 {
     const long long head = thread_number();
     if (head >= items)
         return;
-    REAL total = -totals[head];
-    for (long long at = head * width; at < (head + 1) * width; ++at) {
-        total += (slope * sums[at] + (1 - slope) * above[at]) * x[at];
-        dx[at] = accumulate ? dx[at] + sums[at] : sums[at];
+    const long long columns = heads * width, h = head % heads;
+    const REAL *const row = sums + head / heads * (2 * columns + heads);
+    REAL total = -row[2 * columns + h];
+    for (long long q = 0; q < width; ++q) {
+        const REAL sum = row[h * width + q], above = row[columns + h * width + q];
+        const long long at = head * width + q;
+        total += (slope * sum + (1 - slope) * above) * x[at];
+        dx[at] = accumulate ? dx[at] + sum : sum;
     }
     dcol_score[head] = accumulate ? dcol_score[head] + total : total;
 }

@@ -1,7 +1,8 @@
-"""Graph attention on a GPU, with one thread for each column of a row."""
+"""Graph attention on a GPU, with one thread for each column of a row or piece of a row."""
 import numpy as np
 
 from hpgcn.kernels.cuda.gpu_device import current
+from hpgcn.kernels.cuda.pieces import add_pieces, carried, items_of
 from hpgcn.kernels.reference.attend import attention_key
 from hpgcn.kernels.reference.random import dropout_scale, dropout_threshold
 
@@ -16,12 +17,20 @@ def attend(indptr, indices, x, row_score, col_score, out=None, lse=None, *, abov
     lse = device.xp.empty((m, heads), dtype) if lse is None else lse
     width = x.shape[1] // heads
     span = max(1, width)
+    cut, items = items_of(indptr)
+    carries = carried(cut, heads * (2 * width + 3), dtype)
+    before = lse.copy() if accumulate else None
     device.launch(
-        "attend", "attend", m * heads * span, device.ordered(indptr, np.int64),
-        device.ordered(indices), device.ordered(x), device.ordered(row_score, dtype),
+        "attend", "attend", items * heads * span, device.ordered(indptr, np.int64),
+        device.ordered(indices), None if cut is None else cut.pieces, carries,
+        device.ordered(x), device.ordered(row_score, dtype),
         device.ordered(col_score, dtype), out, lse, above, share, dtype.type(slope),
         *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype),
-        lse.copy() if accumulate else None, m, heads, width, span, REAL=dtype, INDEX=indices.dtype)
+        before, items, heads, width, span, REAL=dtype, INDEX=indices.dtype)
+    if cut is not None and cut.slots:
+        device.launch("attend", "attend_pieces", cut.rows.size * heads * span, carries, cut.rows,
+                      cut.firsts, out, lse, above, share, before, cut.rows.size, heads, width, span,
+                      REAL=dtype, INDEX=indices.dtype)
     return out, lse
 
 
@@ -48,8 +57,8 @@ def attend_dots(grad, out, above, share, row_score, lse, pulled=None, drow_score
 def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=None, *, slope=0.2,
                     vertex=None, neighbour=None, seed=0, epoch=0, layer=0, p=0.0, first=0,
                     accumulate=False):
-    """Compute sums along the rows of A^T in scratch arrays of x's shape; a second
-    kernel makes gradients of them.
+    """Compute sums along the rows of A^T in a scratch array twice as wide as x; a
+    second kernel makes gradients of them.
     """
     device = current()
     xp = device.xp
@@ -59,16 +68,19 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     dcol_score = xp.empty((n, heads), dtype) if dcol_score is None else dcol_score
     width = x.shape[1] // heads
     span = max(1, width)
-    sums, above, totals = (xp.empty(shape, dtype) for shape in (x.shape, x.shape, (n, heads)))
+    cut, items = items_of(indptr)
+    sums = xp.empty((n, heads * (2 * width + 1)), dtype)
+    carries = carried(cut, sums.shape[1], dtype)
     device.launch(
-        "attend", "attend_backward", n * heads * span, device.ordered(indptr, np.int64),
-        device.ordered(indices), *(device.ordered(array, dtype) for array in (pulled, col_score)),
-        sums, above, totals, dtype.type(slope),
-        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype), n, heads, width,
-        span, REAL=dtype, INDEX=indices.dtype)
-    device.launch("attend", "attend_gradients", n * heads, sums, above, totals, device.ordered(x),
-                  dtype.type(slope), dx, dcol_score, n * heads, width, int(accumulate), REAL=dtype,
-                  INDEX=indices.dtype)
+        "attend", "attend_backward", items * heads * span, device.ordered(indptr, np.int64),
+        device.ordered(indices), None if cut is None else cut.pieces, carries,
+        device.ordered(pulled, dtype), device.ordered(col_score, dtype), sums, dtype.type(slope),
+        *_drawn(device, vertex, neighbour, seed, epoch, layer, p, first, dtype), items, heads,
+        width, span, REAL=dtype, INDEX=indices.dtype)
+    add_pieces(cut, carries, sums)
+    device.launch("attend", "attend_gradients", n * heads, sums, device.ordered(x),
+                  dtype.type(slope), dx, dcol_score, n * heads, heads, width, int(accumulate),
+                  REAL=dtype, INDEX=indices.dtype)
     return dx, dcol_score
 
 

@@ -2,6 +2,7 @@
 // messages that read edge features: relu(x_j + b + e W), and their gradients along the transpose.
 //
 // A thread takes one head: of an entry, or of a row whose entries it goes over in order. Sums are of double.
+// Messages have threads for columns.
 
 #ifndef REAL
 #define REAL float  // of all numbers; the launcher sets REAL, INDEX and EDGE
@@ -75,16 +76,41 @@ extern "C" __global__ void edge_softmax_backward(const long long *indptr, const 
         out[k * heads + h] = (REAL)(alpha[k * heads + h] * (grad[k * heads + h] - total));
 }
 
-// Messages: a thread takes one column of a row and its entries in order, so neighbouring threads read neighbouring
-// numbers. The linear map of an edge is computed again in each pass: it is small, and its weights stay in the caches.
-struct Map {
-    const REAL *x, *features, *weight, *bias;
-    long long d, width;
+// Messages: a thread takes one column of an item, a row or a piece of a long one, and its entries in order. So
+// neighbouring threads read neighbouring numbers, and no thread waits long for the one with the longest row.
+struct Item {
+    long long row, begin, end, slot;  // the sum of a piece goes to a slot, where it is not below 0
+};
 
-    __device__ __forceinline__ REAL inner(long long j, long long t, long long q) const
+__device__ __forceinline__ Item item_of(const long long *indptr, const long long *pieces, long long number)
+{
+    if (pieces)
+        return {pieces[4 * number], pieces[4 * number + 1], pieces[4 * number + 2], pieces[4 * number + 3]};
+    return {number, indptr[number], indptr[number + 1], -1};
+}
+
+// The linear map of an edge is computed again in each pass: it is small, and a thread holds its first weights
+constexpr int HELD = 8;
+struct Map {
+    const REAL *features, *weight;
+    long long d, width, q;
+    REAL held[HELD];
+
+    __device__ __forceinline__ Map(const REAL *features, const REAL *weight, long long d, long long width, long long q)
+        : features(features), weight(weight), d(d), width(width), q(q)
     {
-        REAL sum = x[j * width + q] + bias[q];
-        for (long long k = 0; k < d; ++k)
+#pragma unroll
+        for (int k = 0; k < HELD; ++k)
+            held[k] = k < d ? weight[k * width + q] : REAL(0);
+    }
+    __device__ __forceinline__ REAL inner(REAL start, long long t) const
+    {
+        REAL sum = start;
+#pragma unroll
+        for (int k = 0; k < HELD; ++k)
+            if (k < d)
+                sum += features[t * d + k] * held[k];
+        for (long long k = HELD; k < d; ++k)
             sum += features[t * d + k] * weight[k * width + q];
         return sum;
     }
@@ -93,44 +119,89 @@ struct Map {
 #define PARAMETERS                                                                                                   \
     const long long *__restrict__ indptr, const INDEX *__restrict__ indices, const EDGE *__restrict__ edge,         \
         const REAL *__restrict__ x, const REAL *__restrict__ features, const REAL *__restrict__ weight,             \
-        const REAL *__restrict__ bias, long long d, long long width
+        const REAL *__restrict__ bias, long long d, long long width, const long long *__restrict__ pieces,          \
+        long long items, REAL *__restrict__ carries
 
-extern "C" __global__ void edge_relu(PARAMETERS, REAL *__restrict__ out, long long accumulate, long long m)
+extern "C" __global__ void edge_relu(PARAMETERS, REAL *__restrict__ out, long long accumulate)
 {
-    const long long i = thread_number() / width, q = thread_number() % width;
-    if (i >= m)
+    const long long number = thread_number() / width, q = thread_number() % width;
+    if (number >= items)
         return;
-    const Map map = {x, features, weight, bias, d, width};
-    REAL sum = accumulate ? out[i * width + q] : REAL(0);
-    for (long long k = indptr[i]; k < indptr[i + 1]; ++k) {
-        const REAL value = map.inner(indices[k], edge[k], q);
+    const Item item = item_of(indptr, pieces, number);
+    const Map map(features, weight, d, width, q);
+    const REAL shift = bias[q];
+    REAL sum = accumulate && item.slot < 0 ? out[item.row * width + q] : REAL(0);
+#pragma unroll 4
+    for (long long k = item.begin; k < item.end; ++k) {
+        const REAL value = map.inner(x[(long long)indices[k] * width + q] + shift, edge[k]);
         sum += value <= 0 ? REAL(0) : value;
     }
-    out[i * width + q] = sum;
+    (item.slot < 0 ? out + item.row * width : carries + item.slot * width)[q] = sum;
 }
 
-// Gradient of x: rows of the transpose
-extern "C" __global__ void edge_relu_rows(PARAMETERS, const REAL *__restrict__ grad, REAL *__restrict__ out,
-                                          long long accumulate, long long n)
+// Gradients along the rows of the transpose. A thread takes every `chunks`-th item, which are about equally long side by
+// side, and sums the gradients of HELD weights of its column: sums[chunk, k, q], k = d for the bias. The first block of
+// weights gives the gradients of x and of the bias as well.
+template <bool FIRST>
+__device__ __forceinline__ void backward(PARAMETERS, const REAL *__restrict__ grad, REAL *__restrict__ out,
+                                         long long accumulate, double *__restrict__ sums, long long chunks,
+                                         long long blocks)
 {
-    const long long j = thread_number() / width, q = thread_number() % width;
-    if (j >= n)
+    const long long q = thread_number() % width, place = thread_number() / width;
+    const long long chunk = place / blocks, base = FIRST ? 0 : (place % blocks + 1) * HELD;
+    if (chunk >= chunks)
         return;
-    const Map map = {x, features, weight, bias, d, width};
-    REAL sum = 0;
-    for (long long k = indptr[j]; k < indptr[j + 1]; ++k)
-        sum += map.inner(j, edge[k], q) <= 0 ? REAL(0) : grad[(long long)indices[k] * width + q];
-    out[j * width + q] = accumulate ? out[j * width + q] + sum : sum;
+    const Map map(features, weight, d, width, q);
+    const REAL shift = bias[q];
+    double of_weights[HELD] = {}, of_bias = 0;
+    for (long long number = chunk; number < items; number += chunks) {
+        const Item item = item_of(indptr, pieces, number);
+        const REAL start = x[item.row * width + q] + shift;
+        REAL part[HELD] = {}, sum = 0;
+#pragma unroll 4
+        for (long long k = item.begin; k < item.end; ++k) {
+            const long long t = edge[k];
+            const REAL given = grad[(long long)indices[k] * width + q];
+            const REAL slope = map.inner(start, t) <= 0 ? REAL(0) : given;
+            sum += slope;
+#pragma unroll
+            for (int b = 0; b < HELD; ++b)
+                if (base + b < d)
+                    part[b] += features[t * d + base + b] * slope;
+        }
+#pragma unroll
+        for (int b = 0; b < HELD; ++b)
+            of_weights[b] += part[b];
+        if (FIRST) {
+            of_bias += sum;
+            REAL *const at = (item.slot < 0 ? out + item.row * width : carries + item.slot * width) + q;
+            *at = accumulate && item.slot < 0 ? *at + sum : sum;
+        }
+    }
+    double *const mine = sums + chunk * (d + 1) * width + q;
+#pragma unroll
+    for (int b = 0; b < HELD; ++b)
+        if (base + b < d)
+            mine[(base + b) * width] = of_weights[b];
+    if (FIRST)
+        mine[d * width] = of_bias;
 }
 
-// Gradients that pass the relu of the entries first to first + items, one row for each
-extern "C" __global__ void edge_relu_slopes(PARAMETERS, const REAL *__restrict__ grad, REAL *__restrict__ slopes,
-                                            long long n, long long first, long long items)
+#define ARGUMENTS                                                                                               \
+    indptr, indices, edge, x, features, weight, bias, d, width, pieces, items, carries, grad, out, accumulate, sums, \
+        chunks, blocks
+
+extern "C" __global__ void edge_relu_backward(PARAMETERS, const REAL *__restrict__ grad, REAL *__restrict__ out,
+                                              long long accumulate, double *__restrict__ sums, long long chunks,
+                                              long long blocks)
 {
-    const long long k = first + thread_number() / width, q = thread_number() % width;
-    if (k >= first + items)
-        return;
-    const Map map = {x, features, weight, bias, d, width};
-    const REAL inner = map.inner(row_of(indptr, n, k), edge[k], q);
-    slopes[(k - first) * width + q] = inner <= 0 ? REAL(0) : grad[(long long)indices[k] * width + q];
+    backward<true>(ARGUMENTS);
+}
+
+// The blocks of weights behind the first
+extern "C" __global__ void edge_relu_weights(PARAMETERS, const REAL *__restrict__ grad, REAL *__restrict__ out,
+                                             long long accumulate, double *__restrict__ sums, long long chunks,
+                                             long long blocks)
+{
+    backward<false>(ARGUMENTS);
 }

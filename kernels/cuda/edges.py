@@ -3,11 +3,13 @@ messages that read edge features.
 """
 import numpy as np
 
-from hpgcn.kernels.cuda.gpu_device import current, kept
-from hpgcn.kernels.cuda.matmul import matmul
-from hpgcn.kernels.cuda.reductions import column_sum
+from hpgcn.kernels.cuda.gpu_device import current
+from hpgcn.kernels.cuda.pieces import add_pieces, carried, items_of
+from hpgcn.kernels.cuda.reductions import total
 
-TILE = 1 << 24  # numbers of the gradients of entries that are in memory at a time
+HELD = 8  # weights of a column that a thread holds, as in edges.cu
+THREADS = 1 << 18  # of a gradient of weights: they fill a GPU
+SUMS = 1 << 24  # numbers in the sums of all chunks, at most
 
 
 def edge_dot(indptr, indices, x, y, out=None, *, heads=1):
@@ -47,44 +49,43 @@ def edge_relu(indptr, indices, edge, x, features, weight, bias, out=None, *, acc
     xp = current().xp
     m, width = indptr.size - 1, weight.shape[1]
     out = xp.empty((m, width), x.dtype) if out is None else out
-    _on_messages("edge_relu", m * width, indptr, indices, edge, x, features, weight, bias, out,
-            int(accumulate), m)
+    cut, items = items_of(indptr)
+    carries = carried(cut, width, x.dtype)
+    _on_messages("edge_relu", items * width, indptr, indices, edge, x, features, weight, bias,
+                 cut, items, carries, out, int(accumulate))
+    add_pieces(cut, carries, out, accumulate=accumulate)
     return out
 
 
 def edge_relu_backward(indptr, indices, edge, x, features, weight, bias, grad, out=None, *,
                        accumulate=False):
-    """Write the gradients of a tile of entries to memory, and multiply them by their
-    features.
-    """
+    """Sum the gradients of weights over chunks of rows; a second kernel adds the chunks."""
     xp = current().xp
     d, width = weight.shape
-    n = indptr.size - 1
     out = xp.empty(x.shape, x.dtype) if out is None else out
-    given = indptr, indices, edge, x, features, weight, bias, current().ordered(grad, x.dtype)
-    _on_messages("edge_relu_rows", n * width, *given, out, int(accumulate), n)
+    cut, items = items_of(indptr)
+    carries = carried(cut, width, x.dtype)
 
-    # the gradients of the weights, a tile of entries at a time
-    dweight, dbias = xp.zeros((d, width), np.float64), xp.zeros(width, np.float64)
-    first, last = kept(_ends, indptr)
-    step = max(1, TILE // max(1, width))
-    for start in range(first, last, step):
-        count = min(step, last - start)
-        slopes = xp.empty((count, width), x.dtype)
-        _on_messages("edge_relu_slopes", count * width, *given, slopes, n, start, count)
-        dweight += matmul(features[edge[start:start + count]].T, slopes)
-        dbias += column_sum(slopes)
-    return out, dweight, dbias
+    # sums of chunks, whose number depends on shapes only
+    chunks = max(1, min(items, THREADS // max(1, width), SUMS // max(1, (d + 1) * width)))
+    sums = xp.empty((chunks, (d + 1) * width))
+    given = (indptr, indices, edge, x, features, weight, bias, cut, items, carries,
+             current().ordered(grad, x.dtype), out, int(accumulate), sums, chunks)
+    _on_messages("edge_relu_backward", chunks * width, *given, 1)
+    blocks = -(-d // HELD) - 1
+    if blocks > 0:
+        _on_messages("edge_relu_weights", chunks * blocks * width, *given, blocks)
 
-
-def _ends(indptr):
-    """Return the first entry of a pattern and the one behind its last."""
-    return int(indptr[0]), int(indptr[-1])
+    # add the pieces of long rows, and the chunks
+    add_pieces(cut, carries, out, accumulate=accumulate)
+    totals = total(sums).reshape(d + 1, width)
+    return out, totals[:d], totals[d]
 
 
-def _on_messages(name, threads, indptr, indices, edge, x, features, weight, bias, *others):
+def _on_messages(name, threads, indptr, indices, edge, x, features, weight, bias, cut, *others):
     device = current()
     arrays = (device.ordered(array, x.dtype) for array in (x, features, weight, bias))
     device.launch("edges", name, threads, device.ordered(indptr, np.int64),
-                  device.ordered(indices), device.ordered(edge), *arrays, *weight.shape, *others,
+                  device.ordered(indices), device.ordered(edge), *arrays, *weight.shape,
+                  None if cut is None else cut.pieces, *others,
                   REAL=x.dtype, INDEX=indices.dtype, EDGE=edge.dtype)

@@ -66,3 +66,17 @@ extern "C" __global__ void total(const double *__restrict__ sums, long long chun
     if (threadIdx.x % TEAM == 0)
         total[column] = sum;
 }
+
+// Rows that were cut into pieces: a thread adds one column of the pieces firsts[c] to firsts[c + 1] of row cut[c]
+extern "C" __global__ void piece_sums(const REAL *carries, const long long *cut, const long long *firsts,
+                                      long long items, REAL *out, long long width, long long accumulate)
+{
+    const long long thread = (long long)blockIdx.x * blockDim.x + threadIdx.x, c = thread / width;
+    if (c >= items)
+        return;
+    const long long column = thread % width, at = cut[c] * width + column;
+    REAL sum = 0;
+    for (long long slot = firsts[c]; slot < firsts[c + 1]; ++slot)
+        sum += carries[slot * width + column];
+    out[at] = accumulate ? out[at] + sum : sum;
+}

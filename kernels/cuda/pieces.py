@@ -1,0 +1,77 @@
+"""Long rows cut into pieces, so that no thread takes much longer than the others."""
+from typing import Any, NamedTuple
+
+from hpgcn.kernels.cuda.gpu_device import current, kept
+
+PIECE = 512  # nonzeros: what one group of threads may take while others wait
+
+
+class Cut(NamedTuple):
+    """Rows cut into pieces, as int64 arrays of the device, with the longest pieces
+    first.
+    """
+
+    pieces: Any  # (s, 4): row, first and last nonzero + 1, place among slots (-1: a whole row)
+    slots: int
+    rows: Any  # (c,) rows in several pieces
+    firsts: Any  # (c + 1,) place of the first piece of each
+
+
+def pieces_of(indptr, rows):
+    """Return the Cut of rows into pieces of at most PIECE nonzeros; None if all rows
+    are about equally long.
+
+    Pieces of similar length are adjacent, the longest first. So the rows of a warp end
+    at about the same time, and no long piece starts last.
+    """
+    xp = current().xp
+    rows = xp.arange(indptr.size - 1) if rows is None else rows.astype(xp.int64)
+
+    # leave rows of about equal length whole
+    starts, stops = indptr[rows].astype(xp.int64), indptr[rows + 1].astype(xp.int64)
+    count = stops - starts
+    if int(count.max()) <= min(PIECE, max(32, 4 * float(count.mean()))):
+        return None
+
+    # begin and end of each piece
+    parts = xp.maximum(1, -(-count // PIECE))
+    ends = xp.cumsum(parts)
+    piece = xp.arange(int(ends[-1]))
+    owner = xp.searchsorted(ends, piece, side="right")
+    begin = starts[owner] + (piece - (ends - parts)[owner]) * PIECE
+    end = xp.minimum(begin + PIECE, stops[owner])
+
+    # pieces of a cut row have slots for their sums
+    shared = parts[owner] > 1
+    slot = xp.where(shared, xp.cumsum(shared.astype(xp.int64)) - 1, -1)
+
+    # the longest first
+    order = xp.argsort(-xp.ceil(xp.log2(end - begin + 1)), kind="stable")
+    several = xp.flatnonzero(parts > 1)
+    firsts = xp.zeros(several.size + 1, xp.int64)
+    firsts[1:] = xp.cumsum(parts[several])
+    pieces = xp.stack([rows[owner], begin, end, slot], 1)[order]
+    return Cut(xp.ascontiguousarray(pieces), int(firsts[-1]), rows[several], firsts)
+
+
+def items_of(indptr):
+    """Return the Cut of all rows, or None, and the number of pieces or rows.
+
+    The Cut is cached as long as indptr exists, so its contents must not change.
+    """
+    m = indptr.size - 1
+    cut = kept(pieces_of, indptr, None) if m else None
+    return cut, m if cut is None else cut.pieces.shape[0]
+
+
+def carried(cut, width, dtype):
+    """Return an array for the sums of pieces, (slots, width); None without any."""
+    return None if cut is None else current().xp.empty((cut.slots, width), dtype)
+
+
+def add_pieces(cut, carries, out, *, accumulate=False):
+    """Store in each row of `out` that was cut the sum of its pieces, in order."""
+    if cut is not None and cut.slots:
+        width = out.shape[1]
+        current().launch("reductions", "piece_sums", cut.rows.size * width, carries, cut.rows,
+                         cut.firsts, cut.rows.size, out, width, int(accumulate), REAL=out.dtype)
