@@ -60,6 +60,30 @@ def test_lanes_do_not_change_the_bits(f):
     assert len(bits) == 1
 
 
+def test_long_rows_of_attention_and_of_messages():
+    indptr, indices, _ = graph(3000, 3000, longest=6000)
+    rng = np.random.default_rng(0)
+    x, features, grad = (rng.standard_normal(shape).astype(np.float32)
+                         for shape in ((3000, 64), (indices.size, 11), (3000, 64)))
+    scores = rng.standard_normal((3000, 4)).astype(np.float32)
+    pulled = rng.standard_normal((3000, 64 + 3 * 4)).astype(np.float32)
+    edge = rng.permutation(indices.size)
+    weight, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((11, 64), 64))
+    calls = {"attend": (indptr, indices, x, scores, scores),
+             "attend_backward": (indptr, indices, pulled, x, scores),
+             "edge_relu": (indptr, indices, edge, x, features, weight, bias),
+             "edge_relu_backward": (indptr, indices, edge, x, features, weight, bias, grad)}
+    for name, given in calls.items():
+        on_gpu = [cupy.asarray(array) for array in given]
+        one, two = (getattr(cuda, name)(*on_gpu) for _ in range(2))
+        expected = getattr(reference, name)(*given)
+        together = [each if isinstance(each, tuple) else (each,) for each in (one, two, expected)]
+        for mine, again, other in zip(*together):
+            scale = np.abs(other[np.isfinite(other)]).max()
+            np.testing.assert_allclose(mine.get(), other, rtol=0, atol=1e-5 * scale)
+            assert mine.tobytes() == again.tobytes()
+
+
 def test_bits_are_those_of_the_reference():
     vertex = np.random.default_rng(0).integers(0, 2**45, 10_000)
     key = {"seed": 2**63 + 5, "epoch": 9, "layer": 3, "p": 0.3, "first": 13}

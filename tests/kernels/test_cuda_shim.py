@@ -82,6 +82,60 @@ def test_long_rows_are_cut(device, f, options):
     assert "spmm_carries" in device.launched and one.tobytes() == two.tobytes()
 
 
+def both(name, *given, **options):
+    """Return the results of a kernel, checked to repeat, and those of the reference."""
+    one, two = (getattr(cuda, name)(*given, **options) for _ in range(2))
+    for mine, again in zip(one, two):
+        assert mine.tobytes() == again.tobytes()
+    return one, getattr(reference, name)(*given, **options)
+
+
+@on_device
+@alone
+def test_long_rows_are_cut_in_attention(device):
+    indptr, indices, _, x, rng = skewed(6)
+    scores = rng.standard_normal((90, 2)), rng.standard_normal((60, 2))
+    drawn = {"vertex": np.arange(90), "neighbour": np.arange(60), "p": 0.4}
+    results = []
+    for kernels in (cuda, reference):  # half of the rows' entries, then the other half
+        above, share = np.zeros((90, 6)), np.zeros((90, 2))
+        out, lse = None, None
+        for turn, part in enumerate((indices, (indices + 1) % 60)):
+            out, lse = kernels.attend(indptr, part, x, *scores, out, lse, above=above, share=share,
+                                      accumulate=turn > 0, **drawn)
+        results.append((out, lse, above, share))
+    for mine, other in zip(*results):
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-12)
+    assert device.launched.count("attend_pieces") == 2
+
+    pulled = rng.standard_normal((60, 6 + 3 * 2))
+    drawn = {"vertex": np.arange(60), "neighbour": np.arange(90), "p": 0.4}
+    wide = rng.standard_normal((90, 6))
+    for mine, other in zip(*both("attend_backward", indptr, indices, pulled, wide, scores[0],
+                                 **drawn)):
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-10)
+    assert "piece_sums" in device.launched
+
+
+@on_device
+@alone
+@pytest.mark.parametrize("d, f", [(0, 2), (3, 5), (8, 1), (19, 4)])
+def test_long_rows_are_cut_in_messages(device, d, f):
+    indptr, indices, _, _, rng = skewed(1)
+    edge = rng.permutation(indices.size)
+    features, weight, bias = (rng.standard_normal(shape) for shape in ((edge.size, d), (d, f), f))
+    given = features, weight, bias
+    out, expected = (kernels.edge_relu(indptr, indices, edge, x, *given, np.ones((90, f)),
+                                       accumulate=True)
+                     for x in [rng.standard_normal((60, f))] for kernels in (cuda, reference))
+    np.testing.assert_allclose(out, expected, rtol=1e-10, atol=1e-10)
+    assert "piece_sums" in device.launched
+    pattern = indptr, indices, edge, rng.standard_normal((90, f)), *given
+    for mine, other in zip(*both("edge_relu_backward", *pattern, rng.standard_normal((60, f)))):
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-10)
+    assert ("edge_relu_weights" in device.launched) == (d > 8)
+
+
 @on_device
 def test_pieces_hold_every_nonzero_once():
     indptr = skewed(1)[0] + 11
