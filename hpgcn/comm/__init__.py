@@ -1,7 +1,8 @@
 """Communication between ranks. Only `world` uses COMM_WORLD; importing this does not
 start MPI.
 """
-from hpgcn.comm.communicator import MpiComm, SerialComm, abort_on_exception, as_comm, world
+from hpgcn.comm.abort import abort_on_exception
+from hpgcn.comm.communicator import MpiComm, SerialComm, as_comm, world
 from hpgcn.comm.local import LocalComm, in_process, run_on_disk, run_on_ranks
 
 __all__ = ["LocalComm", "MpiComm", "SerialComm", "abort_on_exception", "as_comm", "in_process",

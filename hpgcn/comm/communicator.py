@@ -5,12 +5,12 @@ import faulthandler
 import math
 import pickle
 import sys
-import traceback
 import warnings
 
 import numpy as np
 
 from hpgcn.comm import local_mpi, route, slow_network
+from hpgcn.comm.abort import abort_on_exception
 from hpgcn.comm.collective_errors import CollectiveErrors
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
@@ -24,7 +24,6 @@ from hpgcn.runtime.clock import Clock
 from hpgcn.runtime.device import HOST, start_gpu
 from hpgcn.runtime.launcher import VARIABLE, alone, farm, launched, set_ranks_on_node
 from hpgcn.runtime.machine import die_with_parent
-from hpgcn.runtime.streams import wait_for_reader
 
 STARTING = 60.0  # seconds between the first rank and the last to start MPI, beyond the timeout
 
@@ -375,30 +374,3 @@ def as_comm(comm, timeout=600.0):
 
         return LocalComm(comm, timeout)
     return MpiComm(comm, timeout)
-
-
-def abort_on_exception():
-    """Install a hook by which an uncaught exception ends all ranks, which would wait
-    for this one.
-    """
-    if getattr(sys.excepthook, "ends_all_ranks", False):
-        return
-    before = sys.excepthook
-
-    def hook(kind, error, trace):
-        from mpi4py import MPI
-
-        world = MPI.COMM_WORLD
-        text = f"rank {world.Get_rank()} of {world.Get_size()} failed:\n"
-        plain = before is sys.__excepthook__
-        if plain:  # in one piece: launchers cut off what is still on its way when all end
-            text += "".join(traceback.format_exception(kind, error, trace))
-        sys.stderr.write(text)
-        if not plain:
-            before(kind, error, trace)
-        sys.stderr.flush()
-        wait_for_reader()
-        world.Abort(error.code if isinstance(error, HpgcnError) else HpgcnError.code)
-
-    hook.ends_all_ranks = True
-    sys.excepthook = hook

@@ -8,7 +8,7 @@ from hpgcn.kernels.cuda.pieces import add_pieces, carried, items_of
 from hpgcn.kernels.cuda.reductions import total
 
 HELD = 8  # weights of a column that a thread holds, as in edges.cu
-THREADS = 1 << 18  # of a gradient of weights: they fill a GPU
+THREADS = 1 << 18  # threads that sum gradients of weights, at most: they fill a GPU
 SUMS = 1 << 24  # numbers in the sums of all chunks, at most
 
 
