@@ -1,7 +1,7 @@
 """Communication between ranks. Only `world` uses COMM_WORLD; importing this does not
 start MPI.
 """
-from hpgcn.comm.abort import abort_on_exception
+from hpgcn.comm.collective_errors import abort_on_exception
 from hpgcn.comm.communicator import MpiComm, SerialComm, as_comm, world
 from hpgcn.comm.local import LocalComm, in_process, run_on_disk, run_on_ranks
 

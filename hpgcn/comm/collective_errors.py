@@ -1,13 +1,15 @@
-"""Errors that all ranks raise together, settings that must be equal, longer timeouts, and objects
-that all ranks close together.
+"""Errors that all ranks raise together, settings that must be equal, longer timeouts, objects
+that all ranks close together, and the end of all ranks.
 """
 from __future__ import annotations
 
+import sys
 import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from hpgcn.errors import ConfigError, HpgcnError, InternalError, StoppedError, agreed
+from hpgcn.runtime.streams import wait_for_reader
 
 if TYPE_CHECKING:
     import types
@@ -100,3 +102,30 @@ class CollectiveClose:
                  trace: types.TracebackType | None) -> None:
         if self.closes(error):
             self.close()
+
+
+def abort_on_exception():
+    """Install a hook by which an uncaught exception ends all ranks, which would wait
+    for this one.
+    """
+    if getattr(sys.excepthook, "ends_all_ranks", False):
+        return
+    before = sys.excepthook
+
+    def hook(kind, error, trace):
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        text = f"rank {world.Get_rank()} of {world.Get_size()} failed:\n"
+        plain = before is sys.__excepthook__
+        if plain:  # in one piece: launchers cut off what is still on its way when all end
+            text += "".join(traceback.format_exception(kind, error, trace))
+        sys.stderr.write(text)
+        if not plain:
+            before(kind, error, trace)
+        sys.stderr.flush()
+        wait_for_reader()
+        world.Abort(error.code if isinstance(error, HpgcnError) else HpgcnError.code)
+
+    hook.ends_all_ranks = True
+    sys.excepthook = hook

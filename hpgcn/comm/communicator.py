@@ -10,8 +10,7 @@ import warnings
 import numpy as np
 
 from hpgcn.comm import local_mpi, route, slow_network
-from hpgcn.comm.abort import abort_on_exception
-from hpgcn.comm.collective_errors import CollectiveErrors
+from hpgcn.comm.collective_errors import CollectiveErrors, abort_on_exception
 from hpgcn.comm.collectives import Collectives
 from hpgcn.comm.counters import Counters
 from hpgcn.comm.nodes import numbered, requested_layout
