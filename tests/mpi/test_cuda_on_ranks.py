@@ -61,6 +61,16 @@ def test_every_strategy_and_model(comm, gpus, strategy, model, graph, options):
     check(graph, settings(model, strategy=strategy, **options), comm, gpus)
 
 
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in LATER))
+    for name, each in STRATEGIES.items() if each.supports_nodes])
+def test_rows_cross_to_each_node_once(comm, gpus, strategy):
+    for ranks in (comm, gpus):
+        ranks.nodes = np.minimum(np.arange(comm.size), 1)  # rank 0, and all others
+    graph = make(directed=True, weighted=True, train=9, degree=8)
+    check(graph, settings("gcn", strategy=strategy, node_aware="always"), comm, gpus)
+
+
 @pytest.mark.parametrize("model, graph, options", [
     pytest.param("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3},
                  marks=pytest.mark.long),
