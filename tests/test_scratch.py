@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import clean_environment, hpgcn, run
+from commands import clean_environment, hpgcn, run, succeed
 from graphs import make
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
@@ -18,6 +18,10 @@ from hpgcn.comm import run_on_disk
 from hpgcn.errors import ConfigError, StorageError, UsageError
 from hpgcn.kernels.disk.file_arrays import FileArrays
 from hpgcn.planning.answers import scratch_plan as plans
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.disk_traffic import disk_traffic
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import scratch_folder
 
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
@@ -146,6 +150,34 @@ def test_resume_in_memory(small, monkeypatch, tmp_path):
 
 
 @pytest.mark.long
+def test_bytes_are_those_of_the_plan(monkeypatch, tmp_path):
+    """Bytes read and written in an epoch, as Linux counts them, are within 10% of the plan."""
+    monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
+    monkeypatch.setattr(touches, "LEAST", 1 << 14)
+    save(make(n=30001, f=64, degree=16), tmp_path / "g.h5")
+    path = str(tmp_path / "p.h5")
+    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", "random", "--out", path)
+    config = Config(**SETTINGS | {"hidden": 64, "epochs": 6})
+    counts = []
+
+    def count(metrics):
+        found = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+        counts.append([int(found["read_bytes"]),
+                       int(found["write_bytes"]) - int(found["cancelled_write_bytes"])])
+
+    run_on_disk(lambda comm: train(path, config, comm, callbacks=[count]), 4, str(tmp_path))
+    counted = (np.array(counts[-1]) - counts[2]) / 3
+    if not counted.any():
+        pytest.skip("files of this folder are in memory")
+    inputs = PlanInput(path, config)
+    candidate, = (each for each in candidates(inputs, (4,)) if each.strategy == "p2p")
+    steps = disk_traffic(count_candidate(inputs, candidate))
+    planned = [sum(int(getattr(each, name).sum()) for each in steps)
+               for name in ("read", "written")]
+    assert counted == pytest.approx(planned, rel=0.1)
+
+
+@pytest.mark.long
 def test_in_a_control_group(tmp_path):
     """A training that needs more memory than its control group allows succeeds there."""
     graph, scratch_dir, out = (tmp_path / name for name in ("g.h5", "scratch", "run"))
@@ -164,8 +196,9 @@ def test_in_a_control_group(tmp_path):
     assert "killed 0" in ended.stderr and not os.listdir(scratch_dir)
     expected = train(load(tmp_path / "p.h5"), Config(
         layers=3, hidden=128, epochs=2, strategy="p2p"), ranks=8)
-    weights = predict(str(tmp_path / "p.h5"), str(out))
-    assert np.array_equal(weights["logits"], predict(str(tmp_path / "p.h5"), expected)["logits"])
+    found = predict(str(tmp_path / "p.h5"), str(out), memory=str(limit), scratch=str(scratch_dir))
+    assert np.array_equal(found["logits"], predict(str(tmp_path / "p.h5"), expected,
+                                                   ranks=8)["logits"])
 
 
 @pytest.mark.long

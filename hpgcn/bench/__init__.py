@@ -21,7 +21,7 @@ class Settings(NamedTuple):
     Each call is timed `repeats` times. `threads` is the number that Numba and BLAS
     have, which must be set before they are imported. `seed` keys all draws.
     `scale_down` divides the sizes of tune's products. `reset` removes the file of tune
-    and measures nothing.
+    and measures nothing. `scratch` is a folder whose disk is measured.
     """
 
     repeats: int = 5
@@ -29,6 +29,7 @@ class Settings(NamedTuple):
     seed: int = 0
     scale_down: int = 1
     reset: bool = False
+    scratch: str = ""
 
 
 def run(command, settings, comm=None):

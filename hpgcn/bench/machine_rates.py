@@ -1,8 +1,12 @@
 """Measure the rates that `hpgcn plan` reads: memory, dense products, kernels and network."""
+from dataclasses import asdict
+
 from hpgcn.bench import network, rates
 from hpgcn.kernels.threads import set_num_threads
+from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.launcher import ranks_on_node
 
+BIG_SAMPLE = 1 << 30  # bytes by which a disk is measured
 ALONE = 3600.0  # seconds that ranks wait, beyond their timeout, while only rank 0 measures
 
 
@@ -16,11 +20,19 @@ def measure(settings, host, comm):
         the first entry is of rank 0 with the cores of all ranks of its node, while the
         other ranks sleep; the second entry is of all ranks at once.
     network : as of `network.measure`, if there are several ranks.
+    disk : rates of the folder settings.scratch in bytes per second, if it is given.
     """
     # limits that need no other rank
     host.comm = comm if comm.size > 1 else None
     report = {"limits": {**host.memory_limits(settings.repeats),
                          **host.dense_limits(settings.repeats, settings.seed)}}
+    if settings.scratch:
+        with comm.collective_errors():
+            if comm.rank == 0:
+                check_scratch(settings.scratch)
+                disk = measure_disk(settings.scratch, BIG_SAMPLE)
+                report["disk"] = {f"{name}_bytes_per_s": rate
+                                  for name, rate in asdict(disk).items()}
     if comm.size == 1:
         return report | {"rates": [rates.measure(settings, host)]}
 

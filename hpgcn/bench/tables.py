@@ -26,6 +26,8 @@ def format_report(report):
 
     if "network" in report:
         pairs += labelled({f"network_{key}": number for key, number in report["network"].items()})
+    if "disk" in report:
+        pairs += labelled({f"disk_{key}": number for key, number in report["disk"].items()})
     if "rates" in report:
         counts = " and ".join(str(rates["ranks"]) for rates in report["rates"])
         pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "

@@ -289,11 +289,11 @@ def table(summary, batch=Config.batch):
 def predict(args):
     """Predict labels, logits and embeddings of all vertices."""
     # libraries read the number of threads when they are imported
-    config = Config(threads=args.threads)
+    config = Config(threads=args.threads, **given(args, ("memory", "scratch")))
     machine.limit_threads(config.threads or machine.default_threads())
     from hpgcn import comm, store
     from hpgcn.runtime.progress_log import progress_log
-    from hpgcn.training.runs import inference, run_directory
+    from hpgcn.training.runs import run_directory
     from hpgcn.training.setup.warmup import compiling, set_threads
 
     # validate on all ranks together
@@ -315,7 +315,7 @@ def predict(args):
             if args.activation != "own":
                 raise UsageError(f"--activation {args.activation}: only for a model of --from; a "
                                  "run has its own activation")
-            apply = inference.predict
+            apply = local_ranks.predictor(args, config, ranks)
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)

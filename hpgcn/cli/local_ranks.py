@@ -17,10 +17,7 @@ def call(command, world, args, config, *arguments):
     if args.ranks == 1 and not config.scratch:
         command(world, args, config, *arguments)
         return
-    if world.size > 1:
-        flag = "--scratch" if config.scratch else f"--ranks {args.ranks}"
-        raise agreed(UsageError(f"{flag}: runs ranks in one process, but a launcher started "
-                                f"{world.size} processes: use one of the two"))
+    _check_alone(args, config, world)
     if not config.scratch:
         from hpgcn.comm import run_on_ranks
         from hpgcn.comm.nodes import parsed
@@ -31,9 +28,30 @@ def call(command, world, args, config, *arguments):
 
     # arrays in files
     if getattr(args, "dry_run", False):
-        print_text(planning.answer_scratch(args, config, None if args.ranks == 1 else [args.ranks]))
+        ranks = None if args.ranks == 1 else str(args.ranks)
+        print_text(planning.answer_scratch(args, config, ranks))
         return
     from hpgcn.training.setup.scratch_run import run_with_scratch
 
     run_with_scratch(lambda comm, path, planned: command(comm or world, args, planned, *arguments),
                      args.graph, config, args.ranks)
+
+
+def predictor(args, config, world):
+    """Return `hpgcn.predict`, on ranks of this process if `hpgcn predict` has --ranks or
+    --scratch. UsageError like `call`.
+    """
+    from hpgcn.training.runs.inference import predict
+
+    if args.ranks == 1 and not config.scratch:
+        return predict
+    _check_alone(args, config, world)
+    return lambda source, run, comm, device: predict(
+        source, run, ranks=args.ranks, device=device, memory=config.memory, scratch=config.scratch)
+
+
+def _check_alone(args, config, world):
+    if world.size > 1:
+        flag = "--scratch" if config.scratch else f"--ranks {args.ranks}"
+        raise agreed(UsageError(f"{flag}: runs ranks in one process, but a launcher started "
+                                f"{world.size} processes: use one of the two"))

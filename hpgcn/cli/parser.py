@@ -71,7 +71,12 @@ def plan(command):
     add("--from", dest="from_run", metavar="RUN",
         help="a finished run: use its settings, and correct the forecast by its measured seconds")
     add("--memory", type=size, metavar="BYTES",
-        help="memory limit of a rank, such as 2G (default: no limit)")
+        help="memory limit of a rank, such as 2G; with --scratch of the process (default: no "
+             "limit)")
+    add("--scratch", metavar="DIR", default="",
+        help="plan a run on local ranks whose arrays are files of this folder: bytes read and "
+             "written, seconds. The disk is that of --machine, else it is measured now (default: "
+             "none)")
     add("--goal", metavar="GOAL",
         help="10s: fewest ranks with an epoch of at most 10 seconds. 64ranks: fastest case with at "
              "most 64 ranks. cheapest: smallest product of ranks and seconds")
@@ -160,7 +165,9 @@ def predict(command):
     parallel.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto",
                           help="device to compute on; it may differ from that of the training run "
                                "(default: auto)")
-    integers(parallel, ("threads", 0, "threads per rank. 0: number of cores / ranks on the node"))
+    integers(parallel, ("threads", 0, "threads per rank. 0: number of cores / ranks on the node"),
+             ("ranks", 1, "number of ranks in this process, instead of mpiexec -n"))
+    add_settings(command, ("memory", "scratch"))
     alone(parallel)
 
 
@@ -203,6 +210,9 @@ def bench(command):
                  ("seed", 0, "seed of all random draws"))
         if name == "machine":
             alone(kind)
+            kind.add_argument("--scratch", metavar="DIR", default="",
+                              help="also measure the disk of this folder, for `hpgcn plan "
+                                   "--scratch` (default: none)")
         else:
             integers(kind, ("scale-down", 1, "divide the sizes of the measured products by N"))
             kind.add_argument("--reset", action="store_true",

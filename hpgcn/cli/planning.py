@@ -34,6 +34,9 @@ def answer(args, settings):
         settings = {**known, **settings}
     elif graph is None:
         raise UsageError("plan: give GRAPH.h5, or --from RUN")
+    if args.scratch:
+        return answer_scratch(args, _scratch_config(args, settings), args.ranks, args.widths,
+                              args.machine)
     asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
                           args.goal, **settings)
 
@@ -54,9 +57,20 @@ def answer(args, settings):
     return json.dumps(forecast) if args.json else table(forecast)
 
 
-def answer_scratch(args, config, ranks=None, widths=None):
-    """Return the text of a plan whose arrays are in files of config.scratch, or its JSON object."""
-    from hpgcn.planning.answers import scratch_plan
+def answer_scratch(args, config, ranks=None, widths=None, machine=None):
+    """Return the text of a plan whose arrays are in files of config.scratch, or its JSON object.
 
-    plan = scratch_plan.plan_scratch(args.graph, config, ranks, widths)
+    `ranks`, `widths` and `machine` are texts of the command line, as in Options.parse.
+    """
+    from hpgcn.planning.answers import scratch_plan
+    from hpgcn.planning.answers.options import Options
+
+    asked = Options.parse(ranks, widths, machine=machine)
+    plan = scratch_plan.plan_scratch(args.graph, config, asked.ranks, asked.widths, asked.machine)
     return json.dumps(plan.as_dict()) if args.json else scratch_plan.table(plan)
+
+
+def _scratch_config(args, settings):
+    """Return the Config of `hpgcn plan --scratch`."""
+    memory = "" if args.memory is None else str(args.memory)
+    return Config(**settings, graph=args.graph or "", memory=memory, scratch=args.scratch)

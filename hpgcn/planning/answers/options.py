@@ -12,6 +12,7 @@ from hpgcn.planning.answers.goals import MAX_RANKS, Goal
 from hpgcn.planning.seconds.kernel_rates import Rates
 from hpgcn.planning.seconds.machine_files import (
     CORES,
+    DISK,
     LIMITS,
     MEASURED,
     NETWORK,
@@ -20,6 +21,7 @@ from hpgcn.planning.seconds.machine_files import (
     read_devices,
 )
 from hpgcn.planning.seconds.step_seconds import Machine
+from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.store import read_json
 
 MOST_RANKS = 512
@@ -105,6 +107,11 @@ def read_machine(path):
         given = numbers_of(path, document, "network", NETWORK, MEASURED)
         rates |= {attribute: given[name] for name, attribute in NETWORK_ATTRIBUTES.items()
                   if name in given}
+
+    # read the rates of the disk
+    if "disk" in document:
+        disk = numbers_of(path, document, "disk", DISK)
+        rates["disk"] = Disk(*(disk[name] for name in DISK))
 
     # read the measured rates of kernels, sorted by ranks
     measured = document.get("rates", [])

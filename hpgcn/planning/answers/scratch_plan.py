@@ -1,6 +1,6 @@
 """Plan a run whose arrays are files of a scratch folder: ranks, bytes and seconds."""
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from hpgcn.errors import ConfigError, StorageError, UsageError, setting
 from hpgcn.planning.answers.candidates import Candidate, candidates, count_candidate
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
-from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
+from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.disk.scratch_folder import Disk, check_scratch, measure_disk
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
 from hpgcn.sampling import FULL
 from hpgcn.strategies import CHOOSING, STRATEGIES
 
-PROCESS = 320 << 20  # bytes of the interpreter, its libraries and small arrays
+PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
 
 
@@ -58,11 +58,12 @@ class ScratchPlan:
                 "seconds_per_epoch": self.seconds}
 
 
-def plan_scratch(path, config, ranks=None, widths=None):
+def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     """Return the ScratchPlan of a run with config.memory and config.scratch.
 
     The number of ranks is the first that fits of `ranks`, a list. By default these are
-    the parts of a partitioned file, else powers of two. ConfigError if none fits;
+    the parts of a partitioned file, else powers of two. The disk is that of the Machine,
+    if it has one; else it is measured. ConfigError if none fits;
     StorageError if the folder cannot be written or has too little space; UsageError for
     mini-batches.
     """
@@ -72,7 +73,9 @@ def plan_scratch(path, config, ranks=None, widths=None):
         raise UsageError(f"{setting('scratch')}: full batches only, but {setting('batch')} is "
                          f"{config.batch}")
     check_scratch(config.scratch)
-    disk = measure_disk(config.scratch)
+    machine = machine or Machine()
+    disk = machine.disk or measure_disk(config.scratch)
+    machine = replace(machine, disk=disk, rates=machine.rates[:1])  # one rank computes at a time
     memory = size(config.memory)
     inputs = PlanInput(path, config, widths)
 
@@ -80,14 +83,13 @@ def plan_scratch(path, config, ranks=None, widths=None):
     whole = count_candidate(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
     needed = int(whole.peak.max()) + PROCESS if whole else 0
     if whole and needed <= memory and (ranks is None or 1 in ranks):
-        compute, _ = step_seconds(Machine(), whole)
         return ScratchPlan(inputs.name, "", 1, 1, memory, needed, 0, 0, 0, 0, 0, 0,
-                           config.eval_every, compute, disk)
+                           config.eval_every, _compute(machine, whole), disk)
 
     # the fewest ranks that fit
     least = None
     for candidate in _candidates(inputs, config, ranks):
-        made = _plan_of(inputs, candidate, config, memory, needed, disk)
+        made = _plan_of(inputs, candidate, config, memory, needed, machine)
         if made.kept >= 0:
             break
         least = min(least or made.turn, made.turn)
@@ -119,7 +121,12 @@ def _candidates(inputs, config, ranks):
             yield each
 
 
-def _plan_of(inputs, candidate: Candidate, config, memory, needed, disk):
+def _compute(machine, footprint):
+    """Return the seconds that all ranks compute one after the other in a training step."""
+    return float(machine.compute_factor * compute_seconds(machine, footprint).sum())
+
+
+def _plan_of(inputs, candidate: Candidate, config, memory, needed, machine):
     """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
     footprint = count_candidate(inputs, candidate)
     train, evaluated = disk_traffic(footprint)
@@ -130,7 +137,6 @@ def _plan_of(inputs, candidate: Candidate, config, memory, needed, disk):
     room = memory - PROCESS - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), room, side="right")) if room >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
-    compute, _ = step_seconds(Machine(), footprint)
 
     def of(sizes):
         return int(sizes[moved].sum())
@@ -138,7 +144,8 @@ def _plan_of(inputs, candidate: Candidate, config, memory, needed, disk):
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
                        needed or int(footprint.total.sum()) + PROCESS, of(total), turn,
                        of(train.read), of(train.written), of(evaluated.read),
-                       of(evaluated.written), config.eval_every, compute * candidate.ranks, disk)
+                       of(evaluated.written), config.eval_every,
+                       _compute(machine, footprint), machine.disk)
 
 
 def table(plan):

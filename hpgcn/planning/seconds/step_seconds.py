@@ -18,6 +18,7 @@ import numpy as np
 from hpgcn.parallel.counts import Collective
 from hpgcn.planning.seconds import memory_rates, mixed_devices, timed_kernels
 from hpgcn.planning.seconds.collective_seconds import collective_seconds
+from hpgcn.runtime.disk.scratch_folder import Disk
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Machine:
     hidden: float = 0.0  # share of a message that travels while a rank computes
     compute_factor: float = 1.0  # factor by which a measured run was slower than forecast
     communication_factor: float = 1.0
+    disk: Disk | None = None  # rates of the disk of --scratch; None: not measured
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
 
     def rates_of(self, ranks):

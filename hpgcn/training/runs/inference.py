@@ -20,6 +20,7 @@ from hpgcn.runtime.progress_log import set_activity
 from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.runs.run_directory import read_run
 from hpgcn.training.setup.placement import assign_rows, opened, same_everywhere
+from hpgcn.training.setup.scratch_run import check_comm, run_with_scratch
 from hpgcn.training.setup.shard import GraphShard
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 def predict(source: GraphSource | str | os.PathLike[str],
             run: Result | str | os.PathLike[str], comm: Comm | None = None, *,
-            ranks: int = 1, device: str = "auto") -> dict[str, np.ndarray] | None:
+            ranks: int = 1, device: str = "auto", memory: str = "",
+            scratch: str = "") -> dict[str, np.ndarray] | None:
     """Apply a trained model to all vertices of a graph; all ranks of `comm` call this
     together.
 
@@ -47,6 +49,9 @@ def predict(source: GraphSource | str | os.PathLike[str],
         Number of ranks in this process, which take turns; see `hpgcn.run_on_ranks`.
     device : "auto", "cpu" or "cuda"
         Where to compute, whatever the model was trained on.
+    memory, scratch : str
+        Memory of the process, and the folder of arrays that do not fit it, as in
+        hpgcn.Config. The number of ranks is then chosen if it is 1.
 
     Returns
     -------
@@ -71,7 +76,16 @@ def predict(source: GraphSource | str | os.PathLike[str],
     (6, 2)
     """
     # a Config checks the name of the device
-    return in_process(_predict, comm, ranks, source, run, Config(device=device).device)
+    config = Config(device=device, memory=memory, scratch=scratch)
+    if not scratch or comm is not None:
+        check_comm(config, comm)
+        return in_process(_predict, comm, ranks, source, run, config.device)
+
+    # the plan is that of a training with the settings of the run
+    config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
+                                                scratch=scratch)
+    return run_with_scratch(lambda comm, source, _: _predict(comm, source, run, device), source,
+                            config, ranks)
 
 
 def _predict(comm, source, run, device):
