@@ -191,6 +191,23 @@ def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
 
 
 @jit()
+def sort_pairs(keys, values):
+    """Sort two arrays in place by the first, whose numbers differ."""
+    if keys.size > SHORT:
+        values[:] = values[np.argsort(keys)]
+        return
+    for k in range(1, keys.size):
+        key, value = keys[k], values[k]
+        at = k
+        while at > 0 and keys[at - 1] > key:
+            keys[at] = keys[at - 1]
+            values[at] = values[at - 1]
+            at -= 1
+        keys[at] = key
+        values[at] = value
+
+
+@jit()
 def sort_row(numbers):
     """Sort an array in place; insertion is the fastest for most rows of a graph."""
     if numbers.size > SHORT:
@@ -205,26 +222,96 @@ def sort_row(numbers):
         numbers[at] = number
 
 
-@jit()
-def inner_entries(indptr, indices, group, degrees, pointers, columns):
-    """Copy the entries off the diagonal whose row and column are in one group.
-
-    Fill `degrees` (n,), the number of entries of a row in its group, the diagonal
-    counted. Fill `pointers` (n + 1,) and `columns`, whose used length is returned.
+def inner_degrees(indptr, indices, group, degrees):
+    """Fill `degrees` (n,), the number of entries off the diagonal whose row and column
+    are in one group.
     """
-    count = 0
-    pointers[0] = 0
-    for i in range(indptr.size - 1):
-        degrees[i] = 0
-        for k in range(indptr[i], indptr[i + 1]):
-            j = indices[k]
-            if group[j] == group[i]:
-                degrees[i] += 1
-                if j != i:
-                    columns[count] = j
-                    count += 1
-        pointers[i + 1] = count
-    return count
+    _count_inner(indices.size, indptr, indices, group, -(-group.size // ROWS), degrees)
+
+
+def _count_inner_chunks(next_chunk, indptr, indices, group, count, degrees):
+    """Count the entries of chunks of rows; see `inner_degrees`."""
+    for chunk in chunks(next_chunk, count):
+        for i in range(chunk * ROWS, min(group.size, (chunk + 1) * ROWS)):
+            degree = 0
+            for k in range(indptr[i], indptr[i + 1]):
+                degree += group[indices[k]] == group[i] and indices[k] != i
+            degrees[i] = degree
+
+
+_count_inner = Threaded(_count_inner_chunks)
+
+
+def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, order):
+    """Fill `order` (n,) with the vertices of each group in reverse Cuthill-McKee order,
+    group after group.
+
+    Group g has the positions [offsets[g], offsets[g + 1]) of `order`. There
+    `by_degree` (n,) has its vertices, degrees rising. `number` (n,) is the rank of each
+    vertex by degree. The pattern is symmetric; entries between groups are left out.
+    Each group is searched on one thread.
+    """
+    placed = np.zeros(number.size, np.bool_)
+    _search(LOADS * indices.size, indptr, indices, group, offsets, by_degree, number, placed,
+            np.empty_like(order), order)
+
+
+def _search_groups(next_chunk, indptr, indices, group, offsets, by_degree, number, placed, waiting,
+                   order):
+    """Order the vertices of groups; see `reverse_cuthill_mckee`."""
+    for g in chunks(next_chunk, offsets.size - 1):
+        head = tail = begin = offsets[g]
+        for at in range(begin, offsets[g + 1]):
+            # a component begins at its vertex of least degree
+            start = by_degree[at]
+            if placed[start]:
+                continue
+            placed[start] = True
+            waiting[tail] = start
+            tail += 1
+
+            # breadth-first search; the neighbors of a vertex follow by degree
+            while head < tail:
+                u = waiting[head]
+                head += 1
+                first = tail
+                for k in range(indptr[u], indptr[u + 1]):
+                    v = indices[k]
+                    if group[v] == g and not placed[v]:
+                        placed[v] = True
+                        order[tail] = number[v]
+                        waiting[tail] = v
+                        tail += 1
+                sort_pairs(order[first:tail], waiting[first:tail])
+
+        # reverse the order
+        for at in range(begin, tail):
+            order[at] = waiting[begin + tail - 1 - at]
+
+
+_search = Threaded(_search_groups)
+
+
+def spread(indptr, indices, number):
+    """Return the largest distance between the numbers of the row and the column of an
+    entry; 0 without entries. `number` is (n,).
+    """
+    found = np.zeros(max(1, -(-number.size // ROWS)), np.int64)
+    _spread(indices.size, indptr, indices, number, found)
+    return int(found.max())
+
+
+def _spread_chunks(next_chunk, indptr, indices, number, found):
+    """Find the largest distance of each chunk of rows; see `spread`."""
+    for chunk in chunks(next_chunk, found.size):
+        most = np.int64(0)
+        for i in range(chunk * ROWS, min(number.size, (chunk + 1) * ROWS)):
+            for k in range(indptr[i], indptr[i + 1]):
+                most = max(most, abs(number[indices[k]] - number[i]))
+        found[chunk] = most
+
+
+_spread = Threaded(_spread_chunks)
 
 
 def reordered(indptr, indices, order, place, pointers, columns):
@@ -250,3 +337,32 @@ def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, count, 
 
 
 _reorder = Threaded(_reorder_chunks)
+
+
+def place_rows(indptr, indices, rows, number, pointers, columns):
+    """Copy the rows of a block into a matrix in another order, columns increasing in
+    each row.
+
+    Row i of the block becomes row `rows[i]` of the result, and is left out if that is
+    negative. Column j becomes `number[j]`. `pointers` are the row pointers of the
+    result, `columns` is filled.
+    """
+    _place(LOADS * indices.size, indptr, indices, rows, number, pointers,
+           -(-rows.size // ROWS), columns)
+
+
+def _place_chunks(next_chunk, indptr, indices, rows, number, pointers, count, columns):
+    """Place chunks of rows; see `place_rows`."""
+    for chunk in chunks(next_chunk, count):
+        for i in range(chunk * ROWS, min(rows.size, (chunk + 1) * ROWS)):
+            if rows[i] < 0:
+                continue
+            begin = pointers[rows[i]]
+            first = indptr[i]
+            last = indptr[i + 1]
+            for k in range(first, last):
+                columns[begin + k - first] = number[indices[k]]
+            sort_row(columns[begin:begin + last - first])
+
+
+_place = Threaded(_place_chunks)

@@ -5,7 +5,6 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from hpgcn.graphs.adjacency import LARGE
-from hpgcn.graphs.validation import index_dtype
 
 
 def symmetric_pattern(csr):
@@ -30,8 +29,7 @@ def rcm_within_parts(graph, part, k):
     n = graph.header.num_nodes
     part = np.asarray(part)
     if graph.indices.size >= LARGE and not graph.header.directed:
-        order = _rcm_compiled(graph, part)
-        return order[np.argsort(part[order], kind="stable")]
+        return _rcm_compiled(graph, part, k)
 
     rows = np.repeat(np.arange(n, dtype=graph.indices.dtype), np.diff(graph.indptr))
     inside = part[rows] == part[graph.indices]
@@ -74,37 +72,36 @@ def profile(graph, iperm):
     `iperm`, old -> new; a dict.
     """
     n = graph.header.num_nodes
-    rows = np.repeat(np.arange(n), np.diff(graph.indptr))
     stored = bandwidth(graph)
-    ordered = int(np.abs(iperm[rows] - iperm[graph.indices]).max(initial=0))
+    if graph.indices.size >= LARGE:
+        from hpgcn.kernels import orders  # late, as it starts the compiler
+
+        ordered = orders.spread(graph.indptr, graph.indices, iperm)
+    else:
+        rows = np.repeat(np.arange(n), np.diff(graph.indptr))
+        ordered = int(np.abs(iperm[rows] - iperm[graph.indices]).max(initial=0))
     return {"bandwidth_stored": stored, "bandwidth": ordered,
             "stages_stored": pipeline_stages(n, stored), "stages": pipeline_stages(n, ordered)}
 
 
-def _rcm_compiled(graph, part):
-    """Return the order of `_rcm` for the edges inside parts, in compiled passes."""
+def _rcm_compiled(graph, part, k):
+    """Return the order of `rcm_within_parts`, in compiled passes on all threads."""
     from hpgcn.kernels import orders  # late, as it starts the compiler
 
-    # the edges inside parts
-    n = part.size
-    degrees = np.empty(n, np.int64)
-    pointers = np.empty(n + 1, np.int64)
-    columns = np.empty(graph.indices.size, graph.indices.dtype)
-    count = orders.inner_entries(graph.indptr, graph.indices, part, degrees, pointers, columns)
-
-    # the same with vertices numbered by degree
+    # the vertices of each part by the number of their neighbors in it
+    degrees = np.empty(part.size, np.int64)
+    orders.inner_degrees(graph.indptr, graph.indices, part, degrees)
     by_degree = np.argsort(degrees, kind="stable")
-    number = np.empty(n, columns.dtype)
-    number[by_degree] = np.arange(n, dtype=columns.dtype)
-    indptr = np.concatenate([[0], np.cumsum(np.diff(pointers)[by_degree])])
-    ranked = np.empty(count, columns.dtype)
-    orders.reordered(pointers, columns[:count], by_degree, number, indptr, ranked)
-    del columns
+    by_degree = by_degree[np.argsort(part[by_degree], kind="stable")]
+    number = np.empty_like(by_degree)
+    number[by_degree] = np.arange(part.size)
 
-    matrix = sp.csr_array((np.ones(count, bool), ranked, indptr.astype(index_dtype(count))),
-                          shape=(n, n))
-    order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
-    return by_degree[order].astype(np.int64, copy=False)
+    # search each part
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(part, minlength=k))])
+    order = degrees
+    orders.reverse_cuthill_mckee(graph.indptr, graph.indices, part, offsets, by_degree, number,
+                                 order)
+    return order
 
 
 def _rcm(symmetric):

@@ -250,23 +250,24 @@ def given_partition(graph, part, k, *, rcm=True, baseline=False, nodes=None):
                     node_sizes=node_sizes(nodes, k))
 
 
-def over_random(rows, k):
+def over_random(rows, k, *, symmetric=False):
     """Return the mean statistics of random partitions, for `relative`.
 
     Their seeds are 0, 1 and 2. Large graphs, whose random partitions differ little, take
     seed 0 alone.
     """
     seeds = range(1 if rows.nnz >= LARGE else 3)
-    counted = [count(rows, random_parts(rows.shape[0], k, seed), k) for seed in seeds]
+    counted = [count(rows, random_parts(rows.shape[0], k, seed), k, symmetric=symmetric)
+               for seed in seeds]
     return {f"random_{key}": float(np.mean([numbers[key] for numbers in counted]))
             for key in COMPARED}
 
 
-def unrefined(rows, parts, k):
+def unrefined(rows, parts, k, *, symmetric=False):
     """Return the volumes and messages of Parts before refinement; {} if they are not refined."""
     if parts.unrefined is None:
         return {}
-    counted = count(rows, parts.unrefined[0], k, parts.unrefined[1])
+    counted = count(rows, parts.unrefined[0], k, parts.unrefined[1], symmetric=symmetric)
     return {f"unrefined_{key}": counted[key] for key in ("volume", "volume_max", "messages")}
 
 
@@ -285,11 +286,13 @@ def _ordered(graph, rows, parts, k, rcm, baseline, dealt=None, **attributes):
         parts.part, k, order=order, edge_part=edge_part, engine=parts.engine or "",
         engine_version=version, epsilon=parts.epsilon, batch=parts.batch, winner=parts.winner,
         **attributes)
-    counted = count(rows, parts.part, k, parts.holder, train_mask(graph))
+    symmetric = {"symmetric": not graph.header.directed}
+    counted = count(rows, parts.part, k, parts.holder, train_mask(graph), **symmetric)
     partition.statistics.update(
         counted | node_volumes(rows, parts.part, partition.node_sizes, counted, parts.holder)
         | profile(graph, partition.iperm if dealt is None else np.argsort(dealt)) | parts.statistics
-        | ({**unrefined(rows, parts, k), **over_random(rows, k)} if baseline else {}))
+        | ({**unrefined(rows, parts, k, **symmetric), **over_random(rows, k, **symmetric)}
+           if baseline else {}))
     return partition
 
 

@@ -1,17 +1,26 @@
-"""Count the rows that parts exchange, and split vertices, in two compiled passes."""
+"""Count the rows that parts exchange, and split vertices, in a compiled pass over nets."""
 from collections import namedtuple
 
 import numpy as np
 
-from hpgcn.graphs.partition import run_offsets
-from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.parallel.pattern_counts import row_chunks
 
 # For each part: rows sent, rows received, parts that it sends to, vertices of its edges, split
 # vertices among these. The last field is the number of split vertices.
 PartCounts = namedtuple("PartCounts", "sent received destinations vertices split_vertices split")
 
 
-def count_parts(rows, part, k):
+def column_pins(rows, symmetric):
+    """Return the pins of all columns of a pattern: pointers (n + 1,) int64, and rows.
+
+    Columns of a `symmetric` pattern are its rows.
+    """
+    columns = rows if symmetric else rows.tocsc()
+    return columns.indptr.astype(np.int64, copy=False), columns.indices
+
+
+def count_parts(rows, part, k, *, symmetric=False):
     """Count the exchange of parts that own whole rows; return PartCounts.
 
     Parameters
@@ -20,6 +29,9 @@ def count_parts(rows, part, k):
         As `hpgcn.partition.rows.partition_model.pattern`.
     part : (n,) integers in [0, k)
     k : int
+        At most `partition_request.MAX_PARTS`.
+    symmetric : bool
+        The pattern is known to be symmetric.
 
     Returns
     -------
@@ -27,70 +39,93 @@ def count_parts(rows, part, k):
         Arrays (k,) int64, and an int. An edge is an entry off the diagonal; a vertex is
         split if several parts hold its edges.
     """
-    order = np.argsort(part, kind="stable")
-    offsets = run_offsets(np.bincount(part, minlength=k))
-    sent, received, destinations, vertices, split_vertices = np.zeros((5, k), np.int64)
-    split = _count(rows.indptr.astype(np.int64, copy=False), rows.indices, order, offsets,
-                   part.astype(np.int32, copy=False), sent, received, destinations, vertices,
-                   split_vertices)
-    return PartCounts(sent, received, destinations, vertices, split_vertices, int(split))
+    pointers, pins = column_pins(rows, symmetric)
+    bounds, _ = row_chunks(pointers, [0, part.size])
+    sums = np.zeros((bounds.size - 1, 4, k), np.int64)
+    split = np.zeros(bounds.size - 1, np.int64)
+    meets = np.zeros((k, k), np.bool_)
+    _count(pins.size, pointers, pins, bounds, part.astype(np.int32, copy=False),
+           np.diff(rows.indptr) > 1, sums, split, meets)
+    sent, received, vertices, split_vertices = sums.sum(axis=0)
+    return PartCounts(sent, received, meets.sum(axis=1), vertices, split_vertices,
+                      int(split.sum()))
 
 
-@jit()
-def _count(indptr, indices, order, offsets, part, sent, received, destinations, vertices,
-           split_vertices):
-    n = part.size
-    k = offsets.size - 1
-    last = np.full(n, -1, np.int32)  # last part that was seen with an edge of a vertex
-    held = np.zeros(n, np.int32)  # parts that hold edges of a vertex
+def _count_chunks(next_chunk, pointers, pins, bounds, part, edges, sums, split, meets):
+    """Add up the counts of chunks of columns; see `count_parts`.
 
-    # rows between parts, and the vertices of each part's edges
-    for p in range(k):
-        meets = np.zeros(k, np.bool_)
-        for t in range(offsets[p], offsets[p + 1]):
-            i = order[t]
-            for e in range(indptr[i], indptr[i + 1]):
-                j = indices[e]
-                if j != i and last[j] != p:
-                    last[j] = p
-                    held[j] += 1
-                    vertices[p] += 1
-                    q = part[j]
-                    if q != p:
-                        sent[q] += 1
-                        received[p] += 1
-                        destinations[q] += not meets[q]
-                        meets[q] = True
+    `edges` (n,): the row of a vertex has entries off the diagonal.
+    """
+    k = meets.shape[0]
+    last = np.full(k, -1, np.int64)  # last column in which a part was seen
+    touched = np.empty(k + 1, np.int64)
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        sent, received, vertices, split_vertices = sums[chunk]
+        for j in range(bounds[chunk], bounds[chunk + 1]):
+            # parts whose rows read this one
+            own = part[j]
+            count = 0
+            for e in range(pointers[j], pointers[j + 1]):
+                p = part[pins[e]]
+                if last[p] != j and pins[e] != j:
+                    last[p] = j
+                    touched[count] = p
+                    count += 1
+            for at in range(count):
+                p = touched[at]
+                if p != own:
+                    sent[own] += 1
+                    received[p] += 1
+                    meets[own, p] = True
 
-        # rows whose own columns this part does not read
-        for t in range(offsets[p], offsets[p + 1]):
-            i = order[t]
-            if last[i] != p and _has_edge(indptr, indices, i):
-                last[i] = p
-                held[i] += 1
-                vertices[p] += 1
-
-    # those of them that are split
-    last[:] = -1
-    for p in range(k):
-        for t in range(offsets[p], offsets[p + 1]):
-            i = order[t]
-            edge = False
-            for e in range(indptr[i], indptr[i + 1]):
-                j = indices[e]
-                edge = edge or j != i
-                if j != i and last[j] != p:
-                    last[j] = p
-                    split_vertices[p] += held[j] > 1
-            if edge and last[i] != p:
-                last[i] = p
-                split_vertices[p] += held[i] > 1
-    return np.count_nonzero(held > 1)
+            # parts that hold edges of this vertex
+            if edges[j] and last[own] != j:
+                last[own] = j
+                touched[count] = own
+                count += 1
+            for at in range(count):
+                vertices[touched[at]] += 1
+                split_vertices[touched[at]] += count > 1
+            split[chunk] += count > 1
 
 
-@jit()
-def _has_edge(indptr, indices, i):
-    edge = False
-    for e in range(indptr[i], indptr[i + 1]):
-        edge = edge or indices[e] != i
-    return edge
+_count = Threaded(_count_chunks)
+
+
+def fill_nets(pointers, pins, part, k, first, touched, counts, lam, masks):
+    """List the parts that each column touches, and its pins in each.
+
+    The arrays from `first` on are those of `row_moves.State`; those after it are
+    filled.
+    """
+    bounds, _ = row_chunks(pointers, [0, part.size])
+    _fill(pins.size, pointers, pins, bounds, part, k, first, touched, counts, lam, masks)
+
+
+def _fill_chunks(next_chunk, pointers, pins, bounds, part, k, first, touched, counts, lam, masks):
+    """Fill the lists of chunks of columns; see `fill_nets`."""
+    last = np.full(k, -1, np.int64)  # last column in which a part was seen
+    place = np.empty(k, np.int64)  # where it is in the list of that column
+    for chunk in chunks(next_chunk, bounds.size - 1):
+        for j in range(bounds[chunk], bounds[chunk + 1]):
+            end = first[j]
+            for e in range(pointers[j], pointers[j + 1]):
+                p = part[pins[e]]
+                if last[p] != j:
+                    last[p] = j
+                    place[p] = end
+                    touched[end] = p
+                    counts[end] = 0
+                    end += 1
+                counts[place[p]] += 1
+            lam[j] = end - first[j]
+
+            # a bit of each part, and of each with a single pin
+            for at in range(first[j], end):
+                bit = np.uint64(1) << np.uint64(touched[at] & 63)
+                masks[j, 0] |= bit
+                if counts[at] == 1:
+                    masks[j, 1] |= bit
+
+
+_fill = Threaded(_fill_chunks)

@@ -11,6 +11,7 @@ from hpgcn.partition.engines.engine_process import run_engine
 MAX_TOTAL_WEIGHT = 2**30  # engines add weights in 32 bits
 MAX_ENGINE_SEED = 2**31 - 1
 QUICK_ENGINE = "mtkahypar"  # the engine that can do less work
+MAX_PARTS = 8192  # parts whose pairs are counted in a table
 ROWS = 0.1  # rows that a part may own beyond the mean, where nonzeros have holders of their own
 
 

@@ -6,6 +6,7 @@ from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import check_parts, describe_nodes, run_offsets
 from hpgcn.parallel.halo_plan import HaloPlanSizes
+from hpgcn.partition.partition_request import MAX_PARTS
 from hpgcn.partition.rows.partition_model import entry_rows, holders, pattern
 from hpgcn.runtime.text_table import table
 
@@ -100,14 +101,15 @@ def train_mask(graph):
     return None if graph.masks is None else graph.of_split(0).masks["train"]
 
 
-def count(rows, part, k, holder=None, train=None):
+def count(rows, part, k, holder=None, train=None, *, symmetric=False):
     """Return the dict of `statistics` for a `partition_model.pattern` and parts that
     were checked.
 
-    holder: (nnz,) of all entries of the pattern; train: (n,) bool.
+    holder: (nnz,) of all entries of the pattern; train: (n,) bool; symmetric: the
+    pattern is known to be so, which saves memory and time.
     """
-    if holder is None and rows.indices.size >= LARGE:
-        counted = _count_whole_rows(rows, part, k)
+    if holder is None and rows.indices.size >= LARGE and k <= MAX_PARTS:
+        counted = _count_whole_rows(rows, part, k, symmetric)
     else:
         counted = _count_entries(rows, part, k, holder)
 
@@ -153,12 +155,12 @@ def node_volumes(rows, part, sizes, counted, holder=None):
     return {"volume_between": between, "volume_within": counted["volume"] - between}
 
 
-def _count_whole_rows(rows, part, k):
+def _count_whole_rows(rows, part, k, symmetric):
     """Count statistics of parts that own whole rows, by compiled passes."""
     from hpgcn.partition.part_counts import count_parts  # brings Numba
 
     n = part.size
-    found = count_parts(rows, part, k)
+    found = count_parts(rows, part, k, symmetric=symmetric)
     volume = int(found.sent.sum())
     shares = found.split_vertices / np.maximum(found.vertices, 1)
     return {

@@ -10,7 +10,8 @@ from hpgcn import store
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import format_statistics, make_partition, statistics
 from hpgcn.partition.partition_request import Parts
-from hpgcn.partition.rows import row_methods
+from hpgcn.partition.quality import count
+from hpgcn.partition.rows import row_methods, row_moves
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.refine import match_rival_maximum, refine
 from hpgcn.partition.rows.row_moves import find_best, may_gain, refinement_state
@@ -170,3 +171,18 @@ def test_bound_excludes_no_move_that_pays(k):
                 assert q == state.part[v]
                 excluded += 1
     assert 10 < excluded < 590
+
+
+def test_groups_keep_limits_and_lower_the_volume(monkeypatch):
+    monkeypatch.setattr(row_moves, "LARGE", 0)
+    monkeypatch.setattr(row_moves, "GROUP", 64)
+    _, rows, weights = drawn(300, 0.02, directed=False, seed=3)
+    part = np.random.default_rng(3).integers(0, 4, 300).astype(np.int32)
+    better = [refine(rows, part, 4, weights, 0.1, symmetric=symmetric)
+              for symmetric in (False, True)]
+    np.testing.assert_array_equal(*better)
+    before, after = (count(rows, each, 4) for each in (part, better[0]))
+    assert after["volume"] < 0.95 * before["volume"]
+    assert after["volume_max"] < before["volume_max"]
+    heaviest, before = (np.bincount(each, weights, 4).max() for each in (better[0], part))
+    assert heaviest <= max(1.1 * weights.sum() / 4, before)

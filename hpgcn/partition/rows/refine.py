@@ -19,7 +19,7 @@ STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest 
 
 
 def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS,
-           passes=PASSES, group=None):
+           passes=PASSES, group=None, symmetric=False):
     """Lower the volume of a partition, then the largest volume and the number of
     messages. No total rises.
 
@@ -53,6 +53,8 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
         Passes for the largest volume, at most.
     group : (k,) integers, optional
         Group of each part: vertices stay in their group.
+    symmetric : bool
+        The pattern is known to be symmetric, which saves memory and time.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
         The same input gives the same output; one thread.
     """
     # limits, and the best partition so far
-    state = refinement_state(rows, part, k, weights, group)
+    state = refinement_state(rows, part, k, weights, group, symmetric=symmetric)
     total = state.load.sum()
     cap = int(min((1 + epsilon) * total / k, total))
     max_volume, max_messages = state.totals.copy() if limits is None else limits

@@ -156,7 +156,8 @@ def stream(rows, weights, request):
     from hpgcn.partition.rows.refine import FAST_PASSES, PASSES, refine
 
     passes = FAST_PASSES if request.effort == FAST else PASSES
-    refined = refine(rows, part, k, weights, request.epsilon, request.seed, passes=passes)
+    refined = refine(rows, part, k, weights, request.epsilon, request.seed, passes=passes,
+                     symmetric=not request.graph.header.directed)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
 
 

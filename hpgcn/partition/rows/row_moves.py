@@ -1,6 +1,6 @@
 """The state of a refinement of rows, and its compiled moves of single vertices.
 
-`rows.refine` has the objective. A sweep visits vertices on one thread. It first bounds
+`rows.refine` has the objective. A sweep moves vertices on one thread. It first bounds
 what a move may save, from bit masks of the parts that each net touches. Most vertices
 are passed over by this bound.
 """
@@ -8,11 +8,17 @@ from collections import namedtuple
 
 import numpy as np
 
+from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.partition.part_counts import column_pins, fill_nets
+from hpgcn.partition.partition_request import MAX_PARTS
 
 MESSAGE = 0.5  # what a message costs, in rows
-MAX_PARTS = 8192  # beyond, messages are not tracked: the table of pairs would be too large
+GROUP = 1 << 14  # vertices that all threads look at before moves of some of them
+LOOKED = 1 << 8  # vertices that a thread takes at a time
+LOOK = 16  # scalar operations to look at an entry
 
 # Nets are the columns of the pattern. Net j is owned by the part of vertex j. From
 # first[j] on it lists the lam[j] parts that it touches, and its pins in each. masks[j] has
@@ -23,23 +29,28 @@ State = namedtuple(
     "indptr indices weight part first touched pins lam masks sent load pairs totals group")
 
 
-def refinement_state(rows, part, k, weights, group=None):
+def refinement_state(rows, part, k, weights, group=None, *, symmetric=False):
     """Count the pins of every net in every part it touches, and the rows that each part sends.
 
-    `group`: (k,) integers, as in State; by default all parts are of one group.
+    `group`: (k,) integers, as in State; by default all parts are of one group. The nets
+    of a `symmetric` pattern are its rows.
     """
+    pointers, members = column_pins(rows, symmetric)
     indptr = rows.indptr.astype(np.int64)
     n = part.size
     part = part.astype(np.int32)  # a copy
     # a move adds a part to a net before it takes one away
-    room = np.minimum(np.bincount(rows.indices, minlength=n), k) + 1
+    room = np.minimum(np.diff(pointers), k) + 1
     first = run_offsets(room)
     touched = np.empty(first[-1], np.int32)
     pins = np.empty(first[-1], np.int32)
     lam = np.zeros(n, np.int32)
     masks = np.zeros((n, 2), np.uint64)
+    # messages of more parts are not tracked
     pairs = np.zeros((k, k) if k <= MAX_PARTS else (0, 0), np.int32)
-    _fill(indptr, rows.indices, part, first, touched, pins, lam, masks, pairs)
+    fill_nets(pointers, members, part, k, first, touched, pins, lam, masks)
+    if pairs.size:
+        _count_pairs(part, first, touched, lam, pairs)
     sent = np.bincount(part, lam - 1, k).astype(np.int64)
     load = np.bincount(part, weights, k).astype(np.int64)
     totals = np.array([sent.sum(), np.count_nonzero(pairs)], np.int64)
@@ -94,13 +105,9 @@ def _mark(net, first, touched, pins, lam, masks):
 
 
 @jit()
-def _fill(indptr, indices, part, first, touched, pins, lam, masks, pairs):
-    for v in range(part.size):
-        for t in range(indptr[v], indptr[v + 1]):
-            add_pin(indices[t], part[v], first, touched, pins, lam)
+def _count_pairs(part, first, touched, lam, pairs):
+    """Count the rows that each part sends to each other one."""
     for net in range(part.size):
-        _mark(net, first, touched, pins, lam, masks)
-    for net in range(part.size if pairs.size else 0):
         for at in range(first[net], first[net] + lam[net]):
             if touched[at] != part[net]:
                 pairs[part[net], touched[at]] += 1
@@ -289,11 +296,42 @@ def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, tou
     return best, best_change
 
 
-@jit()
 def sweep(s, order, cap, target, steepness, limit, max_messages):
     """Visit vertices in this order, and move those whose move pays; return the number
     of moves.
+
+    Large graphs are visited in groups. All threads look first which vertices of a group
+    may gain. The others are passed over, even if a move in the group changes that. So
+    groups change the result, but threads do not.
     """
+    rules = cap, target, steepness, limit, max_messages
+    if s.indices.size < LARGE:
+        return _visit(s, order, *rules)
+
+    moved = 0
+    for start in range(0, order.size, GROUP):
+        group = order[start:start + GROUP]
+        hopeful = np.empty(group.size, np.bool_)
+        _look(s.indices.size // order.size * group.size * LOOK, s, group, cap, target, steepness,
+              hopeful)
+        moved += _visit(s, group[hopeful], *rules)
+    return moved
+
+
+def _look_chunks(next_chunk, s, group, cap, target, steepness, hopeful):
+    """Fill `hopeful` with whether each vertex of a group may gain."""
+    planes = np.empty(64, np.uint64)
+    for chunk in chunks(next_chunk, -(-group.size // LOOKED)):
+        for at in range(chunk * LOOKED, min(group.size, (chunk + 1) * LOOKED)):
+            hopeful[at] = may_gain(s, group[at], cap, target, steepness, planes)
+
+
+_look = Threaded(_look_chunks)
+
+
+@jit()
+def _visit(s, order, cap, target, steepness, limit, max_messages):
+    """Visit vertices in this order on one thread; return the number of moves."""
     k = s.sent.size
     shared_cost = np.zeros(k)
     shared_nets = np.zeros(k, np.int64)
