@@ -24,9 +24,9 @@ COST_FIELDS = ("grid", "replication", "balance", "delay", "delay_variant", "pipe
                "jump", "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
 # fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
-                    "pipeline_batches", "node_aware", "masked_products", "epochs", "patience",
-                    "device", "aggregate_on", "update_on", "threads", "memory", "scratch",
-                    "checkpoint_every", "trace", "comm_timeout")
+                    "pipeline_batches", "node_aware", "effort", "masked_products", "epochs",
+                    "patience", "device", "aggregate_on", "update_on", "threads", "memory",
+                    "scratch", "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
 
@@ -73,6 +73,8 @@ class Config:
                                     "from the bandwidth of the matrix", low=0)
     node_aware: str = setting("auto", "send a row to each node once (p2p, cover, vertex-cut). "
                               "auto: if ranks share nodes", choices=("auto", "always", "never"))
+    effort: str = setting("auto", "work for parts that a run makes. auto: what its epochs pay for",
+                          choices=("auto", "fast", "default", "best"))
     model: str = setting("gcn", "type of the model")
     aggregator: str = setting("mean", "sage only. mean: separate weights for a vertex and the mean "
                               "of its neighbors. gcn: one mean of the vertex and its neighbors")

@@ -29,7 +29,9 @@ def test_effort_follows_the_epochs(method):
     assert [(each.method, each.effort) for each in made.values()] == [
         ("block", FAST), (method, FAST), (method, DEFAULT)]
     assert "for 1500 epochs of about" in made[1500].reason
-    assert "hpgcn partition --effort" in made[1].reason
+    assert "effort= asks for other parts" in made[1].reason
+    asked = choose_preparation(Large(), method, 4, Config(epochs=1, effort=FAST))
+    assert (asked.method, asked.effort) == (method, FAST)
 
 
 def test_methods_without_effort_stay():

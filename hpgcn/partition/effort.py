@@ -15,10 +15,12 @@ SHARE = 0.2  # largest share of the seconds of training that preparation may tak
 # Seconds that each effort takes on one core of the machine on which it was measured. The
 # first number is for a million entries. The second is for a million pairs of
 # `touched_pairs`.
-SECONDS = {FAST: (2.0, 0.1), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
+SECONDS = {FAST: (0.6, 0.04), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
 # the same for annealing: seconds for a million nonzeros, and the largest number of seconds
 ANNEALING_SECONDS = {FAST: (0.0, 0.0), DEFAULT: (40.0, 50.0), BEST: (150.0, 300.0)}
-PASS = 0.004  # seconds to count a million entries on that machine
+COUNTED = 1 << 20  # numbers that are counted to compare this machine with that one,
+PASS = 0.0028  # and the seconds that this takes there
+MULTIPLIER = 40503  # spreads the numbers
 SLOWER = 8.0  # largest factor by which another machine is taken to be slower or faster
 
 
@@ -61,11 +63,19 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     return seconds
 
 
-def slowness(seconds, entries):
-    """Return the ratio of this machine's `seconds` to count `entries` to those of the
-    machine measured, for messages only.
+def slowness():
+    """Return the ratio of the processor's seconds for a small count on this machine to
+    those on the machine measured, for messages only.
+
+    Other programs on this machine change it little.
     """
-    return float(np.clip(seconds / (PASS * max(1, entries) / 1e6), 1 / SLOWER, SLOWER))
+    numbers = np.arange(COUNTED) * MULTIPLIER & 0xFFFF
+    tries = []
+    for _ in range(3):
+        begun = time.thread_time()
+        np.bincount(numbers)
+        tries.append(time.thread_time() - begun)
+    return float(np.clip(min(tries) / PASS, 1 / SLOWER, SLOWER))
 
 
 def paying_effort(column_sizes, k, training_seconds, *, holders=False):
@@ -92,12 +102,11 @@ def announced(name, request, effort, columns, *, holders=False):
     Yield a dict in which the caller puts the statistics of the partition. Nothing is
     logged if it takes few seconds, or if effort has no meaning ("") for the method.
     """
-    # the forecast, for the speed of this machine: that of a first pass over the entries
+    # the forecast, for the speed of this machine
     begun = time.perf_counter()
-    sizes = np.bincount(columns)
-    slower = slowness(time.perf_counter() - begun, columns.size)
     statistics = {}
-    seconds = slower * expected_seconds(request.effort, sizes, request.k, holders=holders)
+    seconds = expected_seconds(request.effort, np.bincount(columns), request.k, holders=holders)
+    seconds *= slowness() if seconds >= WORTH_SAYING / SLOWER else 1
     said = effort and seconds >= WORTH_SAYING
     if said:
         log.info("%s: %d parts of effort %s take about %.2g s on this machine", name, request.k,

@@ -8,14 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.config import Config
+from hpgcn.errors import setting
 from hpgcn.model import ModelOptions, find_model, find_widths
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.effort import DEFAULT, FAST, SHARE, paying_effort
 from hpgcn.partition.method_table import WITHOUT_EFFORT
 
 # Seconds of an operation on one core of the machine that `partition.effort` describes
-ENTRY = 0.6e-9  # a nonzero times one column of H
-MULTIPLY_ADD = 0.1e-9  # a multiplication and addition in a dense product
+ENTRY = 0.4e-9  # a nonzero times one column of H
+MULTIPLY_ADD = 0.07e-9  # a multiplication and addition in a dense product
 
 # the method and effort of a partition, and why they were chosen
 Preparation = namedtuple("Preparation", "method effort reason")
@@ -41,12 +43,14 @@ def choose_preparation(source, method, ranks, config):
     source : hpgcn.graphs.graph_source.GraphSource
     method : str
         Method of the strategy. It is kept, unless no effort pays: then parts are blocks
-        of rows, which take no time.
+        of rows, which take no time. An effort of the Config is kept in any case.
     ranks : int
     config : hpgcn.Config
     """
     if method in WITHOUT_EFFORT:
         return Preparation(method, DEFAULT, "")
+    if config.effort != Config.effort:
+        return Preparation(method, config.effort, setting("effort", config.effort))
 
     # seconds of the training
     header = source.header
@@ -63,5 +67,5 @@ def choose_preparation(source, method, ranks, config):
     if seconds > max(1.0, SHARE * training):
         method, effort, seconds = "block", FAST, 0.0
     reason = (f"about {seconds:.2g} s for {config.epochs} epochs of about "
-              f"{training / config.epochs:.2g} s; use `hpgcn partition --effort` for other parts")
+              f"{training / config.epochs:.2g} s; {setting('effort')} asks for other parts")
     return Preparation(method, effort, reason)
