@@ -96,3 +96,18 @@ def test_weights_from_widths(graph, tmp_path):
 def test_refusals(graph, tmp_path, args, code, message):
     assert message in refused(code, "partition", graph, *args, "-o", tmp_path / "no.h5")
     assert not list(tmp_path.iterdir())
+
+
+def test_memory_is_refused_before_the_work(graph, tmp_path):
+    line = refused(65, "partition", graph, "-k", 4, "--memory", "200M", "-o", tmp_path / "no.h5")
+    assert "method best, effort default, needs about" in line
+    assert "but the limit is 200M; --memory sets it" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_memory_that_is_enough_changes_nothing(graph, tmp_path):
+    fast = ("partition", graph, "-k", 4, "--effort", "fast")
+    succeed(*fast, "--memory", "2G", "-o", tmp_path / "a.npy")
+    succeed(*fast, "-o", tmp_path / "b.npy")
+    np.testing.assert_array_equal(*(read_parts(tmp_path / name, 1024, 4)
+                                    for name in ("a.npy", "b.npy")))

@@ -91,7 +91,7 @@ def partition(args):
     sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
     parts.check_sampled(("given",) if args.parts else names, sampled)
 
-    with store.load(args.graph) as source:
+    with store.load(args.graph, memory=args.memory) as source:
         _partition_graph(args, source, out, vector, names, sampled)
 
 
@@ -104,10 +104,13 @@ def _partition_graph(args, source, out, vector, names, sampled):
     from hpgcn import partition as parts
     from hpgcn import store
     from hpgcn.graphs.validation import layer_widths, numbers
+    from hpgcn.partition.partition_memory import check_memory, window_bytes
 
     # settings of the partition
     source.header.check_split(args.split_index, source.path)
-    graph = source.read()
+    check_memory(source.header, args.k, ["block"] if args.parts else names, args.effort,
+                 args.memory, refine=not args.no_refine)
+    graph = source.structure()
     w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
     nodes = args.nodes
     if args.ranks_per_node is not None:
@@ -140,7 +143,8 @@ def _partition_graph(args, source, out, vector, names, sampled):
     if vector:
         parts.write_parts(out, made.part, overwrite=args.overwrite)
     else:
-        store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite)
+        store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite,
+                                window=window_bytes(source.header, args.memory))
     if args.json:
         print_text(json.dumps({"out": out, **partition_as_json(made)}))
     else:

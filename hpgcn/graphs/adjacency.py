@@ -239,3 +239,15 @@ def is_symmetric(indptr, indices, data):
 def _given(data):
     """Return the data of a matrix for a kernel, empty for None."""
     return np.empty(0, np.float32) if data is None else data
+
+
+def row_blocks(indptr, entries):
+    """Yield the bounds of blocks of whole rows, (start, stop), with about `entries`
+    entries each.
+    """
+    start = 0
+    while start < indptr.size - 1:
+        stop = int(np.searchsorted(indptr, indptr[start] + entries, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield start, stop
+        start = stop

@@ -9,6 +9,7 @@ from hpgcn.errors import DataError
 from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.graphs.validation import SPLIT, index_dtype
 from hpgcn.runtime.files import check_path
+from hpgcn.store.blocks.reordered import ReorderedGraph
 from hpgcn.store.csr_arrays import reorder_entries, write_csr
 from hpgcn.store.schema import (
     DEGREES,
@@ -75,12 +76,15 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
             writer.dataset(ORDER, order)
 
 
-def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None):
+def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None,
+                      window=None):
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
     `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way.
-    `source` is the open StoredGraph that it was read from: its SHA-256 becomes
-    `source_sha256`, by default the graph's own. Options are as in `write_graph`.
+    `source` is the open StoredGraph that it was read from. If it is given, its arrays
+    are written, in blocks, and `graph` may be its `structure`. About `window` bytes of
+    them are gathered at once. Its SHA-256 becomes `source_sha256`, by default the
+    graph's own. Options are as in `write_graph`.
     """
     # refuse a partition that does not fit the graph
     _require_whole(graph)
@@ -101,7 +105,10 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()
-        ordered, features = _reordered(graph, partition.perm)
+            ordered = ReorderedGraph(source, partition.iperm, window)
+            features = ordered.features
+        else:
+            ordered, features = _reordered(graph, partition.perm)
         _write(writer, ordered, features, sha256)
 
         # write the partition, and the holder of each nonzero
@@ -168,9 +175,9 @@ def _write(writer, graph, features, source_sha256):
     write_csr(writer, "adjacency", graph.indptr, graph.indices, graph.data, n)
     if graph.edge_features is not None:
         writer.dataset(EDGE_FEATURES, graph.edge_features)
-    if sp.issparse(features):
-        indptr = features.indptr.astype(np.int64, copy=False)
-        indices = features.indices.astype(index_dtype(header.num_features), copy=False)
+    if header.sparse_features:
+        indptr = _as(features.indptr, np.int64)
+        indices = _as(features.indices, index_dtype(header.num_features))
         write_csr(writer, "features", indptr, indices, features.data, header.num_features)
     elif features is not None:
         writer.dataset("features", features)
@@ -179,7 +186,7 @@ def _write(writer, graph, features, source_sha256):
     if graph.labels is not None:
         writer.dataset("labels", graph.labels)
     for split in range(header.num_splits):
-        masks = graph.of_split(split).masks
+        masks = graph.split_masks(split)
         for key in SPLIT:
             writer.dataset(mask_name(key, split), masks[key].view(np.uint8))
 

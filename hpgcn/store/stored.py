@@ -18,6 +18,7 @@ from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import Partition
 from hpgcn.store import row_arrays, schema
+from hpgcn.store.blocks.reordered import read_structure
 from hpgcn.store.csr_arrays import read_csr
 from hpgcn.store.reader import Reader
 from hpgcn.store.row_order import OriginalOrder, StoredOrder, StoredPartition
@@ -225,6 +226,14 @@ class StoredGraph(GraphSource):
         zeros = np.zeros(n)
         return Graph(self.header, 0, indptr, indices, None, None, None, None, zeros, zeros, zeros,
                      vertex=self.vertices(0, n), offsets=self.offsets)
+
+    def structure(self) -> Graph:
+        """Read all rows, in the order of `read` and with its checks, as a Graph without
+        weights, features and labels; its degrees are 0.
+
+        Memory holds the pattern and the split, once.
+        """
+        return read_structure(self)
 
     def read(self) -> Graph:
         """Read all rows and check that they agree; DataError if a train mask is empty.

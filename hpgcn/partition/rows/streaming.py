@@ -16,6 +16,7 @@ from collections import namedtuple
 
 import numpy as np
 
+from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.rows.stream_kernels import (
     assign_rows,
@@ -107,7 +108,7 @@ def memory_level(rows, weights, block=BLOCK):
     ones = np.empty(0, np.int64)
 
     def blocks():
-        for start, stop in _bounds(indptr, block):
+        for start, stop in row_blocks(indptr, block):
             first, last = indptr[start], indptr[stop]
             yield (start, (indptr[start:stop + 1] - first).astype(np.int64),
                    rows.indices[first:last], ones)
@@ -125,7 +126,7 @@ def stored_level(source, w0=0, block=BLOCK):
     ones = np.empty(0, np.int64)
 
     def blocks():
-        for start, stop in _bounds(pointers, block):
+        for start, stop in row_blocks(pointers, block):
             indptr, indices, _ = source.adjacency_rows(start, stop)
             yield start, indptr, indices, ones
 
@@ -135,16 +136,6 @@ def stored_level(source, w0=0, block=BLOCK):
         rows = start + np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
         weights[rows[rows == indices]] -= 1
     return Level(blocks, weights, int(weights.sum()) - (1 + w0) * weights.size)
-
-
-def _bounds(indptr, block):
-    """Yield the bounds of blocks of whole rows, with about `block` entries."""
-    start = 0
-    while start < indptr.size - 1:
-        stop = int(np.searchsorted(indptr, indptr[start] + block, side="right")) - 1
-        stop = max(stop, start + 1)
-        yield start, stop
-        start = stop
 
 
 def _clusters(level, cap, seed):
@@ -188,8 +179,7 @@ def _contracted(level, number, size, seed):
         arrays = [np.empty(room, kind) for kind in (np.int32, np.int32, np.int64)]
         count = keep_between(*block, number, threshold, seed, *arrays)
         lists.append([array[:count].copy() for array in arrays])
-    rows, columns, kept = (np.concatenate(each) for each in zip(*lists))
-    del lists
+    rows, columns, kept = (np.concatenate([arrays.pop(0) for arrays in lists]) for _ in range(3))
 
     # clusters are the rows of a matrix
     block = 0, *merge_entries(rows, columns, kept, size)

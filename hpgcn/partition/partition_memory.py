@@ -1,0 +1,85 @@
+"""Memory that `hpgcn partition` needs at most, by the sizes of a graph."""
+from hpgcn.errors import DataError, setting
+from hpgcn.graphs.validation import index_dtype
+from hpgcn.partition.effort import FAST
+from hpgcn.partition.method_table import METHOD_ENGINES, METHODS
+from hpgcn.partition.rows.row_methods import QUICK
+
+BASE = 320 << 20  # bytes of the interpreter, its libraries and their compiler
+BLOCKS = 96 << 20  # bytes of what is read or written at a time
+KEPT = 10  # entries of a cluster that are sorted at once, at most, on average
+# bytes of an entry, and of a vertex, in an engine and in what is passed to it; rough
+ENGINE = 150, 300
+LEAST_WINDOW = 16 << 20
+
+
+def structure_bytes(header):
+    """Return the bytes of rows without weights, features and labels."""
+    n = header.num_nodes
+    return header.num_edges * index_dtype(n).itemsize + (24 + 3 * header.num_splits) * n
+
+
+def needed_memory(header, k, method, effort, *, refine=True):
+    """Return the bytes that a method of partitioning takes at most.
+
+    Parameters
+    ----------
+    header : hpgcn.graphs.header.Header
+    k : int
+        Number of parts.
+    method, effort : str
+    refine : bool
+        The parts are refined.
+    """
+    n = header.num_nodes
+    entries = header.num_edges + n
+    item = index_dtype(n).itemsize
+
+    # the rows as they are stored, and the pattern of A + I
+    pattern = (item + 1) * entries + 12 * n
+    need = BASE + BLOCKS + structure_bytes(header) + pattern + 40 * n
+    if method in QUICK:
+        return need
+
+    # an engine, or clusters and the lists of the refinement
+    if method != "stream" and (effort != FAST or method not in ("best", "hypergraph", "graph")):
+        return need + ENGINE[0] * entries + ENGINE[1] * n
+    clusters = 24 * min(header.num_edges, KEPT * n) + 40 * n
+    lists = (8 * min(entries + n, n * (k + 1)) + 80 * n) if refine else 0
+    return need + max(clusters, lists)
+
+
+def check_memory(header, k, methods, effort, memory, *, refine=True):
+    """Refuse methods that need more than `memory` bytes, if that is not None. The error
+    names a method that fits.
+
+    Raises
+    ------
+    DataError
+        A method needs more.
+    """
+    for method in [] if memory is None else filter(METHODS.get, methods):
+        need = needed_memory(header, k, method, effort, refine=refine)
+        if need > memory:
+            rivals = (("--effort fast", needed_memory(header, k, "stream", FAST, refine=refine)),
+                      ("--method block", needed_memory(header, k, "block", FAST)))
+            other = next((f"; {flag} needs {_text(less)}" for flag, less in rivals
+                          if less <= memory), "")
+            engines = METHOD_ENGINES.get(method) and effort != FAST
+            kind = f"method {method}, effort {effort}," if engines else f"method {method}"
+            raise DataError(f"{header.name}: {kind} needs about {_text(need)} of memory, but the "
+                            f"limit is {_text(memory)}; {setting('memory')} sets it{other}")
+
+
+def window_bytes(header, memory):
+    """Return the bytes of rows that may be gathered at once while the parts are written;
+    None without a limit.
+    """
+    if memory is None:
+        return None
+    taken = BASE + BLOCKS + structure_bytes(header) + 40 * header.num_nodes
+    return max(LEAST_WINDOW, memory - taken)
+
+
+def _text(nbytes):
+    return f"{nbytes / 2**20:,.0f}M"

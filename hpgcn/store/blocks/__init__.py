@@ -1,0 +1,1 @@
+"""Arrays of files in blocks, for graphs that are larger than memory."""
