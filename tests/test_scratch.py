@@ -143,7 +143,9 @@ def test_resume_in_memory(small, monkeypatch, tmp_path):
     straight = train(graph, config.replace(epochs=4, checkpoint_every=0), ranks=3)
     for first, second, name in ((on_disk, config, "a"), (config, on_disk, "b")):
         out = str(tmp_path / name)
-        train(graph, first.replace(out=out), ranks=3)
+        train(graph, first.replace(out=out, trace=True), ranks=3)
+        traced = (tmp_path / name / "trace.json").read_text()
+        assert ('"wait for disk"' in traced) == (first is on_disk)
         resumed = train(graph, second.replace(out=out, epochs=4), ranks=3, resume=out)
         assert [each["loss"] for each in resumed.history] == [
             each["loss"] for each in straight.history]
@@ -161,9 +163,7 @@ def test_bytes_are_those_of_the_plan(monkeypatch, tmp_path):
     counts = []
 
     def count(metrics):
-        found = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-        counts.append([int(found["read_bytes"]),
-                       int(found["write_bytes"]) - int(found["cancelled_write_bytes"])])
+        counts.append(scratch_folder.disk_bytes())
 
     run_on_disk(lambda comm: train(path, config, comm, callbacks=[count]), 4, str(tmp_path))
     counted = (np.array(counts[-1]) - counts[2]) / 3

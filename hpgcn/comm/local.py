@@ -4,6 +4,7 @@ time.
 For learning, for debugging and for counting messages: nothing is faster than on one
 rank.
 """
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,8 +15,9 @@ from hpgcn.comm.nodes import layout_of, requested_layout
 from hpgcn.comm.turns import Turns
 from hpgcn.errors import UsageError, setting
 from hpgcn.runtime.disk.residency import Residency
-from hpgcn.runtime.disk.scratch_folder import scratch_errors, scratch_files
+from hpgcn.runtime.disk.scratch_folder import disk_bytes, scratch_errors, scratch_files
 
+log = logging.getLogger("hpgcn")
 MOST_RANKS = 1024  # each has a thread, and a stack of its own
 
 
@@ -58,6 +60,13 @@ class LocalComm(MpiComm):
                 if not self.test(requests, pending):
                     self.mpi.turns.wait(self.mpi.world_ranks[self.mpi.rank], ready,
                                         lambda: what(sorted(pending)), self.counters.phase)
+                    self._record_disk()
+
+    def _record_disk(self):
+        """Add the times of the disk to the timeline of this rank."""
+        disk = self.mpi.turns.observer
+        for event in disk.take_events(self.mpi.world_ranks[self.mpi.rank]) if disk else ():
+            self.clock.note(*event)
 
 
 def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
@@ -135,11 +144,16 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
         with files[comm.rank].use(), scratch_errors(scratch, files[comm.rank]):
             return function(comm, *arguments, **options)
 
+    before = disk_bytes()
     try:
-        return turns.run([partial(run, comm)
-                          for comm in _communicators(turns, local_mpi.Post(residency))])
+        results = turns.run([partial(run, comm)
+                             for comm in _communicators(turns, local_mpi.Post(residency))])
     finally:
         residency.close()
+    read, written = (now - was for now, was in zip(disk_bytes(), before))
+    log.info("disk: %.4g GB read and %.4g GB written in all; ranks waited %.3g s for reading "
+             "and %.3g s for writing", read / 1e9, written / 1e9, *residency.waited.values())
+    return results
 
 
 def _communicators(turns, post, nodes=None):

@@ -105,6 +105,11 @@ class Clock:
                 self.detail = ""
                 self._keep(name, begin, time.perf_counter())
 
+    def note(self, name, begin, end):
+        """Record an event that was timed elsewhere, in time.perf_counter, if any are recorded."""
+        if self.events is not None:
+            self._keep(name, begin, end)
+
     def _keep(self, name, begin, end):
         if len(self.events) < self.limit:
             self.events.append((name, begin, end, self.epoch, self.detail, self.stage))

@@ -58,6 +58,7 @@ class Residency:
         self.files = files
         self.ranks = ranks
         self.waited = {"read": 0.0, "write": 0.0}
+        self._events = [[] for _ in range(ranks)]  # (name, begin, end) of what a rank's pages did
         self._touched = {}  # Ranges of the turns of a rank, by rank and its last waits
         self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]  # by rank
         self._copied = []  # arrays of messages and sums of this turn, of any rank
@@ -89,9 +90,11 @@ class Residency:
         self._waits[leaving].append(place)
 
         # the last turn is on disk before the pages of another one are read
+        begin = time.perf_counter()
         self.waited["write"] += self._writer.finish()
-        self._writer.put(_write_out, out)
+        self._writer.put(_write_out, out, self._events[leaving])
         self.waited["read"] += self._reader.finish()
+        self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
         # pages of the turn after the one that begins now
         following = (entering + 1) % self.ranks
@@ -100,7 +103,13 @@ class Residency:
             arrays = self.files[following].slots()
             self._reader.put(_read_in, [
                 (arrays[each.slot].descriptor, each.first, each.size) for each in known
-                if each.slot in arrays and arrays[each.slot].nbytes == each.nbytes])
+                if each.slot in arrays and arrays[each.slot].nbytes == each.nbytes],
+                self._events[following])
+
+    def take_events(self, rank):
+        """Return the events of a rank since the last call, a list of (name, begin, end)."""
+        found, self._events[rank][:] = [*self._events[rank]], []
+        return found
 
     def _mapped(self, slot, array):
         """Yield the Ranges of an array whose pages are mapped to this process."""
@@ -150,7 +159,7 @@ class Residency:
     def close(self):
         """Wait for the disk."""
         for worker in (self._writer, self._reader):
-            worker.put(None, ())
+            worker.put(None, (), [])
             worker.join()
         os.close(self._pages)
 
@@ -163,9 +172,9 @@ class _Worker(threading.Thread):
         self._jobs = queue.Queue()
         self.start()
 
-    def put(self, move, places):
-        """Queue a call of `move(places)`."""
-        self._jobs.put((move, places))
+    def put(self, move, places, events):
+        """Queue a call of `move(places)`, which adds to the list `events`."""
+        self._jobs.put((move, places, events))
 
     def finish(self):
         """Wait until all calls have returned; return the seconds."""
@@ -175,10 +184,13 @@ class _Worker(threading.Thread):
 
     def run(self):
         while True:
-            move, places = self._jobs.get()
+            move, places, events = self._jobs.get()
             if move is None:
                 return
+            begin = time.perf_counter()
             move(places)
+            if places:
+                events.append((self.name, begin, time.perf_counter()))
             self._jobs.task_done()
 
 
