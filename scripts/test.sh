@@ -3,7 +3,8 @@
 #   --full      long tests too, each pair of values once, also on 2 and 4 ranks of MPI (there without
 #               the long tests, on 2 ranks only messages): what .ci/run runs
 #   --product   long tests and every combination of values, before a release
-#   --coverage  measure which lines run and print their share, of the tests that the other flags choose
+#   --coverage  measure which lines run and print their share, of the tests that the other flags choose;
+#               from Python 3.12 on at little cost: PYTHON=python3.13 VENV=.venv-3.13 scripts/test.sh
 # Other arguments go to the serial pytest. A part that fails does not keep the next from running.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -18,7 +19,8 @@ for argument; do
     esac
 done
 setup mpi,mpich,partition,kahypar,demo,plot,test,docs,dev
-python=.venv/bin/python
+venv=${VENV:-.venv}
+python=$venv/bin/python
 unset PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile all modules again
 if [ ${#measure[@]} -gt 0 ]; then
     "$python" -m coverage erase
@@ -43,7 +45,7 @@ serial() {
 
 on_ranks() {  # number of ranks, arguments of pytest
     # more ranks than cores: MPICH's waiting ranks must give way to those that compute
-    MPIR_CVAR_ENABLE_HEAVY_YIELD=1 .venv/bin/mpiexec -n "$1" \
+    MPIR_CVAR_ENABLE_HEAVY_YIELD=1 "$venv/bin/mpiexec" -n "$1" \
         "$python" "${measure[@]}" -m pytest -q "${@:2}"
 }
 
