@@ -134,7 +134,7 @@ def compare(results, expected, dtype):
 
 
 @pytest.mark.parametrize("index, pointer, dtype, f, columns", [
-    (np.int32, np.int32, np.float64, 3, 3), (np.int32, np.int64, np.float64, 3, 1),
+    (np.int32, np.int32, np.float64, 3, 3), long(np.int32, np.int64, np.float64, 3, 1),
     long(np.int32, np.int64, np.float32, 1, 1), long(np.int64, np.int32, np.float32, 5, 5),
     long(np.int32, np.int32, np.float64, 17, 1), long(np.int64, np.int64, np.float64, 33, 33)])
 def test_every_operator_and_type(index, pointer, dtype, f, columns):
