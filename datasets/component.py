@@ -1,7 +1,6 @@
 """The largest connected component of an input, as used in evaluations of published models."""
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 
 def largest_component(csr, raw):
@@ -24,6 +23,7 @@ def largest_component(csr, raw):
     n = indptr.size - 1
 
     # find the component
+    from scipy.sparse.csgraph import connected_components  # takes long to import
     pattern = sp.csr_array((np.ones(indices.size, np.int8), indices, indptr), shape=(n, n))
     _, component = connected_components(pattern, directed=True, connection="weak")
     kept = component == np.argmax(np.bincount(component))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from hpgcn.graphs.adjacency import LARGE
 
@@ -105,6 +104,8 @@ def _rcm_compiled(graph, part, k):
 
 
 def _rcm(symmetric):
+    from scipy.sparse.csgraph import reverse_cuthill_mckee  # takes long to import
+
     # SciPy sorts the neighbours of each vertex by degree with an insertion sort,
     # quadratic at a hub; numbered by degree beforehand they come sorted already.
     by_degree = np.argsort(np.diff(symmetric.indptr), kind="stable")

@@ -13,7 +13,6 @@ depend on each other, and ranks need only sums over all others.
 """
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from hpgcn.kernels.jit import jit
 
@@ -128,6 +127,7 @@ def _cover(left, right, shape):
     if not left.size:
         return np.zeros(0, bool)
     graph = sp.csr_array((np.ones(left.size, bool), (left, right)), shape=shape)
+    from scipy.sparse.csgraph import maximum_bipartite_matching  # takes long to import
     column_of = maximum_bipartite_matching(graph, perm_type="column")
     reached = np.zeros(shape[0], bool)
     pulled = np.zeros(shape[1], bool)
