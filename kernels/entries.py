@@ -44,7 +44,7 @@ def _fingerprints(row, column, number, keyed):
     return x, y
 
 
-@jit()
+@jit(inner=True)
 def add_fingerprint(row, column, number, keyed, sums):
     """Add the hashes of an entry above the diagonal to `sums`; subtract those of an
     entry below it.
@@ -68,7 +68,7 @@ def pair_sum(first, second, key):
     return total
 
 
-@jit()
+@jit(inner=True)
 def _bucket(number, key, buckets):
     """Return the bucket of a column number, and a random factor in [1, 2) from the same
     hash.

@@ -61,12 +61,17 @@ def cache_dir(file):
     Its name is a hash of the source texts and the module names. Compiled code refers to
     module names, and a module may move without a change of its text.
     """
+    return cache_root() / f"{Path(file).stem}-{_digest_of_sources(file)}"
+
+
+@functools.cache
+def _digest_of_sources(file):
     digest = hashlib.sha256(numba.__version__.encode())
     names = {getattr(module, "__file__", None): name for name, module in [*sys.modules.items()]
              if name.startswith("hpgcn.")}
     for source in sorted(sources_of(file)):
         digest.update(names.get(source, "").encode() + b"\0" + _read(source))
-    return cache_root() / f"{Path(file).stem}-{digest.hexdigest()[:16]}"
+    return digest.hexdigest()[:16]
 
 
 def sources_of(file):
@@ -99,15 +104,15 @@ def _imported_by(file):
     return [sys.modules[name].__file__ for name in names if name in sys.modules]
 
 
-def jit(**options):
+def jit(inner=False, **options):
     """Return a decorator like numba.njit(cache=True, nogil=True, **options), with this
     module's cache.
 
-    A function with `forceinline` can be called from compiled code only: Numba compiles
-    no wrapper.
+    An `inner` function, or one with `forceinline`, can be called from compiled code
+    only: Numba compiles no wrapper, which may take longer than the function.
     """
     options["no_cfunc_wrapper"] = True
-    options["no_cpython_wrapper"] = "forceinline" in options
+    options["no_cpython_wrapper"] = inner or "forceinline" in options
 
     def decorate(function):
         with cache_folder(function) as folder:

@@ -207,12 +207,43 @@ def sort_pairs(keys, values):
         values[at] = value
 
 
-@jit()
+@jit(inner=True)
 def sort_row(numbers):
-    """Sort an array in place; insertion is the fastest for most rows of a graph."""
-    if numbers.size > SHORT:
-        numbers.sort()
-        return
+    """Sort an array in place: by insertion, the fastest for most rows, long ones first
+    by quicksort. Numba takes three times as long to compile `numbers.sort()`.
+    """
+    # split parts at the median of three numbers; the longer half waits
+    low, high = 0, numbers.size
+    if high > SHORT:
+        waiting = np.empty((64, 2), np.int64)
+        count = 0
+        while True:
+            if high - low > SHORT:
+                a, b, c = numbers[low], numbers[(low + high) >> 1], numbers[high - 1]
+                median = max(min(a, b), min(max(a, b), c))
+                left, right = low, high - 1
+                while left <= right:
+                    while numbers[left] < median:
+                        left += 1
+                    while numbers[right] > median:
+                        right -= 1
+                    if left <= right:
+                        numbers[left], numbers[right] = numbers[right], numbers[left]
+                        left, right = left + 1, right - 1
+                if right + 1 - low > high - left:
+                    waiting[count, 0], waiting[count, 1] = low, right + 1
+                    low = left
+                else:
+                    waiting[count, 0], waiting[count, 1] = left, high
+                    high = right + 1
+                count += 1
+            elif count:
+                count -= 1
+                low, high = waiting[count, 0], waiting[count, 1]
+            else:
+                break
+
+    # no number is now more than SHORT places away from its own
     for k in range(1, numbers.size):
         number = numbers[k]
         at = k

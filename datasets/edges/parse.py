@@ -24,7 +24,7 @@ U, V, W, PASSED = range(4)  # a field is the first integer, the second, the numb
 DONE, MISSING, EXTRA, NOT_INTEGER, TOO_LARGE, OUT_OF_RANGE, NOT_NUMBER = range(7)
 
 
-@jit()
+@jit(inner=True)
 def _skip(text, at, delimiter):
     """Return the position of the first non-blank byte from `text[at]` on."""
     while text[at] == SPACE or text[at] == RETURN or (text[at] == TAB and delimiter != TAB):
@@ -32,7 +32,7 @@ def _skip(text, at, delimiter):
     return at
 
 
-@jit()
+@jit(inner=True)
 def _pass(text, at, delimiter):
     """Return the position after the field that begins at `text[at]`; a delimiter within
     double quotes belongs to the field.
@@ -47,7 +47,7 @@ def _pass(text, at, delimiter):
     return at
 
 
-@jit()
+@jit(inner=True)
 def _sign(text, at):
     """Return the sign at `text[at]`, +1 without one, and the position after it."""
     if text[at] == MINUS:
@@ -55,7 +55,7 @@ def _sign(text, at):
     return 1, at + (text[at] == PLUS)
 
 
-@jit()
+@jit(inner=True)
 def _load(text, at):
     """Return the 8 bytes from text[at] on as a number, the first byte the lowest.
 
@@ -68,7 +68,7 @@ def _load(text, at):
     return word
 
 
-@jit()
+@jit(inner=True)
 def _eight(text, at):
     """Return the value of the digits among the next 8 bytes, up to the first other
     byte, and the number of digits.
@@ -91,7 +91,7 @@ def _eight(text, at):
     return np.int64(word), np.int64(size)
 
 
-@jit()
+@jit(inner=True)
 def _digits(text, at):
     """Parse at most SAFE digits, which cannot overflow; return the value and the end."""
     stop = at + SAFE
@@ -134,7 +134,7 @@ def _pairs(text, at, delimiter, low, high, first, second, count):
     return at, count
 
 
-@jit()
+@jit(inner=True)
 def _integer(text, at):
     """Parse an integer, which may end in .0; return (status, value, end)."""
     sign, at = _sign(text, at)
@@ -153,7 +153,7 @@ def _integer(text, at):
     return (DONE if at > first else NOT_INTEGER), sign * value, at
 
 
-@jit()
+@jit(inner=True)
 def _number(text, at, integral):
     """Parse a decimal number; return (status, value, end, whether the value is exact)."""
     # digits and the point; digits beyond 17 make the value inexact

@@ -123,7 +123,7 @@ def guide(first_stub, shift):
     return table
 
 
-@jit()
+@jit(inner=True)
 def _shuffled(number, count, half, columns, key):
     """Return the image of `number` under a random permutation of 0..count - 1 that
     `key` selects.
@@ -150,7 +150,7 @@ def _shuffled(number, count, half, columns, key):
             return number
 
 
-@jit()
+@jit(inner=True)
 def _owner(stub, first_stub, table, shift):
     """Return the vertex that the stub number `stub` belongs to."""
     low = table[stub >> shift]

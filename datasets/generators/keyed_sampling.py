@@ -17,7 +17,7 @@ A, AB, ABC = (np.uint64(share * 2**32) for share in (0.57, 0.76, 0.95))  # R-MAT
 WITHIN = np.uint64(0.8 * 2**32)  # share of the draws of `sbm` that stay within a class
 
 
-@jit()
+@jit(inner=True)
 def _key(seed, edge):
     """Return the random counter of draw 0 of an edge, minus one step."""
     return mix(seed * GOLDEN + np.uint64(1)) + np.uint64(edge) * DRAWS * GOLDEN
@@ -146,7 +146,7 @@ def sort_rows(indptr, indices):
     return end
 
 
-@jit()
+@jit(inner=True)
 def _decimal(number, text, at):
     """Write a non-negative number in decimal at `text[at]`; return the position after
     it.

@@ -9,6 +9,7 @@ import numpy as np
 
 from hpgcn.kernels.entries import add_fingerprint
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.orders import sort_row
 
 KEPT, ZEROS, LOOPS, LOOP_ENTRY, LOOP_ID, NOT_ONE = range(6)  # positions in append's tally
 # positions in emit's tally; LOST: negative weights without an image, of which max(A,
@@ -122,7 +123,7 @@ def combine(keys, weights, numbers, order, merged, sums, last_loops, bits, first
 
         # put it into the order of the input; note the first repetition
         if stop > start + 1:
-            order[start:stop].sort()
+            sort_row(order[start:stop])
             if numbers.size and not key & ONE:
                 number = numbers[order[start + 1]]
                 if again < 0 or number < again:

@@ -7,6 +7,7 @@ import numpy as np
 
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.orders import sort_row
 from hpgcn.sampling.keyed_draws import GOLDEN, fold
 
 
@@ -107,14 +108,14 @@ def split_diagonal(indptr, columns, values, diagonal, present):
     return pointers, kept[:filled], others[:filled]
 
 
-@jit()
+@jit(inner=True)
 def _mark(seen, stamp, position):
     known = seen[position] == stamp
     seen[position] = stamp
     return known
 
 
-@jit()
+@jit(inner=True)
 def _position_in(positions, low, high, wanted):
     """Return the index of `wanted` between `low` and `high` of increasing positions, -1
     if it is missing.
@@ -241,11 +242,17 @@ def sort_rows(pointers, columns, values):
     for k in range(pointers.size - 1):
         first, last = pointers[k], pointers[k + 1]
         if last - first > 64:
-            order = np.argsort(columns[first:last])
-            some_columns, some_values = columns[first:last][order], values[first:last][order]
-            for e in range(first, last):  # Numba takes seconds to compile columns[first:last] = ...
-                columns[e] = some_columns[e - first]
-                values[e] = some_values[e - first]
+            # sort numbers that hold a column and the place of its value
+            count = last - first
+            keys = np.empty(count, np.int64)
+            some_values = np.empty(count, values.dtype)
+            for e in range(count):
+                keys[e] = np.int64(columns[first + e]) * count + e
+                some_values[e] = values[first + e]
+            sort_row(keys)
+            for e in range(count):
+                columns[first + e] = keys[e] // count
+                values[first + e] = some_values[keys[e] % count]
             continue
         for e in range(first + 1, last):
             column, value = columns[e], values[e]

@@ -128,7 +128,7 @@ def _gradients_code(op, extreme, column, real, index):
     return write_gradients
 
 
-@jit()
+@jit(inner=True)
 def _halved_sum(g):
     """Return the sum of g by adding its upper half to its lower half until one number
     is left; g is overwritten.

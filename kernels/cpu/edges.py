@@ -165,7 +165,7 @@ def _message_sums(next_chunk, indptr, indices, edge, x, features, weight, bias, 
                     out[i, q] = zero
             for k in range(indptr[i], indptr[i + 1]):
                 _fetch(indices, edge, k, x, features)
-                _project(row, x, indices[k], features, edge[k], weight, bias)
+                _project(row, x, np.int64(indices[k]), features, edge[k], weight, bias)
                 for q in range(width):
                     out[i, q] += zero if row[q] <= zero else row[q]
 

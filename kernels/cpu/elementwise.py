@@ -8,7 +8,7 @@ from hpgcn.kernels.cpu.bits16 import narrow, widen
 from hpgcn.kernels.cpu.chunks import evenly, write_row
 from hpgcn.kernels.cpu.emit.exponential import expm1
 from hpgcn.kernels.cpu.emit.vector_intrinsics import activate_some, ask
-from hpgcn.kernels.cpu.random import draw, draw_key, mask_row
+from hpgcn.kernels.cpu.random import ROW_0, draw, draw_key, mask_row
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.reference.random import dropout_scale
 from hpgcn.kernels.threads import Threaded, chunks
@@ -35,7 +35,7 @@ def _activate(next_chunk, z, bias, vertex, first, relu, key, dropping, drawn, sc
             if dropping:
                 later = np.int64(start + i * width * itemsize + AHEAD)
                 ask(later, later + width * itemsize)
-                draw(vertex[i], first, key, bits, 0)
+                draw(vertex[i], first, key, bits, ROW_0)
             elif drawn:
                 for b in range(bits.shape[1]):
                     bits[0, b] = mask[i, b]
@@ -86,10 +86,10 @@ def _elu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes,
                 low = expm1(min(value, 0.0))
                 z[i, q] = scale * (low if value <= 0 else value)
             if dropping:
-                draw(vertex[i], first, key, bits, 0)
-                mask_row(z, i, bits, 0, z.dtype.type(1))
+                draw(vertex[i], first, key, bits, ROW_0)
+                mask_row(z, i, bits, ROW_0, z.dtype.type(1))
                 if slopes.size:
-                    mask_row(slopes, i, bits, 0, z.dtype.type(1))
+                    mask_row(slopes, i, bits, ROW_0, z.dtype.type(1))
             if mask.size:
                 _note(bits, mask, i, width)
 
@@ -101,7 +101,7 @@ def _gelu(next_chunk, z, bias, vertex, first, key, dropping, scale, mask, slopes
         bits = np.full((1, (width + 7) // 8), 0xFF, np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
             if dropping:
-                draw(vertex[i], first, key, bits, 0)
+                draw(vertex[i], first, key, bits, ROW_0)
             for q in range(width):
                 value = np.float64(z[i, q] + bias[q])
                 below = (1 + math.erf(value * ROOT_HALF)) / 2

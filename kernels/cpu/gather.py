@@ -21,7 +21,7 @@ def _prefetch_row(row, row_bytes):
     prefetch(row + row_bytes - 1, ONCE)  # a row may spill into one more cache line
 
 
-@jit()
+@jit(inner=True)
 def _copy_row(source, out, row_bytes):
     whole = row_bytes // VECTOR * VECTOR
     for at in range(0, whole, VECTOR):
@@ -32,7 +32,7 @@ def _copy_row(source, out, row_bytes):
         move(source + at, out + at, 1, False)
 
 
-@jit()
+@jit(inner=True)
 def _stream_row(source, out, row_bytes):
     # 16 bytes at a time until out begins a vector, then by vectors: pieces of one cache
     # line meet in the write buffer

@@ -16,12 +16,17 @@ from hpgcn.kernels.threads import Threaded, chunks
 
 DRAW = 16  # work of drawing one byte, in scalar operations of other kernels
 LOW = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(0xFFFF)
 SHIFT = np.uint64(32)
+ROW_0 = np.int64(0)  # for a literal 0, Numba compiles `draw` and `mask_row` once more
 
 
 @jit(forceinline=True)
-def _bit(word, shift, threshold, column):
-    return np.uint64(word >> np.uint64(shift) & np.uint64(0xFFFF) >= threshold) << np.uint64(column)
+def _two_bits(word, threshold):
+    """Return the keep bits of the lower and the upper half of a word of 32 bits."""
+    lower = np.uint64(word & HALF >= threshold)
+    upper = np.uint64(word >> np.uint64(16) & HALF >= threshold)
+    return lower | upper << np.uint64(1)
 
 
 @jit(forceinline=True)
@@ -47,9 +52,8 @@ def keep_lanes(c0, c1, c2, c3, k0, k1, threshold):
         c3 = p0 & LOW
         k0 = (k0 + np.uint64(0x9E3779B9)) & LOW
         k1 = (k1 + np.uint64(0xBB67AE85)) & LOW
-    return (_bit(c0, 0, threshold, 0) | _bit(c0, 16, threshold, 1) | _bit(c1, 0, threshold, 2)
-            | _bit(c1, 16, threshold, 3) | _bit(c2, 0, threshold, 4) | _bit(c2, 16, threshold, 5)
-            | _bit(c3, 0, threshold, 6) | _bit(c3, 16, threshold, 7))
+    return (_two_bits(c0, threshold) | _two_bits(c1, threshold) << np.uint64(2)
+            | _two_bits(c2, threshold) << np.uint64(4) | _two_bits(c3, threshold) << np.uint64(6))
 
 
 @jit(forceinline=True)
@@ -105,10 +109,10 @@ def _dropout(next_chunk, x, vertex, first, key, scale, out, bounds):
     for chunk in chunks(next_chunk, bounds.size - 1):
         bits = np.empty((1, (x.shape[1] + 7) // 8), np.uint8)
         for i in range(bounds[chunk], bounds[chunk + 1]):
-            draw(vertex[i], first, key, bits, 0)
+            draw(vertex[i], first, key, bits, ROW_0)
             for q in range(x.shape[1]):
                 out[i, q] = narrow(widen(x[i, q]), out.dtype.type(0))
-            mask_row(out, i, bits, 0, scale)
+            mask_row(out, i, bits, ROW_0, scale)
 
 
 @Threaded

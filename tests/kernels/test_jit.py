@@ -119,7 +119,7 @@ def test_kernels_survive_an_edit_of_a_file_that_theirs_does_not_import(tmp_path,
         monkeypatch.setitem(sys.modules, f"hpgcn.made.{name}", SimpleNamespace(__file__=str(path)))
 
     def folder():
-        for cached in (module._read, module._imported_by):
+        for cached in (module._read, module._imported_by, module._digest_of_sources):
             cached.cache_clear()
         return module.cache_dir(str(tmp_path / "kernel.py"))
 

@@ -126,3 +126,19 @@ def test_holders_of_parts_of_rows_draw_what_one_holder_draws():
             found += list(zip(np.repeat(np.arange(3), np.diff(part[0])), *part[1:]))
         expected = zip(np.repeat(np.arange(3), np.diff(whole[0])), *whole[1:])
         assert sorted(found) == sorted(expected)
+
+
+def test_rows_of_any_length_are_sorted():
+    """Equal columns keep the order of their values."""
+    rng = np.random.default_rng(0)
+    counts = [0, 1, 48, 64, 65, 66, 200, 3000]
+    pointers = np.r_[0, np.cumsum(counts)]
+    columns = rng.integers(0, 1500, pointers[-1])
+    columns[-200:-100] = 7
+    columns[-3000:-2800] = np.arange(200)[::-1]
+    values = rng.random(columns.size)
+    row = np.repeat(np.arange(len(counts)), counts)
+    order = np.lexsort((columns, row))
+    expected = columns[order], values[order]
+    submatrix_kernels.sort_rows(pointers, columns, values)
+    assert np.array_equal(columns, expected[0]) and np.array_equal(values, expected[1])

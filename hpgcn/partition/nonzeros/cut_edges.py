@@ -120,7 +120,7 @@ def _both_arcs(graph):
     return both
 
 
-@jit()
+@jit(inner=True)
 def _least_loaded(parts, load):
     """Return the least loaded part in a non-empty bit set; among equals the lowest."""
     best = np.int64(-1)

@@ -94,7 +94,7 @@ def shed(s, owners, most, light):
             move(s, e, best)
 
 
-@jit()
+@jit(inner=True)
 def _has_room(s, e, p, q, owners, light):
     """Return whether part q may get a unit of p: it has room, or stays smaller than p
     was.

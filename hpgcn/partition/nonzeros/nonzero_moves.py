@@ -90,7 +90,7 @@ def empty_small_parts(s, seed, turn, temperature, most):
     return left
 
 
-@jit()
+@jit(inner=True)
 def _weigh(s, at, chosen):
     """List the links of the units of a record; return the units' weight and the number
     of owners.
@@ -108,13 +108,13 @@ def _weigh(s, at, chosen):
     return weight, owner
 
 
-@jit()
+@jit(inner=True)
 def _fits(s, q, p, weight, owner):
     return (q != p and s.load[q] + weight <= s.capacity[0]
             and (not owner or s.rows[q] + owner <= s.capacity[1]))
 
 
-@jit()
+@jit(inner=True)
 def _shared(s, other, p, weight, owner, inside, bits):
     """Return a part with room, other than p, in the set `inside` and touched by net
     `other`; else -1.
@@ -134,7 +134,7 @@ def _shared(s, other, p, weight, owner, inside, bits):
     return np.int64(-1)
 
 
-@jit()
+@jit(inner=True)
 def _either(s, net, other, p, weight, owner, bits):
     """Draw a part with room, other than p, that one of two nets touches; -1 if no try
     finds one.
@@ -148,14 +148,14 @@ def _either(s, net, other, p, weight, owner, bits):
     return np.int64(-1)
 
 
-@jit()
+@jit(inner=True)
 def _drawn(s, net, bits):
     """Return the part of a random unit of a net; `bits` are the random bits."""
     size = np.uint64(s.start[net + 1] - s.start[net])
     return np.int64(s.part[s.members[s.start[net] + np.int64((bits >> HALF) * size >> HALF)]])
 
 
-@jit()
+@jit(inner=True)
 def _gather(s, net, p, q, near, chosen):
     """Collect the units of a net in part p in `chosen`; return how many. With `near`,
     only units whose other net touches part q.
@@ -171,7 +171,7 @@ def _gather(s, net, p, q, near, chosen):
     return size
 
 
-@jit()
+@jit(inner=True)
 def _follows(s, net, p, q, entering, leaving):
     """Decide whether the owner of a net's vertex should move along from part p to part
     q.
@@ -191,7 +191,7 @@ def _follows(s, net, p, q, entering, leaving):
     return True, entering + enters, leaving + leaves
 
 
-@jit()
+@jit(inner=True)
 def _change(s, net, p, q, chosen, size):
     """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
 
@@ -295,7 +295,7 @@ def move_groups(s, seed, turn, temperature, price, limit):
                     move(s, chosen[i], q)
 
 
-@jit()
+@jit(inner=True)
 def _target(s, net, at, p, pins, bits, shared, freed):
     """Return the part with room to which the units of a record move at least cost.
 

@@ -75,7 +75,7 @@ def _fill(s):
             _put(s, 2 * e + side, np.int64(s.ends[e, side]), np.int64(s.part[e]))
 
 
-@jit()
+@jit(inner=True)
 def record_range(s, net):
     """Return the first and the end of a net's records in use, and whether it has a
     record for every part.
@@ -86,13 +86,13 @@ def record_range(s, net):
     return first, first + (size if direct else lam), direct
 
 
-@jit()
+@jit(inner=True)
 def touches(s, net, p):
     """Return whether a net has units in part p."""
     return s.part_bits[net, p >> 6] >> np.uint64(p & 63) & np.uint64(1) != 0
 
 
-@jit()
+@jit(inner=True)
 def find_record(s, net, p):
     """Return the index of the record of a net's units in part p."""
     at, _, direct = record_range(s, net)
@@ -109,7 +109,7 @@ def pins_of(s, net, p):
     return s.records[find_record(s, net, p), PINS] if touches(s, net, p) else 0
 
 
-@jit()
+@jit(inner=True)
 def _put(s, link, net, p):
     # find or make the record of the part in the net's list
     if touches(s, net, p):
@@ -133,7 +133,7 @@ def _put(s, link, net, p):
     s.records[at, PINS] += 1
 
 
-@jit()
+@jit(inner=True)
 def _take(s, link, net, p):
     then = s.links[link, AFTER]
     previous = s.links[link, BEFORE]
@@ -163,7 +163,7 @@ def _take(s, link, net, p):
                 link = s.links[link, AFTER]
 
 
-@jit()
+@jit(inner=True)
 def move(s, e, q):
     """Move a unit to part q."""
     p = np.int64(s.part[e])

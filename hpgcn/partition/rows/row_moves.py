@@ -59,7 +59,7 @@ def refinement_state(rows, part, k, weights, group=None, *, symmetric=False):
                  lam, masks, sent, load, pairs, totals, group)
 
 
-@jit()
+@jit(inner=True)
 def add_pin(net, p, first, touched, pins, lam):
     """Give a net one pin more in part p; return whether it is the first."""
     end = first[net] + lam[net]
@@ -73,7 +73,7 @@ def add_pin(net, p, first, touched, pins, lam):
     return True
 
 
-@jit()
+@jit(inner=True)
 def take_pin(net, p, first, touched, pins, lam):
     """Take one pin in part p from a net; return whether it was the last."""
     end = first[net] + lam[net]
@@ -89,12 +89,12 @@ def take_pin(net, p, first, touched, pins, lam):
     return False
 
 
-@jit()
+@jit(inner=True)
 def _bit(p):
     return np.uint64(1) << np.uint64(p & 63)
 
 
-@jit()
+@jit(inner=True)
 def _mark(net, first, touched, pins, lam, masks):
     """Set the masks of a net by its list."""
     masks[net] = 0
@@ -113,7 +113,7 @@ def _count_pairs(part, first, touched, lam, pairs):
                 pairs[part[net], touched[at]] += 1
 
 
-@jit()
+@jit(inner=True)
 def _send(s, source, target, change):
     """Count one row more (change 1) or less (-1) that part `source` sends to part
     `target`.
@@ -126,7 +126,7 @@ def _send(s, source, target, change):
         s.totals[1] += (before + change > 0) - np.int64(before > 0)
 
 
-@jit()
+@jit(inner=True)
 def _move(s, v, q):
     """Move a vertex to part q."""
     p = s.part[v]
@@ -157,7 +157,7 @@ def _move(s, v, q):
     s.part[v] = q
 
 
-@jit()
+@jit(inner=True)
 def _excess(sent, target):
     return max(0.0, sent - target)
 

@@ -46,7 +46,7 @@ RATE = 16  # multiplications in the time of one scalar operation of other kernel
 TILES_RATE = 128  # the same for AMX
 
 
-@jit()
+@jit(inner=True)
 def _widened(rows, first, last, out):
     """Convert rows first..last - 1 from 16 bits to float32 in the work array `out`;
     return its address.
