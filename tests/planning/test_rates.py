@@ -118,11 +118,11 @@ def test_ranks_side_by_side_have_their_own_rates(tmp_path):
     operands = [two.train_plans[product.layer].operands[product.backward].entries_read
                 for product in two.steps.products(two.spec, two.levels)]
     assert sum(operands).sum() == alone
-    sent = two.prediction
     # the sum of gradients is one message: two in the count of an allreduce
-    each = 3 * sum(operands), 0.5 * (sent.rank_messages() - 1) + 0.75 * sent.rank_bytes() / 4
-    slowest = np.argmax(sum(each))
-    assert (compute, communication) == pytest.approx((each[0][slowest], each[1][slowest]))
+    seconds = 0.5 + 0.75 * sum(call.bytes[0, 0] for call, _ in two.prediction.collectives) / 4
+    for (sent, messages, *_), times in two.prediction.exchanges:
+        seconds += times * (0.5 * messages + 0.75 * sent / 4).max()
+    assert (compute, communication) == pytest.approx((3 * sum(operands).max(), seconds))
     assert machine.rates_of(64).ranks == 2
 
 

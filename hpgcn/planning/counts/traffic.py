@@ -30,9 +30,9 @@ class Prediction:
     Each rank counts the quotient by q, and the first ranks one more until the remainder
     is used up. If steps send different amounts, the dicts are of `period` steps, and
     methods give the mean, rounded down. `collectives` lists the Collective counts among
-    them, and how often each is called. `between` has the "bytes" and "messages" of
-    products with A that go to other nodes, (P,) int64 each. It is empty if the nodes of
-    ranks, or the receivers, are unknown.
+    them, `exchanges` the other calls, and how often each is called. `between` has the
+    "bytes" and "messages" of products with A that go to other nodes, (P,) int64 each. It
+    is empty if the nodes of ranks, or the receivers, are unknown.
     """
 
     ranks: int
@@ -40,6 +40,7 @@ class Prediction:
     bytes: dict = field(default_factory=dict)
     messages: dict = field(default_factory=dict)
     collectives: list = field(default_factory=list)
+    exchanges: list = field(default_factory=list)
     between: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -56,8 +57,8 @@ class Prediction:
         """
         for book, amount in zip((self.bytes, self.messages), counts):
             book[kind, phase] += times * np.asarray(amount, np.int64).reshape(-1)
-        if isinstance(counts, Collective):
-            self.collectives.append((counts, times))
+        known = self.collectives if isinstance(counts, Collective) else self.exchanges
+        known.append((counts, times))
         if kind == KINDS[0] and self.between:
             self._add_between(counts, times)
 

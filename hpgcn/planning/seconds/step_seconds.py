@@ -3,11 +3,10 @@ rates of a rank.
 
     compute        by one of three modules: `mixed_devices`, if two devices share the work;
                    `timed_kernels`, if the kernels were timed there; else `memory_rates`
-    communication  latency x messages + bytes / network bandwidth, of what the rank
-    sends to other
-                   ranks, and the seconds of collectives that MPI executes by itself
-                   (`collective_seconds`). The share of the bytes that was measured to
-                   be hidden behind computation is left out
+    communication  latency x messages + bytes / network bandwidth of each exchange, of
+                   the rank that needs longest, and the seconds of collectives that MPI
+                   executes by itself (`collective_seconds`). The share of the bytes that
+                   was measured to be hidden behind computation is left out
 
 The two are added. The step takes as long as the rank for which the sum is largest.
 """
@@ -84,7 +83,8 @@ def product_seconds(machine, footprint, product):
         if isinstance(call, Collective):
             communication += seconds_of_collectives(machine, call)
         else:
-            communication += seconds_of_messages(machine, *map(np.ravel, call[:2]))
+            each = seconds_of_messages(machine, *map(np.ravel, call[:2]))
+            communication += each if footprint.plan.is_floor else each.max()
     return machine.compute_factor * compute + machine.communication_factor * communication
 
 
@@ -106,18 +106,19 @@ def seconds_of_collectives(machine, call):
     return np.broadcast_to(seconds.sum(0), call.bytes.shape).ravel()
 
 
-def communication_seconds(machine, prediction):
+def communication_seconds(machine, prediction, *, floor=False):
     """Return the seconds that each rank needs for the messages of a Prediction,
     (P,).
+
+    An exchange takes as long as its slowest rank: other ranks wait for its messages. If
+    `floor`, only the messages of the rank itself are counted.
     """
-    sent, messages = (sum(book.values()).astype(float)
-                      for book in (prediction.bytes, prediction.messages))
     seconds = np.zeros(prediction.ranks)
     for call, times in prediction.collectives:
-        sent -= times * np.ravel(call.bytes)
-        messages -= times * np.ravel(call.messages)
         seconds += times * seconds_of_collectives(machine, call)
-    seconds += seconds_of_messages(machine, sent, messages)
+    for call, times in prediction.exchanges:
+        each = times * seconds_of_messages(machine, *map(np.ravel, call[:2]))
+        seconds += each if floor else each.max()
     return machine.communication_factor * seconds / prediction.period
 
 
@@ -129,8 +130,9 @@ def step_seconds(machine, footprint):
     below.
     """
     compute = machine.compute_factor * compute_seconds(machine, footprint)
-    communication = communication_seconds(machine, footprint.prediction)
-    if footprint.plan.is_floor:
+    floor = footprint.plan.is_floor
+    communication = communication_seconds(machine, footprint.prediction, floor=floor)
+    if floor:
         return float(compute.mean()), float(communication.mean())
     slowest = int(np.argmax(compute + communication))
     return float(compute[slowest]), float(communication[slowest])
