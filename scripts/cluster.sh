@@ -149,6 +149,8 @@ done
 
 # ranks share cores: those that wait must give way to those that compute
 export MPIR_CVAR_ENABLE_HEAVY_YIELD=${MPIR_CVAR_ENABLE_HEAVY_YIELD-1}
+# UCX, MPICH's default, sometimes loses the first message to a node over TCP
+export MPIR_CVAR_CH4_NETMOD=${MPIR_CVAR_CH4_NETMOD-ofi}
 set +e
 list=$(IFS=,; echo "${hosts[*]}")
 run '' "$mpiexec" -launcher rsh -launcher-exec /dev/shm/launcher -iface switch -hosts "$list" -n "$total" "$@"

@@ -69,7 +69,7 @@ def test_ranks_see_their_node_and_nothing_is_left():
     assert code == 0, err
     lines = [line.split() for line in out.splitlines()]
     took = [float(line[1]) for line in lines if line[0] == "seconds"]
-    assert took[1] > 0.018  # 250 KB at 100 Mb/s, less what links send at once
+    assert took[1] > 0.01  # 250 KB at 100 Mb/s take 20 ms; the receiver may begin late
     ranks = sorted(line for line in lines if line[0] != "seconds")
     assert [line[:3] for line in ranks] == [
         ["0", "node1", "0"], ["1", "node1", "1"],
