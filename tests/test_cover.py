@@ -4,10 +4,12 @@ and limits.
 import itertools
 import threading
 
+import cover_reference
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
@@ -15,25 +17,31 @@ from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
 
 def entries(n, k, density, seed):
-    """Return a random pattern's nonzeros between ranks: vertex owners, rows, columns,
-    and their owners.
-    """
+    """Return a random pattern, csr_array (n, n), and the owners of its vertices."""
     rng = np.random.default_rng(seed)
     own = rng.integers(0, k, n)
-    A = sp.random_array((n, n), density=density, rng=rng).tocoo()
-    across = own[A.row] != own[A.col]
-    rows, columns = A.row[across], A.col[across]
-    return own, rows, columns, own[rows], own[columns]
+    return sp.random_array((n, n), density=density, rng=rng).tocsr(), own
 
 
-def minimum_cover(rows, columns, reader, owner):
+def between(matrix, own):
+    """Return the rows, the columns and their owners of the nonzeros between ranks, and
+    their positions among all nonzeros.
+    """
+    rows, columns = matrix.tocoo().coords
+    across = np.flatnonzero(own[rows] != own[columns])
+    rows, columns = rows[across], columns[across]
+    return rows, columns, own[rows], own[columns], across
+
+
+def minimum_cover(matrix, own):
     """Return the cover of all blocks without a limit on ranks."""
-    ranks = 1 + max(reader.max(), owner.max())
-    return balanced_cover(rows, columns, reader, owner, np.zeros(ranks, np.int64), 2**62)
+    return balanced_cover(matrix, own, own, np.zeros(1 + own.max(), np.int64), 2**62)
 
 
-def passed(rows, columns, reader, owner, pushed):
+def passed(matrix, own, pushed):
     """Return the number of rows and partial sums that a cover sends."""
+    rows, columns, reader, owner, across = between(matrix, own)
+    pushed = pushed[across]
     sums = {*zip(rows[pushed], owner[pushed])}
     return len(sums) + len({*zip(columns[~pushed], reader[~pushed])})
 
@@ -49,40 +57,41 @@ def least(rows, columns):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_fewest_rows_and_sums(seed):
-    _, rows, columns, reader, owner = entries(12, 3, 0.25, seed)
-    pushed = minimum_cover(rows, columns, reader, owner)
+    matrix, own = entries(12, 3, 0.25, seed)
+    rows, columns, reader, owner, _ = between(matrix, own)
     expected = 0
     for p, q in itertools.permutations(range(3), 2):
         block = (reader == p) & (owner == q)
         expected += least(rows[block].tolist(), columns[block].tolist())
-    assert passed(rows, columns, reader, owner, pushed) == expected
+    assert passed(matrix, own, minimum_cover(matrix, own)) == expected
 
 
 @pytest.mark.parametrize("balance", [0, 0.05, 0.3, 9])
 @pytest.mark.parametrize("seed, hub", [(0, 0), (1, 90), (2, 30)])
 def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub):
     k, n = 5, 120
-    own, rows, columns, reader, owner = entries(n, k, 0.06, seed)
+    matrix, own = entries(n, k, 0.06, seed)
     # a vertex that reads many rows: sending its sums is cheaper
     others = np.flatnonzero(own != own[0])[:hub]
-    rows = np.concatenate([rows, np.zeros(others.size, int)])
-    columns = np.concatenate([columns, others])
-    reader, owner = own[rows], own[columns]
+    matrix = (matrix + sp.csr_array((np.ones(others.size), (0 * others, others)), (n, n))).tocsr()
+    *_, reader, owner, across = between(matrix, own)
     loads = np.bincount(reader, minlength=k) + 3 * np.bincount(own, minlength=k)
     limit = int((1 + balance) * loads.sum() / k)
-    pushed = balanced_cover(rows, columns, reader, owner, loads, limit)
+    result = balanced_cover(matrix, own, own, loads, limit)
+    pushed = result[across]
+    assert pushed.sum() == result.sum()
     held = loads + np.bincount(owner[pushed], minlength=k) - np.bincount(reader[pushed],
                                                                          minlength=k)
     assert np.all(held <= np.maximum(limit, loads))
-    everything = passed(rows, columns, reader, owner, np.zeros(rows.size, bool))
-    fewest = passed(rows, columns, reader, owner, minimum_cover(rows, columns, reader, owner))
-    assert fewest <= passed(rows, columns, reader, owner, pushed) <= everything
+    everything = passed(matrix, own, np.zeros(matrix.nnz, bool))
+    fewest = passed(matrix, own, minimum_cover(matrix, own))
+    assert fewest <= passed(matrix, own, result) <= everything
     if balance == 9:
-        assert passed(rows, columns, reader, owner, pushed) == fewest < everything
+        assert passed(matrix, own, result) == fewest < everything
 
     meeting = threading.Barrier(k)
     given = [None] * k
-    apart = np.zeros(rows.size, bool)
+    apart = np.zeros(matrix.nnz, bool)
 
     def rank(p):
         def total(array):
@@ -92,16 +101,44 @@ def test_no_rank_takes_on_more_than_the_limit_and_ranks_agree(balance, seed, hub
             meeting.wait()
             return result
 
-        mine = np.flatnonzero(reader == p)
-        block = (array[mine] for array in (rows, columns, reader, owner))
-        apart[mine] = balanced_cover(*block, loads, limit, total)
+        mine = np.flatnonzero(own == p)
+        apart[np.repeat(own == p, np.diff(matrix.indptr))] = balanced_cover(
+            matrix[mine], own[mine], own, loads, limit, total)
 
     threads = [threading.Thread(target=rank, args=(p,)) for p in range(k)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert np.array_equal(apart, pushed)
+    assert np.array_equal(apart, result)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_as_the_reference_with_any_number_of_threads(seed, monkeypatch):
+    """The choice is that of NumPy and SciPy, in groups of readers of any size."""
+    A, _, rng = heavy_tailed(seed)
+    if seed % 2:
+        A = A[:, :A.shape[0] // 2].tocsr()
+    k = [2, 5, 12][seed // 2]
+    owner = rng.integers(0, k, A.shape[1])
+    reader = np.concatenate([owner, rng.integers(0, k, A.shape[0] - owner.size)])
+    loads = np.bincount(reader, np.diff(A.indptr), k).astype(np.int64)
+    limit = int((1 + rng.choice([0, 0.05, 0.3])) * A.nnz / k)
+    expected = cover_reference.balanced_cover(A, reader, owner, loads, limit)
+    given = expected & (rng.random(A.nnz) < 0.9)
+    trimmed = cover_reference.trimmed_cover(A, reader, owner, given)
+
+    count = num_threads()
+    try:
+        for threads, group in ((1, 1), (2, A.nnz // 2), (2, 1 << 24)):
+            monkeypatch.setattr("hpgcn.parallel.covers.cover_blocks.GROUP", group)
+            set_num_threads(threads)
+            with threshold(0):
+                found = balanced_cover(A, reader, owner, loads, limit)
+                assert np.array_equal(found, expected)
+                assert np.array_equal(trimmed_cover(A, reader, owner, given), trimmed)
+    finally:
+        set_num_threads(count)
 
 
 def heavy_tailed(seed):
@@ -146,14 +183,15 @@ def test_no_message_is_longer_than_that_of_p2p(seed):
 def test_a_sum_that_alone_costs_more_is_given_up():
     """If a load limit forbids one of two partial sums over the same columns, both are given up."""
     rows, columns = np.repeat([0, 1], 10), np.tile(np.arange(2, 12), 2)
-    reader, owner = np.zeros(20, int), np.ones(20, int)
-    both = minimum_cover(rows, columns, reader, owner)
+    own = np.repeat([0, 1], [2, 10])
+    matrix = sp.csr_array((np.ones(20), (rows, columns)), shape=(12, 12))
+    both = minimum_cover(matrix, own)
     assert both.all()
     loads = np.array([25, 25])
     for limit, summed in ((60, 20), (45, 20), (44, 0), (34, 0)):
-        pushed = balanced_cover(rows, columns, reader, owner, loads, limit)
+        pushed = balanced_cover(matrix, own, own, loads, limit)
         assert pushed.sum() == summed
-    assert not trimmed_cover(rows, columns, reader, owner, rows == 0).any()
+    assert not trimmed_cover(matrix, own, own, rows == 0).any()
     # a column that both read alone passes one row, instead of two sums
-    one = columns == 2
-    assert not trimmed_cover(rows[one], columns[one], reader[one], owner[one], both[one]).any()
+    one = matrix[:, :3]
+    assert not trimmed_cover(one, own, own[:3], np.ones(2, bool)).any()

@@ -147,10 +147,8 @@ class Pattern:
     def _blocks(self, *offsets):
         from hpgcn.parallel.pattern_counts import count_blocks  # brings Numba
 
-        key = tuple(np.asarray(each, np.int64).tobytes() for each in offsets)
-        if key not in self._counted:
-            self._counted[key] = count_blocks(self.indptr, self.indices, *offsets)
-        return self._counted[key]
+        return self.keep(tuple(np.asarray(each, np.int64).tobytes() for each in offsets),
+                         lambda: count_blocks(self.indptr, self.indices, *offsets))
 
     def ghosts(self, offsets):
         """Count the columns of block q that block p of rows reads, and the entries of a
@@ -161,9 +159,22 @@ class Pattern:
         """
         from hpgcn.parallel.pattern_counts import count_ghosts  # brings Numba
 
-        key = np.asarray(offsets, np.int64).tobytes()
+        return self.keep(("ghosts", np.asarray(offsets, np.int64).tobytes()),
+                         lambda: count_ghosts(self.indptr, self.indices, offsets))
+
+    def held(self, offsets):
+        """Return the counts of `hpgcn.parallel.pattern_counts.count_held` for the holders
+        of this pattern.
+        """
+        from hpgcn.parallel.pattern_counts import count_held  # brings Numba
+
+        return self.keep(("held", np.asarray(offsets, np.int64).tobytes()),
+                         lambda: count_held(self.indptr, self.indices, self.holders, offsets))
+
+    def keep(self, key, make):
+        """Return the result of `make`, a function, which is called once for each key."""
         if key not in self._counted:
-            self._counted[key] = count_ghosts(self.indptr, self.indices, offsets)
+            self._counted[key] = make()
         return self._counted[key]
 
 

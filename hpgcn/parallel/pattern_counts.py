@@ -118,6 +118,53 @@ def _count_ghost_blocks(next_chunk, indptr, indices, offsets, owner, ghosts, mat
 _count_ghosts = Threaded(_count_ghost_blocks)
 
 
+def count_held(indptr, indices, holders, offsets):
+    """Count the rows, columns and entries of blocks between `offsets` by holder; (5, P,
+    P) int64.
+
+    The owner of its row, or that of its column, holds an entry. Numbers [:, p, q] are
+    those of the block in the rows of p and the columns of q:
+
+    - columns with entries that p holds, and rows with such entries;
+    - rows with entries that q holds, columns with such entries, and these entries.
+
+    The counts are 0 for p = q.
+    """
+    ranks = len(offsets) - 1
+    counts = np.zeros((5, ranks, ranks), np.int64)
+    _count_held(2 * indices.size, indptr.astype(np.int64, copy=False), indices, holders,
+                np.asarray(offsets, np.int64), block_numbers(offsets), counts)
+    return counts
+
+
+def _count_held_blocks(next_chunk, indptr, indices, holders, offsets, owner, counts):
+    """Fill in the counts of one block of rows after the other."""
+    ranks = offsets.size - 1
+    words = (owner.size >> WORD) + 1
+    for p in chunks(next_chunk, ranks):
+        seen = np.zeros((2, words), np.uint64)  # bits of the columns with entries that p, q hold
+        last_row = np.full((2, ranks), -1, np.int64)  # last row with such entries in each block
+        for i in range(offsets[p], offsets[p + 1]):
+            for e in range(indptr[i], indptr[i + 1]):
+                j = indices[e]
+                q = owner[j]
+                if q == p:
+                    continue
+                pushed = 1 if holders[e] == q else 0
+                word = j >> WORD
+                bit = np.uint64(1) << np.uint64(j & ((1 << WORD) - 1))
+                counts[4, p, q] += pushed
+                if not seen[pushed, word] & bit:
+                    seen[pushed, word] |= bit
+                    counts[3 * pushed, p, q] += 1
+                if last_row[pushed, q] != i:
+                    last_row[pushed, q] = i
+                    counts[1 + pushed, p, q] += 1
+
+
+_count_held = Threaded(_count_held_blocks)
+
+
 def bandwidth(indptr, indices):
     """Return the largest distance of an entry from the diagonal."""
     bounds = by_nonzeros(indptr)

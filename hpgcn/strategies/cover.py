@@ -17,9 +17,10 @@ so theirs may be longer. Source: Kayaaslan, Aykanat and Ucar, SIAM J. Sci. Compu
 import numpy as np
 import scipy.sparse as sp
 
+from hpgcn.graphs.partition import run_offsets
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
-from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes
+from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, needs
 from hpgcn.parallel.merged_exchange import MergedExchange, MergedSizes
 from hpgcn.parallel.nodes.node_exchange import NodeExchange
 from hpgcn.parallel.pattern import BlockPattern
@@ -34,6 +35,7 @@ from hpgcn.strategies.nonzeros import (
     NonzeroTraffic,
     sent_to,
 )
+from hpgcn.strategies.p2p import local_numbers
 from hpgcn.strategies.plan import Operand
 from hpgcn.strategies.rows import RowProduct
 
@@ -61,14 +63,47 @@ class CoverPlan(NonzeroPlan):
     def floor(cls, pattern, rank_grid):
         return CoverFloor(pattern, rank_grid) if isinstance(pattern, BlockPattern) else None
 
+    @classmethod
+    def of(cls, pattern, rank_grid):
+        # The holders are found once for each pattern.
+        key = "cover", rank_grid.layout.offsets.tobytes(), rank_grid.options["balance"]
+        held = pattern.keep(key, lambda: pattern.assign_holders(cls.holders(pattern, rank_grid)))
+        return cls(held, rank_grid)
+
     @staticmethod
     def holders(pattern, rank_grid):
         owner = rank_grid.layout.row_blocks
         degrees = np.diff(pattern.indptr)
         loads = np.bincount(owner, degrees, rank_grid.layout.size).astype(np.int64)
         limit = limit_of(loads, degrees.max(initial=0), rank_grid.options["balance"])
-        rows, columns = pattern.rows, pattern.indices
-        return covered(rows, columns, owner[rows], owner[columns], loads, limit)
+        pushed = balanced_cover(pattern.matrix, owner, owner, loads, limit)
+        return holders_of(pattern.matrix, owner, owner, pushed)
+
+    @property
+    def counts(self):
+        """What ranks hold of each block, (5, P, P), as `Pattern.held`."""
+        return self.pattern.held(self.rank_grid.layout.offsets)
+
+    def make_traffic(self, layouts):
+        if self.rank_grid.sharing is not None:
+            return super().make_traffic(layouts)
+        pulled, pushed = self.counts[0], self.counts[2].T
+        tables = pulled, pushed, (pulled + pushed.T > 0).astype(np.int64)
+        transfers = self.Traffic.merge(*(HaloPlanSizes.of_table(table, self.rank_grid.nodes)
+                                         for table in tables))
+        if self.pattern.symmetric and not self.pattern.square:  # the transpose of these blocks
+            transfers += transfers[::-1]
+        return self.Traffic(layouts, self.pattern.symmetric, transfers)
+
+    def added_rows(self, transposed, by_source):
+        if self.rank_grid.sharing is not None:
+            return super().added_rows(transposed, by_source)
+        return self.counts[3].sum(0) if transposed else self.counts[1].sum(1)
+
+    @property
+    def held_entries(self):
+        entries = np.diff(self.pattern.indptr[self.rank_grid.layout.offsets]).astype(np.int64)
+        return entries + self.counts[4].sum(0) - self.counts[4].sum(1)
 
     def make_restricted(self, pattern):
         # If A is symmetric, the backward is a product of other rows as well.
@@ -84,9 +119,9 @@ class CoverPlan(NonzeroPlan):
         are dropped.
         """
         owner = self.rank_grid.layout.row_blocks
-        rows, columns = pattern.rows, pattern.indices
-        ends = owner[rows], owner[columns]
-        return pattern.assign_holders(recovered(rows, columns, *ends, pattern.holders))
+        pushed = pattern.holders != np.repeat(owner, np.diff(pattern.indptr))
+        pushed = trimmed_cover(pattern.matrix, owner, owner, pushed)
+        return pattern.assign_holders(holders_of(pattern.matrix, owner, owner, pushed))
 
     def restrict_bytes(self, itemsize):
         # Nonzeros return to the owners of their rows and then go to their holders.
@@ -166,12 +201,12 @@ class Cover(NonzeroStrategy):
         loads = np.array(comm.allgather(rows.size), np.int64)
         heaviest = comm.max([np.bincount(rows - layout.start).max(initial=0)])[0]
         limit = limit_of(loads, int(heaviest), rank_grid.options["balance"])
-        owner = owners_of(layout, columns)
 
         def total(array):
             return comm.sum(array).astype(np.int64)
 
-        return covered(rows, columns, np.full(rows.size, comm.rank), owner, loads, limit, total)
+        ends = local_pattern(rows, columns, layout, layout)
+        return holders_of(*ends, balanced_cover(*ends, loads, limit, total))
 
     def build_submatrix(self, rows_out, rows_in):
         # The owners of rows choose again which sums to exchange.
@@ -186,9 +221,11 @@ class Cover(NonzeroStrategy):
         bits = matrix.data[kept].astype(np.float64).view(np.int64)
         del matrix, lines, kept
 
-        reader, owner = (owners_of(layout, numbers) for layout, numbers in zip(layouts, (i, j)))
-        (i, j, owner, bits), holder = sent_to(reader, (i, j, owner, bits), self.comm)
-        holder = recovered(i, j, np.full(i.size, self.comm.rank), owner, holder)
+        (i, j, bits), holder = sent_to(owners_of(layouts[0], i), (i, j, bits), self.comm)
+        order = np.argsort(i, kind="stable")
+        i, j, bits, holder = (array[order] for array in (i, j, bits, holder))
+        ends = local_pattern(i, j, *layouts)
+        holder = holders_of(*ends, trimmed_cover(*ends, holder != self.comm.rank))
         (i, j, bits), _ = sent_to(holder, (i, j, bits), self.comm)
         entries = i, j, bits.view(np.float64).astype(self.dtype)
         buffers = [self.product.pull.buffers, self.product.push.buffers]
@@ -246,32 +283,33 @@ def limit_of(loads, heaviest, balance):
     return max(int((1 + balance) * loads.sum() / loads.size), heaviest)
 
 
-def covered(rows, columns, reader, owner, loads, limit, *total):
-    """Return the holder of each nonzero, (nnz,) int64: the owner of its row, or of its column.
+def holders_of(matrix, reader, owner, pushed):
+    """Return the holder of each entry of a csr_array, (nnz,): the owner of its row, or
+    of its column if it is `pushed`, (nnz,) bool.
 
-    Arguments as `hpgcn.parallel.vertex_covers.balanced_cover`, of all nonzeros.
+    `reader`, `owner`: the owners of its rows and of its columns.
     """
-    holder = reader.astype(np.int64)
-    across = np.flatnonzero(reader != owner)
-    entries = (array[across] for array in (rows, columns, reader, owner))
-    pushed = across[balanced_cover(*entries, loads, limit, *total)]
-    holder[pushed] = owner[pushed]
+    holder = np.repeat(reader.astype(np.int32), np.diff(matrix.indptr))
+    holder[pushed] = owner[matrix.indices[pushed]]
     return holder
 
 
-def recovered(rows, columns, reader, owner, holder):
-    """Return the holders, (nnz,) int64, of the nonzeros left after rows and columns
-    were dropped.
+def local_pattern(rows, columns, layout, layout_in):
+    """Return the entries of a rank's own rows as a csr_array, and the owners of its rows
+    and columns.
 
-    `holder`: their holders in the full matrix, as returned by `covered`. The other
-    arguments are those of `covered`.
+    `rows`, `columns`: (nnz,) numbers in the RowPartitions `layout` and `layout_in`, of
+    which rows do not decrease. Columns are numbered like those of a rank's matrix: own
+    rows of H, then ghosts.
     """
-    across = np.flatnonzero(reader != owner)
-    entries = (array[across] for array in (rows, columns, reader, owner))
-    kept = trimmed_cover(*entries, holder[across] != reader[across])
-    holder = reader.astype(np.int64)
-    holder[across[kept]] = owner[across[kept]]
-    return holder
+    ghosts = needs(columns, layout_in)
+    numbers = local_numbers(columns, ghosts, layout_in)
+    sizes = np.bincount(rows - layout.start, minlength=layout.num_rows)
+    shape = layout.num_rows, layout_in.num_rows + ghosts.size
+    matrix = sp.csr_array((np.ones(rows.size, bool), numbers, run_offsets(sizes)), shape=shape)
+    owner = np.full(shape[1], layout.rank)
+    owner[layout_in.num_rows:] = owners_of(layout_in, ghosts)
+    return matrix, np.full(shape[0], layout.rank), owner
 
 
 def owners_of(layout, rows):

@@ -203,11 +203,8 @@ def test_greedy_holders(kind, k):
     np.testing.assert_array_equal(owner, given)
     reader, giver = given[number], given[rows.indices]
     assert ((free == reader) | (free == giver)).all()
-    across = np.flatnonzero(reader != giver)
-    least = reader.copy()
-    summed = across[balanced_cover(number[across], rows.indices[across], reader[across],
-                                   giver[across], np.zeros(k, np.int64), 10**6)]
-    least[summed] = giver[summed]
+    summed = balanced_cover(rows, given, given, np.zeros(k, np.int64), 10**6)
+    least = np.where(summed, giver, reader)
     volumes = [sum(each.nnz for each in touched(rows, given, k, holder)) - 240
                for holder in (least, free, reader)]
     assert volumes[0] <= volumes[1] <= min(1.1 * volumes[0], volumes[2])

@@ -31,16 +31,12 @@ def cover(rows, weights, request, parts=None):
 
     from hpgcn.parallel.vertex_covers import balanced_cover  # brings Numba
 
-    number = entry_rows(rows)
-    reader, owner = parts.part[number], parts.part[rows.indices]
+    reader, owner = parts.part[entry_rows(rows)], parts.part[rows.indices]
     loads = np.bincount(reader, minlength=request.k)
     share = 1 + min(request.epsilon, request.k - 1.0)  # k: all in one part
     limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
-    across = np.flatnonzero(reader != owner)
-    entries = (array[across] for array in (number, rows.indices, reader, owner))
-    summed = across[balanced_cover(*entries, loads, limit)]
-    holder = reader.copy()
-    holder[summed] = owner[summed]
+    summed = balanced_cover(rows, parts.part, parts.part, loads, limit)
+    holder = np.where(summed, owner, reader)
     return _refined(rows, request, parts, holder, parts.part)
 
 

@@ -79,10 +79,10 @@ def compare(inputs, options, progress=False, each_ranks=False):
     # count cases on the same parts together, so that a mixture can reuse them
     rows = {}
     layered = []
-    open_mixtures = []
+    open_mixtures = {}
     begin = time.monotonic()
     with bar(total=len(listed), unit="case", leave=False, shown=progress, delay=SHOWN) as cases:
-        for _, group in groupby(sorted(listed, key=_place), key=_place):
+        for place, group in groupby(sorted(listed, key=_place), key=_place):
             known = {}
             for candidate in group:
                 _show(cases, candidate, begin)
@@ -93,29 +93,33 @@ def compare(inputs, options, progress=False, each_ranks=False):
                 cases.update(rows[candidate]["counted"])
             mixture = known and of_layers(inputs, known, options.machine, floor=not options.goal)
             if isinstance(mixture, float):
-                open_mixtures.append((mixture, tuple(known)))
+                open_mixtures[place] = mixture, tuple(known)
             elif mixture:
                 layered.append(row(*mixture, options))
             del known, footprint, mixture  # free their patterns
 
-        # count those with lower bounds that could be chosen
+        # count those with lower bounds that could be chosen, again by parts
         def matters(seconds, ranks):
             every = [entry for entry in (*rows.values(), *layered)
                      if entry["counted"] and entry["fits"]]
             alike = [entry for entry in every if entry["ranks"] == ranks] if each_ranks else []
             return seconds <= max(ENOUGH * _fastest(every), _fastest(alike) if alike else 0)
 
-        for candidate in sorted(listed, key=_place):
-            if not rows[candidate]["counted"]:
-                if matters(epoch_seconds(rows[candidate]), candidate.ranks):
-                    _show(cases, candidate, begin)
-                    rows[candidate] = row(candidate, count_candidate(inputs, candidate), options)
-                cases.update()
-        for seconds, known in open_mixtures:
-            if matters(seconds, known[0].ranks):
-                counted = {candidate: count_candidate(inputs, candidate) for candidate in known}
-                mixture = of_layers(inputs, counted, options.machine)
+        for place, group in groupby(sorted(listed, key=_place), key=_place):
+            for candidate in group:
+                if not rows[candidate]["counted"]:
+                    if matters(epoch_seconds(rows[candidate]), candidate.ranks):
+                        _show(cases, candidate, begin)
+                        exact = count_candidate(inputs, candidate)
+                        rows[candidate] = row(candidate, exact, options)
+                        del exact  # free its pattern
+                    cases.update()
+            seconds, known = open_mixtures.get(place, (math.inf, ()))
+            if known and matters(seconds, known[0].ranks):
+                known = {candidate: count_candidate(inputs, candidate) for candidate in known}
+                mixture = of_layers(inputs, known, options.machine)
                 layered += [row(*mixture, options)] if mixture else []
+                del known, mixture
 
     rows = [*(rows[candidate] for candidate in listed), *layered]
     return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order

@@ -1,0 +1,1 @@
+"""Find minimum vertex covers of blocks, and take sums back from ranks beyond a limit."""

@@ -1,0 +1,262 @@
+"""Take partial sums back from ranks that would store too many entries, cheapest first.
+
+The price of a sum is the number of rows of H that are sent in its place, less one, for
+each of its entries. Rounds count entries of sums only, and look again at those sums
+whose columns change. Numbers are integers, so the choice depends neither on threads nor
+on which ranks count together.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.parallel.covers.matchings import augment
+
+PATIENT_ROUNDS = 10  # rounds in which no rank takes back more than its room
+BINS = 64  # prices are compared over ranks by their bin
+FINEST = 2.0**-16  # price, in rows, below which all are in the first bin
+# least price of each bin but the first: it doubles every three bins
+PRICES = FINEST * np.array([2.0 ** (step // 3) * 2.0 ** (step % 3 / 3) for step in range(BINS - 1)])
+PIECES = 16  # pieces of the blocks that have tables of their own
+BACK, FITS, OPEN = 1, 2, 4  # marks of a sum: to take back, within the room, not decided yet
+
+
+def balance(graph, held, most, total):
+    """Take sums of a PushedGraph back until no rank holds more entries than allowed.
+
+    Their `graph.fresh` is then -1.
+
+    Parameters
+    ----------
+    held, most : (P,) int64
+        Entries that each rank holds, over all ranks, and may hold.
+    total : function of an integer array
+        Sums it over ranks, as in `hpgcn.parallel.vertex_covers.balanced_cover`.
+    """
+    moved = np.diff(graph.edges)  # entries of the sums of each block
+    marks = np.zeros(graph.row.size, np.uint8)
+    largest = int(np.diff(graph.sums).max(initial=0))
+    turn = 0
+
+    while np.any(held > most):
+        # take back sums that cost least, but load no giver beyond its limit
+        _offer(graph, marks, np.maximum(0, held - most), total)
+        bit = BACK
+        if turn < PATIENT_ROUNDS and total(np.array([_fit(graph, marks, most - held)])).any():
+            bit = FITS
+        before = moved.copy()
+        _take_back(graph.adj.size, largest, bit, *graph.arrays, marks, moved)
+        turn += 1
+
+        # each sum relieved one rank, and loaded another
+        change = np.zeros(held.size, np.int64)
+        np.add.at(change, graph.taker, moved - before)
+        np.subtract.at(change, graph.giver, moved - before)
+        held = held + total(change)
+
+
+def _offer(graph, marks, excess, total):
+    """Mark the cheapest sums with BACK, until no rank has more than its limit."""
+    # entries of each rank's sums, by price
+    k = excess.size
+    cuts = np.searchsorted(graph.sums, marks.size * np.arange(PIECES) // PIECES)
+    cuts = np.append(cuts, graph.giver.size)
+    tables = np.zeros((PIECES, k, BINS), np.int64)
+    prices = PRICES, *graph.prices
+    _tabulate(marks.size, cuts, excess, *prices, tables)
+    every = total(tables.sum(0).ravel()).reshape(k, BINS)
+
+    # a bin is taken as a whole, or each giver takes back its share, rounded up
+    before = np.cumsum(every, axis=1) - every
+    wanted = np.clip(excess[:, None] - before, 0, every)
+    _mark_offers(marks.size, every, wanted, *prices, marks)
+    share = wanted / np.maximum(every, 1)
+    chosen, block, price, size = _marked(graph, marks, OPEN)
+    order = np.lexsort((price, block))
+    before, whole = _in_runs(block[order], size[order])
+    bins = np.searchsorted(PRICES, price, side="right")
+    taken = before < share[graph.taker[block], bins][order] * whole
+    marks[chosen] = 0
+    marks[chosen[order[taken]]] = BACK
+
+
+def _fit(graph, marks, room):
+    """Add FITS to the cheapest sums with BACK that the original ranks have room for,
+    (P,); return their number.
+    """
+    # whole bins, and the one that is too large
+    bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
+    base = np.zeros(room.size, np.int64)
+    fitting = np.zeros(room.size, np.int64)
+    _mark_fits(marks.size, bounds, room, PRICES, *graph.prices, marks, base, fitting)
+
+    # the cheapest sums of that bin
+    chosen, block, price, size = _marked(graph, marks, OPEN)
+    giver = graph.giver[block]
+    order = np.lexsort((graph.taker[block], graph.row[chosen], price, giver))
+    before, _ = _in_runs(giver[order], size[order])
+    giver = giver[order]
+    fits = base[giver] + before + size[order] <= room[giver]
+    marks[chosen] = BACK
+    marks[chosen[order[fits]]] |= FITS
+    return int(fitting.sum()) + np.count_nonzero(fits)
+
+
+def _marked(graph, marks, mark):
+    """Return the sums with a mark, and their block, price and number of entries."""
+    chosen = np.flatnonzero(marks & mark)
+    block = np.searchsorted(graph.sums, chosen, side="right") - 1
+    size = graph.ptr[chosen + block + 1] - graph.ptr[chosen + block].astype(np.int64)
+    return chosen, block, (graph.fresh[chosen] - 1) / np.maximum(size, 1), size
+
+
+def _in_runs(group, size):
+    """Return, for each element, the sum of sizes before it in its run of equal groups,
+    and that of the whole run.
+    """
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    lengths = np.diff(np.append(starts, group.size))
+    sums = np.append(0, np.cumsum(size))
+    first = np.repeat(sums[starts], lengths)
+    return sums[:-1] - first, np.repeat(sums[starts + lengths], lengths) - first
+
+
+@jit(forceinline=True)
+def _bin(fresh, size, prices):
+    """Return the bin of a sum's price: how many of `prices` it reaches."""
+    price = (fresh - 1) / size
+    low, high = 0, prices.size
+    while low < high:
+        middle = (low + high) // 2
+        if prices[middle] <= price:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _tabulate_pieces(next_chunk, cuts, excess, prices, taker, sums, ptr, fresh, tables):
+    """Add up the entries of sums for ranks with an excess, by rank and price."""
+    for piece in chunks(next_chunk, cuts.size - 1):
+        for b in range(cuts[piece], cuts[piece + 1]):
+            q = taker[b]
+            if not excess[q]:
+                continue
+            for s in range(sums[b], sums[b + 1]):
+                if fresh[s] >= 0:
+                    size = ptr[s + b + 1] - ptr[s + b]
+                    tables[piece, q, _bin(fresh[s], size, prices)] += size
+
+
+def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fresh, marks):
+    """Mark sums whose whole bin is wanted BACK, and those of which a part is wanted
+    OPEN.
+    """
+    for b in chunks(next_chunk, taker.size):
+        q = taker[b]
+        if not wanted[q].any():
+            continue
+        for s in range(sums[b], sums[b + 1]):
+            if fresh[s] >= 0:
+                i = _bin(fresh[s], ptr[s + b + 1] - ptr[s + b], prices)
+                if wanted[q, i]:
+                    marks[s] = BACK if wanted[q, i] == every[q, i] else OPEN
+
+
+def _mark_fitting(next_chunk, bounds, room, prices, taker, sums, ptr, fresh, marks, base, fitting):
+    """Mark sums of whole bins that fit the room of their giver FITS, and those of the
+    next bin OPEN.
+
+    `base` becomes the number of entries in whole bins, and `fitting` that of sums.
+    """
+    table = np.empty(prices.size + 1, np.int64)
+    for p in chunks(next_chunk, bounds.size - 1):
+        # entries by price
+        table[:] = 0
+        for b in range(bounds[p], bounds[p + 1]):
+            for s in range(sums[b], sums[b + 1]):
+                if marks[s]:
+                    size = ptr[s + b + 1] - ptr[s + b]
+                    table[_bin(fresh[s], size, prices)] += size
+
+        # whole bins
+        last = 0
+        while last < table.size and base[p] + table[last] <= room[p]:
+            base[p] += table[last]
+            last += 1
+        for b in range(bounds[p], bounds[p + 1]):
+            for s in range(sums[b], sums[b + 1]):
+                if marks[s]:
+                    i = _bin(fresh[s], ptr[s + b + 1] - ptr[s + b], prices)
+                    if i < last:
+                        marks[s] = BACK | FITS
+                        fitting[p] += 1
+                    elif i == last:
+                        marks[s] = BACK | OPEN
+
+
+def _take_back_blocks(next_chunk, most_sums, bit, sums, columns, edges, row, ptr,
+                      adj, cptr, cadj, match_s, match_c, passing, fresh, marks, moved):
+    """Take back the sums with a bit among their `marks`, and those that then cost more
+    than the rows sent in their place.
+
+    Columns of these sums are sent in any case. The other sums stay in a minimum cover
+    of the other columns: those that no alternating path leads to. `moved` counts the
+    entries of each block's sums.
+    """
+    level = np.full(most_sums, -1, np.int32)
+    free, queue, at, path = (np.empty(most_sums, np.int32), np.empty(most_sums, np.int32),
+                             np.empty(most_sums, np.int32), np.empty(most_sums, np.int32))
+    for b in chunks(next_chunk, moved.size):
+        # the sums to take back
+        first, last = sums[b], sums[b + 1]
+        count = 0
+        for s in range(first, last):
+            if marks[s] & bit:
+                queue[count] = s - first
+                count += 1
+            marks[s] = 0
+        if not count:
+            continue
+
+        # arrays of this block
+        entries = slice(edges[b], edges[b + 1])
+        sum_columns, column_sums = adj[entries], cadj[entries]
+        pointers, column_pointers = ptr[first + b:last + b + 1], cptr[columns[b] + b:
+                                                                     columns[b + 1] + b + 1]
+        partners, column_partners = match_s[first:last], match_c[columns[b]:columns[b + 1]]
+        sent, left = passing[columns[b]:columns[b + 1]], fresh[first:last]
+        unmatched = np.int64(0)
+        while count:
+            for i in range(count):
+                u = queue[i]
+                left[u] = -1
+                moved[b] -= pointers[u + 1] - pointers[u]
+            unmatched = 0
+            for i in range(count):
+                u = queue[i]
+                for e in range(pointers[u], pointers[u + 1]):
+                    c = sum_columns[e]
+                    if sent[c]:
+                        continue
+                    sent[c] = 1
+                    for f in range(column_pointers[c], column_pointers[c + 1]):
+                        w = column_sums[f]
+                        if left[w] >= 0:
+                            left[w] -= 1
+                    w = column_partners[c]
+                    if w >= 0 and left[w] >= 0:
+                        partners[w] = -1
+                        free[unmatched] = w
+                        unmatched += 1
+
+            # other partners, or alternating paths from sums that find none
+            count = augment(pointers, sum_columns, sent, partners, column_partners, free,
+                            unmatched, level, queue, at, path)
+            for i in range(count):
+                level[queue[i]] = -1
+
+
+_tabulate = Threaded(_tabulate_pieces)
+_mark_offers = Threaded(_mark_offered_blocks)
+_mark_fits = Threaded(_mark_fitting)
+_take_back = Threaded(_take_back_blocks)

@@ -1,0 +1,387 @@
+"""Minimum vertex covers of the blocks of a sparse matrix, on all threads.
+
+Block (p, q) has the entries in the rows of rank p and the columns of rank q. It is a
+bipartite graph of sums, its rows, and of its columns. The cover is that of the coarse
+Dulmage-Mendelsohn decomposition, which is the same for every maximum matching: so the
+number of threads changes nothing. Readers (the ranks p) are taken in groups, whose
+entries are copied block by block.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.parallel.covers.matchings import augment, begin, transpose
+
+GROUP = 1 << 24  # entries that a group of readers has at most, if it has more than one reader
+PUSHED, MATCHED = 1, 2  # bits of an entry: whether its sum covers it, whether it is in the matching
+
+
+class BlockEntries:
+    """Entries of a CSR matrix, grouped by the owners of their rows and of their columns.
+
+    Parameters
+    ----------
+    indptr, indices : (m + 1,), (nnz,)
+        Columns need not be sorted.
+    reader, owner : (m,), (n,)
+        Ranks that own each row, and each column.
+    ranks : int
+        Number of ranks (P).
+    """
+
+    def __init__(self, indptr, indices, reader, owner, ranks):
+        self.indptr = np.asarray(indptr, np.int64)
+        self.indices = np.asarray(indices, np.int32)
+        self.owner = np.asarray(owner, np.int32)
+        self.ranks = ranks
+
+        # rows by reader
+        reader = np.asarray(reader, np.int32)
+        self.order = np.argsort(reader, kind="stable").astype(np.int32)
+        self.starts = run_offsets(np.bincount(reader, minlength=ranks))
+
+        # entries of each block
+        self.counts = np.zeros((ranks, ranks), np.int64)
+        _count(self.indices.size, *self._arrays, self.counts)
+
+    @property
+    def _arrays(self):
+        return self.indptr, self.indices, self.order, self.starts, self.owner
+
+    def __len__(self):
+        """Return the number of entries whose row and column have different owners."""
+        return int(self.counts.sum())
+
+    def cover(self, flags, whole):
+        """Find minimum covers; return the numbers of sums, of columns and of entries
+        of each block that sums cover, (3, P, P) int64.
+
+        `flags` (nnz,) uint8 are the bits of each entry, and are changed. If `whole`,
+        all entries are covered, by sums or columns. Otherwise only columns that have
+        no other entries than PUSHED ones. PUSHED is then taken from all entries of the
+        other sums.
+        """
+        sizes = np.zeros((3, self.ranks, self.ranks), np.int64)
+        for first, last in self._groups(self.counts.sum(1)):
+            # entries block by block
+            offsets = run_offsets(self.counts[first:last].ravel())
+            rows, columns = np.empty((2, int(offsets[-1])), np.int32)
+            bits = np.empty(rows.size, np.uint8)
+            group = first, last, offsets
+            _scatter(rows.size, *self._arrays, *group, flags, rows, columns, bits)
+
+            # covers, and back to the order of rows
+            largest = int(np.diff(offsets).max(initial=0))
+            found = sizes[:, first:last].reshape(3, -1).copy()
+            _cover(4 * rows.size, offsets, self.owner.size, largest, whole, rows, columns, bits,
+                   found)
+            sizes[:, first:last] = found.reshape(3, last - first, -1)
+            _gather(rows.size, *self._arrays, *group, bits, flags)
+        return sizes
+
+    def pushed_graph(self, flags, sizes):
+        """Return the PushedGraph of the entries that sums cover. Arguments are those
+        that `cover` changed and returned.
+        """
+        graph = PushedGraph.empty(sizes)
+        cursors = np.zeros((self.ranks, self.ranks), np.int64)
+        cursors[graph.giver, graph.taker] = graph.edges[:-1]
+        _scatter_pushed(self.indices.size, *self._arrays, cursors, flags, graph.cadj, graph.adj)
+        _build(4 * graph.adj.size, self.owner.size, *graph.arrays)
+        return graph
+
+    def take_back(self, flags, graph):
+        """Clear `flags` of the entries of sums that are no longer in a PushedGraph."""
+        bounds = np.searchsorted(graph.giver, np.arange(self.ranks + 1))
+        _clear(self.indices.size, *self._arrays, bounds, graph.taker, graph.sums, graph.ptr,
+               graph.fresh, flags)
+
+    @staticmethod
+    def _groups(counts):
+        """Yield the first and the last plus 1 of consecutive readers with GROUP entries
+        at most, or one reader.
+        """
+        first, total = 0, 0
+        for reader, count in enumerate(counts.tolist()):
+            if total and total + count > GROUP:
+                yield first, reader
+                first, total = reader, 0
+            total += count
+        if total:
+            yield first, len(counts)
+
+
+@dataclass(frozen=True, eq=False)
+class PushedGraph:
+    """Sums that cover entries, and the columns of these entries, of all blocks.
+
+    Block b of B has sums sums[b] to sums[b + 1], of rank giver[b] for rows of which
+    rank taker[b] forms sums. Columns and entries likewise. Arrays by sum, column and
+    entry are those of `hpgcn.parallel.covers.matchings`, with numbers within the block.
+    """
+
+    giver: np.ndarray  # (B,) int64, increasing
+    taker: np.ndarray
+    sums: np.ndarray  # (B + 1,) int64
+    columns: np.ndarray
+    edges: np.ndarray
+    row: np.ndarray  # (S,) int32, number of the row among those of its rank
+    ptr: np.ndarray  # (S + B,) int32: a block has one more than sums
+    adj: np.ndarray  # (E,) int32
+    cptr: np.ndarray  # (C + B,) int32
+    cadj: np.ndarray
+    match_s: np.ndarray  # (S,) int32
+    match_c: np.ndarray  # (C,) int32
+    passing: np.ndarray  # (C,) uint8, columns that are sent in any case
+    fresh: np.ndarray  # (S,) int32, entries of columns that are not; -1: no longer a sum
+
+    @staticmethod
+    def empty(sizes):
+        """Return a graph with room for blocks of these numbers of sums, columns and
+        entries, (3, P, P).
+        """
+        giver, taker = np.nonzero(sizes[2])
+        sums, columns, edges = (run_offsets(size[giver, taker]) for size in sizes)
+        count, width, entries = (int(each[-1]) for each in (sums, columns, edges))
+        blocks = giver.size
+
+        def array(size):
+            return np.empty(size, np.int32)
+
+        return PushedGraph(
+            giver, taker, sums, columns, edges, array(count), array(count + blocks),
+            array(entries), array(width + blocks), array(entries), array(count), array(width),
+            np.zeros(width, np.uint8), array(count))
+
+    @property
+    def prices(self):
+        """Arrays that the prices of sums need."""
+        return self.taker, self.sums, self.ptr, self.fresh
+
+    @property
+    def arrays(self):
+        """All arrays but the ranks."""
+        return (self.sums, self.columns, self.edges, self.row, self.ptr, self.adj, self.cptr,
+                self.cadj, self.match_s, self.match_c, self.passing, self.fresh)
+
+
+def _count_readers(next_chunk, indptr, indices, order, starts, owner, counts):
+    """Count the entries of each block (p, q), except for p = q."""
+    for p in chunks(next_chunk, starts.size - 1):
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                counts[p, owner[indices[e]]] += 1
+        counts[p, p] = 0
+
+
+def _scatter_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets,
+                     flags, rows, columns, bits):
+    """Copy rows, columns and bits of the entries of readers [first, last), block by
+    block.
+    """
+    ranks = starts.size - 1
+    for number in chunks(next_chunk, last - first):
+        p = first + number
+        cursors = offsets[number * ranks:(number + 1) * ranks].copy()
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                q = owner[indices[e]]
+                if q != p:
+                    at = cursors[q]
+                    cursors[q] += 1
+                    rows[at] = r - starts[p]
+                    columns[at] = indices[e]
+                    bits[at] = flags[e]
+
+
+def _gather_readers(next_chunk, indptr, indices, order, starts, owner, first, last, offsets, bits,
+                    flags):
+    """Copy the bits back to the entries of readers [first, last)."""
+    ranks = starts.size - 1
+    for number in chunks(next_chunk, last - first):
+        p = first + number
+        cursors = offsets[number * ranks:(number + 1) * ranks].copy()
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                q = owner[indices[e]]
+                if q != p:
+                    flags[e] = bits[cursors[q]]
+                    cursors[q] += 1
+
+
+def _scatter_pushed_readers(next_chunk, indptr, indices, order, starts, owner, cursors, flags,
+                            rows, columns):
+    """Copy rows and columns of PUSHED entries, block by block; a column is stored as
+    -1 - c if its entry is MATCHED.
+    """
+    for p in chunks(next_chunk, starts.size - 1):
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                if flags[e]:
+                    q = owner[indices[e]]
+                    at = cursors[p, q]
+                    cursors[p, q] += 1
+                    rows[at] = r - starts[p]
+                    columns[at] = -1 - indices[e] if flags[e] & MATCHED else indices[e]
+
+
+def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, columns, bits, found):
+    """Find the cover of each block between `offsets`; fill in `bits` and the counts
+    `found`.
+    """
+    # numbers of columns within the block, and work arrays of this thread
+    local = np.full(num_columns, -1, np.int32)
+    adj, cadj, match_s, match_c, left_s, left_c, path, free = (
+        np.empty(largest, np.int32), np.empty(largest, np.int32), np.empty(largest, np.int32),
+        np.empty(largest, np.int32), np.empty(largest, np.int32), np.empty(largest, np.int32),
+        np.empty(largest, np.int32), np.empty(largest, np.int32))
+    ptr, cptr = np.empty(largest + 1, np.int32), np.empty(largest + 1, np.int32)
+    level = np.full(largest, -1, np.int32)
+    stack = np.empty(2 * largest, np.int32)
+    passing = np.empty(largest, np.uint8)
+
+    for b in chunks(next_chunk, offsets.size - 1):
+        begins = offsets[b]
+        count = offsets[b + 1] - begins
+        if not count:
+            continue
+
+        # number sums and columns; a literal 0 would be compiled twice
+        num_sums, width = np.int64(0), np.int64(0)
+        for e in range(count):
+            if not e or rows[begins + e] != rows[begins + e - 1]:
+                ptr[num_sums] = e
+                num_sums += 1
+            c = local[columns[begins + e]]
+            if c < 0:
+                c = width
+                local[columns[begins + e]] = c
+                passing[c] = 0
+                width += 1
+            adj[e] = c
+            if not whole and not bits[begins + e] & PUSHED:
+                passing[c] = 1
+        ptr[num_sums] = count
+        for e in range(count):
+            local[columns[begins + e]] = -1
+
+        # a maximum matching
+        transpose(num_sums, width, ptr, adj, cptr, cadj)
+        begin(num_sums, width, ptr, adj, cptr, cadj, passing, match_s, match_c, left_s, left_c,
+              stack)
+        unmatched = np.int64(0)
+        for u in range(num_sums):
+            if match_s[u] < 0:
+                free[unmatched] = u
+                unmatched += 1
+        reached = augment(ptr, adj, passing, match_s, match_c, free, unmatched, level, stack,
+                          left_s, path)
+
+        # columns cover the entries of sums on alternating paths
+        for u in range(num_sums):
+            pushed = 0
+            partner = match_s[u]
+            for e in range(ptr[u], ptr[u + 1]):
+                c = adj[e]
+                if level[u] >= 0:
+                    bits[begins + e] = 0
+                elif not whole:
+                    bits[begins + e] &= PUSHED
+                elif match_c[c] >= 0 and level[match_c[c]] >= 0:
+                    bits[begins + e] = 0
+                else:
+                    bits[begins + e] = PUSHED
+                    if c == partner:
+                        bits[begins + e] |= MATCHED
+                        partner = -1
+                pushed += bits[begins + e] & PUSHED
+            found[0, b] += pushed > 0
+            found[2, b] += pushed
+        for c in range(width):
+            found[1, b] += match_c[c] < 0 or level[match_c[c]] < 0
+        for i in range(reached):
+            level[stack[i]] = -1
+
+
+def _build_blocks(next_chunk, num_columns, sums, columns, edges, row, ptr, adj, cptr, cadj,
+                  match_s, match_c, passing, fresh):
+    """Fill in the arrays of a PushedGraph, whose `cadj` has the row, and `adj`
+    the column of each entry.
+    """
+    local = np.full(num_columns, -1, np.int32)
+    for b in chunks(next_chunk, sums.size - 1):
+        begins, ends = edges[b], edges[b + 1]
+        first_sum, first_column = sums[b], columns[b]
+        pointers = ptr[first_sum + b:sums[b + 1] + b + 1]
+
+        # number sums and columns
+        num_sums, width = np.int64(0), np.int64(0)
+        for e in range(begins, ends):
+            if e == begins or cadj[e] != cadj[e - 1]:
+                pointers[num_sums] = e - begins
+                row[first_sum + num_sums] = cadj[e]
+                num_sums += 1
+            matched = adj[e] < 0
+            column = -1 - adj[e] if matched else adj[e]
+            if local[column] < 0:
+                local[column] = width
+                match_c[first_column + width] = -1
+                width += 1
+            c = local[column]
+            if matched:
+                match_s[first_sum + num_sums - 1] = c
+                match_c[first_column + c] = num_sums - 1
+            adj[e] = column
+        pointers[num_sums] = ends - begins
+
+        # columns to their numbers; these are reset once no entry needs them
+        for e in range(begins, ends):
+            cadj[e] = local[adj[e]]
+        for e in range(begins, ends):
+            local[adj[e]] = -1
+            adj[e] = cadj[e]
+        for u in range(num_sums):
+            fresh[first_sum + u] = pointers[u + 1] - pointers[u]
+        transpose(num_sums, width, pointers, adj[begins:ends],
+                  cptr[first_column + b:columns[b + 1] + b + 1], cadj[begins:ends])
+
+
+def _clear_readers(next_chunk, indptr, indices, order, starts, owner, bounds, taker, sums, ptr,
+                   fresh, flags):
+    """Clear the flags of PUSHED entries whose sum has `fresh` -1."""
+    ranks = starts.size - 1
+    block, place, edge = (np.empty(ranks, np.int64), np.empty(ranks, np.int64),
+                          np.empty(ranks, np.int64))
+    for p in chunks(next_chunk, ranks):
+        # the first sum and the first entry of each block
+        for b in range(bounds[p], bounds[p + 1]):
+            block[taker[b]] = b
+            place[taker[b]] = sums[b]
+            edge[taker[b]] = 0
+
+        # entries in the order of the blocks
+        for r in range(starts[p], starts[p + 1]):
+            i = order[r]
+            for e in range(indptr[i], indptr[i + 1]):
+                if flags[e]:
+                    q = owner[indices[e]]
+                    if ptr[place[q] + block[q] + 1] == edge[q]:
+                        place[q] += 1
+                    edge[q] += 1
+                    if fresh[place[q]] < 0:
+                        flags[e] = 0
+
+
+_count = Threaded(_count_readers)
+_scatter = Threaded(_scatter_readers)
+_gather = Threaded(_gather_readers)
+_scatter_pushed = Threaded(_scatter_pushed_readers)
+_cover = Threaded(_cover_blocks)
+_build = Threaded(_build_blocks)
+_clear = Threaded(_clear_readers)

@@ -1,0 +1,198 @@
+"""Maximum matchings of bipartite graphs, in compiled code.
+
+A graph has sums (its rows) and columns. `ptr` (S + 1,) and `adj` (e,) list the columns
+of each sum, `cptr` and `cadj` the sums of each column. Columns marked in `passing` are
+left out. `match_s` and `match_c` have the partner of each sum and column, or -1. All
+numbers are int32. Parallel edges are allowed.
+
+Sources: Karp and Sipser, FOCS 1981 (the start); Hopcroft and Karp, SIAM J. Comput. 2(4),
+1973.
+"""
+import numpy as np
+
+from hpgcn.kernels.jit import jit
+
+
+@jit()
+def transpose(num_sums, num_columns, ptr, adj, cptr, cadj):
+    """Fill in the sums of each column, `cptr` and `cadj`."""
+    # count the edges of each column
+    cptr[:num_columns + 1] = 0
+    for e in range(ptr[num_sums]):
+        cptr[adj[e] + 1] += 1
+    for c in range(num_columns):
+        cptr[c + 1] += cptr[c]
+
+    # place them; pointers move on by a column, and are moved back
+    for u in range(num_sums):
+        for e in range(ptr[u], ptr[u + 1]):
+            c = adj[e]
+            cadj[cptr[c]] = u
+            cptr[c] += 1
+    for c in range(num_columns, 0, -1):
+        cptr[c] = cptr[c - 1]
+    cptr[0] = 0
+
+
+@jit()
+def begin(num_sums, num_columns, ptr, adj, cptr, cadj, passing, match_s, match_c, left_s, left_c,
+          stack):
+    """Match greedily, vertices of degree 1 first; `left_s`, `left_c` and `stack` are
+    work arrays.
+
+    Degrees count only partners that are free. The stack has sums u, and columns c as
+    -1 - c.
+    """
+    # degrees
+    top = 0
+    for c in range(num_columns):
+        match_c[c] = -1
+        left_c[c] = cptr[c + 1] - cptr[c]
+        if left_c[c] == 1 and not passing[c]:
+            stack[top] = -1 - c
+            top += 1
+    for u in range(num_sums):
+        match_s[u] = -1
+        degree = 0
+        for e in range(ptr[u], ptr[u + 1]):
+            if not passing[adj[e]]:
+                degree += 1
+        left_s[u] = degree
+        if degree == 1:
+            stack[top] = u
+            top += 1
+
+    # match the next vertex of degree 1, or the next sum
+    following = 0
+    while True:
+        u, c = -1, -1
+        if top:
+            top -= 1
+            if stack[top] >= 0:
+                u = stack[top]
+                if match_s[u] >= 0:
+                    continue
+            else:
+                c = -1 - stack[top]
+                if match_c[c] >= 0:
+                    continue
+        elif following < num_sums:
+            u = following
+            following += 1
+            if match_s[u] >= 0 or left_s[u] == 0:
+                continue
+        else:
+            return
+
+        # its partner: the one of least degree
+        fewest = 0
+        if c < 0:
+            for e in range(ptr[u], ptr[u + 1]):
+                other = adj[e]
+                if not passing[other] and match_c[other] < 0 and (c < 0 or left_c[other] < fewest):
+                    c = other
+                    fewest = left_c[c]
+        else:
+            for e in range(cptr[c], cptr[c + 1]):
+                other = cadj[e]
+                if match_s[other] < 0 and (u < 0 or left_s[other] < fewest):
+                    u = other
+                    fewest = left_s[u]
+        if u < 0 or c < 0:
+            continue
+
+        # match them, and note vertices of degree 1
+        match_s[u] = c
+        match_c[c] = u
+        for e in range(cptr[c], cptr[c + 1]):
+            other = cadj[e]
+            left_s[other] -= 1
+            if left_s[other] == 1 and match_s[other] < 0:
+                stack[top] = other
+                top += 1
+        for e in range(ptr[u], ptr[u + 1]):
+            other = adj[e]
+            left_c[other] -= 1
+            if left_c[other] == 1 and match_c[other] < 0 and not passing[other]:
+                stack[top] = -1 - other
+                top += 1
+
+
+@jit()
+def augment(ptr, adj, passing, match_s, match_c, free, count, level, queue, at, path):
+    """Make a matching maximum; free[:count] are its free sums. Return how many sums lie
+    on alternating paths from the sums that stay free.
+
+    These sums are in `queue`, and have `level` >= 0; other sums have -1. The caller sets
+    all levels to -1 before the first call, and these after each call. `at` and `path`
+    are work arrays.
+    """
+    nowhere = np.int32(0x7FFFFFFF)
+    while True:
+        # breadth first from the free sums, up to the first level that reaches a free column
+        top = 0
+        for i in range(count):
+            u = free[i]
+            queue[top] = u
+            top += 1
+            level[u] = 0
+            at[u] = ptr[u]
+        last = nowhere
+        head = 0
+        while head < top:
+            u = queue[head]
+            head += 1
+            if level[u] > last:
+                break
+            for e in range(ptr[u], ptr[u + 1]):
+                c = adj[e]
+                if passing[c]:
+                    continue
+                w = match_c[c]
+                if w < 0:
+                    last = level[u]
+                elif level[w] < 0:
+                    level[w] = level[u] + 1
+                    at[w] = ptr[w]
+                    queue[top] = w
+                    top += 1
+        if last == nowhere:
+            return top
+
+        # disjoint paths along the levels, depth first
+        kept = 0
+        for i in range(count):
+            path[0] = free[i]
+            depth = 0
+            while depth >= 0:
+                u = path[depth]
+                if at[u] == ptr[u + 1]:  # a dead end: back to the sum before
+                    depth -= 1
+                    if depth >= 0:
+                        at[path[depth]] += 1
+                    continue
+                c = adj[at[u]]
+                if not passing[c]:
+                    w = match_c[c]
+                    if w < 0:
+                        break
+                    if level[w] == level[u] + 1 and at[w] < ptr[w + 1]:
+                        depth += 1
+                        path[depth] = w
+                        continue
+                at[u] += 1
+
+            # swap the pairs of the path
+            if depth < 0:
+                free[kept] = free[i]
+                kept += 1
+            while depth >= 0:
+                u = path[depth]
+                match_s[u] = adj[at[u]]
+                match_c[adj[at[u]]] = u
+                at[u] = ptr[u + 1]  # no other path of this round passes here
+                depth -= 1
+
+        count = kept
+        for i in range(top):
+            level[queue[i]] = -1
