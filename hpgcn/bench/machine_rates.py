@@ -19,7 +19,9 @@ def measure(settings, host, comm):
     rates : a list of the dicts of `rates.measure`. On one rank it has one entry. On several ranks
         the first entry is of rank 0 with the cores of all ranks of its node, while the
         other ranks sleep; the second entry is of all ranks at once.
-    network : as of `network.measure`, if there are several ranks.
+    network : as of `network.measure`, if there are several ranks. If they are on several nodes,
+        it is of messages between nodes, and `within_node` is of those within, with
+        `ranks_per_node`, the ranks of the node with most.
     disk : rates of the folder settings.scratch in bytes per second, if it is given.
     """
     # limits that need no other rank
@@ -49,5 +51,4 @@ def measure(settings, host, comm):
     # all ranks at once
     host.comm = comm
     together = rates.measure(settings, host, ranks_on_node())
-    return report | {"rates": [alone, together],
-                     "network": network.measure(comm, settings.repeats)}
+    return report | {"rates": [alone, together], **network.measure_tiers(comm, settings.repeats)}

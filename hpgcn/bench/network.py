@@ -15,6 +15,10 @@ BUFFERS = 8
 SLOW = 0.05  # seconds of the messages of LARGE / SMALLER bytes from which these are enough
 SMALLER = 16
 WORK = 1 << 22  # size of the computation during a message
+# the slowest group counts: the largest latency, the least rate
+KEYS = ("latency_s", "bytes_per_s", "one_way_bytes_per_s", "hidden_share",
+        "collective_latency_s", "collective_bytes_per_s")
+SIGNS = {key: 1 if key.endswith("latency_s") else -1 for key in KEYS}
 
 
 def measure(comm, repeats):
@@ -60,6 +64,41 @@ def measure(comm, repeats):
     return {"latency_s": latency, "bytes_per_s": float(sent / both),
             "one_way_bytes_per_s": float(sent_one_way / one), "hidden_share": hidden,
             "collective_latency_s": short, "collective_bytes_per_s": rate}
+
+
+def measure_tiers(comm, repeats):
+    """Measure the network, and if ranks are on several nodes both tiers; a dict of the
+    fields of a machine file. All ranks call this together.
+
+    Within nodes, the ranks of each node exchange messages, on all nodes at once. Between
+    nodes, ranks with the same number on their node exchange messages, all at once. So each
+    has its share of the network of its node. The rates are those of the slowest group.
+    """
+    nodes = comm.nodes
+    if not nodes.max():
+        return {"network": measure(comm, repeats)}
+    mates = np.flatnonzero(nodes == nodes[comm.rank])
+    local = np.array([np.count_nonzero(nodes[:rank] == node) for rank, node in enumerate(nodes)])
+    peers = np.flatnonzero(local == local[comm.rank])
+
+    # nodes of one rank have one tier
+    between = _measure_groups(comm, peers, repeats)
+    most = int(np.bincount(nodes).max())
+    if most == 1:
+        return {"network": between}
+    return {"network": between, "within_node": _measure_groups(comm, mates, repeats),
+            "ranks_per_node": most}
+
+
+def _measure_groups(comm, ranks, repeats):
+    """Return `measure` of the slowest group; `ranks`: those of this rank's group."""
+    found = np.full(len(KEYS), -np.inf)
+    if len(ranks) > 1:
+        group = comm.group(ranks)
+        rates = measure(group, repeats)
+        group.close()
+        found = np.array([SIGNS[key] * rates[key] for key in KEYS])
+    return {key: SIGNS[key] * float(worst) for key, worst in zip(KEYS, comm.max(found))}
 
 
 class TimedExchange:

@@ -24,10 +24,8 @@ def format_report(report):
         versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
         pairs.append(("versions", versions))
 
-    if "network" in report:
-        pairs += labelled({f"network_{key}": number for key, number in report["network"].items()})
-    if "disk" in report:
-        pairs += labelled({f"disk_{key}": number for key, number in report["disk"].items()})
+    for tier in ("network", "within_node", "disk"):
+        pairs += labelled({f"{tier}_{key}": number for key, number in report.get(tier, {}).items()})
     if "rates" in report:
         counts = " and ".join(str(rates["ranks"]) for rates in report["rates"])
         pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "

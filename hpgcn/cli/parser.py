@@ -68,6 +68,9 @@ def plan(command):
     add("--machine", metavar="FILE|NAME",
         help="speed of the machine: the output of `hpgcn bench machine --json`, a file for two "
              f"devices (docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
+    add("--ranks-per-node", metavar="N",
+        help="ranks that share a node, N consecutive ones each: messages between nodes are counted "
+             "and timed apart (default: that of the machine file, else one network for all ranks)")
     add("--from", dest="from_run", metavar="RUN",
         help="a finished run: use its settings, and correct the forecast by its measured seconds")
     add("--memory", type=size, metavar="BYTES",

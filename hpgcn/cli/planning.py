@@ -38,7 +38,7 @@ def answer(args, settings):
         return answer_scratch(args, _scratch_config(args, settings), args.ranks, args.widths,
                               args.machine)
     asked = Options.parse(args.ranks, args.widths, args.method, args.machine, args.memory,
-                          args.goal, **settings)
+                          args.goal, args.ranks_per_node, **settings)
 
     # scale the rates of the machine to the measured run
     if run is not None:

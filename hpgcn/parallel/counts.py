@@ -37,6 +37,7 @@ class Collective(NamedTuple):
     ranks: int  # ranks that take part in each collective
     # bytes of each collective in the shape of the grid, of length 1 along its ranks: (calls, ...)
     sizes: np.ndarray
+    axis: int = 0  # axis of the grid along which these ranks are
 
 
 def replicate(own, axis):
@@ -49,7 +50,8 @@ def broadcasts(own, axis):
     """Count one broadcast by each rank along an axis; `own`: bytes that each rank
     broadcasts.
     """
-    return Collective(*replicate(own, axis), "broadcast", own.shape[axis], _by_call(own, axis))
+    return Collective(*replicate(own, axis), "broadcast", own.shape[axis], _by_call(own, axis),
+                      axis)
 
 
 def reduce_scatter(own, axis):
@@ -60,7 +62,8 @@ def reduce_scatter(own, axis):
 
 def reduces(own, axis):
     """Count a reduce to every rank in turn along an axis; `own`: bytes that it keeps."""
-    return Collective(*reduce_scatter(own, axis), "reduce", own.shape[axis], _by_call(own, axis))
+    return Collective(*reduce_scatter(own, axis), "reduce", own.shape[axis], _by_call(own, axis),
+                      axis)
 
 
 def _by_call(own, axis):
@@ -80,4 +83,4 @@ def allreduce(size, axis):
     place = np.arange(ranks).reshape(shape)
     quotient, remainder = np.divmod(2 * size * (ranks - 1), ranks)
     return Collective(quotient + (place < remainder), (size > 0) * (2 * (ranks - 1)), "allreduce",
-                      ranks, size[None])
+                      ranks, size[None], axis)

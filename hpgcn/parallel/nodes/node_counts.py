@@ -1,11 +1,4 @@
-"""Rows that ranks send between nodes and within them, if each row crosses to a node once.
-
-A node-aware exchange sends a row once to every other node that reads it, to one rank of
-that node: the gateway. The gateway sends it on to the other ranks of its node that read
-it. Ranks of the owner's node receive it from the owner.
-"""
-from dataclasses import dataclass
-
+"""Count the rows that cross nodes, if each row is sent once to every other node that reads it."""
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
@@ -77,65 +70,3 @@ def _count_node_chunks(next_chunk, indptr, indices, order, offsets, part, nodes,
 
 
 _count_node_ghosts = Threaded(_count_node_chunks)
-
-
-def paired_gateways(nodes):
-    """Return the gateway of each node for the rows of each part, (N, P) int64.
-
-    The parts of a node have numbers in it from 0. Rows of part q, number l of its node,
-    go to the part with number l modulo the number of parts of the other node.
-    """
-    nodes = np.asarray(nodes, np.int64)
-    sizes = np.bincount(nodes)
-    members = np.argsort(nodes, kind="stable")
-    first = run_offsets(sizes)[:-1]
-    local = np.empty_like(nodes)
-    local[members] = np.arange(nodes.size) - first[nodes[members]]
-    return members[first[:, None] + local % sizes[:, None]]
-
-
-@dataclass(frozen=True, eq=False)
-class NodeVolumes:
-    """Rows that each rank sends and receives in a node-aware exchange; (P,) int64 each."""
-
-    sent_between: np.ndarray  # to gateways of other nodes
-    received_between: np.ndarray
-    sent_within: np.ndarray  # own rows to ranks of the node, and rows sent on as a gateway
-    received_within: np.ndarray
-
-    @staticmethod
-    def of(ghosts, node_ghosts, nodes, gateways=None):
-        """Return the volumes of an exchange.
-
-        Parameters
-        ----------
-        ghosts : (P, P) int64
-            Rows of rank q that rank p reads, as of `Pattern.ghosts`.
-        node_ghosts : (N, P) int64
-            As of `count_node_ghosts`.
-        nodes : (P,) integers
-        gateways : (N, P) integers, optional
-            Rank of node m that receives the rows of rank q; by default
-            `paired_gateways`.
-        """
-        # between nodes, a row goes from its owner to a gateway
-        gateways = paired_gateways(nodes) if gateways is None else gateways
-        ranks = ghosts.shape[0]
-        received = np.bincount(gateways.ravel(), node_ghosts.ravel(), ranks).astype(np.int64)
-
-        # within a node, it goes from its owner or its gateway to each other reader
-        source = np.asarray(gateways)[nodes].copy()  # [p, q]: rank from which p gets rows of q
-        own = np.equal.outer(nodes, nodes)
-        source[own] = np.broadcast_to(np.arange(ranks), own.shape)[own]
-        passed = np.where(source == np.arange(ranks)[:, None], 0, ghosts)
-        return NodeVolumes(
-            node_ghosts.sum(0), received,
-            np.bincount(source.ravel(), passed.ravel(), ranks).astype(np.int64), passed.sum(1))
-
-
-def least_volumes(ghosts, node_ghosts):
-    """Return the rows sent between nodes, and those within nodes if gateways read all
-    rows that they receive.
-    """
-    between = int(node_ghosts.sum())
-    return between, int(ghosts.sum()) - between

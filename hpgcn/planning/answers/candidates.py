@@ -12,6 +12,7 @@ from hpgcn.model import heads_of, masked_layers, products_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.rows.row_methods import QUICK
+from hpgcn.planning.answers.exchange_rule import exchange_of
 from hpgcn.planning.answers.options import MOST_RANKS
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
@@ -132,13 +133,16 @@ def grid_owner(axes):
     return next(name for name, each in STRATEGIES.items() if "grid" in each.options)
 
 
-def count_candidate(inputs, candidate, *, floor=False):
-    """Return the RankFootprint of a Candidate: its traffic and memory. `floor`: as in
-    `count`.
+def count_candidate(inputs, candidate, *, floor=False, nodes=None):
+    """Return the RankFootprint of a Candidate: its traffic and memory.
+
+    `floor`: as in `count`. `nodes`: (P,), the node of each rank; None if unknown.
     """
     strategy = variant(strategy_by_name(candidate.strategy), inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
-    return count(ordered, inputs, strategy, candidate.shape, offsets, floor=floor)
+    exchange = () if nodes is None else exchange_of(strategy, inputs.config, nodes)
+    return count(ordered, inputs, strategy, candidate.shape, offsets, exchange=exchange,
+                 floor=floor)
 
 
 def arranged(inputs, candidate, strategy):

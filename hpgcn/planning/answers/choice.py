@@ -10,6 +10,7 @@ from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import choose, row
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.runtime.machine import return_freed_memory, size
 from hpgcn.sampling import parse
 from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name
@@ -35,7 +36,7 @@ def choose_strategy(source, config, comm):
     chosen = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
-            chosen = _choose(source, config, comm.size)
+            chosen = _choose(source, config, comm.size, comm.nodes)
     return_freed_memory()
     name, text = comm.bcast(chosen)
     if comm.rank == 0:
@@ -43,10 +44,12 @@ def choose_strategy(source, config, comm):
     return strategy_by_name(name), text
 
 
-def _choose(source, config, ranks):
+def _choose(source, config, ranks, nodes=None):
     inputs = PlanInput(source, config)
     memory = size(config.memory) if config.memory else None
-    options = Options((ranks,), memory=memory, config=config)
+    known_nodes = () if nodes is None or not nodes.max() else tuple(nodes.tolist())
+    options = Options((ranks,), memory=memory, config=config,
+                      machine=Machine(layout=known_nodes))
 
     # count every candidate that can train
     rows = []
@@ -55,7 +58,7 @@ def _choose(source, config, ranks):
     for candidate in candidates(inputs, (ranks,)):
         if not (whole or STRATEGIES[candidate.strategy].supports_minibatches):
             continue
-        footprint = count_candidate(inputs, candidate)
+        footprint = count_candidate(inputs, candidate, nodes=options.machine.nodes(ranks))
         rows.append(row(candidate, footprint, options))
         if STRATEGIES[candidate.strategy].requires_partition:
             known[candidate] = footprint
@@ -63,7 +66,7 @@ def _choose(source, config, ranks):
     allowed = sparing(rows)
 
     # mix strategies, if the settings allow it
-    if config.strategy == AUTO_PER_LAYER:
+    if config.strategy == AUTO_PER_LAYER and not known_nodes:
         mixture = of_layers(inputs, known, options.machine, (BY_ROWS, BY_HOLDERS))
         if mixture:
             allowed.append(row(*mixture, options))

@@ -19,6 +19,7 @@ from hpgcn.planning.seconds.machine_files import (
     machine_path,
     numbers_of,
     read_devices,
+    read_tier,
 )
 from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.runtime.disk.scratch_folder import Disk
@@ -52,15 +53,17 @@ class Options:
     config: Config = field(default_factory=Config)  # settings, of which COST_FIELDS count
     goal: Goal | None = None
     calibrated: str = ""  # what a run corrected of the machine, in words
+    single_node: int = 0  # ranks of the only node that the machine's network was measured on
 
     @staticmethod
     def parse(ranks=None, widths=None, methods=None, machine=None, memory=None, goal=None,
-              **settings):
+              ranks_per_node=None, **settings):
         """Make Options from the text of a command line; `settings` are fields of
         hpgcn.Config.
 
         Lists are comma-separated; the machine is a name or path, as in `read_machine`;
-        the goal is as in `Goal.parse`. UsageError for numbers that are not whole or
+        the goal is as in `Goal.parse`; `ranks_per_node` replaces that of the machine.
+        UsageError for numbers that are not whole or
         below 1, fewer than two widths, or an unknown method. Other errors are those of
         hpgcn.Config.
         """
@@ -73,7 +76,36 @@ class Options:
                                  f"{', '.join(METHODS)}")
         goal = None if goal is None else Goal.parse(goal)
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
-        return Options(ranks, widths, names, rates, network, memory, Config(**settings), goal)
+        single = 0 if rates.ranks_per_node else single_node(rates, network)
+        if ranks_per_node is not None:
+            size, = numbers("--ranks-per-node", ranks_per_node.partition(",")[0], MAX_RANKS)
+            rates = with_nodes(rates, size, single)
+        return Options(ranks, widths, names, rates, network, memory, Config(**settings), goal,
+                       single_node=single)
+
+
+def single_node(machine, network):
+    """Return the ranks of the node on which the only tier of a machine was measured.
+
+    0 if the machine has both tiers, or no rates of a `network`.
+    """
+    if machine.within is not None or not network:
+        return 0
+    most = max((rates.ranks for rates in machine.rates), default=1)
+    return most if most > 1 else 0
+
+
+def with_nodes(machine, ranks_per_node, single):
+    """Return the Machine with a number of ranks per node.
+
+    If its only tier is that of a node (`single`, not 0), it is the tier within nodes. The
+    network between nodes is then that of the default machine.
+    """
+    changed = {"ranks_per_node": ranks_per_node}
+    if single:
+        changed["within"] = machine.network
+        changed |= {name: getattr(Machine, name) for name in NETWORK_ATTRIBUTES.values()}
+    return dataclasses.replace(machine, **changed)
 
 
 def read_machine(path):
@@ -82,10 +114,11 @@ def read_machine(path):
 
     The file holds what `hpgcn bench machine --json` printed, or two devices, as
     `hpgcn.planning.seconds.machine_files.read_devices`. An object "network" with
-    latency_s and bytes_per_s may be added by hand. Return the Machine, and whether the
-    file has rates of the network; otherwise they are defaults. An InputNotFoundError if
-    it cannot be opened. A DataError if it is no such JSON, or if a key of "network" is
-    unknown. The same if a number is missing, not positive or not finite.
+    latency_s and bytes_per_s may be added by hand. So may an object "within_node" of the
+    same numbers, with "ranks_per_node". The network is then that between nodes. Return the
+    Machine, and whether the file has rates of the network; otherwise they are defaults.
+    An InputNotFoundError if it cannot be opened. A DataError if it is no such JSON, or
+    if a key of "network" is unknown. The same if a number is missing, not positive or not finite.
     """
     # read the rates of one device or two
     path = machine_path(path)
@@ -107,6 +140,7 @@ def read_machine(path):
         given = numbers_of(path, document, "network", NETWORK, MEASURED)
         rates |= {attribute: given[name] for name, attribute in NETWORK_ATTRIBUTES.items()
                   if name in given}
+    rates |= read_tier(path, document)
 
     # read the rates of the disk
     if "disk" in document:

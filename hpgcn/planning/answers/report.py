@@ -19,6 +19,7 @@ from hpgcn.planning.answers.candidates import (
     grid_owner,
 )
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
+from hpgcn.planning.answers.node_report import node_notes, tier_cells, tiers_of
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
@@ -86,12 +87,14 @@ def compare(inputs, options, progress=False, each_ranks=False):
             known = {}
             for candidate in group:
                 _show(cases, candidate, begin)
-                footprint = count_candidate(inputs, candidate, floor=not options.goal)
+                nodes = options.machine.nodes(candidate.ranks)
+                footprint = count_candidate(inputs, candidate, floor=not options.goal, nodes=nodes)
                 rows[candidate] = row(candidate, footprint, options)
                 if STRATEGIES[candidate.strategy].requires_partition:
                     known[candidate] = footprint
                 cases.update(rows[candidate]["counted"])
-            mixture = known and of_layers(inputs, known, options.machine, floor=not options.goal)
+            mixture = known and nodes is None and of_layers(inputs, known, options.machine,
+                                                            floor=not options.goal)
             if isinstance(mixture, float):
                 open_mixtures[place] = mixture, tuple(known)
             elif mixture:
@@ -110,7 +113,8 @@ def compare(inputs, options, progress=False, each_ranks=False):
                 if not rows[candidate]["counted"]:
                     if matters(epoch_seconds(rows[candidate]), candidate.ranks):
                         _show(cases, candidate, begin)
-                        exact = count_candidate(inputs, candidate)
+                        exact = count_candidate(
+                            inputs, candidate, nodes=options.machine.nodes(candidate.ranks))
                         rows[candidate] = row(candidate, exact, options)
                         del exact  # free its pattern
                     cases.update()
@@ -162,6 +166,8 @@ def row(candidate, footprint, options):
     prediction = footprint.prediction
     strategy = variant(strategy_by_name(candidate.strategy), options.config)
 
+    tiers, volumes = tiers_of(candidate.ranks, footprint, options.machine)
+
     return {
         "strategy": strategy.title(options.config.select(StrategyOptions)),
         "parts": candidate.parts, "ranks": candidate.ranks,
@@ -174,7 +180,8 @@ def row(candidate, footprint, options):
         "messages": prediction.summary("messages"),
         "memory": memory,
         "seconds": {"epoch": compute + communication, "compute": compute,
-                    "communication": communication}}
+                    "communication": communication, **tiers},
+        **volumes}
 
 
 def memory_of(footprint):
@@ -265,6 +272,7 @@ def notes(options, rows):
     if options.machine == Machine():
         found.append("machine assumed: one rank per node of two sockets; measure yours: "
                      "`hpgcn bench machine --json` and --machine FILE")
+    found += node_notes(options, max((entry["ranks"] for entry in rows), default=1))
     bounded = [entry for entry in rows if not entry["counted"]]
     if bounded:
         found.append(f"at least: lower bounds of {len(bounded)} of {len(rows)} cases, which are "
@@ -308,6 +316,9 @@ def table(report):
     # a row for each case
     cases = [("strategy", "parts", "ranks", "grid", "s/epoch", "compute", "communication",
               "MB sent", "max MB", "messages", "max messages", "GB/rank")]
+    tiers = any("bytes_between_nodes" in entry for entry in report["rows"])
+    if tiers:
+        cases[0] += ("MB between", "s between", "MB within", "s within")
     for entry in report["rows"]:
         seconds = entry["seconds"]
         cases.append((
@@ -317,7 +328,8 @@ def table(report):
             f"{seconds['communication']:.3g}",
             f"{entry['bytes']['total'] / 1e6:,.2f}", f"{entry['bytes']['max'] / 1e6:,.2f}",
             f"{entry['messages']['total']:,}", f"{entry['messages']['max']:,}",
-            f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !")))
+            f"{entry['memory']['max_bytes'] / 1e9:.3g}" + ("" if entry["fits"] else " !"),
+            *(tier_cells(entry) if tiers else ())))
 
     # mark the cases with lower bounds, and those that are recommended
     marks = {1 + index: "at least" for index, entry in enumerate(report["rows"])

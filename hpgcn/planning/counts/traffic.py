@@ -157,7 +157,8 @@ def predict_step(spec, traffics, levels, layout, steps):
             shape = len(sizes), row_blocks, layout.columns
             sums = allreduce(np.array(sizes, np.int64).reshape(shape), axis)
             prediction.add("dense", phase, sums._replace(
-                bytes=sums.bytes.sum(0), messages=sums.messages.sum(0), sizes=sums.sizes[0]))
+                bytes=sums.bytes.sum(0), messages=sums.messages.sum(0), sizes=sums.sizes[0],
+                axis=axis - 1))
 
     # the gradients of weights
     for counts in weights(row_blocks, layout.columns, spec):

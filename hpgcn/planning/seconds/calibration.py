@@ -61,7 +61,8 @@ def calibrate(run, options):
     elif strategy.requires_partition:
         parts = strategy.method
 
-    footprint = count_candidate(inputs, Candidate(strategy.name, parts, ranks, shape))
+    footprint = count_candidate(inputs, Candidate(strategy.name, parts, ranks, shape),
+                                nodes=options.machine.nodes(ranks))
     expected = step_seconds(options.machine, footprint)
 
     # leave out the first step if there are others

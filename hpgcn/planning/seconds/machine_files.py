@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from hpgcn.errors import DataError
 from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater
+from hpgcn.planning.seconds.node_tiers import Tier
 from hpgcn.store import Field, check_fields
 
 RATE = Field(float, 1e-15, 1e30)  # quotients of these are numbers
@@ -26,6 +27,7 @@ NETWORK = {"latency_s": RATE, "bytes_per_s": RATE}
 # may be left out
 MEASURED = {"one_way_bytes_per_s": RATE, "hidden_share": Field(float, 0, 1),
             "collective_latency_s": RATE, "collective_bytes_per_s": RATE}
+RANKS_PER_NODE = {"ranks_per_node": Field(int, 1, 1 << 20)}
 FOLDER = Path(__file__).parents[1] / "machines"
 SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
 
@@ -59,6 +61,25 @@ def read_devices(path, found):
     stages = {"stages": found.get("stages", 1)}
     check_fields(stages, {"stages": Field(int, 1, MOST_STAGES)}, path)
     return MixedDevices(Aggregator(**aggregate), Updater(**update), stages["stages"])
+
+
+def read_tier(path, found):
+    """Return the attributes `within` and `ranks_per_node` of a Machine, a dict, from the
+    object of a machine file; {} if it has one tier.
+
+    A DataError if one of "within_node" and "ranks_per_node" is missing or invalid, or the
+    network between nodes is missing.
+    """
+    if not {"within_node", "ranks_per_node"} & set(found):
+        return {}
+    ranks = {"ranks_per_node": found.get("ranks_per_node")}
+    check_fields(ranks, RANKS_PER_NODE, path)
+    if "network" not in found:
+        raise DataError(f"{path}: has 'within_node', but no 'network' between nodes")
+    given = numbers_of(path, found, "within_node", NETWORK, MEASURED)
+    return ranks | {"within": Tier(
+        given["latency_s"], given["bytes_per_s"], given.get("collective_latency_s"),
+        given.get("collective_bytes_per_s"), given.get("hidden_share", 0.0))}
 
 
 def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):

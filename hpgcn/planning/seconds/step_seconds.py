@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpgcn.parallel.counts import Collective
-from hpgcn.planning.seconds import memory_rates, mixed_devices, timed_kernels
+from hpgcn.planning.seconds import memory_rates, mixed_devices, node_tiers, timed_kernels
 from hpgcn.planning.seconds.collective_seconds import collective_seconds
+from hpgcn.planning.seconds.node_tiers import Tier
 from hpgcn.runtime.disk.scratch_folder import Disk
 
 
@@ -31,7 +32,7 @@ class Machine:
     memory_bytes_per_s: float = 200e9  # streaming, of all its threads
     gemm_float32_flops_per_s: float = 3e12  # rate of a large dense product
     gemm_float64_flops_per_s: float = 1.5e12
-    latency_s: float = 2e-6  # latency of a message between two ranks
+    latency_s: float = 2e-6  # latency of a message between two ranks, or between two nodes
     network_bytes_per_s: float = 12e9  # rate at which a rank sends
     call_s: float = 1e-5  # fixed time of a kernel or library call from Python
     cores: int = 56  # cores behind these rates; only shown
@@ -45,6 +46,21 @@ class Machine:
     communication_factor: float = 1.0
     disk: Disk | None = None  # rates of the disk of --scratch; None: not measured
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
+    within: Tier | None = None  # rates between ranks of one node; None: those above
+    ranks_per_node: int = 0  # ranks that share a node, in blocks; 0: unknown, one tier
+    layout: tuple[int, ...] = ()  # node of each rank of a run, instead of blocks
+
+    @property
+    def network(self):
+        """The Tier between nodes, or of all ranks."""
+        return Tier(self.latency_s, self.network_bytes_per_s, self.collective_latency_s,
+                    self.collective_bytes_per_s, self.hidden)
+
+    def nodes(self, ranks):
+        """Return the node of each of `ranks` ranks, (P,) int64; None if there is one tier."""
+        if len(self.layout) == ranks:
+            return np.array(self.layout, np.int64)
+        return np.arange(ranks) // self.ranks_per_node if self.ranks_per_node else None
 
     def rates_of(self, ranks):
         """Return the Rates measured with most ranks side by side, up to `ranks` ranks;
@@ -113,6 +129,8 @@ def communication_seconds(machine, prediction, *, floor=False):
     An exchange takes as long as its slowest rank: other ranks wait for its messages. If
     `floor`, only the messages of the rank itself are counted.
     """
+    if machine.nodes(prediction.ranks) is not None:
+        return sum(seconds_of_tiers(machine, prediction, floor))
     seconds = np.zeros(prediction.ranks)
     for call, times in prediction.collectives:
         seconds += times * seconds_of_collectives(machine, call)
@@ -122,6 +140,27 @@ def communication_seconds(machine, prediction, *, floor=False):
     return machine.communication_factor * seconds / prediction.period
 
 
+def seconds_of_tiers(machine, prediction, floor=False):
+    """Return the seconds that each rank needs for messages between nodes, and for those
+    within nodes, two (P,).
+
+    The nodes of ranks are those of `machine.nodes`. `floor`: as of `communication_seconds`.
+    """
+    nodes = machine.nodes(prediction.ranks)
+    within = machine.within or machine.network
+    seconds = np.zeros((2, prediction.ranks))
+    for call, times in prediction.collectives:
+        seconds += times * np.array(node_tiers.of_collectives(call, nodes, machine.network,
+                                                              within))
+
+    # an exchange takes as long as its slowest rank
+    for call, times in prediction.exchanges:
+        away, near = node_tiers.split_by_tier(call, nodes, floor)
+        each = np.array([machine.network.of_messages(*away), within.of_messages(*near)])
+        seconds += times * (each if floor else each[:, [np.argmax(each.sum(0))]])
+    return [machine.communication_factor * each / prediction.period for each in seconds]
+
+
 def step_seconds(machine, footprint):
     """Return the seconds of one training step: (compute, communication) of the slowest
     rank.
@@ -129,10 +168,28 @@ def step_seconds(machine, footprint):
     If the plan has lower bounds, they are means over ranks, which no slowest rank falls
     below.
     """
-    compute = machine.compute_factor * compute_seconds(machine, footprint)
+    compute, communication, *_ = _of_slowest(machine, footprint)
+    return compute, communication
+
+
+def tier_seconds(machine, footprint):
+    """Return the seconds of `step_seconds` that are messages between nodes, and within
+    them: two float.
+    """
+    return tuple(_of_slowest(machine, footprint)[2:])
+
+
+def _of_slowest(machine, footprint):
+    """Return compute and communication of the slowest rank, then those of both tiers
+    unless there is one.
+    """
     floor = footprint.plan.is_floor
-    communication = communication_seconds(machine, footprint.prediction, floor=floor)
+    prediction = footprint.prediction
+    found = [machine.compute_factor * compute_seconds(machine, footprint),
+             communication_seconds(machine, prediction, floor=floor)]
+    if machine.nodes(prediction.ranks) is not None:
+        found += seconds_of_tiers(machine, prediction, floor)
     if floor:
-        return float(compute.mean()), float(communication.mean())
-    slowest = int(np.argmax(compute + communication))
-    return float(compute[slowest]), float(communication[slowest])
+        return [float(each.mean()) for each in found]
+    slowest = int(np.argmax(found[0] + found[1]))
+    return [float(each[slowest]) for each in found]

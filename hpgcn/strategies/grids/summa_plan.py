@@ -67,12 +67,12 @@ class SummaTraffic(Traffic):
         layer = (cuts.piece[:, None] == np.arange(L))[:, None, :, None]  # layer of each stage
         counted = (gathered(counts * (C - 1), places, (L, C, R)).transpose(2, 0, 1)
                    for counts in (sparse, sparse > 0))
-        yield Collective(*counted, "broadcast", C, sparse[:, :, None, None] * layer)
+        yield Collective(*counted, "broadcast", C, sparse[:, :, None, None] * layer, 2)
 
         tall = np.diff(cuts.offsets)[:, None] * width * itemsize
         counted = (gathered(counts * (R - 1), (cuts.row, cuts.piece), (R, L, C))
                    for counts in (tall, tall > 0))
-        yield Collective(*counted, "broadcast", R, tall[:, None, None, :] * layer)
+        yield Collective(*counted, "broadcast", R, tall[:, None, None, :] * layer, 0)
         yield reduce_scatter(rows_out[..., None] * width * itemsize, 1)
 
 

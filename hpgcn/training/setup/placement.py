@@ -5,22 +5,14 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from hpgcn.config import Config
 from hpgcn.errors import ConfigError, agreed, setting
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph_source import GraphSource, check_source
-from hpgcn.model import MODELS, ModelOptions, find_model
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.choice import choose_strategy
-from hpgcn.strategies import (
-    CHOOSING,
-    STRATEGIES,
-    RankGrid,
-    Strategy,
-    StrategyOptions,
-    find_strategy,
-)
+from hpgcn.planning.answers.exchange_rule import exchange_of, unsupported_exchange
+from hpgcn.strategies import CHOOSING, RankGrid, Strategy, StrategyOptions, find_strategy
 from hpgcn.training.setup.run_partition import partitioned
 
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
@@ -153,34 +145,16 @@ def assign_rows(source, comm, config):
 
 
 def choose_exchange(strategy, config, nodes):
-    """Return the node of each rank, or None for one node, and whether rows are sent to
-    each node once.
+    """Return `exchange_rule.exchange_of` of a run.
 
-    `nodes`: (P,) int32. Raise a ConfigError, on all ranks, if the setting `node_aware`
-    is "always" and the strategy does not support it.
+    Raise a ConfigError, on all ranks, if the setting `node_aware` is "always" and the
+    strategy does not support it.
     """
-    if not nodes.max():
-        return None, False
-    reason = _unsupported_exchange(strategy, config)
-    if reason and config.node_aware == "always":
-        raise agreed(ConfigError(f"{setting('node_aware', 'always')}: {reason}"))
-    shared = int(np.bincount(nodes).max()) > 1
-    return nodes, shared and not reason and config.node_aware != "never"
-
-
-def _unsupported_exchange(strategy, config):
-    """Return the reason why products of a run cannot send a row to each node once; "" if
-    they can.
-    """
-    if not strategy.supports_nodes:
-        able = [name for name, each in STRATEGIES.items() if each.supports_nodes]
-        return f"does not apply to strategy {strategy.name}, expected one of {', '.join(able)}"
-    if config.batch != Config.batch:
-        return "supports only full batches"
-    attention = MODELS[find_model(config.select(ModelOptions))].uses_attention
-    if attention and "attention" not in strategy.supports_nodes:
-        return f"strategy {strategy.name} does not support it with attention"
-    return ""
+    if nodes.max():
+        reason = unsupported_exchange(strategy, config)
+        if reason and config.node_aware == "always":
+            raise agreed(ConfigError(f"{setting('node_aware', 'always')}: {reason}"))
+    return exchange_of(strategy, config, nodes)
 
 
 def _row_offsets(source, comm, strategy, shape):

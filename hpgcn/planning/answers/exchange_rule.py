@@ -1,0 +1,33 @@
+"""Decide whether products send a row to each node once, by strategy and settings."""
+import numpy as np
+
+from hpgcn.config import Config
+from hpgcn.model import MODELS, ModelOptions, find_model
+from hpgcn.strategies import STRATEGIES
+
+
+def exchange_of(strategy, config, nodes):
+    """Return the node of each rank, or None for one node, and whether rows are sent to
+    each node once.
+
+    `nodes`: (P,) integers.
+    """
+    if not nodes.max():
+        return None, False
+    shared = int(np.bincount(nodes).max()) > 1 and config.node_aware != "never"
+    return nodes, shared and not unsupported_exchange(strategy, config)
+
+
+def unsupported_exchange(strategy, config):
+    """Return the reason why products of a run cannot send a row to each node once; "" if
+    they can.
+    """
+    if not strategy.supports_nodes:
+        able = [name for name, each in STRATEGIES.items() if each.supports_nodes]
+        return f"does not apply to strategy {strategy.name}, expected one of {', '.join(able)}"
+    if config.batch != Config.batch:
+        return "supports only full batches"
+    attention = MODELS[find_model(config.select(ModelOptions))].uses_attention
+    if attention and "attention" not in strategy.supports_nodes:
+        return f"strategy {strategy.name} does not support it with attention"
+    return ""

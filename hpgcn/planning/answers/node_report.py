@@ -1,0 +1,41 @@
+"""The part of a plan's report that is about nodes: bytes and seconds between and within them."""
+from hpgcn.planning.seconds.node_tiers import bytes_between
+from hpgcn.planning.seconds.step_seconds import tier_seconds
+
+
+def tiers_of(ranks, footprint, machine):
+    """Return the entries of a row about nodes, and those of its seconds: two dicts, the
+    seconds first. Both are empty if the machine has one tier.
+    """
+    nodes = machine.nodes(ranks)
+    if nodes is None:
+        return {}, {}
+    prediction = footprint.prediction
+    between = int(bytes_between(prediction, nodes, footprint.plan.is_floor).sum())
+    seconds = tier_seconds(machine, footprint)
+    return dict(zip(("between_nodes", "within_nodes"), seconds)), {
+        "nodes": int(nodes.max()) + 1, "bytes_between_nodes": between,
+        "bytes_within_nodes": prediction.total_bytes() - between}
+
+
+def tier_cells(entry):
+    """Return the bytes and seconds between nodes and within them, as text."""
+    return [text for name in ("between_nodes", "within_nodes") for text in (
+        f"{entry[f'bytes_{name}'] / 1e6:,.2f}", f"{entry['seconds'][name]:.3g}")]
+
+
+def node_notes(options, ranks):
+    """Return a note if the machine does not say how fast messages between nodes are, a list.
+
+    `ranks`: the largest number of ranks.
+    """
+    machine = options.machine
+    if options.single_node:
+        if not machine.ranks_per_node and ranks > options.single_node:
+            return [f"{ranks} ranks, but the machine file has the network within a node of "
+                    f"{options.single_node} ranks only: seconds of more ranks are too low; use "
+                    f"--ranks-per-node {options.single_node}"]
+        if machine.ranks_per_node and ranks > machine.ranks_per_node:
+            return [f"network between nodes assumed: {machine.latency_s * 1e6:g} us, "
+                    f"{machine.network_bytes_per_s / 1e9:g} GB/s per rank"]
+    return []
