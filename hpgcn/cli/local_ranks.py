@@ -17,7 +17,7 @@ def call(command, world, args, config, *arguments):
     if args.ranks == 1 and not config.scratch:
         command(world, args, config, *arguments)
         return
-    _check_alone(args, config, world)
+    _check_alone(args.ranks, config.scratch, world)
     if not config.scratch:
         from hpgcn.comm import run_on_ranks
         from hpgcn.comm.nodes import parsed
@@ -45,13 +45,13 @@ def predictor(args, config, world):
 
     if args.ranks == 1 and not config.scratch:
         return predict
-    _check_alone(args, config, world)
+    _check_alone(args.ranks, config.scratch, world)
     return lambda source, run, comm, device: predict(
         source, run, ranks=args.ranks, device=device, memory=config.memory, scratch=config.scratch)
 
 
-def _check_alone(args, config, world):
+def _check_alone(ranks, scratch, world):
     if world.size > 1:
-        flag = "--scratch" if config.scratch else f"--ranks {args.ranks}"
+        flag = "--scratch" if scratch else f"--ranks {ranks}"
         raise agreed(UsageError(f"{flag}: runs ranks in one process, but a launcher started "
                                 f"{world.size} processes: use one of the two"))

@@ -211,6 +211,8 @@ def bench(command):
         integers(kind, ("repeats", 5, "number of times that each call is timed"),
                  ("threads", 0, "number of threads. 0: all cores that this process may use"),
                  ("seed", 0, "seed of all random draws"))
+
+        # flags of one kind
         if name == "machine":
             alone(kind)
             kind.add_argument("--scratch", metavar="DIR", default="",

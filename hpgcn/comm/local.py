@@ -133,6 +133,7 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
     `kept` ranks keep their arrays in memory. Nothing remains in the folder, however the
     process ends. StorageError if it cannot be written, or if its disk is full.
     """
+    # arrays of the first ranks are files
     files = scratch_files(scratch, ranks - kept)
     residency = Residency(files, ranks)
     turns = Turns(ranks, residency)
@@ -144,6 +145,7 @@ def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
         with files[comm.rank].use(), scratch_errors(scratch, files[comm.rank]):
             return function(comm, *arguments, **options)
 
+    # run, and log what the disk did
     before = disk_bytes()
     try:
         results = turns.run([partial(run, comm)

@@ -64,6 +64,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     xp = device.xp
     dtype = x.dtype
     n, heads = col_score.shape
+
+    # results, and room for the sums
     dx = xp.empty(x.shape, dtype) if dx is None else dx
     dcol_score = xp.empty((n, heads), dtype) if dcol_score is None else dcol_score
     width = x.shape[1] // heads
@@ -71,6 +73,8 @@ def attend_backward(indptr, indices, pulled, x, col_score, dx=None, dcol_score=N
     cut, items = items_of(indptr)
     sums = xp.empty((n, heads * (2 * width + 1)), dtype)
     carries = carried(cut, sums.shape[1], dtype)
+
+    # sums along rows, then gradients of them
     device.launch(
         "attend", "attend_backward", items * heads * span, device.ordered(indptr, np.int64),
         device.ordered(indices), None if cut is None else cut.pieces, carries,

@@ -142,6 +142,8 @@ def keep_between(start, indptr, indices, values, number, threshold, seed, rows, 
             u = indices[t]
             if number[u] == own:
                 continue
+
+            # a light entry is drawn
             weight = values[t] if values.size else 1
             if weight < threshold:
                 draw = mixed(min(u, v), np.uint64(max(u, v)) + (np.uint64(seed) << np.uint64(32)))

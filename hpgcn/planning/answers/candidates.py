@@ -12,7 +12,7 @@ from hpgcn.model import heads_of, masked_layers, products_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.rows.row_methods import QUICK
-from hpgcn.planning.answers.exchange_rule import exchange_of
+from hpgcn.planning.answers.exchange_rule import exchange_setting
 from hpgcn.planning.answers.options import MOST_RANKS
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
@@ -140,7 +140,7 @@ def count_candidate(inputs, candidate, *, floor=False, nodes=None):
     """
     strategy = variant(strategy_by_name(candidate.strategy), inputs.config)
     ordered, offsets = arranged(inputs, candidate, strategy)
-    exchange = () if nodes is None else exchange_of(strategy, inputs.config, nodes)
+    exchange = () if nodes is None else exchange_setting(strategy, inputs.config, nodes)
     return count(ordered, inputs, strategy, candidate.shape, offsets, exchange=exchange,
                  floor=floor)
 

@@ -36,7 +36,7 @@ def choose_strategy(source, config, comm):
     chosen = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
-            chosen = _choose(source, config, comm.size, comm.nodes)
+            chosen = _choose(PlanInput(source, config), comm.size, comm.nodes)
     return_freed_memory()
     name, text = comm.bcast(chosen)
     if comm.rank == 0:
@@ -44,8 +44,8 @@ def choose_strategy(source, config, comm):
     return strategy_by_name(name), text
 
 
-def _choose(source, config, ranks, nodes=None):
-    inputs = PlanInput(source, config)
+def _choose(inputs, ranks, nodes=None):
+    config = inputs.config
     memory = size(config.memory) if config.memory else None
     known_nodes = () if nodes is None or not nodes.max() else tuple(nodes.tolist())
     options = Options((ranks,), memory=memory, config=config,

@@ -37,7 +37,7 @@ def forecast(placed, config, comm):
     report = None
     with comm.extended_timeout(COUNTING), comm.collective_errors():
         if comm.rank == 0:
-            report = _count(placed, config)
+            report = _count(placed, PlanInput(placed.source, config))
     return comm.bcast(report)
 
 
@@ -51,9 +51,9 @@ def drops_AX(placed, config, comm):
     return bool(config.memory and not config.scratch) and forecast(placed, config, comm)["drop_AX"]
 
 
-def _count(placed, config):
+def _count(placed, inputs):
     # count the bytes of each rank
-    inputs = PlanInput(placed.source, config)
+    config = inputs.config
     shape = placed.rank_grid.shape
     grid = placed.rank_grid
     footprint = count(inputs.ordered, inputs, placed.strategy, shape, placed.layout.offsets,

@@ -6,7 +6,7 @@ from hpgcn.model import MODELS, ModelOptions, find_model
 from hpgcn.strategies import STRATEGIES
 
 
-def exchange_of(strategy, config, nodes):
+def exchange_setting(strategy, config, nodes):
     """Return the node of each rank, or None for one node, and whether rows are sent to
     each node once.
 
@@ -15,19 +15,21 @@ def exchange_of(strategy, config, nodes):
     if not nodes.max():
         return None, False
     shared = int(np.bincount(nodes).max()) > 1 and config.node_aware != "never"
-    return nodes, shared and not unsupported_exchange(strategy, config)
+    return nodes, shared and not unsupported_exchange(
+        strategy, config.batch, config.select(ModelOptions))
 
 
-def unsupported_exchange(strategy, config):
+def unsupported_exchange(strategy, batch, model):
     """Return the reason why products of a run cannot send a row to each node once; "" if
     they can.
+
+    `batch`: the setting; `model`: ModelOptions.
     """
     if not strategy.supports_nodes:
         able = [name for name, each in STRATEGIES.items() if each.supports_nodes]
         return f"does not apply to strategy {strategy.name}, expected one of {', '.join(able)}"
-    if config.batch != Config.batch:
+    if batch != Config.batch:
         return "supports only full batches"
-    attention = MODELS[find_model(config.select(ModelOptions))].uses_attention
-    if attention and "attention" not in strategy.supports_nodes:
+    if MODELS[find_model(model)].uses_attention and "attention" not in strategy.supports_nodes:
         return f"strategy {strategy.name} does not support it with attention"
     return ""

@@ -63,10 +63,10 @@ class Options:
 
         Lists are comma-separated; the machine is a name or path, as in `read_machine`;
         the goal is as in `Goal.parse`; `ranks_per_node` replaces that of the machine.
-        UsageError for numbers that are not whole or
-        below 1, fewer than two widths, or an unknown method. Other errors are those of
-        hpgcn.Config.
+        UsageError for numbers that are not whole or below 1, fewer than two widths, or an
+        unknown method. Other errors are those of hpgcn.Config.
         """
+        # lists of numbers and names
         ranks = None if ranks is None else tuple(sorted(set(numbers("-k", ranks, MAX_RANKS))))
         widths = None if widths is None else layer_widths(widths)
         names = None if methods is None else tuple(dict.fromkeys(methods.split(",")))
@@ -75,6 +75,8 @@ class Options:
                 raise UsageError(f"--method {methods}: {name!r} is unknown, expected some of "
                                  f"{', '.join(METHODS)}")
         goal = None if goal is None else Goal.parse(goal)
+
+        # the machine, with its nodes
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
         single = 0 if rates.ranks_per_node else single_node(rates, network)
         if ranks_per_node is not None:

@@ -88,8 +88,8 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
 
     # the fewest ranks that fit
     least = None
-    for candidate in _candidates(inputs, config, ranks):
-        made = _plan_of(inputs, candidate, config, memory, needed, machine)
+    for candidate in _candidates(inputs, ranks):
+        made = _plan_of(inputs, candidate, memory, needed, machine)
         if made.kept >= 0:
             break
         least = min(least or made.turn, made.turn)
@@ -109,9 +109,9 @@ def _has_one(inputs):
     return not inputs.part_counts or 1 in inputs.part_counts
 
 
-def _candidates(inputs, config, ranks):
+def _candidates(inputs, ranks):
     """Yield the Candidates of the strategy in the settings, with fewest ranks first."""
-    name = config.strategy
+    name = inputs.config.strategy
     if name in CHOOSING:
         name = next(each.name for each in STRATEGIES.values() if each.requires_partition)
     if ranks is None and inputs.part_counts:
@@ -126,7 +126,7 @@ def _compute(machine, footprint):
     return float(machine.compute_factor * compute_seconds(machine, footprint).sum())
 
 
-def _plan_of(inputs, candidate: Candidate, config, memory, needed, machine):
+def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
     footprint = count_candidate(inputs, candidate)
     train, evaluated = disk_traffic(footprint)
@@ -144,7 +144,7 @@ def _plan_of(inputs, candidate: Candidate, config, memory, needed, machine):
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
                        needed or int(footprint.total.sum()) + PROCESS, of(total), turn,
                        of(train.read), of(train.written), of(evaluated.read),
-                       of(evaluated.written), config.eval_every,
+                       of(evaluated.written), inputs.config.eval_every,
                        _compute(machine, footprint), machine.disk)
 
 

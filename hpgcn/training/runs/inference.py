@@ -78,7 +78,7 @@ def predict(source: GraphSource | str | os.PathLike[str],
     # a Config checks the name of the device
     config = Config(device=device, memory=memory, scratch=scratch)
     if not scratch or comm is not None:
-        check_comm(config, comm)
+        check_comm(config.scratch, comm)
         return in_process(_predict, comm, ranks, source, run, config.device)
 
     # the plan is that of a training with the settings of the run

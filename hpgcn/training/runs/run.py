@@ -115,7 +115,7 @@ def train(source: GraphSource | str | os.PathLike[str], config: Config | None = 
     config = config or Config()
     if config.scratch and comm is None:
         return run_with_scratch(_train, source, config, ranks, **options)
-    check_comm(config, comm)
+    check_comm(config.scratch, comm)
     return in_process(_train, comm, ranks, source, config, **options)
 
 

@@ -8,10 +8,11 @@ import numpy as np
 from hpgcn.errors import ConfigError, agreed, setting
 from hpgcn.graphs.consistency import add_up, doubtful, nonzero, refuse
 from hpgcn.graphs.graph_source import GraphSource, check_source
+from hpgcn.model import ModelOptions
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.planning.answers.choice import choose_strategy
-from hpgcn.planning.answers.exchange_rule import exchange_of, unsupported_exchange
+from hpgcn.planning.answers.exchange_rule import exchange_setting, unsupported_exchange
 from hpgcn.strategies import CHOOSING, RankGrid, Strategy, StrategyOptions, find_strategy
 from hpgcn.training.setup.run_partition import partitioned
 
@@ -145,16 +146,16 @@ def assign_rows(source, comm, config):
 
 
 def choose_exchange(strategy, config, nodes):
-    """Return `exchange_rule.exchange_of` of a run.
+    """Return `exchange_rule.exchange_setting` of a run.
 
     Raise a ConfigError, on all ranks, if the setting `node_aware` is "always" and the
     strategy does not support it.
     """
     if nodes.max():
-        reason = unsupported_exchange(strategy, config)
+        reason = unsupported_exchange(strategy, config.batch, config.select(ModelOptions))
         if reason and config.node_aware == "always":
             raise agreed(ConfigError(f"{setting('node_aware', 'always')}: {reason}"))
-    return exchange_of(strategy, config, nodes)
+    return exchange_setting(strategy, config, nodes)
 
 
 def _row_offsets(source, comm, strategy, shape):

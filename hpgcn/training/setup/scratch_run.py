@@ -25,8 +25,8 @@ def run_with_scratch(function, source, config, ranks, *arguments, **options):
                        kept=plan.kept, **options)[0]
 
 
-def check_comm(config, comm):
-    """Raise UsageError if config.scratch is set and `comm` has ranks of other processes."""
-    if config.scratch and not (hasattr(comm, "disk") or getattr(comm, "in_process", False)):
-        raise UsageError(f"{setting('scratch', config.scratch)}: runs ranks in this process, "
+def check_comm(scratch, comm):
+    """Raise UsageError if a scratch folder is given and `comm` has ranks of other processes."""
+    if scratch and not (hasattr(comm, "disk") or getattr(comm, "in_process", False)):
+        raise UsageError(f"{setting('scratch', scratch)}: runs ranks in this process, "
                          "without a launcher and without a communicator")
