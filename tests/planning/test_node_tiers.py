@@ -18,6 +18,7 @@ from hpgcn.planning.answers.candidates import count_candidate
 from hpgcn.planning.answers.choice import _choose
 from hpgcn.planning.answers.options import Options, read_machine, single_node, with_nodes
 from hpgcn.planning.answers.report import forecast, node_notes
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.collective_seconds import collective_seconds
 from hpgcn.planning.seconds.node_tiers import GroupsByNode, Tier, even_share, of_collectives
 
@@ -186,7 +187,7 @@ def test_auto_counts_by_the_nodes_of_the_run(made, monkeypatch):
                         lambda *arguments, nodes: counted.append(nodes) or count_candidate(
                             *arguments, nodes=nodes))
     with store.load(made) as source:
-        _choose(source, Config(strategy="auto"), 4, np.array([0, 1, 0, 1]))
+        _choose(PlanInput(source, Config(strategy="auto")), 4, np.array([0, 1, 0, 1]))
         assert all(nodes.tolist() == [0, 1, 0, 1] for nodes in counted)
-        _choose(source, Config(strategy="auto"), 4, np.zeros(4, int))
+        _choose(PlanInput(source, Config(strategy="auto")), 4, np.zeros(4, int))
     assert counted[-1] is None
