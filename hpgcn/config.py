@@ -18,10 +18,11 @@ from hpgcn.runtime.machine import size
 
 RENAMED = {"stages": "pipeline_batches"}  # settings in files of earlier versions
 # fields that determine the traffic and memory of a training step of given widths
-COST_FIELDS = ("grid", "replication", "balance", "delay", "delay_variant", "pipeline_batches",
-               "input_dropout", "model", "aggregator", "norm_adj", "heads", "output_heads", "hops",
-               "activation", "norm", "layer_norm", "residual", "ffn", "input_layer", "output_layer",
-               "jump", "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
+COST_FIELDS = (
+    "grid", "replication", "balance", "delay", "delay_variant", "pipeline_batches", "node_aware",
+    "input_dropout", "model", "aggregator", "norm_adj", "heads", "output_heads", "hops",
+    "activation", "norm", "layer_norm", "residual", "ffn", "input_layer", "output_layer", "jump",
+    "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
 # fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
                     "pipeline_batches", "node_aware", "effort", "masked_products", "epochs",
