@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs.validation import ALL, SPLIT, check_csr
+from hpgcn.graphs.validation import ALL, SPLIT, check_csr, first
 from hpgcn.store.csr_arrays import all_finite, read_csr
 from hpgcn.store.schema import DEGREES, ORDER, mask_name
 
@@ -49,8 +49,10 @@ def read_ends(reader, group, start, stop):
 def read_pointers(reader, start, stop):
     """Read row pointers of the adjacency, (m + 1,) int64."""
     pointers = reader.read("adjacency/pointers_to_1", start, stop + 1)
-    refuse_where(reader, np.diff(pointers, prepend=0) < 0, start, "adjacency/pointers_to_1",
-                 "is below the one before")
+    if (k := first(np.diff(pointers, prepend=0) < 0)) is not None:
+        before = pointers[k - 1] if k else 0
+        raise reader.error(f"adjacency: row pointers decrease from {before} to {pointers[k]} at "
+                           f"row {start + max(k - 1, 0)}")
     return pointers
 
 

@@ -38,7 +38,7 @@ def test_damages_are_refused(folder, case, command):
 
 @pytest.mark.parametrize("damage, message, commands", [
     (change("adjacency/indices_1", 9, 60), r"adjacency.* 60, expected 0\.\.59", (INSPECT, PLAN)),
-    (change("adjacency/pointers_to_1", 5, 2**40), "decrease|below the one before", (INSPECT, PLAN)),
+    (change("adjacency/pointers_to_1", 5, 2**40), "decrease", (INSPECT, PLAN)),
     (change("labels", 11, 4), r"labels.* is 4, expected 0\.\.3", (INSPECT,))],
     ids=["12", "13", "16"])
 def test_commands_that_read_less_say_it_in_their_words(folder, damage, message, commands):
