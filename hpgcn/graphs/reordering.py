@@ -108,11 +108,12 @@ def _rcm(symmetric):
 
     # SciPy sorts the neighbours of each vertex by degree with an insertion sort,
     # quadratic at a hub; numbered by degree beforehand they come sorted already.
-    by_degree = np.argsort(np.diff(symmetric.indptr), kind="stable")
-    number = np.empty(by_degree.size, symmetric.indices.dtype)
-    number[by_degree] = np.arange(by_degree.size, dtype=number.dtype)
     rows, columns = symmetric.tocoo().coords
     kept = rows != columns
+    degrees = np.bincount(rows[kept], minlength=symmetric.shape[0])
+    by_degree = np.argsort(degrees, kind="stable")
+    number = np.empty(by_degree.size, symmetric.indices.dtype)
+    number[by_degree] = np.arange(by_degree.size, dtype=number.dtype)
     coords = (number[rows[kept]], number[columns[kept]])
     ranked = sp.csr_array((np.ones(coords[0].size, bool), coords), shape=symmetric.shape)
     ranked.sort_indices()
