@@ -180,7 +180,9 @@ def test_all_ranks_take_one_route(cupy, other, failure, version, expected, monke
     monkeypatch.setattr(route, "probe", lambda number: failure)
     comm = Ranks(size=2, others=[other])
     comm.MPI = mpi(version=version)
-    taken = comm.use(Cuda(), aware="1")
+    gpu = Cuda()
+    gpu.late = False  # whether or not another test has started MPI
+    taken = comm.use(gpu, aware="1")
     direct, reason, warned = expected
     assert (taken.direct, taken.reason) == (direct, reason)
     assert comm.stager.direct == direct and bool(caplog.records) == warned
