@@ -30,7 +30,7 @@ OPEN = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 
 # The int64 array that FileArrays shares with the functions: these fields, then for each array its
 # address (0: free), its bytes and its file descriptor.
-THRESHOLD, FOLDER, NAME, NAME_BYTES, SLOTS, BYTES, MOST_BYTES, ERROR, FIRST = range(9)
+THRESHOLD, FOLDER, NAME, NAME_BYTES, SLOTS, BYTES, ERROR, FIRST = range(8)
 SLOT = 3  # numbers of an array
 MOST = 20_000  # arrays at a time
 FIELDS = FIRST + SLOT * MOST
@@ -110,7 +110,6 @@ def _map(context, size):
 
     context[SLOTS] = max(context[SLOTS], slot + 1)
     context[BYTES] += size
-    context[MOST_BYTES] = max(context[MOST_BYTES], context[BYTES])
     context[FIRST + SLOT * slot] = place
     context[FIRST + SLOT * slot + 1] = size
     context[FIRST + SLOT * slot + 2] = descriptor
@@ -257,11 +256,6 @@ class FileArrays:
     def nbytes(self):
         """Bytes of all arrays in files."""
         return int(self._context[BYTES])
-
-    @property
-    def most_bytes(self):
-        """The largest number of bytes in files so far."""
-        return int(self._context[MOST_BYTES])
 
     @property
     def error(self):

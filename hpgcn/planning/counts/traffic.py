@@ -82,10 +82,6 @@ class Prediction:
         """Return the bytes that each rank sends in a step, (P,) int64."""
         return sum(self.bytes.values()) // self.period
 
-    def rank_messages(self):
-        """Return the messages that each rank sends in a step, (P,) int64."""
-        return sum(self.messages.values()) // self.period
-
     def total_bytes(self):
         return self._total(self.bytes)
 
