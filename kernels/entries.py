@@ -15,6 +15,12 @@ READ = 8  # the same for an entry that is copied
 WEIGHT_FACTOR = np.uint64(0xD6E8FEB86659FD93)
 
 
+@jit(inner=True)
+def bit_in_word(number):
+    """Return the bit of a number in its word of a bitmap with words of 64 bits, uint64."""
+    return np.uint64(1) << np.uint64(number & 63)
+
+
 @jit()
 def mix(x):
     """Scramble the bits of a 64-bit number (the finalizer of SplitMix64)."""

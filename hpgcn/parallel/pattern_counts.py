@@ -10,6 +10,7 @@ import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.threads import Threaded, chunks
 
 PIECE = 1 << 20  # entries of a chunk of rows, about
@@ -105,7 +106,7 @@ def _count_ghost_blocks(next_chunk, indptr, indices, offsets, owner, ghosts, mat
                 if q == p:
                     continue
                 word = j >> WORD
-                bit = np.uint64(1) << np.uint64(j & ((1 << WORD) - 1))
+                bit = bit_in_word(j)
                 if not seen[word] & bit:
                     seen[word] |= bit
                     ghosts[p, q] += 1
@@ -152,7 +153,7 @@ def _count_held_blocks(next_chunk, indptr, indices, holders, offsets, owner, cou
                     continue
                 pushed = 1 if holders[e] == q else 0
                 word = j >> WORD
-                bit = np.uint64(1) << np.uint64(j & ((1 << WORD) - 1))
+                bit = bit_in_word(j)
                 counts[4, p, q] += pushed
                 if not seen[pushed, word] & bit:
                     seen[pushed, word] |= bit

@@ -3,6 +3,7 @@ from collections import namedtuple
 
 import numpy as np
 
+from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.pattern_counts import row_chunks
 
@@ -122,7 +123,7 @@ def _fill_chunks(next_chunk, pointers, pins, bounds, part, k, first, touched, co
 
             # a bit of each part, and of each with a single pin
             for at in range(first[j], end):
-                bit = np.uint64(1) << np.uint64(touched[at] & 63)
+                bit = bit_in_word(touched[at])
                 masks[j, 0] |= bit
                 if counts[at] == 1:
                     masks[j, 1] |= bit

@@ -2,6 +2,7 @@
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.pattern_counts import WORD
 
@@ -61,7 +62,7 @@ def _count_node_chunks(next_chunk, indptr, indices, order, offsets, part, nodes,
                 for e in range(indptr[i], indptr[i + 1]):
                     j = indices[e]
                     word = j >> WORD
-                    bit = np.uint64(1) << np.uint64(j & ((1 << WORD) - 1))
+                    bit = bit_in_word(j)
                     if seen[word] & bit == 0:
                         seen[word] |= bit
                         q = part[j]

@@ -2,7 +2,7 @@
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
-from hpgcn.kernels.entries import mix
+from hpgcn.kernels.entries import bit_in_word, mix
 from hpgcn.kernels.jit import jit
 from hpgcn.partition.nonzeros.nonzero_state import (
     AFTER,
@@ -75,7 +75,7 @@ def empty_small_parts(s, seed, turn, temperature, most):
                     if q < 0:
                         cost = rise + 1
                         break
-                    inside[q >> 6] |= np.uint64(1) << np.uint64(q & 63)
+                    inside[q >> 6] |= bit_in_word(q)
                 cost -= s.records[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
                 if cost > rise + 1:
                     break

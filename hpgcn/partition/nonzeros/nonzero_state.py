@@ -6,6 +6,7 @@ from collections import namedtuple
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.jit import jit
 
 PART, PINS, HEAD = range(3)  # columns of State.records
@@ -120,7 +121,7 @@ def _put(s, link, net, p):
         s.records[at, PART] = p
         s.records[at, HEAD] = -1
         s.nets[net, LAM] += 1
-        s.part_bits[net, p >> 6] |= np.uint64(1) << np.uint64(p & 63)
+        s.part_bits[net, p >> 6] |= bit_in_word(p)
 
     # put the link at its head
     then = s.records[at, HEAD]
@@ -150,7 +151,7 @@ def _take(s, link, net, p):
     # a part without units leaves the net's list; the last record moves to its own
     s.records[at, PINS] -= 1
     if s.records[at, PINS] == 0:
-        s.part_bits[net, p >> 6] ^= np.uint64(1) << np.uint64(p & 63)
+        s.part_bits[net, p >> 6] ^= bit_in_word(p)
         first, end, direct = record_range(s, net)
         s.nets[net, LAM] -= 1
         if not direct and at != end - 1:

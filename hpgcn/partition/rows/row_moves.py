@@ -10,6 +10,7 @@ import numpy as np
 
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.partition.part_counts import column_pins, fill_nets
@@ -90,18 +91,13 @@ def take_pin(net, p, first, touched, pins, lam):
 
 
 @jit(inner=True)
-def _bit(p):
-    return np.uint64(1) << np.uint64(p & 63)
-
-
-@jit(inner=True)
 def _mark(net, first, touched, pins, lam, masks):
     """Set the masks of a net by its list."""
     masks[net] = 0
     for at in range(first[net], first[net] + lam[net]):
-        masks[net, 0] |= _bit(touched[at])
+        masks[net, 0] |= bit_in_word(touched[at])
         if pins[at] == 1:
-            masks[net, 1] |= _bit(touched[at])
+            masks[net, 1] |= bit_in_word(touched[at])
 
 
 @jit()
@@ -172,7 +168,7 @@ def may_gain(s, v, cap, target, steepness, planes):
     """
     # what a move may save
     p = s.part[v]
-    bit = _bit(p)
+    bit = bit_in_word(p)
     most = 0.0
     for t in range(s.indptr[v], s.indptr[v + 1]):
         net = s.indices[t]
@@ -214,7 +210,7 @@ def may_gain(s, v, cap, target, steepness, planes):
     # the parts that are left: is there room, and what do they send more?
     then = own - np.int64(s.masks[v, 1] & bit != 0)
     for q in range(k):
-        if open_parts & _bit(q) and s.load[q] + s.weight[v] <= cap:
+        if open_parts & bit_in_word(q) and s.load[q] + s.weight[v] <= cap:
             missed = -begin
             for digit in range(digits):
                 missed += np.int64(planes[digit] >> np.uint64(q) & np.uint64(1)) << digit
