@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hpgcn.datasets.packing import is_broken, packing_of, unpacked_name
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
-from hpgcn.graphs import identity
+from hpgcn.runtime import files
 
 LINE_LIMIT = 1 << 20  # bytes
 HEAD = 4096  # bytes that say what a file is
@@ -162,13 +162,13 @@ class Source:
             source.refuse_changed()
             try:
                 with open(source.path, "rb") as file:
-                    identity.add_to(digest, source.path, file.fileno(), source.opened)
+                    files.add_to(digest, source.path, file.fileno(), source.opened)
             except OSError as error:
                 raise StorageError(f"{source}: {error.strerror}") from error
         return digest.hexdigest()
 
     def refuse_changed(self):
-        identity.refuse_replaced(self.path, self.opened)
+        files.refuse_replaced(self.path, self.opened)
 
 
 def open_all(paths):

@@ -7,7 +7,7 @@ from stored_graphs import assert_same, edit
 import hpgcn
 from hpgcn import store
 from hpgcn.errors import DataError
-from hpgcn.graphs.entries import edge_features
+from hpgcn.graphs import edge_features
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import Partition
 

@@ -14,8 +14,7 @@ from hpgcn.config import Config
 from hpgcn.datasets import convert
 from hpgcn.datasets.generators import generate
 from hpgcn.errors import DataError, UsageError
-from hpgcn.graphs import vertex_order
-from hpgcn.graphs.entries import permutation
+from hpgcn.graphs import adjacency, vertex_order
 from hpgcn.graphs.vertex_order import ORDERS, find_order, misses
 from hpgcn.kernels import orders
 
@@ -114,7 +113,7 @@ def test_compiled_and_scipy_reorder_alike(monkeypatch, directed):
     graph = make(directed=directed)
     order = np.random.default_rng(1).permutation(graph.num_rows)
     ours = graph.permuted(order)
-    monkeypatch.setattr(permutation, "LARGE", 0)
+    monkeypatch.setattr(adjacency, "LARGE", 0)
     compiled = graph.permuted(order)
     for name in ("indptr", "indices", "vertex", "features"):
         np.testing.assert_array_equal(getattr(compiled, name), getattr(ours, name))

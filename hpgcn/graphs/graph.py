@@ -17,10 +17,9 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs import validation
-from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, row_and_column_sums
+from hpgcn.graphs.adjacency import adjacency_of, is_symmetric, permuted_entries, row_and_column_sums
 from hpgcn.graphs.contents import check_contents
-from hpgcn.graphs.entries.edge_features import features_of_entries
-from hpgcn.graphs.entries.permutation import permuted_entries
+from hpgcn.graphs.edge_features import features_of_entries
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.header import Header
 from hpgcn.graphs.partition import Partition

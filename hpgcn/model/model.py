@@ -13,8 +13,14 @@ from hpgcn.model.layers.linear import FeedForward
 from hpgcn.model.layers.norms import NORMS
 from hpgcn.model.model_parts import INNER_KEY, blocks_of
 from hpgcn.model.parameters import Parameters
-from hpgcn.model.row_updates import RowUpdates
-from hpgcn.model.stages import Activation, ForwardContext, LayerStage, Residual, chain
+from hpgcn.model.stages import (
+    Activation,
+    ForwardContext,
+    LayerStage,
+    Residual,
+    RowUpdates,
+    chain,
+)
 
 
 class Model:

@@ -180,6 +180,41 @@ class Activation:
         return G
 
 
+class RowUpdates:
+    """The row-by-row work that follows a layer's product with A, until the next product
+    with A.
+
+    These are bias, activation and dropout, then the next layer's product with its W. A
+    Strategy that returns rows in batches (`updates_in_batches`) updates one batch while
+    the next is aggregated: mixgcn, section 3.2.2. Others update all rows at once.
+
+    Parameters
+    ----------
+    activation : Activation
+        Directly behind the layer.
+    following : hpgcn.model.layers.layer.Layer or None
+        The next layer, if it multiplies the result by W before anything else.
+    """
+
+    def __init__(self, activation, following):
+        self.activation = activation
+        self.following = following
+
+    def begin(self, Z, context):
+        """Return a function that updates rows [first, last) of Z, (m, f'); call it once
+        for each row.
+        """
+        activate = self.activation.begin(Z, context)
+        multiply = self.following and self.following.begin_times_W(Z)
+
+        def update(first, last):
+            activate(first, last)
+            if multiply:
+                multiply(first, last)
+
+        return update
+
+
 class Residual:
     """A skip connection around the stages F of a layer: H + F(H), or H W_res + F(H). He
     et al. 2016, equation 1.

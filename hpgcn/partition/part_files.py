@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from hpgcn.errors import DataError
-from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import check_parts
 from hpgcn.runtime.atomic import atomic_write
-from hpgcn.runtime.files import reading
+from hpgcn.runtime.files import changed, reading, refuse_replaced
 
 
 def read_parts(path, n, k=None):

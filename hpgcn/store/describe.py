@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.graphs.consistency import check_whole
-from hpgcn.graphs.identity import changed, signature
 from hpgcn.graphs.partition import describe_nodes
 from hpgcn.graphs.validation import SPLIT, check_range
+from hpgcn.runtime.files import changed, signature
 from hpgcn.runtime.text_table import label_list, table
 from hpgcn.store import describe_runs
 from hpgcn.store.models import CHECKPOINT, MODEL, PREDICTIONS

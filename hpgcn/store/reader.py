@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from hpgcn.errors import DataError, HpgcnError, StorageError, UsageError, printable, setting
-from hpgcn.graphs import identity
+from hpgcn.runtime import files
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.store import manifest
 from hpgcn.store.objects import (
@@ -71,7 +71,7 @@ class Reader:
 
     def refuse_rewritten(self):
         """Raise DataError if the open file was written to after it was opened."""
-        identity.refuse_rewritten(self.path, self._handle, self.opened)
+        files.refuse_rewritten(self.path, self._handle, self.opened)
 
     def sha256(self):
         """Return the SHA-256 of the open file; DataError if it was written to after it
@@ -79,7 +79,7 @@ class Reader:
         """
         digest = hashlib.sha256()
         with self._refusing("the file", data=True):
-            identity.add_to(digest, self.path, self._handle, self.opened)
+            files.add_to(digest, self.path, self._handle, self.opened)
         return digest.hexdigest()
 
     def attributes(self, group="/"):

@@ -12,11 +12,11 @@ import numpy as np
 
 from hpgcn.errors import DataError
 from hpgcn.graphs import consistency
-from hpgcn.graphs.entries.edge_features import check_finite_rows
+from hpgcn.graphs.edge_features import check_finite_rows
 from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.graph_source import DIGESTS, GraphSource
-from hpgcn.graphs.identity import changed, refuse_replaced
 from hpgcn.graphs.partition import Partition
+from hpgcn.runtime.files import changed, refuse_replaced
 from hpgcn.store import row_arrays, schema
 from hpgcn.store.blocks.reordered import read_structure
 from hpgcn.store.csr_arrays import read_csr

@@ -12,7 +12,7 @@ from functools import partialmethod
 import numpy as np
 
 from hpgcn import kernels
-from hpgcn.graphs.entries.edge_features import read_chosen
+from hpgcn.graphs.edge_features import read_chosen
 from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.comm import SerialComm
+from hpgcn.comm.pending import Pending
 from hpgcn.graphs.validation import SPLIT
 from hpgcn.model import (
     Features,
@@ -22,7 +24,6 @@ from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.receptive_field import Hop, ReceptiveField, layer_bounds
 from hpgcn.parallel.shared_rows import SharedRows
 from hpgcn.parallel.workspace import Workspace
-from hpgcn.planning.counts.shape_comm import ShapeComm
 from hpgcn.planning.counts.shapes import ShapeCsr, Shapes, Work
 from hpgcn.runtime.clock import Clock
 from hpgcn.strategies import Product, Traffic
@@ -177,6 +178,40 @@ class ShapeMessages:
 
         self.owner.note(made(), (H,), out)
         return out, backward
+
+
+class ShapeComm(SerialComm):
+    """A communicator that counts the messages of one rank without sending them; see
+    hpgcn.comm.MpiComm.
+    """
+
+    def __init__(self, device, rank=0, size=1, counters=None):
+        super().__init__()
+        self.device = device
+        self.rank = rank
+        self.size = size
+        self.ranks = tuple(range(size))
+        self.counters = counters or self.counters
+        self.reductions = {}
+
+    def group(self, ranks):
+        """Return the communicator of a subset of these ranks."""
+        group = ShapeComm(self.device, ranks.index(self.rank), len(ranks), self.counters)
+        group.reductions = self.reductions
+        return group
+
+    def start_allreduce(self, array, kind, op="sum"):
+        """Record the bytes of an allreduce under the current phase, and return at once."""
+        if kind is not None and self.size > 1:
+            self.reductions.setdefault(self.counters.phase, []).append(array.nbytes)
+        return Pending(self)
+
+    def _own(self, *call, **named):
+        return Pending(self)
+
+    def _exchange(self, outgoing, incoming, kind, finish=None):
+        self._count_blocks(kind, outgoing)
+        return Pending(self)
 
 
 def run_rank(spec, levels, rank, columns):

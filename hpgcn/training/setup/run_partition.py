@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from hpgcn.errors import HpgcnError
-from hpgcn.graphs.identity import changed
+from hpgcn.model import ModelOptions
 from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST
 from hpgcn.partition.method_table import WITHOUT_EFFORT
 from hpgcn.planning.answers.automatic import METHOD
+from hpgcn.runtime.files import changed
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.runs.run_directory import PARTITIONS
@@ -40,7 +41,9 @@ def partitioned(source, comm, method, out="", config=None):
     kept = chosen = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            chosen = config and choose_preparation(source, method, comm.size, config)
+            chosen = config and choose_preparation(
+                source, method, comm.size, epochs=config.epochs, effort=config.effort,
+                model=config.select(ModelOptions))
             kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen)
     kept = comm.bcast(kept)
     if kept is None:

@@ -1,1 +1,0 @@
-"""The entries of an adjacency: their features, and their order."""
