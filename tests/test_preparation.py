@@ -6,6 +6,7 @@ import pytest
 from graphs import make
 
 from hpgcn import Config, store
+from hpgcn.model import ModelOptions
 from hpgcn.partition import make_partition
 from hpgcn.partition.effort import DEFAULT, FAST, SHARE
 from hpgcn.training.setup import run_partition
@@ -22,24 +23,28 @@ class Large:
         return {"column": sizes, "loop": np.zeros_like(sizes)}
 
 
+def choose(source, method, epochs, effort=Config.effort):
+    return choose_preparation(source, method, 4, epochs=epochs, effort=effort,
+                              model=Config().select(ModelOptions))
+
+
 @pytest.mark.parametrize("method", ["hypergraph", "cover"])
 def test_effort_follows_the_epochs(method):
-    made = {epochs: choose_preparation(Large(), method, 4, Config(epochs=epochs))
-            for epochs in (1, 1500, 100_000)}
+    made = {epochs: choose(Large(), method, epochs) for epochs in (1, 1500, 100_000)}
     assert [(each.method, each.effort) for each in made.values()] == [
         ("block", FAST), (method, FAST), (method, DEFAULT)]
     assert "for 1500 epochs of about" in made[1500].reason
     assert "effort= asks for other parts" in made[1].reason
-    asked = choose_preparation(Large(), method, 4, Config(epochs=1, effort=FAST))
+    asked = choose(Large(), method, 1, effort=FAST)
     assert (asked.method, asked.effort) == (method, FAST)
 
 
 def test_methods_without_effort_stay():
-    assert choose_preparation(Large(), "block", 4, Config(epochs=1)) == ("block", DEFAULT, "")
+    assert choose(Large(), "block", 1) == ("block", DEFAULT, "")
 
 
 def test_small_graphs_take_the_method_of_their_strategy():
-    made = choose_preparation(make(), "hypergraph", 4, Config(epochs=1))
+    made = choose(make(), "hypergraph", 1)
     assert (made.method, made.effort) == ("hypergraph", DEFAULT)
 
 

@@ -319,7 +319,8 @@ def predict(args):
             if args.activation != "own":
                 raise UsageError(f"--activation {args.activation}: only for a model of --from; a "
                                  "run has its own activation")
-            apply = local_ranks.predictor(args, config, ranks)
+            apply = local_ranks.predictor(ranks, ranks=args.ranks, memory=config.memory,
+                                          scratch=config.scratch)
             trained_on = run_directory.read_run(run)[1]["graph"]
             why = "trained on a graph in memory; "
         store.refuse_existing(out, args.overwrite, follow)

@@ -37,17 +37,17 @@ def call(command, world, args, config, *arguments):
                      args.graph, config, args.ranks)
 
 
-def predictor(args, config, world):
+def predictor(world, *, ranks, memory, scratch):
     """Return `hpgcn.predict`, on ranks of this process if `hpgcn predict` has --ranks or
     --scratch. UsageError like `call`.
     """
     from hpgcn.training.runs.inference import predict
 
-    if args.ranks == 1 and not config.scratch:
+    if ranks == 1 and not scratch:
         return predict
-    _check_alone(args.ranks, config.scratch, world)
+    _check_alone(ranks, scratch, world)
     return lambda source, run, comm, device: predict(
-        source, run, ranks=args.ranks, device=device, memory=config.memory, scratch=config.scratch)
+        source, run, ranks=ranks, device=device, memory=memory, scratch=scratch)
 
 
 def _check_alone(ranks, scratch, world):

@@ -141,6 +141,8 @@ def node_volumes(rows, part, sizes, counted, holder=None):
     """
     if not sizes:
         return {}
+
+    # count what each node reads of the others: rows, or rows and sums
     node = np.repeat(np.arange(len(sizes)), sizes)
     if holder is None:
         from hpgcn.parallel.nodes.node_counts import count_node_ghosts  # brings Numba

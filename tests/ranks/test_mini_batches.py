@@ -9,7 +9,7 @@ from hpgcn import store
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.partition import Partition, make_partition
-from hpgcn.planning.answers.batch_report import batches_of, settings_of
+from hpgcn.planning.answers.batch_report import WHOLE_STEPS, batches_of
 from hpgcn.planning.counts.batch_traffic import COUNTED
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.sampling import parse
@@ -136,7 +136,7 @@ def test_counters_equal_the_plans_of_batches(comm, tmp_path, strategy, batch, mo
     history, _, info = curves(source, config, comm)
     if comm.rank == 0:
         kind = STRATEGIES[strategy]
-        planned = settings_of(config)
+        planned = config.replace(**WHOLE_STEPS)
         inputs = PlanInput(source.path, planned)
         batches = batches_of(inputs.ordered, inputs, kind, kind.default_shape(comm.size),
                              inputs.offsets, parse(config.batch))

@@ -15,6 +15,9 @@ from hpgcn.runtime.text_table import table as aligned
 from hpgcn.sampling import SAMPLERS
 from hpgcn.strategies import STRATEGIES, Strategy, variant
 
+# settings for the PlanInput of mini-batches: no product in advance, no rows are pruned
+WHOLE_STEPS = {"precompute": False, "prune": False}
+
 
 def forecast(path, options, request, *, progress=False):
     """Forecast the bytes that mini-batches send, for each case of the Options that
@@ -32,7 +35,7 @@ def forecast(path, options, request, *, progress=False):
                          "forecast")
 
     # find the strategies that train on batches
-    config = settings_of(options.config)
+    config = options.config.replace(**WHOLE_STEPS)
     inputs = PlanInput(path, config, options.widths)
     listed = candidates(inputs, options.ranks, options.methods)
     able = [case for case in listed
@@ -102,19 +105,11 @@ def _mean(tables):
             for name, value in tables[0].items()}
 
 
-def settings_of(config):
-    """Return the settings for the PlanInput of a forecast of mini-batches.
-
-    No product is computed in advance, and no rows are pruned.
-    """
-    return config.replace(precompute=False, prune=False)
-
-
 def batches_of(ordered, inputs, strategy, shape, offsets, request):
     """Return the BatchPlans of a strategy for rows that are divided into blocks.
 
     Parameters as `hpgcn.planning.answers.candidates.count`. `inputs` must have the
-    settings of `settings_of`.
+    settings WHOLE_STEPS.
     """
     footprint = count(ordered, inputs, strategy, shape, offsets)
     sampler, unit = sampler_of(inputs, ordered, request, inputs.config.seed)

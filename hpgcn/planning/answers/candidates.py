@@ -8,7 +8,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, UsageError, setting
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.model import heads_of, masked_layers, products_of
+from hpgcn.model import ModelOptions, heads_of, masked_layers, products_of
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.rows.row_methods import QUICK
@@ -138,9 +138,13 @@ def count_candidate(inputs, candidate, *, floor=False, nodes=None):
 
     `floor`: as in `count`. `nodes`: (P,), the node of each rank; None if unknown.
     """
-    strategy = variant(strategy_by_name(candidate.strategy), inputs.config)
+    config = inputs.config
+    strategy = variant(strategy_by_name(candidate.strategy), config)
     ordered, offsets = arranged(inputs, candidate, strategy)
-    exchange = () if nodes is None else exchange_setting(strategy, inputs.config, nodes)
+    exchange = ()
+    if nodes is not None:
+        exchange = exchange_setting(strategy, nodes, config.node_aware, config.batch,
+                                    config.select(ModelOptions))
     return count(ordered, inputs, strategy, candidate.shape, offsets, exchange=exchange,
                  floor=floor)
 

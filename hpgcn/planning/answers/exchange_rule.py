@@ -2,21 +2,20 @@
 import numpy as np
 
 from hpgcn.config import Config
-from hpgcn.model import MODELS, ModelOptions, find_model
+from hpgcn.model import MODELS, find_model
 from hpgcn.strategies import STRATEGIES
 
 
-def exchange_setting(strategy, config, nodes):
+def exchange_setting(strategy, nodes, node_aware, batch, model):
     """Return the node of each rank, or None for one node, and whether rows are sent to
     each node once.
 
-    `nodes`: (P,) integers.
+    `nodes`: (P,) integers. `node_aware` and `batch`: the settings. `model`: ModelOptions.
     """
     if not nodes.max():
         return None, False
-    shared = int(np.bincount(nodes).max()) > 1 and config.node_aware != "never"
-    return nodes, shared and not unsupported_exchange(
-        strategy, config.batch, config.select(ModelOptions))
+    shared = int(np.bincount(nodes).max()) > 1 and node_aware != "never"
+    return nodes, shared and not unsupported_exchange(strategy, batch, model)
 
 
 def unsupported_exchange(strategy, batch, model):

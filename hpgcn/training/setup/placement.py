@@ -141,21 +141,22 @@ def assign_rows(source, comm, config):
         offsets = _row_offsets(source, comm, strategy, shape)
         layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
         rank_grid = RankGrid(shape, layout, strategy.own_options(options, comm.device),
-                             *choose_exchange(strategy, config, comm.nodes))
+                             *choose_exchange(strategy, comm.nodes, config.node_aware,
+                                              config.batch, config.select(ModelOptions)))
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 
-def choose_exchange(strategy, config, nodes):
+def choose_exchange(strategy, nodes, node_aware, batch, model):
     """Return `exchange_rule.exchange_setting` of a run.
 
     Raise a ConfigError, on all ranks, if the setting `node_aware` is "always" and the
     strategy does not support it.
     """
-    if nodes.max():
-        reason = unsupported_exchange(strategy, config.batch, config.select(ModelOptions))
-        if reason and config.node_aware == "always":
-            raise agreed(ConfigError(f"{setting('node_aware', 'always')}: {reason}"))
-    return exchange_setting(strategy, config, nodes)
+    if nodes.max() and node_aware == "always":
+        reason = unsupported_exchange(strategy, batch, model)
+        if reason:
+            raise agreed(ConfigError(f"{setting('node_aware', node_aware)}: {reason}"))
+    return exchange_setting(strategy, nodes, node_aware, batch, model)
 
 
 def _row_offsets(source, comm, strategy, shape):

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpgcn.config import Config
 from hpgcn.errors import setting
-from hpgcn.model import ModelOptions, find_model, find_widths
+from hpgcn.model import find_model, find_widths
 from hpgcn.partition import NONZERO_METHODS
 from hpgcn.partition.effort import DEFAULT, FAST, SHARE, paying_effort
 from hpgcn.partition.method_table import WITHOUT_EFFORT
@@ -34,38 +34,39 @@ def epoch_seconds(nonzeros, rows, widths, ranks):
     return (ENTRY * sparse + MULTIPLY_ADD * dense) / ranks
 
 
-def choose_preparation(source, method, ranks, config):
-    """Return the Preparation of a run on an unpartitioned source, by the epochs of its
-    Config.
+def choose_preparation(source, method, ranks, *, epochs, effort, model):
+    """Return the Preparation of a run on an unpartitioned source, by the number of its
+    epochs.
 
     Parameters
     ----------
     source : hpgcn.graphs.graph_source.GraphSource
     method : str
         Method of the strategy. It is kept, unless no effort pays: then parts are blocks
-        of rows, which take no time. An effort of the Config is kept in any case.
-    ranks : int
-    config : hpgcn.Config
+        of rows, which take no time.
+    ranks, epochs : int
+    effort : str
+        The setting. Unless it is the default, it is kept in any case.
+    model : ModelOptions
     """
     if method in WITHOUT_EFFORT:
         return Preparation(method, DEFAULT, "")
-    if config.effort != Config.effort:
-        return Preparation(method, config.effort, setting("effort", config.effort))
+    if effort != Config.effort:
+        return Preparation(method, effort, setting("effort", effort))
 
     # seconds of the training
     header = source.header
     degrees = source.degrees()
     sizes = degrees["column"] + (degrees["loop"] == 0)
-    options = config.select(ModelOptions)
-    widths = find_widths(options, find_model(options), max(1, header.num_features),
+    widths = find_widths(model, find_model(model), max(1, header.num_features),
                          max(1, header.num_classes))
-    training = config.epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
+    training = epochs * epoch_seconds(int(np.sum(sizes)), header.num_nodes, widths, ranks)
 
     # the method and its effort
     holders = method in NONZERO_METHODS
     effort, seconds = paying_effort(sizes, ranks, training, holders=holders)
     if seconds > max(1.0, SHARE * training):
         method, effort, seconds = "block", FAST, 0.0
-    reason = (f"about {seconds:.2g} s for {config.epochs} epochs of about "
-              f"{training / config.epochs:.2g} s; {setting('effort')} asks for other parts")
+    reason = (f"about {seconds:.2g} s for {epochs} epochs of about "
+              f"{training / epochs:.2g} s; {setting('effort')} asks for other parts")
     return Preparation(method, effort, reason)
