@@ -30,13 +30,31 @@ def functions(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
+def docstring_of(node):
+    """Return the statement that is the docstring of a module, class or function, or None."""
+    first = next(iter(node.body), None)
+    documented = (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+                  and isinstance(first.value.value, str))
+    return first if documented else None
+
+
 def body_lines(function, lines):
     """Return the source lines of a function after its docstring."""
-    body = function.body
-    documented = (isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
-                  and isinstance(body[0].value.value, str))
-    first = body[0].end_lineno if documented else body[0].lineno - 1
+    text = docstring_of(function)
+    first = text.end_lineno if text else function.body[0].lineno - 1
     return lines[first:function.end_lineno]
+
+
+def text_lines(tree, lines):
+    """Return how many lines of a file are docstrings, comments and blank."""
+    nodes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [text for node in ast.walk(tree) if isinstance(node, nodes)
+             if (text := docstring_of(node))]
+    rest = set(range(1, len(lines) + 1)).difference(
+        *(range(text.lineno, text.end_lineno + 1) for text in found))
+    code = [line for number in rest
+            if (line := lines[number - 1].strip()) and not line.startswith("#")]
+    return len(lines) - len(code)
 
 
 def percentile(numbers, share):
@@ -106,6 +124,8 @@ def measure(root):
               if "config" in {arg.arg for arg in (*each.args.args, *each.args.kwonlyargs)}]
     return {
         "lines": len(every_line),
+        "of these docstrings, comments and blank": sum(
+            text_lines(tree, texts[path]) for path, tree in trees.items()),
         "files": len(paths),
         f"folders of more than {MOST_FILES} files": crowded or "none",
         "file names that occur twice": files or "none",
