@@ -2,6 +2,7 @@
 
 import copy
 import faulthandler
+import itertools
 import math
 import pickle
 import sys
@@ -34,6 +35,7 @@ class SerialComm(Collectives, CollectiveErrors):
     size = 1
     ranks = (0,)  # in messages: numbers in the communicator that the first group was made of
     local_rank = 0  # number among the ranks of this node
+    host = 0  # lowest rank with which this rank can share memory
     nodes = np.zeros(1, np.int32)  # (P,): the node of each rank, from 0
     mpi = None  # that of mpi4py
     in_process = False  # whether the ranks are threads of this process
@@ -157,11 +159,11 @@ class MpiComm(SerialComm):
         node = mpi.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank = node.Get_rank()
         set_ranks_on_node(node.Get_size(), all_ranks=self.size == MPI.COMM_WORLD.Get_size())
-        first = node.bcast(self.rank)
+        self.host = node.bcast(self.rank)
         node.Free()
         self.nodes = requested_layout(self.size)
         if self.nodes is None:
-            self.nodes = numbered(self.allgather(first))
+            self.nodes = numbered(self.allgather(self.host))
         abort_on_exception()
 
     def _over(self, mpi, ranks):
@@ -171,6 +173,7 @@ class MpiComm(SerialComm):
         self.size = mpi.Get_size()
         self.groups = {}
         self.users = 0
+        self.tags = itertools.count(100)  # see hpgcn.parallel.nodes.node_memory
         self.queue = Queue(self.busy)
 
     def _group(self, ranks):

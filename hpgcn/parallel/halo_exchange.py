@@ -36,6 +36,8 @@ class Channel:
     messages: int  # number of messages sent
     to: list  # (rank, bytes) of each destination
     sums: list  # (rank, bytes) of partial sums to each destination
+    near: dict  # rows of each rank that sends by shared memory: (rows, width), in its memory
+    readers: list  # ranks that read `outgoing` in shared memory
     pending: set  # numbers of the requests under way
 
 
@@ -46,8 +48,12 @@ class HaloBuffers:
     ranks that it reads, (size,) each. `host_views` are the memory that MPI uses: the
     same, or `pinned` host memory. Pulled rows have dtype `dtype`; pushed partial sums
     have dtype `sums`, which may be longer. Room for these is reserved beforehand if
-    exchanges push (`pushes`).
+    exchanges push (`pushes`). Ranks of a node may read each other's buffers
+    (hpgcn.parallel.nodes.shared_buffers): `near` has those of each such rank, two dicts.
     """
+
+    memory = None
+    near = {}, {}
 
     def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
         self.settings = device, stager, dtype, sums
@@ -82,6 +88,9 @@ class HaloBuffers:
             self.host_views = tuple(block.memory[:buffer.nbytes].view(self.dtype)
                                     for block, buffer in zip(self.pinned, self.host_views))
 
+    def close(self):
+        """Do nothing: only shared memory is freed."""
+
 
 class Exchange:
     """Base class of exchanges: at most one message each way for a pair of ranks, in two
@@ -103,6 +112,10 @@ class Exchange:
         self.buffers = buffers
         self.channels = {}
         self.channel = None  # the one under way
+        self.memory = buffers.memory
+        if self.memory is not None:
+            # first row for this rank in the two buffers of each rank of the node
+            self.places = self.memory.starts(*ends)
 
     def reserve(self, width):
         """Allocate the buffers for rows of `width` columns."""
@@ -133,13 +146,23 @@ class Exchange:
         """
         for source in channel.pieces:
             self._wait_for(channel, source, what)
-            yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
+            if source in channel.near:
+                yield source, channel.near[source]
+            else:
+                yield source, channel.incoming[channel.cuts[source]:channel.cuts[source + 1]]
         self._wait(channel, set(channel.pending), what)
 
     def _wait_for(self, channel, source, what):
         self._wait(channel, channel.pending.intersection(channel.pieces[source]), what)
         if self.stager is not None:
             channel.requests.wait_for_copies()
+        if source in channel.near:
+            self.memory.sync()
+
+    def release(self):
+        """Let ranks of the node overwrite their rows; else the next exchange does so."""
+        if self.memory is not None:
+            self.memory.release()
 
     def _wait(self, channel, numbers, what):
         def describe(pending):
@@ -154,6 +177,8 @@ class Exchange:
     def _start(self, channel):
         faults.point("exchange")
         if channel.requests:
+            if self.memory is not None:
+                self.memory.begin(channel.near, channel.readers)
             if self.stager is None:
                 self.comm.MPI.Prequest.Startall(channel.requests)
                 if self.comm.network is not None:
@@ -165,6 +190,9 @@ class Exchange:
                                channel.to, channel.sums)
 
     def _channel(self, width, adjoint):
+        """Return the Channel for a width and a direction; its buffers may be filled next."""
+        if self.memory is not None:
+            self.memory.wait_for_readers()
         if (width, adjoint) not in self.channels:
             # views of the buffers, as high as there are rows to send and to receive
             buffers = self.buffers
@@ -186,6 +214,15 @@ class Exchange:
             destinations, per_destination = self._requests(
                 "Send_init", outgoing, sent, to, tag, requests)
 
+            # ranks of the node read each other's memory
+            shared = buffers.near[adjoint]
+            near = {}
+            for source in pieces.keys() & shared.keys():
+                first = self.places[adjoint][source] * width
+                size = int(cuts[source + 1] - cuts[source]) * width
+                near[source] = shared[source].view(dtype)[first:first + size].reshape(-1, width)
+            readers = sorted(per_destination.keys() & shared.keys())
+
             # bytes for the counters, and what a slow network delays
             row_bytes = width * dtype.itemsize
             bytes_received = [0] * len(requests)
@@ -199,11 +236,14 @@ class Exchange:
 
             self.channels[width, adjoint] = Channel(
                 outgoing, incoming, pieces, cuts, requests, others + destinations, bytes_received,
-                len(per_destination), to, sums, set())
+                len(per_destination), to, sums, near, readers, set())
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, host_view, cuts, tag, requests):
-        """Add persistent requests for each rank's rows, in pieces that MPI and a stager support."""
+        """Add persistent requests for each rank's rows, in pieces that MPI and a stager support.
+
+        Messages between ranks that share memory are empty: the rows are there already.
+        """
         others, pieces, limit = [], {}, collectives.MAX_MESSAGE_BYTES
         if self.stager is not None:
             limit = self.stager.most("message", limit)
@@ -214,7 +254,9 @@ class Exchange:
         # a message for each rank, in pieces that MPI can count
         for other in np.flatnonzero(np.diff(cuts) * buffer.shape[1]).tolist():
             first, last = (cuts[other:other + 2] * buffer.shape[1]).tolist()
-            begins = range(first, last, step)
+            if other in self.buffers.near[0]:
+                last = first
+            begins = range(first, max(last, first + 1), step)
             pieces[other] = range(len(requests), len(requests) + len(begins))
             for begin in begins:
                 piece = slice(begin, min(begin + step, last))
@@ -236,6 +278,7 @@ class Exchange:
             for request in channel.requests:
                 request.Free()
         self.channels = {}
+        self.channel = self.filling = None
 
 
 class HaloExchange(Exchange):
@@ -306,6 +349,7 @@ class HaloExchange(Exchange):
         for numbers, rows in self.received_sums(what):
             with self.comm.clock("comm"):
                 scatter_add(rows, numbers, out)
+        self.release()
 
     def received_sums(self, what):
         """Yield (numbers of own rows, partial sums received for them), rank after rank."""

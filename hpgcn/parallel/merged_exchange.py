@@ -96,6 +96,14 @@ class MergedExchange(Exchange):
         """Wait for the message of rank `source`, which must send one."""
         self._wait_for(self.channel, source, what)
 
+    def received(self, source, place):
+        """Return the rows (slice `place` of the receive buffer) that rank `source` sent."""
+        channel = self.channel
+        if source in channel.near:
+            first = int(channel.cuts[source])
+            return channel.near[source][place.start - first:place.stop - first]
+        return channel.incoming[place]
+
     def received_from(self, what):
         """Yield ranks in increasing order as their messages arrive; then wait for all sends."""
         for source, _ in self._received(self.channel, what):
@@ -188,7 +196,7 @@ class OneWayTransfer(Transfer):
         for source, place in self.ghosts.items():
             if source in wanted:
                 self.exchange.wait_for(source, what)
-                yield source, self.exchange.channel.incoming[place]
+                yield source, self.exchange.received(source, place)
 
     def partial_sums(self, out, what):
         """Return pairs (rank, buffer for partial sums of that rank's rows), then
@@ -212,11 +220,12 @@ class OneWayTransfer(Transfer):
     def finish(self, out, what):
         """Add the received partial sums to `out`, in the order of ranks."""
         scatter_add = kernels.backend(out).scatter_add
-        incoming = self.exchange.channel.incoming
         for source in self.exchange.received_from(what):
             if source in self.rows:
                 with self.comm.clock("comm"):
-                    scatter_add(incoming[self.rows[source]], self.send_rows[source], out)
+                    rows = self.exchange.received(source, self.rows[source])
+                    scatter_add(rows, self.send_rows[source], out)
+        self.exchange.release()
 
     @cached_property
     def message_transfer(self):

@@ -21,6 +21,7 @@ LOCAL. Beside these methods a transfer has
     pending     whether messages are under way, which `progress` lets move
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
+    release     says that pulled rows are not read any more
 
 Each transfer has a plan class: the (bytes, messages) that all ranks send in each call,
 and `buffer_rows`. It is pure, by rank in the shape of its grid.
@@ -41,7 +42,7 @@ class Transfer:
     """Base class of transfers, with buffers in a workspace."""
 
     adds = True
-    workspace = None
+    workspace = buffers = None
     sources = ()  # sources of rows that other ranks own
 
     @property
@@ -56,6 +57,8 @@ class Transfer:
 
     def close(self):
         """Do nothing: there are no MPI objects to free."""
+
+    release = close
 
 
 class OwnRows(Transfer):
@@ -150,9 +153,7 @@ class StagedRows(Transfer):
             self.under_way.append((stage, buffer, rows, handle))
 
     def received_rows(self, wanted, what):
-        """Yield (stage, rows of that stage): own rows at once, then the other stages in
-        order.
-        """
+        """Yield (stage, rows of that stage): own rows at once, then the others in order."""
         clock = self.comm.clock
         if self.own is not None:
             clock.stage = self.first + self.own

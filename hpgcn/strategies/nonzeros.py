@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.parallel.halo_exchange import HaloBuffers
 from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, needs
 from hpgcn.parallel.nodes.node_plan import NodeSizes, gateways, sources_of_entries
+from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.strategies.p2p import cut_plan, halo_plan, local_numbers, own_rows
 from hpgcn.strategies.plan import POINTER, WEIGHT, sum_bytes
@@ -234,7 +234,7 @@ class NonzeroStrategy(RowStrategy):
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
         entries = held_nonzeros(adjacency, rank_grid, comm, cls.holders)
-        buffers = [HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype)
+        buffers = [make_buffers(comm, rank_grid.sharing, adjacency.row_dtype, adjacency.dtype)
                    for _ in range(2)]
         product = cls.product_by(entries, layout.rows, layout.rows, comm, buffers,
                                  rank_grid.sharing)

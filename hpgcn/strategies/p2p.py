@@ -31,6 +31,7 @@ from hpgcn.parallel.nodes.node_plan import (
     sizes_of_pairs,
     sources_of_entries,
 )
+from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
@@ -134,8 +135,8 @@ class PointToPoint(RowStrategy):
     def build(cls, adjacency, rank_grid, comm, *, width=0):
         layout = rank_grid.layout
         matrix, plan = own_rows(adjacency, layout.rows, comm, rank_grid.sharing)
-        buffers = HaloBuffers(comm.device, comm.stager, adjacency.row_dtype, adjacency.dtype,
-                              pushes=not adjacency.symmetric)
+        buffers = make_buffers(comm, rank_grid.sharing, adjacency.row_dtype, adjacency.dtype,
+                               pushes=not adjacency.symmetric)
         product = product_of(matrix, exchange_of(plan, comm, buffers))
         strategy = cls(layout, layout, comm, product, symmetric=adjacency.symmetric,
                        row_dtype=adjacency.row_dtype, nodes=rank_grid.nodes)

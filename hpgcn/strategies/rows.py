@@ -217,6 +217,7 @@ class RowStrategy(Strategy):
             if not accumulate:
                 Z[:] = 0
             push.send(target)
+        pull.release()
 
         # 3. add the partial sums that other ranks have formed
         push.finish(total, what)
@@ -285,6 +286,10 @@ class RowStrategy(Strategy):
         for product in (self.product, self.back):
             product.pull.close()
             product.push.close()
+        if self.parent is None:  # maps that are cut from this one use its buffers
+            for transfer in (self.product.pull, self.product.push):
+                if transfer.buffers is not None:
+                    transfer.buffers.close()
 
 
 class RowTraffic(Traffic):

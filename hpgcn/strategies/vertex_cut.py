@@ -61,16 +61,26 @@ class VertexCutPlan(NonzeroPlan):
 class OneBlockHaloExchange(HaloExchange):
     """A halo exchange that hands out the rows of all other ranks as one block, REMOTE."""
 
+    def start(self, H, what):
+        """Start sending rows of H (m, f) to their readers."""
+        self.joined = False  # whether rows of ranks of this node are in the one block
+        super().start(H, what)
+
     def received_rows(self, wanted, what):
         """Yield (LOCAL, own rows), then (REMOTE, rows of all other ranks) once they
         have arrived.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
-        for _ in self._received(self.channel, what):
-            pass
+        channel = self.channel
+        for source, rows in self._received(channel, what):
+            if source in channel.near and not self.joined:
+                with self.comm.clock("comm"):
+                    channel.incoming[channel.cuts[source]:channel.cuts[source + 1]] = rows
+        self.joined = True
+        self.release()
         if REMOTE in wanted:
-            yield REMOTE, self.channel.incoming
+            yield REMOTE, channel.incoming
 
     @property
     def sources(self):

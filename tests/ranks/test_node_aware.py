@@ -15,6 +15,7 @@ from hpgcn.comm.nodes import layout_of, parsed
 from hpgcn.config import Config
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.parallel.layout import BlockLayout
+from hpgcn.parallel.nodes.node_memory import VARIABLE, NodeMemory
 from hpgcn.parallel.pattern import Pattern
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, RankGrid
@@ -130,6 +131,55 @@ def test_models_and_dtypes(comm, nodes, settings):
     assert "bytes_between_nodes" in history[0]
     losses = [[each["loss"] for each in curve] for curve in (history, alone(graph, config, 2)[0])]
     np.testing.assert_allclose(*losses, rtol=bound)
+
+
+@pytest.mark.parametrize("strategy", AWARE)
+def test_shared_memory_changes_no_bit(strategy, monkeypatch):
+    graph = make(n=60, directed=True)
+    config = Config(strategy=strategy, layers=2, hidden=4)
+    made = []
+    allocate = NodeMemory.allocate
+
+    def trained(comm):
+        comm = as_comm(comm)
+        history, flat = run(scattered(graph, comm), config, comm, 2)
+        return flat.tobytes(), [each["sent_messages"] for each in history]
+
+    def results(allocate):
+        monkeypatch.setattr(NodeMemory, "allocate", allocate)
+        return hpgcn.run_on_ranks(trained, 4, nodes=[0, 1, 0, 1])
+
+    shared = results(lambda *sizes: made.append(allocate(*sizes)) or made[-1])
+    assert all(made)
+    assert results(lambda *sizes: None) == shared  # no room for it
+    monkeypatch.setenv(VARIABLE, "0")
+    made.clear()
+    assert results(lambda *sizes: made.append(sizes)) == shared
+    assert not made
+
+
+def test_a_rank_waits_until_its_rows_are_read():
+    def read(comm):
+        comm = as_comm(comm)
+        memory = NodeMemory(comm, (0, 1))
+        arrays, = memory.allocate(8)
+        for number in range(3):
+            if comm.rank == 0:
+                memory.wait_for_readers()
+                arrays[0][:] = number
+                memory.begin((), [1])
+                comm.barrier()
+            else:
+                comm.barrier()
+                memory.begin([0], ())
+                later = iter([False, *[True] * 9])
+                comm.mpi.turns.wait(1, lambda: next(later), str)  # rank 0 runs until it waits
+                assert (arrays[0] == number).all()
+                memory.release()
+        memory.close()
+        return memory.answers
+
+    assert hpgcn.run_on_ranks(read, 2) == [[], []]
 
 
 @pytest.mark.parametrize("comm", [3], indirect=True)

@@ -6,7 +6,9 @@ and rows of owners while the second ones are. A push takes the same ways back. G
 add the sums of their nodes to their own, in rank order, then send one sum for each row.
 So bits do not depend on timing.
 
-Messages within a node are ordinary ones, which MPI passes through shared memory.
+Within a node rows and sums lie in shared memory (hpgcn.parallel.nodes.node_memory), from
+which their readers take them. Messages there are empty, but count as if they had rows.
+On GPUs and without shared memory the rows are sent.
 """
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan
@@ -38,7 +40,7 @@ class NodeExchange(Transfer):
                           first.ghost_positions[plan.second.send_rows], plan.second.send_offsets)
         self.second = kind(passed, comm, buffers.second)
         self.second.tags = 3, 4
-        self.passes = bool(passed.ghosts.size or passed.send_rows.size)
+        self.passes = bool(comm.max([passed.ghosts.size + passed.send_rows.size])[0])
         self.forwarded = True  # whether the rows under way have been sent on
 
     def reserve(self, width):
@@ -133,6 +135,11 @@ class NodeExchange(Transfer):
         if self.second.pending:  # this rank sent sums to gateways only
             for _ in self.second.received_sums(what):
                 pass
+
+    def release(self):
+        """Let ranks of the node overwrite the rows that this rank has pulled."""
+        self.first.release()
+        self.second.release()
 
     def close(self):
         """Free the requests; afterwards the exchange cannot be used."""

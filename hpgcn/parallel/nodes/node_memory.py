@@ -1,0 +1,184 @@
+"""Memory that the ranks of a node share: a rank writes its own part, and reads those of
+other ranks in place.
+
+A writer fills its part, and sends an empty message to each reader. Once a reader has
+finished, it returns an empty message. The writer waits for it before it writes again.
+HPGCN_SHARED_MEMORY=0 switches this off: rows within a node are then sent as messages.
+"""
+import os
+
+import numpy as np
+
+from hpgcn.comm.pending import format_ranks
+from hpgcn.errors import UsageError
+from hpgcn.runtime.device import HOST
+
+VARIABLE = "HPGCN_SHARED_MEMORY"
+FOLDER = "/dev/shm"  # a file system in memory, where MPI libraries on Linux allocate
+PAGE = 1 << 12  # bytes
+LINE = 64  # bytes of a cache line, at which arrays begin
+
+
+class NodeMemory:
+    """The memory of one pair of message buffers on each rank of a node.
+
+    All ranks of the node use it in the same exchanges. Ranks are numbers in `comm`.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+        Ranks of this node, increasing; this rank is among them.
+    """
+
+    def __init__(self, comm, ranks):
+        self.comm = comm
+        self.ranks = ranks
+        self.node = comm.group(ranks)
+        self.number = {rank: place for place, rank in enumerate(ranks)}
+        self.tag = next(self.node.tags)
+        self.windows = []
+        self.read = set()  # ranks whose memory this rank may be reading
+        self.answers = []  # requests of empty messages after reading
+        self.readers = []  # the rank at the far end of each of them
+
+    def another(self):
+        """Return the NodeMemory of further buffers of the same ranks."""
+        return NodeMemory(self.comm, self.ranks)
+
+    def any(self, value):
+        """Return whether `value` is true on a rank of this node; all of them call this."""
+        return bool(self.node.max([value])[0])
+
+    def starts(self, *offsets):
+        """Return what the ranks of this node have for this rank in arrays by rank, `offsets`:
+        for each array a dict by rank.
+        """
+        sent = [[array[rank] for rank in self.ranks] for array in offsets]
+        place = self.number[self.comm.rank]
+        received = self.node.allgather(sent)
+        return [{rank: int(theirs[number][place]) for rank, theirs in zip(self.ranks, received)}
+                for number in range(len(offsets))]
+
+    def allocate(self, *sizes):
+        """Return arrays of `sizes` bytes in the memory of each rank: for each size a dict by
+        rank. Return None if ranks cannot share memory.
+        """
+        offsets = np.cumsum([0, *(-(-size // LINE) * LINE for size in sizes)]).tolist()
+        blocks = self._blocks(max(offsets[-1], LINE))
+        if blocks is None:
+            return None
+        layouts = self.node.allgather([offsets, sizes])
+        return [{rank: block[begins[place]:begins[place] + lengths[place]]
+                 for rank, block, (begins, lengths) in zip(self.ranks, blocks, layouts)}
+                for place in range(len(sizes))]
+
+    def _blocks(self, nbytes):
+        """Return the memory of each rank of the node, a list of uint8 arrays, or None."""
+        if self.node.in_process:
+            return self.node.mpi.allgather(HOST.empty(nbytes, np.uint8))
+
+        # writing past the end of the file system would end the process
+        total = int(self.node.sum([nbytes])[0])
+        window = None
+        if total <= free_bytes():
+            MPI = self.node.MPI
+            info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each begins with a page
+            try:
+                window = MPI.Win.Allocate_shared(nbytes, 1, info, self.node.mpi)
+            except MPI.Exception:
+                window = None
+            info.Free()
+        if self.any(window is None):
+            return None
+
+        window.Lock_all(MPI.MODE_NOCHECK)
+        self.windows.append(window)
+        blocks = [np.frombuffer(window.Shared_query(place)[0], np.uint8)
+                  for place in range(self.node.size)]
+        blocks[self.node.rank][::PAGE] = 0  # only then is the memory taken from the file system
+        return blocks
+
+    def sync(self):
+        """Order reading and writing before this call and after it, as MPI requires."""
+        for window in self.windows:
+            window.Sync()
+
+    def begin(self, sources, readers):
+        """Note that ranks `sources` are read from now on, and that `readers` read this rank's
+        memory.
+        """
+        self.sync()
+        self.read.update(sources)
+        for rank in readers:
+            self._add(self.node.mpi.Irecv, rank)
+
+    def release(self):
+        """Let the ranks whose memory this rank has read write again."""
+        for rank in sorted(self.read):
+            self._add(self.node.mpi.Isend, rank)
+        self.read.clear()
+
+    def wait_for_readers(self):
+        """Release the rows of other ranks, and wait until this rank's memory may be written."""
+        self.release()
+        if self.answers:
+            self.node.wait(self.answers, lambda numbers: format_ranks(
+                {self.comm.ranks[self.readers[number]] for number in numbers}) +
+                " to read rows in shared memory")
+            self.answers, self.readers = [], []
+            self.sync()
+
+    def _add(self, start, rank):
+        self.answers.append(start(np.empty(0, np.uint8), self.number[rank], self.tag))
+        self.readers.append(rank)
+
+    def close(self):
+        """Free the memory; all ranks of the node call this together. No array in it may be
+        used afterwards.
+        """
+        self.wait_for_readers()
+        for window in self.windows:
+            window.Unlock_all()
+            window.Free()
+        self.windows = []
+        self.node.close()
+
+
+def node_memory(comm, nodes):
+    """Return a NodeMemory for the ranks of this rank's node, or None if they send messages.
+
+    All ranks call this together. `nodes`: (P,), the node of each rank; None: no rank
+    shares memory. GPUs, files as memory and a simulated network need messages.
+    """
+    if nodes is None or comm.device is not HOST or comm.network is not None:
+        return None
+    if comm.in_process and comm.mpi.turns.observer is not None:
+        return None
+    ranks = tuple(np.flatnonzero(nodes == nodes[comm.rank]).tolist())
+    if len(ranks) == 1:
+        return None
+
+    # ranks that are taken to share a node may be on several
+    wanted = enabled()
+    memory = NodeMemory(comm, ranks)
+    if len(set(memory.node.allgather(comm.host))) == 1 and not memory.any(not wanted):
+        return memory
+    memory.close()
+    return None
+
+
+def enabled():
+    """Return whether HPGCN_SHARED_MEMORY allows shared memory; UsageError unless it is 0 or 1."""
+    text = os.environ.get(VARIABLE, "1")
+    if text not in ("0", "1"):
+        raise UsageError(f"{VARIABLE}={text}: expected 0 or 1")
+    return text == "1"
+
+
+def free_bytes():
+    """Return the free bytes of the file system in memory; without one, infinity."""
+    try:
+        status = os.statvfs(FOLDER)
+    except OSError:
+        return float("inf")
+    return status.f_bavail * status.f_frsize

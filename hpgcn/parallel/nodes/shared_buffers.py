@@ -1,0 +1,68 @@
+"""Buffers of an exchange in memory that the ranks of a node share."""
+from functools import cached_property
+
+from hpgcn.parallel.halo_exchange import HaloBuffers
+from hpgcn.parallel.nodes.node_memory import node_memory
+
+
+class SharedBuffers(HaloBuffers):
+    """HaloBuffers in a NodeMemory (`memory`): ranks of the node read each other's rows in
+    place.
+
+    Buffers grow on all ranks of a node together. Without room for shared memory they are
+    ordinary arrays, and rows are sent as messages.
+    """
+
+    def __init__(self, memory, *settings, pushes=True):
+        super().__init__(*settings, pushes=pushes)
+        self.memory = memory
+
+    @cached_property
+    def second(self):
+        """Buffers of the same kind for a second exchange that goes with the first."""
+        return SharedBuffers(self.memory.another(), *self.settings, pushes=self.pushes)
+
+    def reserve(self, owned, ghost):
+        """Make room for `owned` and `ghost` elements in the buffers; all ranks of the node
+        call this together.
+        """
+        enough = self.owned.size >= owned and self.ghost.size >= ghost
+        if not self.memory.any(not enough):
+            return
+        sizes = max(owned, self.owned.size), max(ghost, self.ghost.size)
+        found = self.memory.allocate(*(size * self.dtype.itemsize for size in sizes))
+        if found:
+            self.near = found
+            rank = self.memory.comm.rank
+            self.owned, self.ghost = (arrays[rank].view(self.dtype) for arrays in found)
+        else:
+            self.near = HaloBuffers.near
+            self.owned, self.ghost = (self.device.empty((size,), self.dtype) for size in sizes)
+        self.host_views = self.owned, self.ghost
+
+    def close(self):
+        """Free the memory; all ranks of the node call this together, and use no exchange of
+        these buffers afterwards.
+        """
+        if "second" in vars(self):
+            self.second.close()
+        if self.memory is not None:
+            self.owned = self.ghost = self.device.empty((0,), self.dtype)
+            self.host_views = self.owned, self.ghost
+            self.near = HaloBuffers.near
+            self.memory.close()
+            self.memory = None
+
+
+def make_buffers(comm, nodes, dtype, sums, *, pushes=True):
+    """Return buffers, shared within each node if ranks can read each other's memory; all
+    ranks call this together.
+
+    `nodes`: (P,), the node of each rank in a node-aware exchange, else None. Other
+    arguments: as of HaloBuffers.
+    """
+    memory = node_memory(comm, nodes)
+    settings = comm.device, comm.stager, dtype, sums
+    if memory is None:
+        return HaloBuffers(*settings, pushes=pushes)
+    return SharedBuffers(memory, *settings, pushes=pushes)
