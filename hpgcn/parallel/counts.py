@@ -26,6 +26,7 @@ class PairMessages(NamedTuple):
     bytes: np.ndarray
     messages: np.ndarray
     between: tuple | None = None  # (bytes, messages) of those between nodes, if they are known
+    shared: bool = False  # whether ranks of a node read the rows in memory that they share
 
 
 class Collective(NamedTuple):

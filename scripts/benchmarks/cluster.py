@@ -52,7 +52,7 @@ def measure(settings):
     A case is a dict:
 
     - layout and rate;
-    - network: the figures of `hpgcn.bench.network.measure`;
+    - network, within_node: the figures of `hpgcn.bench.network.measure_tiers`;
     - auto: the strategy that a run chooses by itself;
     - rows: a dict for each strategy, with planned_s and measured_s of an epoch.
     """

@@ -20,10 +20,14 @@ from hpgcn.planning.answers.choice import choose_strategy
 from hpgcn.planning.answers.options import NETWORK_ATTRIBUTES, Options, read_machine
 from hpgcn.planning.answers.report import row
 from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.seconds.node_tiers import Tier
 from hpgcn.planning.seconds.step_seconds import Machine
 
 ENOUGH = 10.0  # seconds after which a run ends, with at least LEAST epochs
 LEAST = 2
+# figures of a tier, in the order of the fields of Tier
+TIER = ("latency_s", "bytes_per_s", "collective_latency_s", "collective_bytes_per_s",
+        "hidden_share")
 
 
 def main(settings):
@@ -44,17 +48,17 @@ def main(settings):
         seconds = epoch_seconds(settings["graph"], config.replace(strategy=entry["name"]))
         entry |= {"measured_s": seconds, "ratio": seconds / entry["planned_s"]}
     if comm.rank == 0:
-        report = {"network": measured, "auto": chosen.name, "rows": rows}
+        report = {**measured, "auto": chosen.name, "rows": rows}
         Path(settings["out"]).write_text(json.dumps(report))
 
 
 def machine_of(settings, comm):
-    """Return the Machine of a rank, and the measured figures of its network.
+    """Return the Machine of a rank, and the figures of `hpgcn.bench.network.measure_tiers`.
 
     Rates of memory and kernels are those of the machine file in the settings; without one, memory
     and dense products are measured.
     """
-    measured = network.measure(comm, settings["repeats"])
+    measured = network.measure_tiers(comm, settings["repeats"])
     if settings["machine"]:
         machine, _ = read_machine(settings["machine"])
     else:
@@ -63,8 +67,12 @@ def machine_of(settings, comm):
         limits = host.memory_limits(settings["repeats"]) | host.dense_limits(settings["repeats"], 0)
         names = {field.name for field in dataclasses.fields(Machine)} & limits.keys()
         machine = Machine(**{name: limits[name] for name in names})
-    rates = {attribute: measured[name] for name, attribute in NETWORK_ATTRIBUTES.items()}
-    return dataclasses.replace(machine, **rates), measured
+    tier = measured["network"]
+    rates = {attribute: tier[name] for name, attribute in NETWORK_ATTRIBUTES.items()}
+    if "within_node" in measured:
+        tier = measured["within_node"]
+        rates["within"] = Tier(*(tier[name] for name in TIER))
+    return dataclasses.replace(machine, layout=tuple(comm.nodes.tolist()), **rates), measured
 
 
 def forecasts(graph, config, machine, ranks):
@@ -74,7 +82,8 @@ def forecasts(graph, config, machine, ranks):
     found = {}
     for candidate in candidates(inputs, (ranks,)):
         if candidate.strategy not in found:
-            told = row(candidate, count_candidate(inputs, candidate), options)
+            footprint = count_candidate(inputs, candidate, nodes=machine.nodes(ranks))
+            told = row(candidate, footprint, options)
             found[candidate.strategy] = {
                 "name": candidate.strategy, "strategy": told["strategy"],
                 "sent_bytes": told["bytes"]["total"], "planned_s": told["seconds"]["epoch"]}

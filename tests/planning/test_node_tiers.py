@@ -12,15 +12,17 @@ from hpgcn.bench import network
 from hpgcn.comm import as_comm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
-from hpgcn.parallel.counts import allreduce, broadcasts, reduces
+from hpgcn.parallel.counts import PairMessages, allreduce, broadcasts, reduces
 from hpgcn.partition import given_partition, make_partition
 from hpgcn.planning.answers.candidates import count_candidate
 from hpgcn.planning.answers.choice import _choose
 from hpgcn.planning.answers.options import Options, read_machine, single_node, with_nodes
 from hpgcn.planning.answers.report import forecast, node_notes
 from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.counts.traffic import Prediction
 from hpgcn.planning.seconds.collective_seconds import collective_seconds
 from hpgcn.planning.seconds.node_tiers import GroupsByNode, Tier, even_share, of_collectives
+from hpgcn.planning.seconds.step_seconds import Machine, seconds_of_tiers
 
 NEAR, FAR = Tier(1.0, 100.0), Tier(50.0, 2.0, collective_bytes_per_s=5.0)
 LIMITS = {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9,
@@ -76,6 +78,19 @@ def test_collectives_have_two_levels(kind, axis, nodes):
 
 def test_messages_to_unknown_ranks_are_spread_evenly():
     assert even_share(np.array([0, 0, 0, 1])).tolist() == pytest.approx([1 / 3] * 3 + [1])
+
+
+def test_rows_are_copied_within_a_node():
+    away, whole = np.array([3, 0, 0, 0]), np.array([8, 4, 0, 0])
+    machine = Machine(ranks_per_node=2, within=NEAR, memory_bytes_per_s=8.0)
+    for shared, device, seconds in ((True, True, 1 + 5 * 2 / 8), (True, False, 1 + 5 / 100),
+                                    (False, True, 1 + 5 / 100)):
+        prediction = Prediction(4)
+        ones = np.array([1, 0, 0, 0])
+        prediction.add("aggregation", "forward", PairMessages(
+            whole, 2 * ones, (away, ones), shared))
+        found = seconds_of_tiers(replace(machine, shared_memory=device), prediction)
+        assert found[1].tolist() == pytest.approx([seconds] * 4)
 
 
 def test_rows_cross_to_each_node_once(made):

@@ -172,8 +172,8 @@ def test_a_rank_waits_until_its_rows_are_read():
             else:
                 comm.barrier()
                 memory.begin([0], ())
-                later = iter([False, *[True] * 9])
-                comm.mpi.turns.wait(1, lambda: next(later), str)  # rank 0 runs until it waits
+                ready = iter([False, *[True] * 9]).__next__
+                comm.mpi.turns.wait(1, ready, str)  # rank 0 runs until it waits
                 assert (arrays[0] == number).all()
                 memory.release()
         memory.close()

@@ -50,8 +50,8 @@ class NodeMemory:
         return bool(self.node.max([value])[0])
 
     def starts(self, *offsets):
-        """Return what the ranks of this node have for this rank in arrays by rank, `offsets`:
-        for each array a dict by rank.
+        """Return the entries for this rank in the `offsets` of all ranks of the node, arrays by
+        rank: a dict by rank for each array.
         """
         sent = [[array[rank] for rank in self.ranks] for array in offsets]
         place = self.number[self.comm.rank]

@@ -101,15 +101,15 @@ class NodeSizes:
 
     def pull(self, row_bytes):
         """Yield (bytes, messages) that each rank sends when rows are pulled."""
-        yield from self.first.pull(row_bytes)
-        yield from self.second.pull(row_bytes)
+        for call in (*self.first.pull(row_bytes), *self.second.pull(row_bytes)):
+            yield call._replace(shared=True)
 
     def push(self, row_bytes):
         """Yield (bytes, messages) that each rank sends when sums are pushed back to the
         owners.
         """
-        yield from self.second.push(row_bytes)
-        yield from self.first.push(row_bytes)
+        for call in (*self.second.push(row_bytes), *self.first.push(row_bytes)):
+            yield call._replace(shared=True)
 
 
 def gateways(rows, owners, readers, nodes):

@@ -48,8 +48,8 @@ def _choose(inputs, ranks, nodes=None):
     config = inputs.config
     memory = size(config.memory) if config.memory else None
     known_nodes = () if nodes is None or not nodes.max() else tuple(nodes.tolist())
-    options = Options((ranks,), memory=memory, config=config,
-                      machine=Machine(layout=known_nodes))
+    machine = Machine(layout=known_nodes, shared_memory=config.device != "cuda")
+    options = Options((ranks,), memory=memory, config=config, machine=machine)
 
     # count every candidate that can train
     rows = []

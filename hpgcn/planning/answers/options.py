@@ -82,7 +82,9 @@ class Options:
         if ranks_per_node is not None:
             size, = numbers("--ranks-per-node", ranks_per_node.partition(",")[0], MAX_RANKS)
             rates = with_nodes(rates, size, single)
-        return Options(ranks, widths, names, rates, network, memory, Config(**settings), goal,
+        config = Config(**settings)
+        rates = dataclasses.replace(rates, shared_memory=config.device != "cuda")
+        return Options(ranks, widths, names, rates, network, memory, config, goal,
                        single_node=single)
 
 

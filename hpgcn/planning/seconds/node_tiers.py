@@ -2,14 +2,15 @@
 
 Rules for what crosses nodes:
 
-- rows and sums of products with A: as counted by pairs of ranks, if these are known;
+- rows and sums of products with A: as counted by pairs of ranks, if these are known.
+  Those of a node-aware exchange are copied within a node, which reads and writes memory;
 - other messages between pairs: spread evenly over the other ranks;
 - collectives that MPI executes by itself: in two levels. One rank of each node takes
   part in the collective between nodes, so that each byte crosses to a node once. Then, or
   before, the ranks of each node have a collective of their own. An allreduce is a reduce
   within nodes, an allreduce between them and a broadcast within them.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +32,10 @@ class Tier:
     def of_messages(self, sent, messages):
         """Return the seconds that ranks need to send `sent` bytes in `messages` messages."""
         return messages * self.latency_s + sent / self.bytes_per_s * (1 - self.hidden)
+
+    def by_copies(self, memory_bytes_per_s):
+        """Return the Tier of messages without content, whose rows are copied in memory."""
+        return replace(self, bytes_per_s=memory_bytes_per_s / 2, hidden=0.0)
 
     def of_collectives(self, kind, ranks, sizes):
         """Return the seconds of collectives of `sizes` bytes over `ranks` ranks."""

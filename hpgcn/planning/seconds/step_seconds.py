@@ -49,6 +49,7 @@ class Machine:
     within: Tier | None = None  # rates between ranks of one node; None: those above
     ranks_per_node: int = 0  # ranks that share a node, in blocks; 0: unknown, one tier
     layout: tuple[int, ...] = ()  # node of each rank of a run, instead of blocks
+    shared_memory: bool = True  # whether ranks of a node can share memory: not that of GPUs
 
     @property
     def network(self):
@@ -156,7 +157,9 @@ def seconds_of_tiers(machine, prediction, floor=False):
     # an exchange takes as long as its slowest rank
     for call, times in prediction.exchanges:
         away, near = node_tiers.split_by_tier(call, nodes, floor)
-        each = np.array([machine.network.of_messages(*away), within.of_messages(*near)])
+        copied = machine.shared_memory and getattr(call, "shared", False)
+        tier = within.by_copies(machine.memory_bytes_per_s) if copied else within
+        each = np.array([machine.network.of_messages(*away), tier.of_messages(*near)])
         seconds += times * (each if floor else each[:, [np.argmax(each.sum(0))]])
     return [machine.communication_factor * each / prediction.period for each in seconds]
 
