@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -144,8 +143,7 @@ int run(void (*kernel)(A...), unsigned grid, unsigned block, void **arguments, c
     for (int i = 0; i < count; ++i)
         if (sizes[i] != expected[i])
             return i + 1;
-    const std::tuple<A...> values(*static_cast<std::remove_const_t<A> *>(arguments[I])...);
-    auto call = [&] { kernel(std::get<I>(values)...); };
+    auto call = [&] { kernel(*static_cast<std::remove_const_t<A> *>(arguments[I])...); };
     gridDim = {grid, 1, 1}, blockDim = {block, 1, 1};
     for (unsigned b = 0; b < grid; ++b) {
         blockIdx = {b, 0, 0}, threadIdx = {0, 0, 0};
