@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-ranks=${RANKS:-$([ $small = 1 ] && echo 1 3 || echo 1 3 9 27)}
+ranks=${RANKS:-$(pick "1 3" "1 3 9 27")}
 for p in $ranks; do
     hpgcn partition "$graph" -k "$p" --method "${METHOD:-hypergraph}" -o "$out/p$p.h5" --overwrite -q
     hpgcn train "$out/p$p.h5" --ranks "$p" --strategy p2p --epochs "${EPOCHS:-30}" --out "$out/P$p" --overwrite -q > /dev/null

@@ -6,13 +6,13 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-ranks=${RANKS:-4}
+ranks=${RANKS:-$(pick 2 4)}
 export HPGCN_NETWORK=${NETWORK:-}
 cases=()
 for p in $ranks; do
     for case in 1d 1.5d 2d 3d; do
         on "$p" train "$graph" --strategy "$case" --layers 3 --hidden "${HIDDEN:-16}" --threads 1 --trace \
-            --epochs "${EPOCHS:-$([ $small = 1 ] && echo 2 || echo 8)}" --eval-every 0 --out "$out/$case-P$p" \
+            --epochs "${EPOCHS:-$(pick 2 8)}" --eval-every 0 --out "$out/$case-P$p" \
             --overwrite -q > /dev/null
         cases+=("$case-P$p")
     done

@@ -31,6 +31,10 @@ begin() {
     fi
 }
 
+pick() { # value with --small, value without
+    if [ $small = 1 ]; then echo "$1"; else echo "$2"; fi
+}
+
 on() { # ranks, arguments of hpgcn
     local ranks=$1
     shift

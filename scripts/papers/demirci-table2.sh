@@ -5,7 +5,7 @@
 # PARTS=512, SEED=0, OUT=FOLDER.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
-parts=${PARTS:-$([ $small = 1 ] && echo 8 || echo 512)}
+parts=${PARTS:-$(pick 8 512)}
 for graph in "${graphs[@]}"; do
     name=$(basename "$graph" .h5)
     echo "$name: $parts parts" >&2

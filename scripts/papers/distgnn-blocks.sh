@@ -6,5 +6,5 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 python "$here/../benchmarks/run.py" aggregate "${graphs[0]}" --widths "${WIDTH:-128}" --threads "${THREADS:-0}" \
-    --repeats "${REPEATS:-$([ $small = 1 ] && echo 1 || echo 5)}" --json > "$out/blocks.json"
+    --repeats "${REPEATS:-$(pick 1 5)}" --json > "$out/blocks.json"
 show distgnn_blocks.py "$out"

@@ -7,14 +7,14 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-ranks=${RANKS:-$([ $small = 1 ] && echo 2 || echo 2 4 8)}
+ranks=${RANKS:-$(pick 2 "2 4 8")}
 model=(--model sage --aggregator gcn --layers "${LAYERS:-2}" --hidden "${HIDDEN:-16}")
 for p in $ranks; do
     hpgcn partition "$graph" -k "$p" --method distgnn -o "$out/p$p.h5" --overwrite -q --json > "$out/p$p.json"
     for case in "0" "5" "5 --delay-variant paper" "none" "none --delay-variant paper"; do
         delay=${case/ --delay-variant /-} flags=(--strategy vertex-cut --delay $case)
         hpgcn train "$out/p$p.h5" --ranks "$p" "${flags[@]}" "${model[@]}" \
-            --epochs "${EPOCHS:-$([ $small = 1 ] && echo 12 || echo 200)}" --out "$out/P$p-$delay" --overwrite -q > /dev/null
+            --epochs "${EPOCHS:-$(pick 12 200)}" --out "$out/P$p-$delay" --overwrite -q > /dev/null
         hpgcn train "$out/p$p.h5" --ranks "$p" "${flags[@]}" "${model[@]}" --dry-run --json > "$out/P$p-$delay.json"
     done
 done

@@ -6,18 +6,18 @@
 # METHOD of partition, SEED and OUT. Runs of all ranks take turns, twice over; the faster turn counts.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
-factors=${FACTORS:-$([ $small = 1 ] && echo 1 2 || echo 1 2 4 8 16 32)}
+factors=${FACTORS:-$(pick "1 2" "1 2 4 8 16 32")}
 ranks=${RANKS:-1 2}
 for factor in $factors; do
-    hpgcn generate bter "$out/x$factor.h5" --like "${graphs[0]}" --scale-edges "$factor" --features "${FEATURES:-512}" \
-        --classes "${CLASSES:-40}" --seed "${SEED:-0}" --overwrite -q
+    hpgcn generate bter "$out/x$factor.h5" --like "${graphs[0]}" --scale-edges "$factor" \
+        --features "${FEATURES:-$(pick 16 512)}" --classes "${CLASSES:-40}" --seed "${SEED:-0}" --overwrite -q
     for p in $ranks; do
         hpgcn partition "$out/x$factor.h5" -k "$p" --method "${METHOD:-random}" -o "$out/x$factor.p$p.h5" --overwrite -q
     done
     for turn in 1 $([ $small = 1 ] || echo 2); do
         for p in $ranks; do
-            on "$p" train "$out/x$factor.p$p.h5" --strategy p2p --layers 2 --hidden "${HIDDEN:-512}" \
-                --epochs "${EPOCHS:-$([ $small = 1 ] && echo 2 || echo 8)}" --eval-every 0 --threads 1 \
+            on "$p" train "$out/x$factor.p$p.h5" --strategy p2p --layers 2 --hidden "${HIDDEN:-$(pick 16 512)}" \
+                --epochs "${EPOCHS:-$(pick 2 8)}" --eval-every 0 --threads 1 \
                 --out "$out/x$factor-P$p-$turn" --overwrite -q > /dev/null
         done
     done

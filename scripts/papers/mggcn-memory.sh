@@ -6,9 +6,9 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-layers=${LAYERS:-$([ $small = 1 ] && echo 2 4 || echo 2 3 5 10)}
+layers=${LAYERS:-$(pick "2 4" "2 3 5 10")}
 measure=${MEASURE:-2}
-model=(--hidden "${HIDDEN:-$([ $small = 1 ] && echo 16 || echo 512)}" --ranks "${RANKS:-1}")
+model=(--hidden "${HIDDEN:-$(pick 16 512)}" --ranks "${RANKS:-1}")
 for count in $layers; do
     hpgcn train "$graph" --layers "$count" "${model[@]}" --dry-run --json > "$out/layers$count.json"
 done

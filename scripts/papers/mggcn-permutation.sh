@@ -11,8 +11,8 @@ for order in block random; do
     hpgcn partition "${graphs[0]}" -k "$ranks" --method $order --no-rcm -o "$out/$order.h5" --overwrite -q
     for overlap in 1 0; do
         HPGCN_OVERLAP=$overlap on "$ranks" train "$out/$order.h5" --strategy 1d --layers 2 --trace --threads 1 \
-            --hidden "${HIDDEN:-$([ $small = 1 ] && echo 16 || echo 512)}" --eval-every 0 \
-            --epochs "${EPOCHS:-$([ $small = 1 ] && echo 2 || echo 8)}" --out "$out/$order-$overlap" --overwrite -q > /dev/null
+            --hidden "${HIDDEN:-$(pick 16 512)}" --eval-every 0 \
+            --epochs "${EPOCHS:-$(pick 2 8)}" --out "$out/$order-$overlap" --overwrite -q > /dev/null
     done
 done
 show mggcn_permutation.py "$out"

@@ -7,12 +7,11 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-cases=${CASES:-$([ $small = 1 ] && echo HP 1d || echo HP GP RP 1d 1.5d 2d 3d)}
+cases=${CASES:-$(pick "HP 1d" "HP GP RP 1d 1.5d 2d 3d")}
 ranks=${RANKS:-$(for ((p = 1; p <= $(nproc); p *= 2)); do echo "$p"; done)}
-forecast=${FORECAST:-16 32 64 128 256 512}
-model=(--layers "${LAYERS:-3}" --hidden "${HIDDEN:-$([ $small = 1 ] && echo 8 || echo 128)}")
-epochs=${EPOCHS:-$([ $small = 1 ] && echo 2 || echo 8)}
-[ $small = 1 ] && forecast=${FORECAST:-16}
+forecast=${FORECAST:-$(pick 16 "16 32 64 128 256 512")}
+model=(--layers "${LAYERS:-3}" --hidden "${HIDDEN:-$(pick 16 128)}")
+epochs=${EPOCHS:-$(pick 2 8)}
 export HPGCN_NETWORK=${NETWORK:-}
 declare -A method=([HP]=hypergraph [GP]=graph [RP]=random)
 

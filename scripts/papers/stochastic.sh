@@ -6,7 +6,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 begin "$@"
 graph=${graphs[0]}
-ranks=${RANKS:-$([ $small = 1 ] && echo 2 || echo 2 3)}
+ranks=${RANKS:-$(pick 2 "2 3")}
 batch=${BATCH:-$(show stochastic.py batch "$graph")}
 for p in $ranks; do
     for method in hypergraph stochastic; do
