@@ -87,12 +87,14 @@ def test_order_of_rows_changes_no_bit(edges, tmp_path):
 
 
 def test_features_are_never_whole_in_memory(edges, tmp_path):
-    """Random features of 8 GiB are generated in slices and never allocated as a whole."""
+    """Random features of more bytes than any memory are generated when their rows are read."""
     from hpgcn.datasets.random_contents import RandomDraw, RandomFeatures
 
-    X = RandomFeatures(RandomDraw(8, 0), np.arange(1 << 28, dtype=np.uint64))
-    assert X.shape == (1 << 28, 8) and X[5:7].shape == (2, 8)
-    np.testing.assert_array_equal(X[np.array([6, 5])], X[5:7][::-1])
+    few = RandomFeatures(RandomDraw(8, 0), np.arange(7, dtype=np.uint64))
+    np.testing.assert_array_equal(few[np.array([6, 5])], few[5:7][::-1])
+    X = RandomFeatures(RandomDraw(8, 0), np.broadcast_to(np.uint64(5), 1 << 50))
+    assert X.shape == (1 << 50, 8)
+    np.testing.assert_array_equal(X[8:10], few[[5, 5]])
 
 
 def test_the_file_says_that_they_are_random(edges, tmp_path, capsys):

@@ -86,7 +86,7 @@ def test_a_partition_beside_a_graph_of_a_long_name_is_refused_before_the_work(fo
 @pytest.mark.long
 def test_memory_that_there_is_not_is_one_line(folder):
     refused(70, "out of memory: Unable to allocate", "train", "g.h5", "--hidden", 1 << 24,
-            "--layers", 1000, "--out", "run")
+            "--layers", 3, "--out", "run")
 
 
 @pytest.mark.parametrize("words", [
