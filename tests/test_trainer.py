@@ -139,5 +139,5 @@ def test_tiny_and_edgeless_graphs_train(n, sparse, model):
     X = np.ones((n, 3), np.float32)
     graph = hpgcn.Graph.from_scipy(sp.csr_array((n, n)), sp.csr_array(X) if sparse else X,
                                    np.arange(n), (np.arange(n) < 1, [], []))
-    config = hpgcn.Config(epochs=3, **SETTINGS[model])
+    config = hpgcn.Config(epochs=3, dtype="float64", **SETTINGS[model])
     assert np.isfinite(hpgcn.train(graph, config)["final_loss"])

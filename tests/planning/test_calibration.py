@@ -9,7 +9,7 @@ from graphs import make
 
 from hpgcn.store import write_graph
 
-FLAGS = ("--model", "sage", "--layers", 3, "--hidden", 12, "--norm", "layer")
+FLAGS = ("--model", "sage", "--layers", 3, "--hidden", 12, "--norm", "layer", "--dtype", "float64")
 
 
 @pytest.fixture(scope="module")

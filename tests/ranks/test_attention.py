@@ -31,7 +31,7 @@ def test_all_weights_of_attention_equal_the_oracle(comm, strategy, changes):
 
 @pytest.mark.parametrize("comm", [1, 2, 5], indirect=True)
 def test_bytes_by_hand(comm):
-    """Layers of K heads of width f send 4 V K f bytes forward and 4 V (K f + 3 K) backward.
+    """Layers of K heads of width f send 8 V K f bytes forward and 8 V (K f + 3 K) backward.
 
     V is the number of ghost rows. The first layer sends no rows forward if X is
     constant.
@@ -44,12 +44,12 @@ def test_bytes_by_hand(comm):
     volume = len({(owner[i], j) for i, j in zip(rows, columns) if owner[i] != owner[j]})
     for constant in (False, True):
         config = Config(strategy="p2p", prune=False, precompute=constant,
-                        **{**GAT, "input_dropout": 0.0, "dtype": "float32"})
+                        **{**GAT, "input_dropout": 0.0})
         history, _ = run(source, config, comm, 1)
         layers = 12 * (not constant) + (12 + 3 * 4) + 20 + (20 + 3 * 4)
         parameters = 13 * 12 + 2 * 12 + 12 + 12 * 20 + 2 * 20 + 5
         weights = 2 * parameters * (comm.size - 1)
-        assert history[0]["sent_bytes"] == 4 * (volume * layers + weights)
+        assert history[0]["sent_bytes"] == 8 * (volume * layers + weights)
 
 
 @pytest.mark.parametrize("comm", [1, 3], indirect=True)
