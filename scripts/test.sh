@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run the tests: each value of each parameter once, and print what is left out.
 #   --full      long tests too, each pair of values once, also on 2 and 4 ranks of MPI (there without
-#               the long tests, on 2 ranks only messages): what .ci/run runs
+#               the long tests, on 2 ranks only messages, on 4 no checkpoints): what .ci/run runs
 #   --product   long tests and every combination of values, before a release
 #   --coverage  measure which lines run and print their share, of the tests that the other flags choose;
 #               from Python 3.12 on at little cost: PYTHON=python3.13 VENV=.venv-3.13 scripts/test.sh
@@ -52,10 +52,14 @@ on_ranks() {  # number of ranks, arguments of pytest
 part serial serial
 if [ ${#tier[@]} -gt 0 ]; then
     messages=(tests/mpi/test_{co,device_messages,equal}*.py)
-    [ ${#sides[@]} -eq 0 ] || messages=(tests/mpi --ignore=tests/mpi/test_memory.py)
+    pairs=(tests/mpi --ignore=tests/mpi/test_checkpoint_of_ranks.py)  # 2 x 2 ranks: grids and groups
+    if [ ${#sides[@]} -gt 0 ]; then
+        messages=(tests/mpi --ignore=tests/mpi/test_memory.py)
+        pairs=(tests/mpi)
+    fi
     part "2 ranks" on_ranks 2 "${sides[@]}" "${messages[@]}"
     part "3 ranks" on_ranks 3 "${tier[@]}" tests/mpi --ignore=tests/mpi/test_memory.py
-    part "4 ranks" on_ranks 4 "${sides[@]}" tests/mpi
+    part "4 ranks" on_ranks 4 "${sides[@]}" "${pairs[@]}"
 else
     part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py
 fi
