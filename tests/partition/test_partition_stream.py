@@ -4,7 +4,9 @@ import pytest
 from small_graphs import edges, grid, two_cliques
 
 from hpgcn import load, save
+from hpgcn.kernels import threads
 from hpgcn.partition import make_partition
+from hpgcn.partition.rows import group_passes
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.stream_kernels import keep_between, merge_entries, weight_between
 from hpgcn.partition.rows.streaming import memory_level, stored_level, stream_parts
@@ -62,6 +64,22 @@ def test_blocks_and_files_change_nothing(tmp_path, symmetrize):
         np.testing.assert_array_equal(stream_parts(level, 4, 0.01, seed=3), whole)
     level = memory_level(rows, weights)
     assert (stream_parts(level, 4, 0.01, seed=4) != whole).any()
+
+
+def test_groups_are_the_same_on_any_threads_and_blocks(monkeypatch):
+    monkeypatch.setattr(group_passes, "LARGE_LEVEL", 0)
+    monkeypatch.setattr(group_passes, "GROUP", 512)
+    rows = pattern(communities())
+    weights = np.diff(rows.indptr).astype(np.int64)
+    made = [stream_parts(memory_level(rows, weights), 4, 0.01, seed=3)]
+    with threads.threshold(0):
+        made += [stream_parts(memory_level(rows, weights, block), 4, 0.01, seed=3)
+                 for block in (1, 777, 5000)]
+    for part in made[1:]:
+        np.testing.assert_array_equal(part, made[0])
+    entry_row = np.repeat(np.arange(weights.size), np.diff(rows.indptr))
+    assert np.mean(made[0][entry_row] != made[0][rows.indices]) < 0.4
+    assert np.bincount(made[0], weights).max() <= 1.01 * weights.sum() / 4
 
 
 def test_stored_loops_are_counted_once():

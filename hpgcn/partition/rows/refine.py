@@ -13,6 +13,12 @@ GAIN_PASSES = 6  # at most, for the total only
 PASSES = 60  # at most, for the maximum
 FAST_PASSES = 4  # the same, of effort fast
 PATIENCE = 4  # passes without a better partition before the last word
+LITTLE = 0.002  # share of the volume that a pass saves, for another one
+# the same in a graph of so many entries, the share of the largest volume that a pass for
+# it saves there, for another one, and successive vertices that are visited together
+LARGE_PATTERN = 1 << 22
+LARGE_LITTLE = 0.02
+RUN = 1 << 8
 STEP = 0.95  # each pass aims at this share of the largest volume
 STEEPNESS = 2.0  # additional cost of a row of the busiest part, in rows of the total
 STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest volume is the goal
@@ -72,9 +78,11 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
 
     # one pass: for the total first, then for the busiest part
     volume = state.totals[0]
+    large = rows.nnz >= LARGE_PATTERN
+    little = LARGE_LITTLE if large else LITTLE
     for turn in range(0 if goal is None else GAIN_PASSES, GAIN_PASSES + passes):
         gaining = turn < GAIN_PASSES
-        if gaining and turn and state.totals[0] > 0.998 * volume:
+        if gaining and turn and state.totals[0] > (1 - little) * volume:
             continue  # little is left to gain
 
         volume = state.totals[0]
@@ -86,7 +94,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
             slope = steepness / max(1.0, largest - target)
 
         # visit all vertices
-        order = random_order(part.size, seed + turn)
+        order = _visit_order(part.size, seed + turn, RUN if large else 1)
         moved = sweep(state, order, cap, target, slope, max_volume, max_messages)
 
         # keep the best partition within the limits
@@ -100,7 +108,8 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
         if goal is not None and best[0] <= goal:
             break
         even = largest <= np.ceil(state.sent.mean())
-        if not gaining and (not moved or waited == PATIENCE or even):
+        slow = large and state.sent.max() > (1 - little) * largest
+        if not gaining and (not moved or waited == PATIENCE or even or slow):
             break
     return best_part
 
@@ -140,6 +149,14 @@ def match_rival_maximum(rows, part, rival, k, weights, epsilon, seed=0):
     if of_rival <= max((1 + epsilon) * np.sum(weights) / k, heaviest):
         return rival
     return min(tries, key=lambda attempt: attempt[:2])[2]
+
+
+def _visit_order(n, seed, run):
+    """Return a random order of n vertices in which `run` successive ones stay together."""
+    if run == 1:
+        return random_order(n, seed)
+    order = (random_order(-(-n // run), seed)[:, None] * run + np.arange(run)).ravel()
+    return order[order < n]
 
 
 def _score(state):

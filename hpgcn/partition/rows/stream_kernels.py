@@ -2,8 +2,9 @@
 clusters, assign vertices.
 
 A block is (start, indptr, indices, values): rows `start` and on of a matrix, `indptr`
-from 0, columns, and weights of entries, (0,) if all are 1. Each pass visits rows in
+from 0, columns, and weights of entries, (0,) if all are 1. Each pass here visits rows in
 order on one thread, so that neither threads nor the size of blocks change a result.
+`rows.group_passes` has those over large matrices.
 """
 import numpy as np
 
@@ -19,52 +20,115 @@ def mixed(a, b):
     return mix(np.uint64(a) * MULTIPLIER + np.uint64(b))
 
 
+@jit(inner=True)
+def table_size(indptr, first, last):
+    """Return the size of a hash table for the neighbors of any of the rows [first, last)."""
+    most = np.int64(1)
+    for i in range(first, last):
+        most = max(most, np.int64(indptr[i + 1] - indptr[i]))
+    size = 4
+    while size < 2 * most:
+        size *= 2
+    return size
+
+
+@jit(inner=True)
+def choose_cluster(v, own, degree, near, first, values, weight, size, cap, seed, keys, shared,
+                   met):
+    """Return the cluster with most entries of a vertex that has room for it; its own wins
+    ties, unless the vertex shares nothing with it. Draws decide other ties.
+
+    `near` has the clusters of its `degree` neighbors, -1 for a loop. Their entries have
+    the `values` from `first` on, if there are any. `keys`, all -1, and `shared`, all 0,
+    are a hash table, and `met` lists its places.
+    """
+    # entries shared with each cluster
+    mask = 4
+    while mask < 2 * degree:
+        mask *= 2
+    mask -= 1
+    count = 0
+    for t in range(degree):
+        c = near[t]
+        if c < 0:
+            continue
+        slot = np.int64((np.uint64(c) * MULTIPLIER >> np.uint64(32)) & np.uint64(mask))
+        while keys[slot] >= 0 and keys[slot] != c:
+            slot = (slot + 1) & mask
+        if keys[slot] < 0:
+            keys[slot] = c
+            met[count] = slot
+            count += 1
+        shared[slot] += values[first + t] if values.size else 1
+
+    # the cluster with most
+    best = own
+    most = np.int64(0)
+    for at in range(count):
+        if keys[met[at]] == own:
+            most = shared[met[at]]
+    tie = np.uint64(0) if most == 0 else ~np.uint64(0)
+    for at in range(count):
+        c, entries = keys[met[at]], shared[met[at]]
+        if c != own and entries >= most:
+            draw = mixed(c, v + seed)
+            if (entries > most or draw > tie) and size[c] + weight <= cap:
+                best = c
+                most = entries
+                tie = draw
+    for at in range(count):
+        keys[met[at]] = -1
+        shared[met[at]] = 0
+    return best
+
+
 @jit()
-def cluster_rows(start, indptr, indices, values, weights, label, size, cap, seed, shared, met):
+def cluster_rows(start, indptr, indices, values, weights, label, size, cap, seed):
     """Move each vertex of a block to the cluster with most of its entries; return the
     number of moves.
 
     A cluster weighs at most `cap`. Draws keyed by (seed, cluster, vertex) decide ties.
-    `label` and `size` (n,) are changed. `shared`, zeros (n,), and `met` (n,) are work
-    arrays.
+    `label` and `size` (n,) are changed.
     """
+    keys = np.full(table_size(indptr, 0, indptr.size - 1), -1, np.int32)
+    shared = np.zeros(keys.size, np.int64)
+    near = np.empty(keys.size, np.int32)
+    met = np.empty(keys.size, np.int32)
     moved = 0
     for i in range(indptr.size - 1):
         v = start + i
         own = label[v]
-        count = 0
-
-        # entries shared with each cluster
-        for t in range(indptr[i], indptr[i + 1]):
-            u = indices[t]
-            if u != v:
-                c = label[u]
-                if shared[c] == 0:
-                    met[count] = c
-                    count += 1
-                shared[c] += values[t] if values.size else 1
-
-        # the cluster with most; its own wins ties, unless it shares nothing with it
-        best = own
-        most = shared[own]
-        tie = np.uint64(0) if most == 0 else ~np.uint64(0)
-        for at in range(count):
-            c = met[at]
-            if c != own and shared[c] >= most and size[c] + weights[v] <= cap:
-                draw = mixed(c, v + seed)
-                if shared[c] > most or draw > tie:
-                    best = c
-                    most = shared[c]
-                    tie = draw
-        for at in range(count):
-            shared[met[at]] = 0
-
+        degree = indptr[i + 1] - indptr[i]
+        for t in range(degree):
+            u = indices[indptr[i] + t]
+            near[t] = -1 if u == v else label[u]
+        best = choose_cluster(v, own, degree, near, indptr[i], values, weights[v], size, cap, seed,
+                              keys, shared, met)
         if best != own:
             size[own] -= weights[v]
             size[best] += weights[v]
             label[v] = best
             moved += 1
     return moved
+
+
+@jit(inner=True)
+def choose_part(p, weight, shared, load, filled, cap, price):
+    """Return the part with the best score that has room for a vertex; -1 if none has.
+
+    `load` and `filled` (k,) are without the vertex, which is in part p. `shared` (k,) has
+    the weight of the entries that it shares with each part; it is 0 afterwards.
+    """
+    best = -1
+    most = -np.inf
+    for q in range(load.size):
+        if load[q] + weight <= cap:
+            score = shared[q] - price * weight * filled[q]
+            if score > most or (score == most and q == p):
+                best = q
+                most = score
+        shared[q] = 0
+    return best
 
 
 @jit()
@@ -77,8 +141,7 @@ def assign_rows(start, indptr, indices, values, order, weights, part, load, cap,
     are left out; if none has room, the lightest is taken. `order` has the rows of the
     block. `part` (n,), -1 before the first assignment, and `load` (k,) are changed.
     """
-    k = load.size
-    shared = np.zeros(k, np.int64)
+    shared = np.zeros(load.size, np.int64)
     filled = np.sqrt(load / cap)
     changed = 0
     for i in order:
@@ -94,15 +157,7 @@ def assign_rows(start, indptr, indices, values, order, weights, part, load, cap,
         if p >= 0:
             load[p] -= weight
             filled[p] = np.sqrt(load[p] / cap)
-        best = -1
-        most = -np.inf
-        for q in range(k):
-            if load[q] + weight <= cap:
-                score = shared[q] - price * weight * filled[q]
-                if score > most or (score == most and q == p):
-                    best = q
-                    most = score
-            shared[q] = 0
+        best = choose_part(p, weight, shared, load, filled, cap, price)
         if best < 0:
             best = np.argmin(load)
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.reordering import random_order
+from hpgcn.partition.rows.group_passes import assign_pass, cluster_pass, in_groups
 from hpgcn.partition.rows.stream_kernels import (
     assign_rows,
     cluster_rows,
@@ -143,12 +144,13 @@ def _clusters(level, cap, seed):
     n = level.weights.size
     label = np.arange(n, dtype=np.int32)
     size = level.weights.copy()
-    shared = np.zeros(n, np.int64)
-    met = np.empty(n, np.int32)
     for turn in range(ROUNDS):
         key = np.int64((seed + turn) % 2**63)
-        moved = sum(cluster_rows(*block, level.weights, label, size, cap, key, shared, met)
-                    for block in level.blocks())
+        if in_groups(level):
+            moved = cluster_pass(level, label, size, cap, key)
+        else:
+            moved = sum(cluster_rows(*block, level.weights, label, size, cap, key)
+                        for block in level.blocks())
         if moved < FEW * n:
             break
     return label
@@ -195,12 +197,16 @@ def _assign(level, part, k, cap, passes, order=None):
     held = part >= 0
     load = np.bincount(part[held], weights[held], k).astype(np.int64)
     price = PRICE * level.entries / max(1, int(weights.sum()))
+    grouped = in_groups(level) and held.all()
     for turn in range(passes + REPAIRS):
         if turn >= passes and load.max() <= cap:
             break
-        moved = 0
-        for block in level.blocks():
-            rows = np.arange(block[1].size - 1) if order is None else order
-            moved += assign_rows(*block, rows, weights, part, load, cap, price)
+        if grouped:
+            moved = assign_pass(level, part, load, cap, price)
+        else:
+            moved = 0
+            for block in level.blocks():
+                rows = np.arange(block[1].size - 1) if order is None else order
+                moved += assign_rows(*block, rows, weights, part, load, cap, price)
         if moved == 0 or (moved < SETTLED * weights.size and load.max() <= cap):
             break
