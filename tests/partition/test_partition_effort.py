@@ -48,6 +48,18 @@ def test_fast_effort_streams_without_an_engine(method):
         assert rival.effort == ""
 
 
+@pytest.mark.parametrize("method", ["best", "hypergraph", "graph"])
+def test_default_effort_divides_clusters_of_large_graphs(monkeypatch, method):
+    pytest.importorskip("pymetis")
+    monkeypatch.setattr("hpgcn.partition.rows.row_methods.COARSE", 0)
+    monkeypatch.setattr("hpgcn.partition.rows.streaming.FEWEST", 300)
+    made = {effort: make_partition(grid(24), 4, method=method, effort=effort)
+            for effort in (FAST, DEFAULT)}
+    volume = {effort: each.statistics["volume"] for effort, each in made.items()}
+    assert volume[DEFAULT] <= volume[FAST]
+    assert (made[DEFAULT].engine, made[FAST].engine) == ("metis", "")
+
+
 def test_nested_pieces_take_every_effort(no_small):
     pytest.importorskip("mtkahypar")
     for effort in (FAST, DEFAULT):

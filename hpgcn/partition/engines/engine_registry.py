@@ -3,7 +3,7 @@
 An engine is a function (arrays, settings) -> (part, volume), which runs in a child
 process. It returns (n,) integers and the connectivity-1 that it counts itself (None if
 it minimises something else). `arrays` are those of `partition_model`: offsets, pins (or
-adjacent), weights, and costs of nets if they are not 1. If parts are to be improved,
+adjacent), weights, and costs of nets (or edges) if they are not 1. If parts are to be improved,
 they are `start`, (n,). `settings` holds k, epsilon, seed, threads and whether to be quick.
 """
 import tempfile
@@ -150,7 +150,7 @@ def metis(arrays, settings):
                               ufactor=max(1, round(1000 * settings["epsilon"])))
     graph = library.CSRAdjacency(arrays["offsets"], arrays["adjacent"].astype(np.int64))
     cut = library.part_graph(settings["k"], graph, vweights=arrays["weights"].astype(np.int64),
-                             options=options)
+                             eweights=arrays.get("costs"), options=options)
     return np.array(cut.vertex_part), None
 
 

@@ -4,6 +4,7 @@ matrix.
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.normalization import with_self_loops
@@ -75,6 +76,18 @@ def neighbours(rows):
     both.setdiag(False)
     both.eliminate_zeros()
     return both.indptr.astype(np.int64), both.indices
+
+
+def both_directions(indptr, indices, values):
+    """Return the graph behind a matrix of clusters: a dict of offsets, adjacent clusters,
+    and costs, the weights of both directions together.
+    """
+    n = indptr.size - 1
+    matrix = sp.csr_array((values, indices, indptr), shape=(n, n))
+    both = sp.csr_array(matrix + matrix.T.tocsr())
+    both.sort_indices()
+    return {"offsets": both.indptr.astype(np.int64), "adjacent": both.indices,
+            "costs": both.data.astype(np.int64)}
 
 
 def dense_weight(widths):

@@ -14,18 +14,17 @@ PASSES = 60  # at most, for the maximum
 FAST_PASSES = 4  # the same, of effort fast
 PATIENCE = 4  # passes without a better partition before the last word
 LITTLE = 0.002  # share of the volume that a pass saves, for another one
-# the same in a graph of so many entries, the share of the largest volume that a pass for
-# it saves there, for another one, and successive vertices that are visited together
-LARGE_PATTERN = 1 << 22
-LARGE_LITTLE = 0.02
-RUN = 1 << 8
+LARGE_PATTERN = 1 << 22  # entries of a large pattern
+# the same there, also of the largest volume by a pass for it: by default, and of effort fast
+LARGE_LITTLE, FAST_LITTLE = 0.005, 0.02
+RUN = 1 << 8  # successive vertices that are visited together there
 STEP = 0.95  # each pass aims at this share of the largest volume
 STEEPNESS = 2.0  # additional cost of a row of the busiest part, in rows of the total
 STEEPER = (2.0, 8.0, 32.0, 128.0)  # the same, in turn, where a rival's largest volume is the goal
 
 
 def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, steepness=STEEPNESS,
-           passes=PASSES, group=None, symmetric=False):
+           passes=PASSES, large_little=LARGE_LITTLE, group=None, symmetric=False):
     """Lower the volume of a partition, then the largest volume and the number of
     messages. No total rises.
 
@@ -57,6 +56,9 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
         As in the formula.
     passes : int
         Passes for the largest volume, at most.
+    large_little : float
+        Share of the volume, or of the largest volume, that a pass saves on a large graph
+        for another one.
     group : (k,) integers, optional
         Group of each part: vertices stay in their group.
     symmetric : bool
@@ -79,7 +81,7 @@ def refine(rows, part, k, weights, epsilon, seed=0, *, limits=None, goal=None, s
     # one pass: for the total first, then for the busiest part
     volume = state.totals[0]
     large = rows.nnz >= LARGE_PATTERN
-    little = LARGE_LITTLE if large else LITTLE
+    little = large_little if large else LITTLE
     for turn in range(0 if goal is None else GAIN_PASSES, GAIN_PASSES + passes):
         gaining = turn < GAIN_PASSES
         if gaining and turn and state.totals[0] > (1 - little) * volume:

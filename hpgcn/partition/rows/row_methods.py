@@ -7,14 +7,15 @@ import numpy as np
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
-from hpgcn.partition.effort import FAST
+from hpgcn.partition.effort import DEFAULT, FAST
 from hpgcn.partition.partition_request import Parts, run
-from hpgcn.partition.rows.partition_model import column_nets, neighbours
+from hpgcn.partition.rows.partition_model import both_directions, column_nets, neighbours
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
 
 log = logging.getLogger("hpgcn")
 HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
 GRAPH_ENGINES = ("metis",)
+COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
 QUICK = ("random", "block")  # methods that need neither an engine nor the pattern
 
 
@@ -42,6 +43,8 @@ def hypergraph(rows, weights, request):
     """Seek the least communication volume: column nets, objective km1 (demirci-2022, 4.3.2)."""
     if _streamed(rows, request):
         return stream(rows, weights, request)
+    if _coarsened(rows, request):
+        return _stream_clusters(rows, weights, request)
     return _refined(rows, weights, request, partition_columns(rows, weights, request))
 
 
@@ -53,6 +56,8 @@ def partition_columns(rows, weights, request, first=None, block=None):
     """
     if _streamed(rows, request):
         return stream(rows, weights, request._replace(refine=False))
+    if _coarsened(rows, request):
+        return _stream_clusters(rows, weights, request._replace(refine=False))
     offsets, pins = column_nets(rows)
     block = rows if rows.shape[0] == rows.shape[1] else block
 
@@ -77,6 +82,36 @@ def _cut_edges(rows, weights, request):
     return run({"offsets": offsets, "adjacent": adjacent}, weights, request)
 
 
+def _stream_clusters(rows, weights, request):
+    """Return the Parts of `stream`, or better ones if METIS divides clusters better."""
+    engine = GRAPH_ENGINES[0]
+    found = None
+
+    def cut(level):
+        """Return the parts of clusters; None without METIS if another engine was chosen."""
+        nonlocal found
+        try:
+            found = run(both_directions(*next(level.blocks())[1:]), level.weights,
+                        request._replace(engine=engine))
+            return found.part
+        except (MissingError, InternalError) as error:
+            if request.engine == engine:
+                raise
+            log.warning("the first parts are those of method stream: %s", error)
+            return None
+
+    parts = stream(rows, weights, request, cut)
+    return replace(parts, engine=found.engine if found else None)
+
+
+def _coarsened(rows, request):
+    """Return whether an engine only divides clusters: not with KaHyPar, which is slow and
+    chosen on purpose, and not for pieces of a matrix, which are not square.
+    """
+    return (request.effort == DEFAULT and rows.nnz >= COARSE
+            and rows.shape[0] == rows.shape[1] and request.engine != HYPERGRAPH_ENGINES[1])
+
+
 def _streamed(rows, request):
     """Return whether parts are streamed instead: pieces of a matrix, not square, are not."""
     return request.effort == FAST and rows.shape[0] == rows.shape[1]
@@ -91,6 +126,8 @@ def best(rows, weights, request):
     """
     if _streamed(rows, request):
         return replace(stream(rows, weights, request), winner="stream")
+    if _coarsened(rows, request):
+        return replace(_stream_clusters(rows, weights, request), winner="stream")
 
     # parts with few cut edges, if there is an engine for them
     cut_request = request._replace(engine=GRAPH_ENGINES[0])
@@ -137,9 +174,9 @@ def stochastic(rows, weights, request):
     return replace(parts, statistics=facts, batch=sampling.name)
 
 
-def stream(rows, weights, request):
+def stream(rows, weights, request, cut=None):
     """Lower the volume without an engine: passes over the rows (`rows.streaming`), then
-    moves.
+    moves. `cut` is an argument of `stream_parts`.
     """
     k, n = request.k, weights.size
     if k == n:
@@ -149,14 +186,16 @@ def stream(rows, weights, request):
 
     from hpgcn.partition.rows.streaming import memory_level, stream_parts
 
-    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed)
+    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed,
+                        cut)
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
 
-    from hpgcn.partition.rows.refine import FAST_PASSES, PASSES, refine
+    from hpgcn.partition.rows.refine import FAST_LITTLE, FAST_PASSES, refine
 
-    passes = FAST_PASSES if request.effort == FAST else PASSES
-    refined = refine(rows, part, k, weights, request.epsilon, request.seed, passes=passes,
+    less = request.effort == FAST
+    work = {"passes": FAST_PASSES, "large_little": FAST_LITTLE} if less else {}
+    refined = refine(rows, part, k, weights, request.epsilon, request.seed, **work,
                      symmetric=not request.graph.header.directed)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
 
@@ -165,6 +204,8 @@ def graph(rows, weights, request):
     """Seek the least edge cut of the undirected graph behind the pattern."""
     if _streamed(rows, request):
         return stream(rows, weights, request)
+    if _coarsened(rows, request):
+        return _stream_clusters(rows, weights, request)
     return _refined(rows, weights, request, _cut_edges(rows, weights, request))
 
 
@@ -184,5 +225,6 @@ def _refined(rows, weights, request, parts):
 
     from hpgcn.partition.rows.refine import refine
 
-    part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed)
+    part = refine(rows, parts.part, request.k, weights, parts.epsilon, request.seed,
+                  symmetric=not request.graph.header.directed)
     return replace(parts, part=part, unrefined=(parts.part, None))

@@ -33,6 +33,7 @@ ROUNDS = 5  # passes that seek clusters, at most
 FEW = 0.05  # share of the vertices that must move for another pass
 SHRINKS = 0.95  # clusters are clustered again if they are at most this share of the vertices
 DEGREE = 16  # entries of a cluster that are kept, on average
+FEWEST = 1 << 18  # clusters that other parts are sought of, at most
 TRIES = 8  # orders in which the last clusters are assigned, of which the best is taken,
 TRIED = 1 << 18  # or as few, at least two, as have this number of clusters together
 PASSES = 10  # passes over the last clusters, at most
@@ -47,7 +48,7 @@ PRICE = 0.75  # what a full part costs, as a share of a vertex's entries: Fennel
 Level = namedtuple("Level", "blocks weights entries")
 
 
-def stream_parts(level, k, epsilon, seed=0):
+def stream_parts(level, k, epsilon, seed=0, cut=None):
     """Partition the rows of a matrix by passes over its blocks; return parts, (n,) int32.
 
     The volume is lowered by lowering the number of entries between parts. Entries of
@@ -63,6 +64,9 @@ def stream_parts(level, k, epsilon, seed=0):
         too heavy.
     seed : int
         Keys ties, and the orders in which clusters are assigned.
+    cut : callable, optional
+        `cut(level)` returns other parts of at most FEWEST clusters; None if it has none.
+        They are taken if less weight lies between them.
 
     Returns
     -------
@@ -92,14 +96,19 @@ def stream_parts(level, k, epsilon, seed=0):
         order = random_order(last.weights.size, seed + attempt) if numbers else None
         part = np.full(last.weights.size, -1, np.int32)
         _assign(last, part, k, room[-1], PASSES, order)
-        cut = sum(weight_between(*block, part) for block in last.blocks())
-        tries.append((cut, attempt, part))
+        tries.append((_weight_cut(last, part), attempt, part))
     part = min(tries)[2]
 
-    # their vertices follow, and move
-    for depth in reversed(range(len(numbers))):
-        part = part[numbers[depth]]
-        _assign(levels[depth], part, k, room[depth], FINER_PASSES)
+    # their vertices follow, and move; other parts of clusters may be better
+    few = next((depth for depth, each in enumerate(levels) if each.weights.size <= FEWEST), 0)
+    for depth in reversed(range(len(levels))):
+        if depth < len(numbers):
+            part = part[numbers[depth]]
+            _assign(levels[depth], part, k, room[depth], FINER_PASSES)
+        rival = cut(levels[depth]) if cut and depth and depth == few else None
+        if rival is not None:
+            _assign(levels[depth], rival, k, room[depth], FINER_PASSES)
+            part = min(part, rival, key=lambda parts: _weight_cut(levels[depth], parts))
     return part
 
 
@@ -156,6 +165,11 @@ def _clusters(level, cap, seed):
     return label
 
 
+def _weight_cut(level, part):
+    """Return the weight of entries between parts."""
+    return sum(weight_between(*block, part) for block in level.blocks())
+
+
 def _numbered(label):
     """Return the number of each vertex's cluster, counted from 0, and their count."""
     used = np.zeros(label.size, bool)
@@ -171,7 +185,7 @@ def _contracted(level, number, size, seed):
     It has DEGREE entries a cluster at most, on average. If there are more, they are a
     sample whose expected weights are right.
     """
-    between = sum(weight_between(*block, number) for block in level.blocks())
+    between = _weight_cut(level, number)
     threshold = max(1, -(-between // (DEGREE * size)))
 
     # the entries that are kept
