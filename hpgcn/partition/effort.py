@@ -10,12 +10,14 @@ log = logging.getLogger("hpgcn")
 FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
 SMALL = 1 << 16  # entries up to which all work of an engine takes seconds
 WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
+COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
 
 # Seconds that each effort takes on one core of the machine on which it was measured. The
 # first number is for a million entries. The second is for a million pairs of
 # `touched_pairs`.
-SECONDS = {FAST: (0.75, 0.05), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
+SECONDS = {FAST: (0.5, 0.03), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
+COARSE_SECONDS = 0.7, 0.04  # the same of effort DEFAULT from COARSE entries on
 # the same for annealing: seconds for a million nonzeros, and the largest number of seconds
 ANNEALING_SECONDS = {FAST: (0.0, 0.0), DEFAULT: (40.0, 50.0), BEST: (150.0, 300.0)}
 COUNTED = 1 << 20  # numbers that are counted to compare this machine with that one,
@@ -56,6 +58,8 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     entries = int(np.sum(column_sizes, dtype=np.int64))
     whole = effort == DEFAULT and entries <= SMALL
     of_entry, of_pair = SECONDS[BEST if whole else effort]
+    if effort == DEFAULT and entries >= COARSE:
+        of_entry, of_pair = COARSE_SECONDS
     seconds = (of_entry * entries + of_pair * touched_pairs(column_sizes, k)) / 1e6
     if holders:
         annealing, most = ANNEALING_SECONDS[effort]

@@ -104,6 +104,9 @@ def test_expected_seconds_grow_with_effort_and_parts():
         assert seconds == sorted(seconds)
         assert expected_seconds(DEFAULT, sizes, k, holders=True) > seconds[1]
     assert expected_seconds(BEST, sizes, 4) < expected_seconds(BEST, sizes, 8)
+    large = np.tile(sizes, 5)
+    assert expected_seconds(DEFAULT, large, 8) < expected_seconds(DEFAULT, sizes, 8)
+    assert expected_seconds(FAST, large, 8) < expected_seconds(DEFAULT, large, 8)
 
 
 def test_long_training_pays_for_more_effort():

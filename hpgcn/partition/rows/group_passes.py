@@ -10,12 +10,16 @@ import numpy as np
 
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
-from hpgcn.partition.rows.stream_kernels import choose_cluster, choose_part, table_size
+from hpgcn.partition.rows.stream_kernels import (
+    VISIT,
+    choose_cluster,
+    choose_part,
+    table_size,
+)
 
 LARGE_LEVEL = 1 << 18  # vertices from which passes are made in groups
 GROUP = 1 << 14  # vertices of a group, and
 CHUNK = 1 << 8  # those of a chunk, which one thread takes
-VISIT = 16  # scalar operations to look at an entry
 
 
 def in_groups(level):
@@ -46,7 +50,11 @@ def assign_pass(level, part, load, cap, price):
     Arguments are those of `stream_kernels.assign_rows`, but all vertices have a part;
     `part` and `load` are changed.
     """
-    wanted = np.empty(GROUP, np.int32)
+    # small numbers of parts, which stay in caches
+    part_out = part
+    if load.size <= np.iinfo(np.int16).max:
+        part = part.astype(np.int16)
+    wanted = np.empty(GROUP, part.dtype)
     moved = 0
     for begin, pieces in _groups(level):
         members = slice(begin, begin + GROUP)
@@ -56,6 +64,7 @@ def assign_pass(level, part, load, cap, price):
             _choose_parts(VISIT * _entries(block, rows), *block, *rows, level.weights, part,
                           before, cap, price, begin, wanted)
         moved += _join_parts(begin, wanted, level.weights, part, load, before, cap)
+    part_out[:] = part
     return moved
 
 

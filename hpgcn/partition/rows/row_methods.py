@@ -7,7 +7,7 @@ import numpy as np
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
-from hpgcn.partition.effort import DEFAULT, FAST
+from hpgcn.partition.effort import COARSE, DEFAULT, FAST
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import both_directions, column_nets, neighbours
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
@@ -15,7 +15,6 @@ from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochas
 log = logging.getLogger("hpgcn")
 HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
 GRAPH_ENGINES = ("metis",)
-COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
 QUICK = ("random", "block")  # methods that need neither an engine nor the pattern
 
 
@@ -105,8 +104,8 @@ def _stream_clusters(rows, weights, request):
 
 
 def _coarsened(rows, request):
-    """Return whether an engine only divides clusters: not with KaHyPar, which is slow and
-    chosen on purpose, and not for pieces of a matrix, which are not square.
+    """Return whether an engine only divides clusters. Pieces of a matrix, which are not
+    square, and KaHyPar, which is only taken on request, are left to the engine.
     """
     return (request.effort == DEFAULT and rows.nnz >= COARSE
             and rows.shape[0] == rows.shape[1] and request.engine != HYPERGRAPH_ENGINES[1])

@@ -2,15 +2,18 @@
 clusters, assign vertices.
 
 A block is (start, indptr, indices, values): rows `start` and on of a matrix, `indptr`
-from 0, columns, and weights of entries, (0,) if all are 1. Each pass here visits rows in
-order on one thread, so that neither threads nor the size of blocks change a result.
-`rows.group_passes` has those over large matrices.
+from 0, columns, and weights of entries, (0,) if all are 1. Passes that move
+vertices visit rows in order on one thread, so that neither threads nor the size of blocks
+change a result. `rows.group_passes` has those over large matrices.
 """
 import numpy as np
 
+from hpgcn.kernels.cpu.chunks import by_nonzeros
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import Threaded, chunks
 
+VISIT = 16  # scalar operations to look at an entry
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -169,47 +172,80 @@ def assign_rows(start, indptr, indices, values, order, weights, part, load, cap,
     return changed
 
 
-@jit()
 def weight_between(start, indptr, indices, values, number):
     """Return the weight of a block's entries between two clusters or parts; `number` (n,)."""
-    weight = 0
-    for i in range(indptr.size - 1):
-        own = number[start + i]
-        for t in range(indptr[i], indptr[i + 1]):
-            if number[indices[t]] != own:
-                weight += values[t] if values.size else 1
-    return weight
+    bounds = by_nonzeros(indptr)
+    sums = np.zeros(bounds.size - 1, np.int64)
+    _weigh_between(VISIT * indices.size, start, indptr, indices, values, bounds, number, sums)
+    return int(sums.sum())
 
 
-@jit()
+def _weigh_between_chunks(next_chunk, start, indptr, indices, values, bounds, number, sums):
+    """Add up the weights of chunks of rows; see `weight_between`."""
+    for chunk in chunks(next_chunk, sums.size):
+        weight = np.int64(0)
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            own = number[start + i]
+            for t in range(indptr[i], indptr[i + 1]):
+                if number[indices[t]] != own:
+                    weight += values[t] if values.size else 1
+        sums[chunk] = weight
+
+
+_weigh_between = Threaded(_weigh_between_chunks)
+
+
 def keep_between(start, indptr, indices, values, number, threshold, seed, rows, columns, kept):
     """Copy entries of a block between clusters; return how many were copied.
 
     An entry lighter than `threshold` is kept with probability weight / threshold, and
     then weighs `threshold`. Draws are keyed by (seed, vertices), equal for both
-    directions of an edge. The last three arguments receive clusters and weights.
+    directions of an edge. The last three arguments receive clusters and weights. They
+    are as long as the block.
     """
-    count = 0
-    for i in range(indptr.size - 1):
-        v = start + i
-        own = number[v]
-        for t in range(indptr[i], indptr[i + 1]):
-            u = indices[t]
-            if number[u] == own:
-                continue
+    bounds = by_nonzeros(indptr)
+    counts = np.zeros(bounds.size - 1, np.int64)
+    _keep_between(VISIT * indices.size, start, indptr, indices, values, bounds, number, threshold,
+                  seed, rows, columns, kept, counts)
 
-            # a light entry is drawn
-            weight = values[t] if values.size else 1
-            if weight < threshold:
-                draw = mixed(min(u, v), np.uint64(max(u, v)) + (np.uint64(seed) << np.uint64(32)))
-                if draw % np.uint64(threshold) >= np.uint64(weight):
-                    continue
-                weight = threshold
-            rows[count] = own
-            columns[count] = number[u]
-            kept[count] = weight
-            count += 1
+    # close the gaps between chunks
+    count = 0
+    for begin, more in zip(indptr[bounds[:-1]].tolist(), counts.tolist()):
+        for array in (rows, columns, kept):
+            array[count:count + more] = array[begin:begin + more]
+        count += more
     return count
+
+
+def _keep_between_chunks(next_chunk, start, indptr, indices, values, bounds, number, threshold,
+                         seed, rows, columns, kept, counts):
+    """Copy entries of chunks of rows, from the place of the first one; see `keep_between`."""
+    for chunk in chunks(next_chunk, counts.size):
+        count = indptr[bounds[chunk]]
+        for i in range(bounds[chunk], bounds[chunk + 1]):
+            v = start + i
+            own = number[v]
+            for t in range(indptr[i], indptr[i + 1]):
+                u = indices[t]
+                if number[u] == own:
+                    continue
+
+                # a light entry is drawn
+                weight = values[t] if values.size else 1
+                if weight < threshold:
+                    draw = mixed(min(u, v),
+                                 np.uint64(max(u, v)) + (np.uint64(seed) << np.uint64(32)))
+                    if draw % np.uint64(threshold) >= np.uint64(weight):
+                        continue
+                    weight = threshold
+                rows[count] = own
+                columns[count] = number[u]
+                kept[count] = weight
+                count += 1
+        counts[chunk] = count - indptr[bounds[chunk]]
+
+
+_keep_between = Threaded(_keep_between_chunks)
 
 
 @jit()
