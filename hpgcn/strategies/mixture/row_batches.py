@@ -21,12 +21,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.reordering import pipeline_stages
 from hpgcn.parallel.csr import TILES, inverse
 from hpgcn.parallel.layout import split
 
 MAX_STAGES = 16
+PIECE = 1 << 20  # entries whose batches are looked up at a time
 BATCH_ROWS = 1024  # a rank's rows in a batch, at least: messages of fewer cost more than they hide
 
 
@@ -75,11 +77,18 @@ class RowBatches:
         kind = np.min_scalar_type(self.num_batches)
         batch_of = np.empty(self.num_rows, kind)
         batch_of[self.order] = np.repeat(np.arange(self.num_batches), self.counts.sum(1))
-        full = np.flatnonzero(np.diff(indptr))
         found = np.arange(self.num_batches)
-        if full.size:
-            last = np.maximum.reduceat(batch_of[indices], indptr[full])
-            np.maximum.at(found, batch_of[full], last)
+
+        # the last batch that each row reads, some rows at a time
+        for start, stop in row_blocks(indptr, PIECE):
+            full = start + np.flatnonzero(np.diff(indptr[start:stop + 1]))
+            if full.size:
+                first = indptr[start]
+                read = batch_of[indices[first:indptr[stop]]]
+                np.maximum.at(found, batch_of[full],
+                              np.maximum.reduceat(read, indptr[full] - first))
+            if found[0] == self.num_batches - 1:  # all other batches wait as long
+                break
         return np.maximum.accumulate(found) + 1
 
     @property
