@@ -13,7 +13,7 @@ from graphs import make
 from simulated import SIMULATED, halo_plans
 
 from hpgcn.parallel.layout import BlockLayout, RowPartition, divisors
-from hpgcn.parallel.pattern import Pattern, permuted
+from hpgcn.parallel.pattern import BlockPattern, Pattern, permuted
 from hpgcn.parallel.pattern_counts import with_loops
 from hpgcn.partition import Partition
 from hpgcn.strategies import STRATEGIES, Product, RankGrid
@@ -145,3 +145,24 @@ def test_counts_of_a_pattern_are_those_of_dense_blocks(piece, monkeypatch):
     # another order
     order = np.random.default_rng(0).permutation(23)
     assert np.array_equal(permuted(pattern, order).matrix.toarray(), dense[order][:, order])
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_counts_of_parts_are_those_of_moved_rows(symmetric):
+    A = sp.random(29, 29, 0.2, random_state=2, format="csr") != 0
+    A = ((A + A.T) if symmetric else A).tocsr()
+    A.sort_indices()
+    part = np.random.default_rng(3).integers(0, 5, 29).astype(np.int16)
+    part[part == 3] = 4  # an empty part
+    order = np.argsort(part, kind="stable")
+    offsets = np.searchsorted(part[order], np.arange(6))
+    pattern = BlockPattern(Pattern(sp.csr_array(A), symmetric), part, order, offsets, None)
+    moved = permuted(pattern.whole, order)
+    assert np.array_equal(pattern.indptr, moved.indptr)
+    for one, other in ((pattern, moved), (pattern.transposed, moved.transposed)):
+        assert np.array_equal(one.ghosts(offsets)[0], other.ghosts(offsets)[0])
+        for bounds in (offsets, offsets[[0, 2, 5]], offsets[::5]):
+            assert np.array_equal(one.nonzeros(bounds, bounds), other.nonzeros(bounds, bounds))
+            assert np.array_equal(one.touched_rows(bounds, bounds),
+                                  other.touched_rows(bounds, bounds))
+    assert np.array_equal(pattern.ghosts(offsets)[1], moved.ghosts(offsets)[1])

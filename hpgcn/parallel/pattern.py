@@ -1,4 +1,5 @@
 """Positions of the entries of a sparse matrix: all that planning reads of a graph."""
+import hashlib
 from functools import cached_property
 
 import numpy as np
@@ -22,13 +23,18 @@ class Pattern:
     """
 
     def __init__(self, matrix, symmetric, weighted=False, rows_out=None, rows_in=None):
-        self.matrix = matrix
+        self._matrix = matrix
         self.symmetric = symmetric
         self.weighted = weighted
         self.rows_out = rows_out
         self.rows_in = rows_in
         self._restricted = {}
         self._counted = {}
+
+    @property
+    def matrix(self):
+        """csr_array (n, n)."""
+        return self._matrix
 
     @property
     def num_rows(self):
@@ -179,28 +185,76 @@ class Pattern:
 
 
 class BlockPattern(Pattern):
-    """A pattern whose rows are divided into blocks, but not yet ordered within them.
+    """A pattern whose rows are assigned to parts, but not moved: blocks of parts are
+    counted in the order of `whole`.
 
-    offsets: bounds of the blocks. order: function that returns the order of rows, new
-    to old, (n,). It is called only if a count depends on the order.
+    Rows are moved part by part only if the matrix itself is read.
+
+    Parameters
+    ----------
+    whole : Pattern
+        All rows, without holders.
+    part : (n,) integers
+        Part of each row.
+    order : (n,) integers
+        Rows part by part: row order[i] of `whole` is row i of this pattern.
+    offsets : (P + 1,)
+        Bounds of the parts.
+    within : function
+        Returns the rows part by part in the order of runs, (n,). It is called only if a
+        count depends on the order within parts.
     """
 
-    def __init__(self, matrix, symmetric, weighted, offsets, order):
-        super().__init__(matrix, symmetric, weighted)
-        self.offsets = offsets
+    def __init__(self, whole, part, order, offsets, within):
+        super().__init__(None, whole.symmetric, whole.weighted)
+        self.whole = whole
+        self.part = part
         self.order = order
+        self.offsets = np.asarray(offsets, np.int64)
+        self.within = within
+
+    @property
+    def matrix(self):
+        """csr_array (n, n), rows part by part."""
+        return self._moved.matrix
+
+    @cached_property
+    def _moved(self):
+        return permuted(self.whole, self.order)
+
+    holders = None  # methods that assign nonzeros to parts have a Pattern
+
+    @property
+    def num_rows(self):
+        return self.whole.num_rows
+
+    @cached_property
+    def indptr(self):
+        """Row pointers, (n + 1,)."""
+        pointers = run_offsets(np.diff(self.whole.indptr)[self.order])
+        return pointers.astype(self.whole.indptr.dtype, copy=False)
+
+    @cached_property
+    def transposed(self):
+        return BlockPattern(self.whole.transposed, self.part, self.order, self.offsets,
+                            self.within)
+
+    @cached_property
+    def run_order(self):
+        """Rows of this pattern in the order of runs, (n,)."""
+        return inverse(self.order)[self.within()]
 
     @cached_property
     def ordered(self):
-        """The Pattern with its rows in order."""
-        return permuted(self, self.order())
+        """The Pattern with its rows in the order of runs."""
+        return permuted(self.whole, self.order[self.run_order])
 
     @cached_property
     def _least_bandwidth(self):
         """Least bandwidth in every order, if it is that of blocks further apart than
         any block is long; else 0.
         """
-        offsets = np.asarray(self.offsets, np.int64)
+        offsets = self.offsets
         first, last = np.nonzero(self.nonzeros(offsets, offsets))
         between = np.maximum(offsets[last] - offsets[first + 1], offsets[first] - offsets[last + 1])
         least = 1 + int(between.max(initial=-1))
@@ -217,6 +271,45 @@ class BlockPattern(Pattern):
         the length of all blocks.
         """
         return self._least_bandwidth or self.ordered.bandwidth
+
+    def ghosts(self, offsets):
+        counted = np.array_equal(offsets, self.offsets)
+        return self._part_counts[2:] if counted else super().ghosts(offsets)
+
+    def _blocks(self, *offsets):
+        first, last = (np.asarray(each, np.int64) for each in offsets)
+        if np.array_equal(first, last) and np.isin(first, self.offsets).all():
+            if np.array_equal(first, self.offsets):
+                return self._part_counts[:2]
+            return self._union_counts(first)
+        return super()._blocks(*offsets)
+
+    @cached_property
+    def _part_counts(self):
+        from hpgcn.parallel.pattern_counts import count_parts  # brings Numba
+
+        whole = self.whole
+        return whole.keep(_key(self.part, self.offsets), lambda: count_parts(
+            whole.indptr, whole.indices, self.part, self.order, self.offsets, self.symmetric))
+
+    def _union_counts(self, offsets):
+        """Count the blocks of unions of parts, unless these were the parts of another
+        pattern.
+        """
+        from hpgcn.parallel.pattern_counts import count_part_blocks
+
+        sizes = np.diff(np.searchsorted(self.offsets, offsets))
+        part = np.repeat(np.arange(offsets.size - 1, dtype=self.part.dtype), sizes)[self.part]
+        key, whole = _key(part, offsets), self.whole
+        if key in whole._counted:
+            return whole._counted[key][:2]
+        return whole.keep((*key, "blocks"), lambda: count_part_blocks(
+            whole.indptr, whole.indices, self.indptr, part, self.order, offsets))
+
+
+def _key(part, offsets):
+    """Return a key of the parts of all rows, for counts that a pattern keeps."""
+    return "parts", offsets.tobytes(), hashlib.sha256(part).digest()
 
 
 def elsewhere(lines, owner, holder, k):

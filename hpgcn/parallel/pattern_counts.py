@@ -28,7 +28,9 @@ def row_chunks(indptr, offsets):
     for block, (start, stop) in enumerate(pairwise(offsets.tolist())):
         first, last = int(indptr[start]), int(indptr[stop])
         count = 1 + (last - first) // PIECE
-        cuts = np.searchsorted(indptr, first + (last - first) * np.arange(1, count) // count)
+        cuts = first + (last - first) * np.arange(1, count) // count
+        # numbers of another dtype than `indptr` would make NumPy convert it
+        cuts = np.searchsorted(indptr, cuts.astype(indptr.dtype))
         bounds.append(np.concatenate([[start], np.clip(cuts, start, stop)]))
         blocks += [block] * count
     return np.append(np.concatenate(bounds), offsets[-1]), np.array(blocks, np.int64)
@@ -45,11 +47,26 @@ def count_blocks(indptr, indices, row_offsets, column_offsets):
     """Count the blocks between row and column offsets, (R, C) int64 twice: their
     entries, and their rows that have entries.
     """
-    width = len(column_offsets) - 1
-    bounds, blocks = row_chunks(indptr, row_offsets)
+    rows = indptr, np.arange(indptr.size - 1), row_offsets
+    columns = block_numbers(column_offsets), len(column_offsets) - 1
+    return _count_ordered_blocks(indptr, indices, *rows, *columns)
+
+
+def count_part_blocks(indptr, indices, pointers, part, order, offsets):
+    """Count the blocks of pairs of parts, (P, P) int64 twice, as `count_blocks`.
+
+    `pointers` (n + 1,): row pointers of the rows in `order`. The others are those of
+    `count_parts`.
+    """
+    rows = pointers, order, offsets
+    return _count_ordered_blocks(indptr, indices, *rows, part, len(offsets) - 1)
+
+
+def _count_ordered_blocks(indptr, indices, pointers, order, row_offsets, block_of, width):
+    bounds, blocks = row_chunks(pointers, row_offsets)
     counts = np.zeros((2, blocks.size, width), np.int64)
-    _count_blocks(indices.size, indptr.astype(np.int64, copy=False), indices, bounds,
-                  block_numbers(column_offsets), *counts)
+    _count_blocks(indices.size, indptr.astype(np.int64, copy=False), indices, order, bounds,
+                  block_of, *counts)
 
     # add up the chunks of each block of rows
     sums = np.zeros((2, len(row_offsets) - 1, width), np.int64)
@@ -58,20 +75,22 @@ def count_blocks(indptr, indices, row_offsets, column_offsets):
     return sums
 
 
-def _count_block_chunks(next_chunk, indptr, indices, bounds, block_of, entries, touched):
+def _count_block_chunks(next_chunk, indptr, indices, order, bounds, block_of, entries, touched):
     """Count the entries, and the touched rows, of each chunk in each block of
     columns.
+
+    The loop has no branches, because no CPU would predict them.
     """
     width = entries.shape[1]
     for chunk in chunks(next_chunk, bounds.size - 1):
         last_row = np.full(width, -1, np.int64)
-        for i in range(bounds[chunk], bounds[chunk + 1]):
+        for place in range(bounds[chunk], bounds[chunk + 1]):
+            i = order[place]
             for e in range(indptr[i], indptr[i + 1]):
                 block = block_of[indices[e]]
                 entries[chunk, block] += 1
-                if last_row[block] != i:
-                    last_row[block] = i
-                    touched[chunk, block] += 1
+                touched[chunk, block] += last_row[block] != i
+                last_row[block] = i
 
 
 _count_blocks = Threaded(_count_block_chunks)
@@ -84,39 +103,77 @@ def count_ghosts(indptr, indices, offsets):
     that q sends to p. The second has the size of a greedy matching of rows with
     columns. No cover of the block by rows and columns is smaller.
     """
+    order = np.arange(indptr.size - 1)
+    return count_parts(indptr, indices, block_numbers(offsets), order, offsets)[2:]
+
+
+def count_parts(indptr, indices, part, order, offsets, symmetric=False):
+    """Count the blocks (p, q) of a matrix: the entries in the rows of part p and the
+    columns of part q.
+
+    Parameters
+    ----------
+    part : (n,) integers
+        Part of each row and column.
+    order : (n,) integers
+        Rows by part. The greedy matching takes them in this order.
+    offsets : (P + 1,)
+        Bounds of the parts in `order`.
+    symmetric : bool
+        The pattern is symmetric: columns with entries are the rows of another block.
+
+    Returns
+    -------
+    (4, P, P) int64
+        The entries of each block; its rows that have entries; its columns that have
+        entries; and the size of a greedy matching of its rows with its columns. The
+        last two are 0 for p = q.
+    """
     ranks = len(offsets) - 1
-    ghosts, matched = np.zeros((2, ranks, ranks), np.int64)
-    _count_ghosts(indices.size, indptr.astype(np.int64, copy=False), indices,
-                  np.asarray(offsets, np.int64), block_numbers(offsets), ghosts, matched)
-    return ghosts, matched
+    counts = np.zeros((4, ranks, ranks), np.int64)
+    _count_parts(2 * indices.size, indptr.astype(np.int64, copy=False), indices, part, order,
+                 np.asarray(offsets, np.int64), symmetric, counts)
+    if symmetric:
+        counts[2] = counts[1].T
+    counts[2:, np.arange(ranks), np.arange(ranks)] = 0
+    return counts
 
 
-def _count_ghost_blocks(next_chunk, indptr, indices, offsets, owner, ghosts, matched):
-    """Fill the rows of `ghosts` and `matched`, one block of rows after the other."""
+def _count_one_part(next_chunk, indptr, indices, part, order, offsets, symmetric, counts):
+    """Fill in the counts of the rows of one part after the other; `ghosts` only unless
+    `symmetric`.
+
+    The loop over entries has no branches that depend on them: no CPU would predict these.
+    """
     ranks = offsets.size - 1
-    words = (owner.size >> WORD) + 1
+    words = (part.size >> WORD) + 1
     for p in chunks(next_chunk, ranks):
-        seen = np.zeros(words, np.uint64)  # bits of the columns that this block reads
+        seen = np.zeros(0 if symmetric else words, np.uint64)  # bits of the columns that p reads
         taken = np.zeros(words, np.uint64)  # bits of those that are matched with a row
-        last_row = np.full(ranks, -1, np.int64)  # last row that is matched in each block
-        for i in range(offsets[p], offsets[p + 1]):
+        # last row with an entry in each block, and last one that is matched there
+        last_row, last_matched = np.full(ranks, -1, np.int64), np.full(ranks, -1, np.int64)
+        entries, touched, ghosts, matched = counts[0, p], counts[1, p], counts[2, p], counts[3, p]
+        for place in range(offsets[p], offsets[p + 1]):
+            i = order[place]
             for e in range(indptr[i], indptr[i + 1]):
                 j = indices[e]
-                q = owner[j]
-                if q == p:
-                    continue
+                q = part[j]
+                entries[q] += 1
+                touched[q] += last_row[q] != i
+                last_row[q] = i
+
                 word = j >> WORD
                 bit = bit_in_word(j)
-                if not seen[word] & bit:
+                if not symmetric:
+                    ghosts[q] += (seen[word] & bit) == 0
                     seen[word] |= bit
-                    ghosts[p, q] += 1
-                if last_row[q] != i and not taken[word] & bit:
-                    taken[word] |= bit
-                    last_row[q] = i
-                    matched[p, q] += 1
+                free = ((taken[word] & bit) == 0) & (last_matched[q] != i)
+                matched[q] += free
+                taken[word] |= bit * np.uint64(free)
+                last_matched[q] = i if free else last_matched[q]
 
 
-_count_ghosts = Threaded(_count_ghost_blocks)
+_count_parts = Threaded(_count_one_part)
 
 
 def count_held(indptr, indices, holders, offsets):

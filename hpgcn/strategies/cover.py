@@ -170,7 +170,7 @@ class CoverFloor(CoverPlan):
 
     @property
     def held_entries(self):
-        return np.full(self.num_ranks, self.pattern.indices.size // self.num_ranks)
+        return np.full(self.num_ranks, int(self.pattern.indptr[-1]) // self.num_ranks)
 
     def block_operand(self, transposed):
         layout = self.layout_in if transposed else self.layout

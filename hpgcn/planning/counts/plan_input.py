@@ -28,7 +28,6 @@ from hpgcn.parallel.pattern import (
     Pattern,
     bool_matrix,
     permuted,
-    permuted_matrix,
 )
 from hpgcn.parallel.pattern_counts import with_loops
 from hpgcn.parallel.receptive_field import find_levels, layer_bounds
@@ -79,7 +78,7 @@ class OrderedRows:
         """Return these rows in their order, if they are only divided into blocks."""
         if not isinstance(self.pattern, BlockPattern):
             return self
-        return self.permuted(self.pattern.order(), self.pattern.ordered)
+        return self.permuted(self.pattern.run_order, self.pattern.ordered)
 
     def permuted(self, order, pattern=None):
         """Return these rows in another order: the new row i is row order[i].
@@ -223,14 +222,13 @@ class PlanInput:
         else:
             part = quick_parts(method, weights, k)
 
-        # move rows part by part
-        perm = np.argsort(part.astype(np.int16), kind="stable")  # a radix sort
+        # the rows part by part; entries stay where they are
+        part = part.astype(np.int16)
+        order = np.argsort(part, kind="stable")  # a radix sort
         offsets = run_offsets(np.bincount(part, minlength=k))
-        whole = self.ordered.pattern
-        pattern = BlockPattern(
-            permuted_matrix(whole, perm), whole.symmetric, whole.weighted, offsets,
-            lambda: inverse(perm)[self._order_within(part, k)])
-        return self.ordered.permuted(perm, pattern), offsets
+        pattern = BlockPattern(self.ordered.pattern, part, order, offsets,
+                               lambda: self._order_within(part, k))
+        return self.ordered.permuted(order, pattern), offsets
 
     def _order_within(self, part, k):
         """Return the rows of each part (n,) in the order of runs, part after part."""
