@@ -32,6 +32,11 @@ class Candidate:
     ranks: int
     shape: tuple[int, ...]  # the grid of ranks
 
+    @property
+    def place(self):
+        """Number of ranks, and parts: cases with the same ones are counted together."""
+        return self.ranks, self.parts
+
 
 def candidates(inputs, ranks=None, methods=None):
     """Return the Candidates to compare, those with fewest ranks first; parameters as in

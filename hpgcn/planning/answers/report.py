@@ -4,6 +4,7 @@ import math
 import time
 from dataclasses import asdict
 from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from hpgcn.planning.answers.candidates import (
 )
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
 from hpgcn.planning.answers.node_report import node_notes, tier_cells, tiers_of
+from hpgcn.planning.answers.open_cases import best_case, could_be_chosen, next_place
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, step_seconds
@@ -30,7 +32,6 @@ from hpgcn.sampling import parse
 from hpgcn.strategies import STRATEGIES, StrategyOptions, strategy_by_name, variant
 
 SHOWN = 2.0  # seconds after which progress is shown
-ENOUGH = 1.1  # factor over the fastest time up to which fewer ranks are chosen
 
 
 def forecast(path, options, *, progress=False):
@@ -82,8 +83,9 @@ def compare(inputs, options, progress=False, each_ranks=False):
     layered = []
     open_mixtures = {}
     begin = time.monotonic()
+    by_place = attrgetter("place")
     with bar(total=len(listed), unit="case", leave=False, shown=progress, delay=SHOWN) as cases:
-        for place, group in groupby(sorted(listed, key=_place), key=_place):
+        for place, group in groupby(sorted(listed, key=by_place), key=by_place):
             known = {}
             for candidate in group:
                 _show(cases, candidate, begin)
@@ -101,37 +103,38 @@ def compare(inputs, options, progress=False, each_ranks=False):
                 layered.append(row(*mixture, options))
             del known, footprint, mixture  # free their patterns
 
-        # count those with lower bounds that could be chosen, again by parts
-        def matters(seconds, ranks):
-            every = [entry for entry in (*rows.values(), *layered)
-                     if entry["counted"] and entry["fits"]]
-            alike = [entry for entry in every if entry["ranks"] == ranks] if each_ranks else []
-            return seconds <= max(ENOUGH * _fastest(every), _fastest(alike) if alike else 0)
+        # count those with lower bounds that could be chosen, those of the same parts together
+        later = {}
 
-        for place, group in groupby(sorted(listed, key=_place), key=_place):
-            for candidate in group:
-                if not rows[candidate]["counted"]:
-                    if matters(epoch_seconds(rows[candidate]), candidate.ranks):
-                        _show(cases, candidate, begin)
-                        exact = count_candidate(
-                            inputs, candidate, nodes=options.machine.nodes(candidate.ranks))
-                        rows[candidate] = row(candidate, exact, options)
-                        del exact  # free its pattern
+        def is_open(seconds, ranks):
+            every = [*rows.values(), *layered, *later.values()]
+            return could_be_chosen(seconds, ranks, every, each_ranks)
+
+        while place := next_place(rows, open_mixtures, is_open):
+            for candidate in listed:
+                if candidate.place != place:
+                    continue
+                entry = rows[candidate]
+                if not entry["counted"] and is_open(epoch_seconds(entry), candidate.ranks):
+                    _show(cases, candidate, begin)
+                    exact = count_candidate(
+                        inputs, candidate, nodes=options.machine.nodes(candidate.ranks))
+                    rows[candidate] = row(candidate, exact, options)
+                    del exact  # free its pattern
                     cases.update()
             seconds, known = open_mixtures.get(place, (math.inf, ()))
-            if known and matters(seconds, known[0].ranks):
+            if known and is_open(seconds, known[0].ranks):
+                del open_mixtures[place]
                 known = {candidate: count_candidate(inputs, candidate) for candidate in known}
                 mixture = of_layers(inputs, known, options.machine)
-                layered += [row(*mixture, options)] if mixture else []
+                if mixture:
+                    later[place] = row(*mixture, options)
                 del known, mixture
+        cases.update(cases.total - cases.n)
 
+    layered += [entry for _, entry in sorted(later.items(), key=lambda each: each[0])]
     rows = [*(rows[candidate] for candidate in listed), *layered]
     return sorted(rows, key=lambda entry: entry["ranks"])  # rows of equal ranks stay in this order
-
-
-def _fastest(rows):
-    """Return the least seconds per epoch of some rows; infinite without rows."""
-    return min(map(epoch_seconds, rows), default=math.inf)
 
 
 def _show(cases, candidate, begin):
@@ -204,9 +207,7 @@ def choose(rows):
     """
     counted = [entry for entry in rows if entry["counted"]]
     good = [entry for entry in counted if entry["fits"]]
-    fastest = min(epoch_seconds(entry) for entry in good)
-    best = min((entry for entry in good if epoch_seconds(entry) <= ENOUGH * fastest),
-               key=lambda entry: (entry["ranks"], epoch_seconds(entry)))
+    best = best_case(good)
 
     # its costs, for the text
     text = f"{_named(best)}: {epoch_seconds(best):.3g} s per epoch"
@@ -214,13 +215,14 @@ def choose(rows):
         text += f", of which {best['seconds']['communication']:.2g} s communication"
 
     # compare it with another strategy, or with more ranks
-    others = [entry for entry in counted
+    others = [entry for entry in rows
               if entry["ranks"] == best["ranks"] and entry["strategy"] != best["strategy"]]
     if others and best["bytes"]["total"]:
         other = min(others, key=epoch_seconds)
         ratio = other["bytes"]["total"] / best["bytes"]["total"]
-        text += (f"; {_named(other, ranks=False)} would take {epoch_seconds(other):.3g} s and send "
-                 f"{ratio:.2f}x as much")
+        least = "" if other["counted"] else "at least "
+        text += (f"; {_named(other, ranks=False)} would take {least}{epoch_seconds(other):.3g} s "
+                 f"and send {least}{ratio:.2f}x as much")
     elif len({entry["ranks"] for entry in good}) > 1 and best["ranks"] == 1:
         other = min((entry for entry in good if entry["ranks"] > 1), key=epoch_seconds)
         text += f"; {_named(other)} would take {epoch_seconds(other):.3g} s"
@@ -276,7 +278,7 @@ def notes(options, rows):
     bounded = [entry for entry in rows if not entry["counted"]]
     if bounded:
         found.append(f"at least: lower bounds of {len(bounded)} of {len(rows)} cases, which are "
-                     "too slow to be chosen and were not counted")
+                     "not counted because they cannot be chosen")
     free = available_memory()
     large = sum(entry["memory"]["max_bytes"] > free for entry in rows)
     if options.memory is None and large:
@@ -348,10 +350,6 @@ def _pipelines(rows):
     found = [f"{entry['first_batches'][0]} of {entry['first_batches'][1]} on {entry['ranks']} ranks"
              for entry in rows if entry["first_batches"]]
     return [f"batches of rows that the first product waits for: {', '.join(found)}"] * bool(found)
-
-
-def _place(candidate):
-    return candidate.ranks, candidate.parts
 
 
 def _named(entry, ranks=True):

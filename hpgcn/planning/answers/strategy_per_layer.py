@@ -11,7 +11,7 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.model import products_of
 from hpgcn.planning.answers.candidates import Candidate, arranged, count
-from hpgcn.planning.seconds.step_seconds import product_seconds
+from hpgcn.planning.seconds.step_seconds import other_seconds, product_seconds
 from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 
 # settings that want one strategy, by its name
@@ -67,8 +67,11 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
     chosen = [min(_within(costs, limits), key=lambda cost: cost[:2])[-1]
               for costs in costs_by_layer]
     if any(counted[kind.name].plan.is_floor for kind in chosen):
+        # the slowest rank takes no less than the mean; the rest of a step depends on masks only
         means = _costs_by_layer(machine, kinds, counted, groups, candidate.ranks, np.mean)
-        return sum(min(seconds for seconds, *_ in costs) for costs in means)
+        means = means[spec.precomputed and len(groups[0]) == 1:]
+        others = min(other_seconds(machine, footprint) for footprint in counted.values())
+        return others + sum(min(seconds for seconds, *_ in costs) for costs in means)
     if len(set(chosen)) == 1:
         return None
 

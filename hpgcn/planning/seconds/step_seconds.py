@@ -164,6 +164,20 @@ def seconds_of_tiers(machine, prediction, floor=False):
     return [machine.communication_factor * each / prediction.period for each in seconds]
 
 
+def other_seconds(machine, footprint):
+    """Return the mean over ranks of the seconds of a step without its products with A.
+
+    It is 0 with two devices per rank, which compute side by side.
+    """
+    if machine.devices is not None:
+        return 0.0
+    floor = footprint.plan.is_floor
+    seconds = machine.compute_factor * compute_seconds(machine, footprint)
+    seconds = seconds + communication_seconds(machine, footprint.prediction, floor=floor)
+    products = (product_seconds(machine, footprint, each) for each in footprint.products)
+    return float(np.mean(seconds - sum(products)))
+
+
 def step_seconds(machine, footprint):
     """Return the seconds of one training step: (compute, communication) of the slowest
     rank.

@@ -1,0 +1,55 @@
+"""Find the cases that must be counted, if lower bounds of some are known: those that
+could change the choice.
+"""
+import math
+
+from hpgcn.planning.answers.goals import epoch_seconds
+
+ENOUGH = 1.1  # factor over the fastest time up to which fewer ranks are chosen
+
+
+def best_case(rows):
+    """Return the dict in `rows` with the fewest ranks whose time is near the fastest."""
+    fastest = least_seconds(rows)
+    return min((entry for entry in rows if epoch_seconds(entry) <= ENOUGH * fastest),
+               key=lambda entry: (entry["ranks"], epoch_seconds(entry)))
+
+
+def least_seconds(rows):
+    """Return the least seconds per epoch of some rows; infinite without rows."""
+    return min(map(epoch_seconds, rows), default=math.inf)
+
+
+def could_be_chosen(seconds, ranks, rows, each_ranks=False):
+    """Return whether a case on a number of ranks, which takes `seconds` or more, could
+    be the best of all.
+
+    `rows`: of all cases by now; those that are counted and fit are compared.
+    `each_ranks`: a case that could be the fastest on its number of ranks counts as well.
+    """
+    good = [entry for entry in rows if entry["counted"] and entry["fits"]]
+    alike = [entry for entry in good if entry["ranks"] == ranks] if each_ranks else []
+    if seconds <= max(least_seconds(good), least_seconds(alike) if alike else 0):
+        return True
+    best = best_case(good)
+    limit = ENOUGH * least_seconds(good)
+    return seconds <= limit and (ranks, seconds) <= (best["ranks"], epoch_seconds(best))
+
+
+def next_place(rows, mixtures, is_open):
+    """Return the `Candidate.place` whose cases are to be counted next; None after the last.
+
+    Parameters
+    ----------
+    rows : dict
+        Rows of the report by Candidate.
+    mixtures : dict
+        By place, the least seconds of a mixture, and the Candidates that it is made of.
+    is_open : function of seconds and a number of ranks
+        Whether such a lower bound requires a count.
+    """
+    bounds = [(epoch_seconds(entry), candidate.place) for candidate, entry in rows.items()
+              if not entry["counted"]]
+    bounds += [(seconds, place) for place, (seconds, _) in mixtures.items()]
+    opened = [(seconds, place) for seconds, place in bounds if is_open(seconds, place[0])]
+    return min(opened)[1] if opened else None
