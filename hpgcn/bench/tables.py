@@ -3,7 +3,7 @@
 from hpgcn.runtime.text_table import label_list, table
 
 UNITS = {  # end of a key: divisor, unit, format
-    "_share": (0.01, "%", ".0f"), "_acc": (0.01, "%", ".2f"), "bytes_per_s": (1e9, "GB/s", ".1f"),
+    "_share": (0.01, "%", ".0f"), "_acc": (0.01, "%", ".2f"), "bytes_per_s": (1e9, "GB/s", ".4g"),
     "numbers_per_s": (1e6, "M/s", ",.0f"), "flops_per_s": (1e9, "GFLOP/s", ".1f"),
     "bytes": (1e6, "MB", ",.2f"),
     "_ms": (1, "ms", ",.3f"), "_ns": (1, "ns", ".2f"), "ratio": (1, "", ".2f"),
