@@ -1,7 +1,7 @@
 """Memory that `hpgcn partition` needs at most, by the sizes of a graph."""
 from hpgcn.errors import DataError, setting
 from hpgcn.graphs.validation import index_dtype
-from hpgcn.partition.effort import FAST
+from hpgcn.partition.effort import COARSE, DEFAULT, FAST
 from hpgcn.partition.method_table import METHOD_ENGINES, METHODS
 from hpgcn.partition.rows.row_methods import QUICK
 
@@ -10,6 +10,7 @@ BLOCKS = 96 << 20  # bytes of what is read or written at a time
 KEPT = 10  # entries of a cluster that are sorted at once, at most, on average
 # bytes of an entry, and of a vertex, in an engine and in what is passed to it; rough
 ENGINE = 150, 300
+DEGREE, FEWEST = 16, 1 << 18  # entries of a cluster, and clusters, that METIS gets at most
 LEAST_WINDOW = 16 << 20
 
 
@@ -41,9 +42,15 @@ def needed_memory(header, k, method, effort, *, refine=True):
     if method in QUICK:
         return need
 
-    # an engine, or clusters and the lists of the refinement
-    if method != "stream" and (effort != FAST or method not in ("best", "hypergraph", "graph")):
+    # an engine, for the graph or for clusters
+    by_rows = method in ("best", "hypergraph", "graph")
+    divided = by_rows and effort == DEFAULT and entries >= COARSE
+    if divided:
+        need += ENGINE[0] * DEGREE * FEWEST + ENGINE[1] * FEWEST
+    elif method != "stream" and not (by_rows and effort == FAST):
         return need + ENGINE[0] * entries + ENGINE[1] * n
+
+    # clusters and the lists of the refinement
     clusters = 24 * min(header.num_edges, KEPT * n) + 40 * n
     lists = (8 * min(entries + n, n * (k + 1)) + 80 * n) if refine else 0
     return need + max(clusters, lists)

@@ -1,5 +1,6 @@
 """Effort of partitions: the parts, the same on any threads, and forecasts of seconds."""
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from small_graphs import grid
 from hpgcn import errors, load, store
 from hpgcn.partition import describe, make_partition, partition_request
 from hpgcn.partition.effort import BEST, DEFAULT, FAST, expected_seconds, paying_effort
+from hpgcn.partition.partition_memory import needed_memory
 
 EDGES = 1 << 21  # sizes of a larger graph, for forecasts alone
 
@@ -117,3 +119,9 @@ def test_long_training_pays_for_more_effort():
     assert paying_effort(sizes, 8, 5 * seconds)[0] == DEFAULT
     assert paying_effort(sizes, 8, 4.9 * seconds) == (FAST, expected_seconds(FAST, sizes, 8))
     assert paying_effort(sizes[:100], 8, 0.0)[0] == DEFAULT  # less than a second
+
+
+def test_default_effort_needs_little_memory_for_large_graphs():
+    header = SimpleNamespace(num_nodes=1 << 22, num_edges=1 << 26, num_splits=1)
+    need = [needed_memory(header, 8, "best", effort) for effort in (FAST, DEFAULT, BEST)]
+    assert need[0] < need[1] < need[0] + 10**9 < need[2]
