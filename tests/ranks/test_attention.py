@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from graphs import make, scattered
 from test_contract import check_against_the_oracle
-from training import run
+from training import LATER, run, start
 
 import hpgcn
 from hpgcn.config import Config
@@ -50,6 +50,18 @@ def test_bytes_by_hand(comm):
         parameters = 13 * 12 + 2 * 12 + 12 + 12 * 20 + 2 * 20 + 5
         weights = 2 * parameters * (comm.size - 1)
         assert history[0]["sent_bytes"] == 8 * (volume * layers + weights)
+
+
+@pytest.mark.parametrize("comm", [4], indirect=True)
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in LATER)) for name in SERVING])
+def test_messages_fit_the_buffers_that_set_up_made(comm, strategy):
+    source = scattered(make(), comm)
+    trainer = start(source, Config(strategy=strategy, input_dropout=0.0, prune=False, **GAT), comm)
+    with trainer:
+        before = trainer.shard.strategy.buffer_bytes
+        trainer.train_epoch(1)
+        assert trainer.shard.strategy.buffer_bytes == before > 0
 
 
 @pytest.mark.parametrize("comm", [1, 3], indirect=True)
