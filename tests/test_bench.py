@@ -2,6 +2,7 @@
 not checked.
 """
 import json
+import os
 
 import pytest
 from commands import refused, succeed
@@ -11,6 +12,7 @@ from hpgcn.__main__ import main
 from hpgcn.bench import host, machine_rates, tables, timing
 from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu.emit import emitter
+from hpgcn.runtime.disk.scratch_folder import Disk
 
 
 @pytest.fixture
@@ -82,13 +84,16 @@ def test_table_is_aligned_with_units():
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_machine(monkeypatch):
+def test_machine(monkeypatch, tmp_path):
     """`hpgcn bench machine --json` prints the machine, its bandwidths and its rates."""
     monkeypatch.setattr(machine_rates.rates, "measure", lambda settings, host: settings.repeats)
-    text = succeed("bench", "machine", "--repeats", 1, "--threads", 1, "--json")
+    monkeypatch.setattr(machine_rates, "BIG_SAMPLE", 1 << 20)
+    text = succeed("bench", "machine", "--repeats", 1, "--threads", 1, "--json",
+                   "--scratch", tmp_path)
     report = json.loads(text, parse_constant=pytest.fail)
     assert report["bench"] == "machine" and report["machine"]["cpu_model"]
     assert report["machine"]["threads"] >= 1 and report["rates"] == [1]
+    assert Disk(*report["disk"].values()).seconds(1e6, 1e6) > 0 and not os.listdir(tmp_path)
     limits = report["limits"]
     assert set(limits) == {
         "read_bytes_per_s", "copy_bytes_per_s", "triad_bytes_per_s", "memory_bytes_per_s",
