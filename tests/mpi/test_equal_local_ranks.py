@@ -10,8 +10,9 @@ from graphs import make, scattered
 from training import LATER, SETTINGS, skip_refused
 
 import hpgcn
-from hpgcn.comm import as_comm, run_on_ranks
+from hpgcn.comm import as_comm, run_on_disk, run_on_ranks
 from hpgcn.config import Config
+from hpgcn.runtime.disk import scratch_folder
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.loop.loop_state import CLOCKED
 
@@ -103,6 +104,30 @@ def test_a_run_of_three_epochs(comm, settings, tmp_path):
     ours = train(comm.mpi)
     comm.barrier()
     assert on_rank_0(comm, train_locally) == ours
+
+
+def test_a_run_goes_on_with_arrays_in_files_and_back(comm, tmp_path, monkeypatch):
+    """A run of MPI ranks resumes with --scratch, and the reverse, to the same bits."""
+    monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
+    graph, folder = make(n=301, f=33), Path(comm.bcast(str(tmp_path)))
+    config = Config(layers=3, hidden=32, dropout=0.3, device="cpu", strategy="p2p",
+                    checkpoint_every=1)
+
+    def train(communicator, name, epochs, resume=""):
+        out = str(folder / name)
+        result = hpgcn.train(scattered(graph, as_comm(communicator)),
+                             config.replace(out=out, epochs=epochs), communicator,
+                             resume=resume and out)
+        return [row["loss"] for row in result.history]
+
+    def train_in_files(*arguments):
+        return on_rank_0(comm, lambda: run_on_disk(train, comm.size, str(folder), *arguments)[0])
+
+    straight = train(comm.mpi, "straight", 4)
+    train(comm.mpi, "a", 2)
+    assert train_in_files("a", 4, "a") == straight
+    assert train_in_files("b", 2) == straight[:2]
+    assert train(comm.mpi, "b", 4, "b") == straight
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
