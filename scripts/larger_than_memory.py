@@ -17,6 +17,7 @@ from hpgcn.planning.answers.scratch_plan import PROCESS, TURNS
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.footprint import VERTEX
 from hpgcn.planning.counts.shaped_step import LevelSizes, run_rank
+from hpgcn.strategies.p2p import PointToPoint
 from hpgcn.strategies.plan import Operand
 
 VERTICES, ENTRIES, WIDTHS = 111_059_956, 3_228_124_712, (128, 256, 256, 172)
@@ -38,7 +39,7 @@ def plan(ranks, ghosts, spec):
         [[others * product.width * itemsize]] * 2))
     maps = [SimpleNamespace(operands=(matrix, matrix), traffic=traffic)] * 3
     moved, _ = disk_traffic(SimpleNamespace(spec=spec, rank_steps=[step], train_plans=maps,
-                                            evaluated_plans=maps))
+                                            evaluated_plans=maps), PointToPoint)
     stored = (step.nbytes + m * (VERTEX + 4 * spec.widths[0]) + int(matrix.nbytes(4)[0])
               + 2 * others * max(spec.widths) * 4)
     return ranks * stored, int(moved.turn[0]), ranks * int(moved.read[0]), \

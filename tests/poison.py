@@ -1,7 +1,7 @@
 """Fill arrays that must not be read with NaN, so that reads show in results.
 
-The fixture `poisoned` fills new host memory, and the work arrays and results of each
-layer call.
+The fixture `poisoned` fills new host memory, the work arrays and results of each layer
+call, and what is discarded.
 """
 from functools import wraps
 
@@ -68,6 +68,10 @@ def poisoned(monkeypatch):
         fill(array)
         return array
 
+    def poison(self, *arrays):
+        fill_apart(arrays)
+
     monkeypatch.setattr(Host, "empty", poisoned_empty)
+    monkeypatch.setattr(Host, "discard", poison)
     for kind in set(MODELS.values()):
         monkeypatch.setattr(kind, "forward", poisoned_forward(kind.forward))

@@ -136,6 +136,9 @@ class SerialComm(Collectives, CollectiveErrors):
     def barrier(self):
         """Wait for all ranks."""
 
+    def end_product(self):
+        """Note that a product with A is complete: see `LocalComm`. Default: do nothing."""
+
 
 class MpiComm(SerialComm):
     """Ranks over mpi4py. Every wait has a deadline (`timeout`, seconds)."""

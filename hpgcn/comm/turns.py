@@ -74,6 +74,11 @@ class Turns:
         del self._waits[rank]
         self._raise_if_ended()
 
+    def pass_turn(self, rank):
+        """Let all other ranks that can go on run before this one goes on."""
+        passed = []
+        self.wait(rank, lambda: bool(passed) or passed.append(True), lambda: "its turn")
+
     def run(self, functions):
         """Call one function a rank, the first on this thread; return their results in rank order.
 

@@ -78,16 +78,18 @@ class LayerStage:
         if self.updates and context.keep and layer.A and layer.A.updates_in_batches:
             options["update"] = self.updates.begin(out, context)
         Z, backward = layer.forward(H, out, keep=context.keep, **options)
-        return Z, partial(self._backward, backward)
+        return Z, partial(self._backward, backward, out)
 
-    def _backward(self, backward, G, gradient):
+    def _backward(self, backward, out, G, gradient):
         layer = self.layer
         layer.clock.detail = f"layer {layer.number} backward"
         if self.learns_bias:
             with layer.clock("dense"):
                 db = gradient.arrays[layer.bias]
                 db[layer.columns.of(layer.fan_out)] = kernels.backend(G).column_sum(G)
-        return backward(G, self.before and self.before.mask, gradient)
+        below = backward(G, self.before and self.before.mask, gradient)
+        layer.discard(out)  # later stages have read it before this one
+        return below
 
 
 class Activation:

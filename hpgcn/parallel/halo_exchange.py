@@ -15,7 +15,7 @@ import numpy as np
 
 from hpgcn import kernels
 from hpgcn.comm import collectives
-from hpgcn.comm.staging import RECEIVE, SEND, Messages, PinnedMemory, StagedCopy
+from hpgcn.comm.staging import RECEIVE, SEND, Messages, StagedCopy
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.transfers import LOCAL
 from hpgcn.runtime import faults
@@ -30,6 +30,8 @@ class Channel:
     incoming: np.ndarray  # (rows, width): receive buffer, sorted by source
     pieces: dict  # numbers of the requests of each rank that sends here, increasing
     cuts: np.ndarray  # (P + 1,): rows of `incoming` by source
+    sends: dict  # numbers of the requests to each rank, increasing
+    ends: np.ndarray  # (P + 1,): rows of `outgoing` by destination
     requests: list  # receives first, then sends; hpgcn.comm.staging.Messages of a GPU's rows
     others: list  # the rank at the far end of each request
     received: list  # bytes that each request receives
@@ -39,57 +41,6 @@ class Channel:
     near: dict  # rows of each rank that sends by shared memory: (rows, width), in its memory
     readers: list  # ranks that read `outgoing` in shared memory
     pending: set  # numbers of the requests under way
-
-
-class HaloBuffers:
-    """The two buffers of an exchange; exchanges that share them are used one at a time.
-
-    `owned` holds rows of this rank that other ranks read, `ghost` the rows of other
-    ranks that it reads, (size,) each. `host_views` are the memory that MPI uses: the
-    same, or `pinned` host memory. Pulled rows have dtype `dtype`; pushed partial sums
-    have dtype `sums`, which may be longer. Room for these is reserved beforehand if
-    exchanges push (`pushes`). Ranks of a node may read each other's buffers
-    (hpgcn.parallel.nodes.shared_buffers): `near` has those of each such rank, two dicts.
-    """
-
-    memory = None
-    near = {}, {}
-
-    def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
-        self.settings = device, stager, dtype, sums
-        self.device = device
-        self.dtype = np.dtype(dtype)
-        self.sums = np.dtype(sums or dtype)
-        self.words = self.sums.itemsize // self.dtype.itemsize  # elements that a sum takes
-        self.pushes = pushes
-        self.by_host = stager is not None and "message" not in stager.direct
-        self.pinned = []
-        self.owned = self.ghost = device.empty((0,), dtype)
-        self.host_views = self.owned, self.ghost
-
-    @cached_property
-    def second(self):
-        """Buffers of the same kind for a second exchange that goes with the first."""
-        return HaloBuffers(*self.settings, pushes=self.pushes)
-
-    def reserve(self, owned, ghost):
-        """Make room for `owned` and `ghost` elements in the buffers. Existing requests
-        keep the smaller buffers.
-        """
-        enough = self.owned.size >= owned and self.ghost.size >= ghost
-        if enough and (self.pinned or not self.by_host):
-            return
-        self.owned = self.device.empty((max(owned, self.owned.size),), self.dtype)
-        self.ghost = self.device.empty((max(ghost, self.ghost.size),), self.dtype)
-        self.host_views = self.owned, self.ghost
-        if self.by_host:
-            self.pinned = [PinnedMemory(self.device, max(buffer.nbytes, 1))
-                           for buffer in self.host_views]
-            self.host_views = tuple(block.memory[:buffer.nbytes].view(self.dtype)
-                                    for block, buffer in zip(self.pinned, self.host_views))
-
-    def close(self):
-        """Do nothing: only shared memory is freed."""
 
 
 class Exchange:
@@ -140,6 +91,16 @@ class Exchange:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
+    def discard_sent(self):
+        """Drop rows in files that the first ranks have received, before this rank waits."""
+        channel = self.channel
+        if channel.pending and self.buffers.device.in_files:
+            self.comm.test(channel.requests, channel.pending)
+            unsent = [q for q, numbers in channel.sends.items()
+                      if not channel.pending.isdisjoint(numbers)]
+            end = channel.ends[min(unsent)] if unsent else channel.ends[-1]
+            self.buffers.device.discard(channel.outgoing[:end])
+
     def _received(self, channel, what):
         """Yield (source, rows from it) in increasing order of source; then wait for all
         sends.
@@ -176,6 +137,9 @@ class Exchange:
 
     def _start(self, channel):
         faults.point("exchange")
+        if self.buffers.device.in_files:
+            self.buffers.device.read_ahead(channel.outgoing, False)
+            self.buffers.device.read_ahead(channel.incoming, True)
         if channel.requests:
             if self.memory is not None:
                 self.memory.begin(channel.near, channel.readers)
@@ -230,13 +194,14 @@ class Exchange:
                 size = int(cuts[source + 1] - cuts[source]) * row_bytes
                 for number in numbers:
                     bytes_received[number] = size // len(numbers)
-            to, sums = ([(q, rows * row_bytes)
+            sizes, sums = ([(q, rows * row_bytes)
                          for q, rows in zip(self.comm.ranks, counts.tolist()) if rows]
                         for counts in (np.diff(to), self.sums[adjoint]))
 
             self.channels[width, adjoint] = Channel(
-                outgoing, incoming, pieces, cuts, requests, others + destinations, bytes_received,
-                len(per_destination), to, sums, near, readers, set())
+                outgoing, incoming, pieces, cuts, per_destination, to, requests,
+                others + destinations, bytes_received, len(per_destination), sizes, sums, near,
+                readers, set())
         return self.channels[width, adjoint]
 
     def _requests(self, kind, buffer, host_view, cuts, tag, requests):
@@ -310,7 +275,14 @@ class HaloExchange(Exchange):
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
+        self.discard_sent()
         yield from self._received(self.channel, what)  # all of them are wanted
+
+    def multiplied(self, source):
+        """Drop the rows of a source."""
+        if source != LOCAL:
+            first, last = self.channel.cuts[source:source + 2]
+            self.buffers.device.discard(self.channel.incoming[first:last])
 
     def partial_sums(self, out, what):
         """Return pairs (source, buffer for partial sums of the source's rows), then
@@ -355,6 +327,9 @@ class HaloExchange(Exchange):
         """Yield (numbers of own rows, partial sums received for them), rank after rank."""
         for destination, rows in self._received(self.channel, what):
             yield self.returned[destination], rows
+
+    def discard(self):
+        self.buffers.discard()
 
     @property
     def message_transfer(self):

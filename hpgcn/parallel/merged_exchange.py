@@ -15,9 +15,10 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.counts import PairMessages
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.halo_exchange import Exchange, HaloBuffers, HaloExchange
+from hpgcn.parallel.halo_exchange import Exchange, HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.transfers import LOCAL, Transfer
+from hpgcn.parallel.workspace import HaloBuffers
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +173,14 @@ class OneWayTransfer(Transfer):
         """Whether messages are under way."""
         return self.exchange.pending
 
+    def multiplied(self, source):
+        """Drop the rows of a source; its sums stay."""
+        if source != LOCAL:
+            self.buffers.device.discard(self.exchange.channel.incoming[self.ghosts[source]])
+
+    def discard(self):
+        self.buffers.discard()
+
     def progress(self):
         """Let messages progress."""
         self.exchange.progress()
@@ -193,6 +202,8 @@ class OneWayTransfer(Transfer):
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
+        if any(source in wanted for source in self.ghosts):
+            self.exchange.discard_sent()
         for source, place in self.ghosts.items():
             if source in wanted:
                 self.exchange.wait_for(source, what)

@@ -11,7 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
-from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
+from hpgcn.parallel.halo_exchange import HaloExchange
+from hpgcn.parallel.workspace import HaloBuffers
 
 SLICE_BYTES = 64  # bytes of a row that are sent to replicas at a time
 

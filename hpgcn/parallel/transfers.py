@@ -19,6 +19,8 @@ LOCAL. Beside these methods a transfer has
 
     adds        whether a push adds to what the rank has formed itself
     pending     whether messages are under way, which `progress` lets move
+    multiplied  is told that rows of a source are not read again
+    discard     drops what the buffers contain, after a product
     reserve     makes the buffers for rows of a width
     nbytes      bytes of the buffers, which the two transfers of a product share
     release     says that pulled rows are not read any more
@@ -55,10 +57,13 @@ class Transfer:
         """The transfer with messages of its own: itself, unless it shares them with another."""
         return self
 
+    def multiplied(self, source):
+        """Note that rows of `received_rows` are not read again. Default: do nothing."""
+
     def close(self):
         """Do nothing: there are no MPI objects to free."""
 
-    release = close
+    release = discard = close
 
 
 class OwnRows(Transfer):
@@ -164,6 +169,7 @@ class StagedRows(Transfer):
             handle.wait(f"the broadcast of block {self.first + stage} in {what}")
             if stage != self.own:
                 yield stage, rows
+                self.comm.device.discard(rows)
                 self.free.append(buffer)
             self._broadcast()
         clock.stage = -1
@@ -314,9 +320,7 @@ class StagedPlan:
     rows: np.ndarray  # (R, L) int64, of each piece
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):
-        """Return the bytes of the buffers, (R, L); sums are reduced in them as well if
-        `reduces`.
-        """
+        """Return the bytes of the buffers, (R, L); `reduces`: sums are reduced in them."""
         return self.buffer_rows * (sum_bytes if reduces else row_bytes)
 
     def _blocks(self, row_bytes):
@@ -379,15 +383,11 @@ class GatheredPlan:
 
     @property
     def buffer_rows(self):
-        """Number of rows of the big block and of its partial sums, plus those of
-        `inner`; (R, L).
-        """
+        """Number of rows of the big block, its partial sums and `inner`; (R, L)."""
         return self.held_bytes(1, 1, reduces=False)
 
     def held_bytes(self, row_bytes, sum_bytes, *, reduces):
-        """Return the bytes of the big block, of its partial sums, and of the buffers of `inner`;
-        (R, L).
-        """
+        """Return the bytes of the big block, its sums and the buffers of `inner`, (R, L)."""
         others = (self.rows.shape[1] - 1) * self.rows
         big = self.rows.sum(1, keepdims=True)
         return (self.inner.held_bytes(row_bytes, sum_bytes, reduces=reduces) + big * sum_bytes

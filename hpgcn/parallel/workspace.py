@@ -1,6 +1,9 @@
-"""Work arrays that are made once, and grow when larger ones are needed."""
+"""Work arrays and message buffers that are made once, and grow when larger ones are needed."""
+from functools import cached_property
+
 import numpy as np
 
+from hpgcn.comm.staging import PinnedMemory
 from hpgcn.kernels.threads import num_threads, run_on_all_threads
 from hpgcn.runtime.device import HOST
 
@@ -57,6 +60,62 @@ class Workspace:
     def nbytes(self):
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
+
+
+class HaloBuffers:
+    """The two buffers of an exchange; exchanges that share them are used one at a time.
+
+    `owned` holds rows of this rank that other ranks read, `ghost` the rows of other
+    ranks that it reads, (size,) each. `host_views` are the memory that MPI uses: the
+    same, or `pinned` host memory. Pulled rows have dtype `dtype`; pushed partial sums
+    have dtype `sums`, which may be longer. Room for these is reserved beforehand if
+    exchanges push (`pushes`). Ranks of a node may read each other's buffers
+    (hpgcn.parallel.nodes.shared_buffers): `near` has those of each such rank, two dicts.
+    """
+
+    memory = None
+    near = {}, {}
+
+    def __init__(self, device, stager, dtype, sums=None, *, pushes=True):
+        self.settings = device, stager, dtype, sums
+        self.device = device
+        self.dtype = np.dtype(dtype)
+        self.sums = np.dtype(sums or dtype)
+        self.words = self.sums.itemsize // self.dtype.itemsize  # elements that a sum takes
+        self.pushes = pushes
+        self.by_host = stager is not None and "message" not in stager.direct
+        self.pinned = []
+        self.owned = self.ghost = device.empty((0,), dtype)
+        self.host_views = self.owned, self.ghost
+
+    def discard(self):
+        """Drop the contents, after an exchange."""
+        if self.device.in_files:
+            self.device.discard(self.owned, self.ghost)
+
+    @cached_property
+    def second(self):
+        """Buffers of the same kind for a second exchange that goes with the first."""
+        return HaloBuffers(*self.settings, pushes=self.pushes)
+
+    def reserve(self, owned, ghost):
+        """Make room for `owned` and `ghost` elements in the buffers. Existing requests
+        keep the smaller buffers.
+        """
+        enough = self.owned.size >= owned and self.ghost.size >= ghost
+        if enough and (self.pinned or not self.by_host):
+            return
+        self.owned = self.device.empty((max(owned, self.owned.size),), self.dtype)
+        self.ghost = self.device.empty((max(ghost, self.ghost.size),), self.dtype)
+        self.host_views = self.owned, self.ghost
+        if self.by_host:
+            self.pinned = [PinnedMemory(self.device, max(buffer.nbytes, 1))
+                           for buffer in self.host_views]
+            self.host_views = tuple(block.memory[:buffer.nbytes].view(self.dtype)
+                                    for block, buffer in zip(self.pinned, self.host_views))
+
+    def close(self):
+        """Do nothing: only shared memory is freed."""
 
 
 def touch(array):

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from hpgcn.errors import MissingError, setting
+from hpgcn.kernels.disk import current_files
 from hpgcn.runtime.advice import install_command
 from hpgcn.runtime.launcher import launched_local_rank
 
@@ -43,6 +44,27 @@ class Host:
         else a copy.
         """
         return array
+
+    @property
+    def in_files(self):
+        """Whether this thread allocates large arrays in files of a scratch folder."""
+        return current_files.get() is not None
+
+    def read_ahead(self, array, wanted):
+        """Set whether an array in a file is read ahead of a turn of this rank."""
+        files = current_files.get()
+        if files is not None:
+            files.read_ahead(array, wanted)
+
+    def discard(self, *arrays):
+        """Drop the contents of arrays that are overwritten before they are read again.
+
+        Arrays in files of a scratch folder need then not be written.
+        """
+        files = current_files.get()
+        if files is not None:
+            for array in arrays:
+                files.discard(array)
 
     def numbers(self, values):
         """Return numbers that kernels computed as Python numbers, with a single wait
@@ -96,6 +118,11 @@ class Cuda(Host):
 
     def get(self, array):
         return self.xp.asnumpy(array)
+
+    in_files = False
+
+    def discard(self, *arrays):
+        """Do nothing: arrays of a GPU are never in files."""
 
     def numbers(self, values):
         return self.xp.stack(values).tolist()

@@ -168,6 +168,7 @@ class StagedStrategy(RowStrategy):
 
     Plan = StagedRowPlan
     supports_edge_features = True
+    frees_rows = False  # rows are read again when they are sent
 
     def __init__(self, layout, layout_in, comm, product, *, stages=None, **others):
         super().__init__(layout, layout_in, comm, product, **others)

@@ -22,7 +22,7 @@ from hpgcn.graphs.normalization import scales
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels import entries
 from hpgcn.parallel.csr import Csr
-from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
+from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, by_owner, complete, needs
 from hpgcn.parallel.nodes.node_exchange import exchange_of
 from hpgcn.parallel.nodes.node_plan import (
@@ -34,6 +34,7 @@ from hpgcn.parallel.nodes.node_plan import (
 from hpgcn.parallel.nodes.shared_buffers import make_buffers
 from hpgcn.parallel.pattern import elsewhere
 from hpgcn.parallel.transfers import LOCAL, OwnRows, OwnRowsPlan
+from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.strategies.plan import INDEX, POINTER, WEIGHT, Operand, sum_bytes
 from hpgcn.strategies.rows import RowPlan, RowProduct, RowStrategy, RowTraffic
 

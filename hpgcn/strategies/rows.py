@@ -17,7 +17,7 @@ from hpgcn.kernels.bits16 import BF16
 from hpgcn.parallel.csr import rows_of
 from hpgcn.parallel.halo_plan import complete
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.parallel.transfers import tiles_of
+from hpgcn.parallel.transfers import LOCAL, tiles_of
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.runtime.gpu_limits import check_nonzeros
 from hpgcn.strategies.distributed_attention import RowAttention
@@ -86,6 +86,8 @@ class RowStrategy(Strategy):
         Node of each rank, if ranks are on several nodes; that of `parent` if given.
     """
 
+    frees_rows = True
+
     def __init__(self, layout, layout_in, comm, product, *, symmetric, parent=None, reverse=None,
                  row_dtype=None, nodes=None):
         self.layout = layout
@@ -135,16 +137,12 @@ class RowStrategy(Strategy):
         raise NotImplementedError
 
     def transfers_of(self, pull, push):
-        """Return the transfers (pull, push) for two HaloPlans, in the buffers of this
-        map.
-        """
+        """Return the transfers (pull, push) for two HaloPlans, in this map's buffers."""
         raise NotImplementedError
 
     @property
     def plans(self):
-        """The HaloPlans (of pulled rows, of pushed partial sums); the second may be
-        empty.
-        """
+        """The HaloPlans (of pulled rows, of pushed sums); the second may be empty."""
         pull, push = self.product.pull.plan, getattr(self.product.push, "plan", None)
         return pull, push or complete(pull.layout, pull.ghosts[:0], [()] * pull.layout.size)
 
@@ -171,7 +169,7 @@ class RowStrategy(Strategy):
         """
         return self.build_submatrix(rows_in, rows_out)
 
-    def multiply(self, direction, H, *, mask=None, out=None, kernel=None):
+    def multiply(self, direction, H, *, mask=None, out=None, kernel=None, last_use=False):
         """Multiply A, or A^T, by H (m_in, f): pull rows, multiply as they arrive, push
         partial sums.
 
@@ -179,7 +177,8 @@ class RowStrategy(Strategy):
         result that is added up from parts is summed in float32, in an array of the
         Workspace `float32_sums`, and rounded once. So it does not depend on the owners
         of nonzeros. `kernel` is called in place of the sparse product, for each tile of
-        a block: see hpgcn.strategies.messages.
+        a block: see hpgcn.strategies.messages. With `last_use` the content of H is dropped
+        once own rows are multiplied.
         """
         product, comm, clock = getattr(self, direction), self.comm, self.comm.clock
         blocks, pull, push = product.blocks, product.pull, product.push
@@ -214,6 +213,10 @@ class RowStrategy(Strategy):
                                  rows=rows, mask=rows_of(bits, lo, hi), accumulate=accumulate)
                     count_masked(comm, indptr, rows_of(bits, lo, hi), H.shape[1], rows)
                 accumulate = True
+                if target == LOCAL:  # the last target
+                    pull.multiplied(source)
+                    if last_use and source == LOCAL:
+                        comm.device.discard(H)
             if not accumulate:
                 Z[:] = 0
             push.send(target)
@@ -221,6 +224,7 @@ class RowStrategy(Strategy):
 
         # 3. add the partial sums that other ranks have formed
         push.finish(total, what)
+        pull.discard()  # the buffers of `push` are the same
 
         # 4. mask the total, and round it as it is stored
         if bits is not mask:
@@ -229,6 +233,8 @@ class RowStrategy(Strategy):
         if total is not out:
             with clock("spmm"):
                 ops.convert(total, out)
+            comm.device.discard(total)
+        comm.end_product()
         return out
 
     # A H and A^T G run the same code; partialmethod saves a frame of the call stack
@@ -388,8 +394,6 @@ class RowPlan(Plan):
         return rows * width * number + self.sums_held(width, itemsize)
 
     def sums_held(self, width, itemsize):
-        """Return the bytes of float32 sums of own rows, (P,); 0 unless rows are stored
-        in 16 bits.
-        """
+        """Return the bytes of float32 sums of own rows, (P,); 0 unless rows have 16 bits."""
         rounded = itemsize == HALF and self.num_ranks > 1
         return self.rows() * width * sum_bytes(itemsize) * rounded

@@ -52,6 +52,8 @@ class Strategy:
     updates_in_batches : bool
         `forward` and `backward` take `update`, a function of (first, last). It is called
         for ranges of own rows as soon as they are computed, and may overwrite H then.
+    frees_rows : bool
+        `forward` and `backward` take `last_use`: H is not read after the product.
     supports_pruning : bool
         It can leave out rows that no later layer reads, by `restrict`.
     supports_attention : bool
@@ -85,7 +87,7 @@ class Strategy:
     accepts_partition = requires_partition = accepts_nonzero_owners = False
     method = "best"  # by which a graph without parts is partitioned
     supports_pruning = True
-    updates_in_batches = False
+    updates_in_batches = frees_rows = False
     supports_attention = supports_minibatches = supports_bf16 = False
     supports_edge_features = False
     supports_nodes: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 from numba import types
 
+from hpgcn.kernels.disk import current_files
 from hpgcn.kernels.jit import cache_folder, jit
 
 try:
@@ -25,6 +26,7 @@ FAILED = -1  # MAP_FAILED
 PAGE = 4096  # bytes: mappings begin at multiples, allocations of the C library do not
 SET_HANDLER = 304  # place of PyDataMem_SetHandler in NumPy's table of C functions
 CAPSULE = b"mem_handler"  # name that NumPy gives the capsule of a handler
+ZERO_KEEPING_SIZE = 0x11  # FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE
 TEMPLATE = "hpgcn-array-XXXXXX"  # file names for mkostemp, where files always have names
 OPEN = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
 
@@ -194,6 +196,10 @@ _set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(_api[SET_HA
 FUNCTIONS = _allocate, _allocate_zeros, _resize, _release
 
 
+zero_range = getattr(ctypes.CDLL(None), "fallocate", lambda *given: -1)  # Linux only
+zero_range.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long
+
+
 def _keep(value):
     """Keep an object until the process has ended, because NumPy frees arrays while Python ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
@@ -240,6 +246,7 @@ class FileArrays:
                                  ctypes.addressof(self._name), len(self._name))
         self._handler = _Handler(b"hpgcn.file_arrays", 1, self._context.ctypes.data, *(
             function.address for function in FUNCTIONS))
+        self.left_out = set()  # addresses of arrays that are not read ahead
         self._made = _capsule(ctypes.addressof(self._handler), CAPSULE, None)
         _keep(self)
 
@@ -247,10 +254,28 @@ class FileArrays:
     def use(self):
         """Context manager: put large arrays that this thread allocates in files."""
         before = _set_handler(self._made)
+        token = current_files.set(self)
         try:
             yield self
         finally:
+            current_files.reset(token)
             _set_handler(before)
+
+    def read_ahead(self, array, wanted):
+        """Set whether an array is read ahead of a turn, because its rank reads it."""
+        found = {each.address for each in self.slots().values()
+                 if 0 <= array.ctypes.data - each.address < each.nbytes}
+        self.left_out = self.left_out - found if wanted else self.left_out | found
+
+    def discard(self, array):
+        """Zero an array without writing it, if it is in a file; else do nothing.
+
+        Its file keeps its space. Some file systems refuse; then the array stays.
+        """
+        table = self._context[FIRST:FIRST + SLOT * self._context[SLOTS]].reshape(-1, SLOT)
+        first = array.ctypes.data - table[:, 0]
+        for slot in np.flatnonzero((table[:, 0] > 0) & (first >= 0) & (first < table[:, 1])):
+            zero_range(int(table[slot, 2]), ZERO_KEEPING_SIZE, int(first[slot]), array.nbytes)
 
     @property
     def nbytes(self):

@@ -18,8 +18,9 @@ from test_collectives import block, several_at_once
 
 from hpgcn.comm import as_comm, collectives, staging
 from hpgcn.kernels import backend
-from hpgcn.parallel.halo_exchange import HaloBuffers, HaloExchange
+from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.transfers import LOCAL
+from hpgcn.parallel.workspace import HaloBuffers
 from hpgcn.runtime.device import Cuda, choose
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")]

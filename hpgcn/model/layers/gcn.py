@@ -37,7 +37,8 @@ class GraphConvolution(Layer):
         if Y is None:
             Y = self.times_W(H, "W", self.buffer("scratch", self.rows_in, self.width_out))
         updated = {} if update is None else {"update": update}
-        return self.A.forward(Y, mask=mask, out=out, **updated), partial(self._back_to_A, H)
+        out = self.A.forward(Y, mask=mask, out=out, **updated, **self.last_use)
+        return out, partial(self._back_to_A, H)
 
     def _aggregate_first(self, H, out, keep, T, update):
         """Return (A H) W and its backward function. `T` is A H if it was computed
@@ -69,19 +70,23 @@ class GraphConvolution(Layer):
         if not self.number:
             return None
         dT = self.times_W_transposed(G, "W", "scratch", self.scale)
-        return self.A.backward(dT, mask=below, out=self.buffer("ping", self.rows_in, dT.shape[1]))
+        self.discard(T)
+        return self.A.backward(dT, mask=below, out=self.buffer("ping", self.rows_in, dT.shape[1]),
+                               **self.last_use)
 
     def _back_to_A(self, H, G, below, gradient):
         """Compute the gradients if A H was not stored: that of W is H^T (A^T G)."""
         dY = self.buffer("scratch", self.rows_in, G.shape[1])
         if self.A.updates_in_batches and not isinstance(H, Csr):
             return self._back_in_batches(H, G, dY, below, gradient)
-        dY = self.A.backward(G, out=dY)
-        dY = self.gathered(dY, self.fan_out)
-        self.weight_gradient(gradient, "W", H, dY)
-        if not self.number:
-            return None
-        return self.times_W_transposed(dY, "W", "ping", self.scale, below)
+        dY = self.A.backward(G, out=dY, **self.last_use)
+        whole = self.gathered(dY, self.fan_out)
+        self.weight_gradient(gradient, "W", H, whole)
+        dH = None
+        if self.number:
+            dH = self.times_W_transposed(whole, "W", "ping", self.scale, below)
+        self.discard(dY)
+        return dH
 
     def _back_in_batches(self, H, G, dY, below, gradient):
         """Compute the same as `_back_to_A` in batches of rows, as the product A^T G

@@ -59,7 +59,8 @@ class Layer:
     layer's input; None if they are applied elsewhere. What the backward reads is kept
     if `keep`; otherwise it may not be called.
 
-    Arrays come from `buffer(name, rows, width)`, once for all steps. H, or G, may lie
+    Arrays come from `buffer(name, rows, width)`, once for all steps. `discard` drops the
+    contents of those that are overwritten before they are read again. H, or G, may lie
     in "ping", and so may the result: a layer writes there last. "scratch" and
     "scratch2" are free; what the backward reads gets a name of the layer's own
     (`kept`). The same code is run on shapes only, to compute its memory and work.
@@ -117,6 +118,7 @@ class Layer:
         self.parameter_arrays = parameters.arrays
         self.columns = columns
         self.buffer = workspace.buffer
+        self.discard = columns.device.discard
 
         # the matrix, and rows before and after it
         self.A = hop.maps[0] if hop.maps else None
@@ -184,6 +186,11 @@ class Layer:
             if rows is None:
                 return kernels.backend(G).add(G, to)
             return kernels.backend(G).scatter_add(G, rows, to)
+
+    @property
+    def last_use(self):
+        """Arguments of a product with A whose rows are not read after it, a dict."""
+        return {"last_use": True} if self.A.frees_rows else {}
 
     def times_W(self, H, name, out):
         """Return H W, where W is this layer's matrix `name`."""

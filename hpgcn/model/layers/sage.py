@@ -38,10 +38,11 @@ class SageMean(Layer):
             Z = self.times_W(T, "W_neighbour", out)
         else:
             Y = self.times_W(H, "W_neighbour", self.buffer("scratch", self.rows_in, self.width_out))
-            Z = self.A.forward(Y, mask=mask, out=out)
+            Z = self.A.forward(Y, mask=mask, out=out, **self.last_use)
 
         with self.clock("dense"):
             kernels.backend(Z).add(own_rows, Z)
+        self.discard(own_rows)
         return Z, partial(self._backward, H, T)
 
     def _backward(self, H, T, G, below, gradient):
@@ -54,7 +55,8 @@ class SageMean(Layer):
 
         # the neighbors
         if not self.stores_AX:
-            dY = self.A.backward(G, out=self.buffer("scratch", self.rows_in, G.shape[1]))
+            dY = self.buffer("scratch", self.rows_in, G.shape[1])
+            dY = self.A.backward(G, out=dY, **self.last_use)
             whole = self.gathered(dY, self.fan_out)
         self.weight_gradient(gradient, "W_neighbour", T if self.stores_AX else H, whole)
         if not self.number:
@@ -62,7 +64,12 @@ class SageMean(Layer):
 
         if self.stores_AX:
             dT = self.times_W_transposed(whole, "W_neighbour", "scratch", self.scale)
-            G = self.A.backward(dT, out=self.buffer("ping", self.rows_in, dT.shape[1]))
+            self.discard(T)
+            G = self.A.backward(dT, out=self.buffer("ping", self.rows_in, dT.shape[1]),
+                                **self.last_use)
         else:
             G = self.times_W_transposed(whole, "W_neighbour", "ping", self.scale)
-        return self.masked(self.add_self(own_gradient, G), below)
+            self.discard(dY)
+        G = self.masked(self.add_self(own_gradient, G), below)
+        self.discard(own_gradient)
+        return G

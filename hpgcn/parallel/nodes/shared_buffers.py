@@ -1,8 +1,8 @@
 """Buffers of an exchange in memory that the ranks of a node share."""
 from functools import cached_property
 
-from hpgcn.parallel.halo_exchange import HaloBuffers
 from hpgcn.parallel.nodes.node_memory import node_memory
+from hpgcn.parallel.workspace import HaloBuffers
 
 
 class SharedBuffers(HaloBuffers):

@@ -129,7 +129,7 @@ def _compute(machine, footprint):
 def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
     footprint = count_candidate(inputs, candidate)
-    train, evaluated = disk_traffic(footprint)
+    train, evaluated = disk_traffic(footprint, STRATEGIES[candidate.strategy])
     turn = int(max(train.turn.max(), evaluated.turn.max()))
 
     # arrays of the last ranks stay in memory if there is room beside the turns

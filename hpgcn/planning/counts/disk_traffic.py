@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A rank reads its two message buffers in its turn, and later ranks copy half of them again
-MESSAGE_READS, MESSAGE_WRITES = 3, 2  # times the bytes that it sends
+from hpgcn.strategies.plan import sum_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,24 +25,39 @@ class DiskTraffic:
         return int(self.read.sum() + self.written.sum())
 
 
-def disk_traffic(footprint):
-    """Return the DiskTraffic of a training step and of an evaluation of a RankFootprint."""
+def disk_traffic(footprint, strategy):
+    """Return the DiskTraffic of a training step and of an evaluation of a RankFootprint,
+    of a subclass of hpgcn.strategies.strategy.Strategy.
+    """
     itemsize = footprint.spec.row_itemsize
     found = []
     for number, plans in enumerate((footprint.train_plans, footprint.evaluated_plans)):
         # arrays of the model: segments of a rank between its products
         segments = np.array([step.turns[number].segments for step in footprint.rank_steps])
-        touched, written = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
+        touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
+        read, wrote = (each.sum(1) for each in moved)
+        if not strategy.frees_rows:
+            freed = np.array([sum(step.turns[number].freed) for step in footprint.rank_steps])
+            read += freed
+            wrote += freed
 
-        # the matrix and the messages of each product, before and after its wait
-        read = touched.sum(1)
-        wrote = written.sum(1)
+        # The matrix and the messages of each product, before and after its wait. The later of two
+        # ranks copies a message: it has just filled the one buffer, or empties the other at once.
+        # So only one of them is written and read. Sums of rows of 16 bits are longer than these.
         for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
             plan = plans[product.layer]
-            matrix = plan.operands[product.backward].nbytes(itemsize)
+            operand = plan.operands[product.backward]
+            matrix = operand.nbytes(itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            read += matrix + MESSAGE_READS * sent
-            wrote += MESSAGE_WRITES * sent
+            longer = operand.results * product.width * (sum_bytes(itemsize) - itemsize)
+            read += matrix + sent + longer
+            wrote += longer + sent
+            if strategy.frees_rows:  # the last rank waits once more: LocalComm.end_product
+                result = operand.results[-1] * product.width * itemsize
+                read[-1] += result
+                wrote[-1] += result
+            else:
+                wrote -= sent // sent.size
             touched[:, place] += sent + matrix // 2
             touched[:, place + 1] += sent + matrix // 2
         found.append(DiskTraffic(read, wrote, touched.max(1)))

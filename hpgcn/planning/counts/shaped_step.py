@@ -113,25 +113,27 @@ class ShapeMap:
     """
 
     updates_in_batches = False  # work and arrays are the same with and without batches
+    frees_rows = True
 
     def __init__(self, hop, products, device):
         self.hop = hop
         self.products = products
         self.device = device
 
-    def note(self, product, rows=(), out=None):
+    def note(self, product, rows=(), out=None, last_use=False):
         """Record a Product, the amount of other work before it, and its arrays."""
         work = self.device.kernels.work
         work.marks.append((len(work.dense), work.moved))
-        work.touches.product(product, rows, out)
+        work.touches.product(product, rows, out, last_use)
         self.products.append(product)
 
-    def forward(self, H, *, mask=None, out=None):
-        self.note(Product(self.hop, H.shape[1], mask is not None), (H,), out)
+    def forward(self, H, *, mask=None, out=None, last_use=False):
+        self.note(Product(self.hop, H.shape[1], mask is not None), (H,), out, last_use)
         return out
 
-    def backward(self, G, *, mask=None, out=None):
-        self.note(Product(self.hop, G.shape[1], mask is not None, backward=True), (G,), out)
+    def backward(self, G, *, mask=None, out=None, last_use=False):
+        product = Product(self.hop, G.shape[1], mask is not None, backward=True)
+        self.note(product, (G,), out, last_use)
         return out
 
     def attention(self, heads):

@@ -324,6 +324,10 @@ class Shapes:
     def empty(self, shape, dtype):
         return ShapeArray(self, shape if isinstance(shape, tuple) else (int(shape),), dtype)
 
+    def discard(self, *arrays):
+        """Record that the contents of arrays are dropped."""
+        self.kernels.work.touches.discard(*arrays)
+
     def put(self, array):
         """Return a ShapeArray with the shape and dtype of a host array."""
         if array is None or isinstance(array, ShapeArray):

@@ -23,7 +23,19 @@ PRESENT = np.uint64(1 << 63)  # bit of an entry of /proc/self/pagemap: the page 
 GAP = 64  # pages: nearer ranges of an array are joined
 WRITE, WRITE_AND_WAIT = 2, 7  # flags of sync_file_range
 CONTEXT = 4  # waits of a rank by which its next turn is recognized
+POPULATE_READ = 22  # advice of madvise: map all pages for reading
+WINDOW = 128 << 10  # bytes that one call of `readahead` reads at most on most disks
+FAILED = ctypes.c_void_p(-1).value  # MAP_FAILED
+
 libc = ctypes.CDLL(None, use_errno=True)
+_address, _length, _offset, _int = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long, ctypes.c_int
+for _name, _kinds in {
+        "mmap": (_address, _length, _int, _int, _int, _offset), "munmap": (_address, _length),
+        "madvise": (_address, _length, _int), "readahead": (_int, _offset, _length),
+        "sync_file_range": (_int, _offset, _offset, _int)}.items():
+    if hasattr(libc, _name):  # the last two are Linux only
+        getattr(libc, _name).argtypes = _kinds
+libc.mmap.restype = _address
 
 
 class Range(NamedTuple):
@@ -84,7 +96,9 @@ class Residency:
         if leaving < len(self.files):
             mine = self.files[leaving].slots()
             ranges = [each for slot, array in mine.items() for each in self._mapped(slot, array)]
-            self._touched[leaving, tuple(self._waits[leaving])] = ranges
+            self._touched[leaving, tuple(self._waits[leaving])] = [
+                each for each in ranges
+                if mine[each.slot].address not in self.files[leaving].left_out]
             out = self._unmap(ranges, mine)
         out += self._unmap_copied(leaving, entering)
         self._waits[leaving].append(place)
@@ -96,9 +110,11 @@ class Residency:
         self.waited["read"] += self._reader.finish()
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
-        # pages of the turn after the one that begins now
+        # pages of the turn after the one that begins now; of two ranks those just written
         following = (entering + 1) % self.ranks
-        if following < len(self.files) and following not in (leaving, entering):
+        if following < len(self.files) and following != entering:
+            if following == leaving:
+                self._reader.put(self._writer.wait_for_all, (), [])
             known = self._touched.get((following, tuple(self._waits[following])), ())
             arrays = self.files[following].slots()
             self._reader.put(_read_in, [
@@ -130,8 +146,7 @@ class Residency:
         places = []
         for each in ranges:
             array = arrays[each.slot]
-            libc.madvise(ctypes.c_void_p(array.address + each.first), ctypes.c_size_t(each.size),
-                         mmap.MADV_DONTNEED)
+            libc.madvise(array.address + each.first, each.size, mmap.MADV_DONTNEED)
             places.append((array.descriptor, each.first, each.size))
         return places
 
@@ -176,6 +191,10 @@ class _Worker(threading.Thread):
         """Queue a call of `move(places)`, which adds to the list `events`."""
         self._jobs.put((move, places, events))
 
+    def wait_for_all(self, _):
+        """Wait until all calls have returned, in a call of another worker."""
+        self._jobs.join()
+
     def finish(self):
         """Wait until all calls have returned; return the seconds."""
         begin = time.perf_counter()
@@ -201,12 +220,23 @@ def _write_out(places):
     """Write pages, all at once, then let the system take their memory."""
     for flags in (WRITE, WRITE_AND_WAIT):
         for descriptor, first, size in places:
-            libc.sync_file_range(descriptor, ctypes.c_long(first), ctypes.c_long(size), flags)
+            libc.sync_file_range(descriptor, first, size, flags)
     for descriptor, first, size in places:
         with suppress(OSError):
             os.posix_fadvise(descriptor, first, size, os.POSIX_FADV_DONTNEED)
 
 
 def _read_in(places):
+    """Read pages by other mappings than those of the arrays, which show the touched pages.
+
+    Linux then reads any length, in large pages; `readahead` stops at the window of the
+    disk, and reads small ones.
+    """
     for descriptor, first, size in places:
-        libc.readahead(descriptor, ctypes.c_long(first), ctypes.c_size_t(size))
+        pages = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, first)
+        if pages == FAILED:
+            continue
+        if libc.madvise(pages, size, POPULATE_READ):  # before Linux 5.14
+            for begin in range(first, first + size, WINDOW):
+                libc.readahead(descriptor, begin, WINDOW)
+        libc.munmap(pages, size)
