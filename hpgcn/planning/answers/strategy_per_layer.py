@@ -14,6 +14,7 @@ from hpgcn.planning.answers.candidates import Candidate, arranged, count
 from hpgcn.planning.seconds.step_seconds import other_seconds, product_seconds
 from hpgcn.strategies import STRATEGIES, keeps_rows, per_layer
 
+ALIKE = 1.02  # factor between seconds of a step that are not worth the count of a cover
 # settings that want one strategy, by its name
 NAMING = ("grid", "replication", "delay", "delay_variant", "batch")
 
@@ -64,14 +65,20 @@ def of_layers(inputs, known, machine, limits=(), *, floor=False):
 
     # choose the fastest strategy for each layer
     costs_by_layer = _costs_by_layer(machine, kinds, counted, groups, candidate.ranks)
-    chosen = [min(_within(costs, limits), key=lambda cost: cost[:2])[-1]
-              for costs in costs_by_layer]
-    if any(counted[kind.name].plan.is_floor for kind in chosen):
+    chosen = [_fastest(costs, limits) for costs in costs_by_layer]
+    if any(counted[kind.name].plan.is_floor for *_, kind in chosen):
         # the slowest rank takes no less than the mean; the rest of a step depends on masks only
         means = _costs_by_layer(machine, kinds, counted, groups, candidate.ranks, np.mean)
-        means = means[spec.precomputed and len(groups[0]) == 1:]
+        own = slice(int(spec.precomputed and len(groups[0]) == 1), None)
         others = min(other_seconds(machine, footprint) for footprint in counted.values())
-        return others + sum(min(seconds for seconds, *_ in costs) for costs in means)
+        least = others + sum(min(seconds for seconds, *_ in costs) for costs in means[own])
+
+        # strategies that are counted, unless lower bounds are far lower
+        chosen = [_fastest([cost for cost in costs if not counted[cost[-1].name].plan.is_floor],
+                           limits) for costs in costs_by_layer]
+        if others + sum(seconds for seconds, *_ in chosen[own]) > ALIKE * least:
+            return least
+    chosen = [kind for *_, kind in chosen]
     if len(set(chosen)) == 1:
         return None
 
@@ -121,7 +128,7 @@ def _cost(machine, footprint, products, combine):
     return float(combine(seconds)), sent
 
 
-def _within(costs, limits):
-    """Return the costs whose bytes do not exceed those of any strategy in `limits`."""
+def _fastest(costs, limits):
+    """Return the least cost whose bytes do not exceed those of any strategy in `limits`."""
     limit = min((sent for _, sent, kind in costs if kind in limits), default=math.inf)
-    return [cost for cost in costs if cost[1] <= limit]
+    return min((cost for cost in costs if cost[1] <= limit), key=lambda cost: cost[:2])
