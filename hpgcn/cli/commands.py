@@ -92,74 +92,9 @@ def partition(args):
     parts.check_sampled(("given",) if args.parts else names, sampled)
 
     with store.load(args.graph, memory=args.memory) as source:
-        _partition_graph(args, source, out, vector, names, sampled)
+        from hpgcn.cli import partitioning
 
-
-def _partition_graph(args, source, out, vector, names, sampled):
-    """Partition an open graph by each method in `names`; write the parts, or a `vector` of part
-    numbers.
-
-    `sampled` are the arguments of the method stochastic.
-    """
-    from hpgcn import partition as parts
-    from hpgcn import store
-    from hpgcn.graphs.validation import layer_widths, numbers
-    from hpgcn.partition.partition_memory import check_memory, window_bytes
-
-    # settings of the partition
-    source.header.check_split(args.split_index, source.path)
-    check_memory(source.header, args.k, ["block"] if args.parts else names, args.effort,
-                 args.memory, refine=not args.no_refine)
-    graph = source.structure()
-    w0 = parts.dense_weight(layer_widths(args.widths)) if args.widths else args.w0
-    nodes = args.nodes
-    if args.ranks_per_node is not None:
-        nodes = numbers("--ranks-per-node", args.ranks_per_node, args.k)
-    ordered = {"rcm": not args.no_rcm, "baseline": True, "nodes": nodes}
-    chosen = graph.of_split(args.split_index)
-    make = functools.partial(parts.make_partition, chosen, args.k, effort=args.effort,
-                             epsilon=args.epsilon, seed=args.seed, w0=w0, refine=not args.no_refine,
-                             balance_train=args.balance_train, nested=args.nested,
-                             pipeline_batches=args.pipeline_batches, **ordered)
-
-    # compare methods, or make one partition
-    if args.compare:
-        made = {name: make(method=name, engine=args.engine if name == args.method else None,
-                           **(sampled if name == parts.STOCHASTIC else {}))
-                for name in names}
-        figures = {name: partition_as_json(each) for name, each in made.items()}
-        print_text(json.dumps(figures) if args.json else parts.format_statistics(made))
-        return
-    if args.parts:
-        if args.pipeline_batches:
-            raise UsageError("--pipeline-batches: does not apply to --parts")
-        owners = parts.read_parts(args.parts, graph.header.num_nodes, args.k)
-        made = parts.given_partition(chosen, owners, args.k, **ordered)
-    else:
-        made = make(method=args.method, engine=args.engine, **sampled)
-
-    # write and print
-    source.refuse_replaced()
-    if vector:
-        parts.write_parts(out, made.part, overwrite=args.overwrite)
-    else:
-        store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite,
-                                window=window_bytes(source.header, args.memory))
-    if args.json:
-        print_text(json.dumps({"out": out, **partition_as_json(made)}))
-    else:
-        merges = f"merges to {', '.join(map(str, made.merges))} parts"
-        print_unless_quiet(args, parts.describe(made), *[merges] * made.nested,
-                           parts.format_statistics({"this": made}), f"wrote {printable(out)}")
-
-
-def partition_as_json(made):
-    from hpgcn.partition import relative
-
-    names = ("k", "method", "winner", "effort", "engine", "seed", "epsilon", "batch")
-    nodes = {"node_sizes": list(made.node_sizes)} if made.node_sizes else {}
-    return {**{name: getattr(made, name) for name in names}, **nodes, **made.statistics,
-            "relative": relative(made.statistics)}
+        partitioning.partition_file(args, source, out, vector, names, sampled)
 
 
 @compiles

@@ -80,6 +80,10 @@ class GraphSource(ABC):
             np.ndarray, np.ndarray, np.ndarray | None]:
         """Return (indptr from 0, indices, data or None) of the rows [start, stop)."""
 
+    def pattern_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (indptr from 0, indices) of the rows [start, stop); values are not read."""
+        return self.adjacency_rows(start, stop)[:2]
+
     @abstractmethod
     def pointers(self, start: int, stop: int) -> np.ndarray:
         """Return the row pointers of the rows [start, stop), (m + 1,) int64: numbers of

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from hpgcn.partition.part_files import read_parts, write_parts
     from hpgcn.partition.quality import describe, format_statistics, relative, statistics
     from hpgcn.partition.rows.partition_model import dense_weight
+    from hpgcn.partition.stored_parts import partition_stored
 
 __all__ = [
     "METHODS", "METHOD_ENGINES", "NONZERO_METHODS", "STOCHASTIC", "Partition", "check_sampled",
     "dense_weight", "describe", "format_statistics", "given_partition", "make_partition",
-    "read_parts", "relative", "statistics", "write_parts",
+    "partition_stored", "read_parts", "relative", "statistics", "write_parts",
 ]
 
 _HOMES = {
@@ -34,6 +35,7 @@ _HOMES = {
     "hpgcn.partition.methods": ["given_partition", "make_partition"],
     "hpgcn.partition.rows.partition_model": ["dense_weight"],
     "hpgcn.partition.quality": ["describe", "format_statistics", "relative", "statistics"],
+    "hpgcn.partition.stored_parts": ["partition_stored"],
 }
 
 

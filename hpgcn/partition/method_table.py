@@ -73,7 +73,7 @@ def check_request(graph, k, method, engine, epsilon, *, w0, seed, time_limit, me
         threads=integer("threads", cores if threads is None else threads, 1),
         refine=bool(refine), effort=effort)
 
-    n = check_whole(graph)
+    n = graph.header.num_nodes
     if k > n:
         raise DataError(f"{graph.header.name}: cannot make {k} parts of {n} vertices, "
                         f"expected 1..{n}")

@@ -147,6 +147,7 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
     request = check_request(graph, k, method, engine, epsilon, w0=w0, seed=seed,
                             time_limit=time_limit, memory=memory, threads=threads, refine=refine,
                             effort=effort, sampled=(batch, theta, delta))
+    check_whole(graph)
     if balance_train and graph.masks is None:
         raise DataError(f"{graph.header.name}: no split, so there are no training vertices to "
                         "balance")

@@ -3,14 +3,17 @@ from hpgcn.errors import DataError, setting
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.partition.effort import COARSE, DEFAULT, FAST
 from hpgcn.partition.method_table import METHOD_ENGINES, METHODS
-from hpgcn.partition.rows.row_methods import QUICK
+from hpgcn.partition.rows.net_bits import NET_BYTES, num_words
+from hpgcn.partition.rows.row_methods import QUICK, STREAMED
 
-BASE = 320 << 20  # bytes of the interpreter, its libraries and their compiler
+BASE = 240 << 20  # bytes of the interpreter, its libraries and their compiler
 BLOCKS = 96 << 20  # bytes of what is read or written at a time
 KEPT = 10  # entries of a cluster that are sorted at once, at most, on average
 # bytes of an entry, and of a vertex, in an engine and in what is passed to it; rough
 ENGINE = 150, 300
 DEGREE, FEWEST = 16, 1 << 18  # entries of a cluster, and clusters, that METIS gets at most
+VERTEX_BYTES = 60  # bytes of a vertex in `partition_stored`, at most,
+LEVEL_BYTES = 24  # and while clusters are contracted
 LEAST_WINDOW = 16 << 20
 
 
@@ -56,35 +59,76 @@ def needed_memory(header, k, method, effort, *, refine=True):
     return need + max(clusters, lists)
 
 
-def check_memory(header, k, methods, effort, memory, *, refine=True):
-    """Refuse methods that need more than `memory` bytes, if that is not None. The error
-    names a method that fits.
+def stored_memory(header, k):
+    """Return the bytes that `stored_parts.partition_stored` takes at most."""
+    return BASE + BLOCKS + VERTEX_BYTES * header.num_nodes + k * k
+
+
+def refining_bytes(header, k):
+    """Return the bytes that the refinement of `partition_stored` takes at most."""
+    return BASE + BLOCKS + (NET_BYTES * num_words(k) + 24) * header.num_nodes
+
+
+def level_room(header, memory):
+    """Return the bytes that the matrices of clusters may take in `partition_stored`; None
+    without a limit.
+    """
+    return None if memory is None else memory - BASE - BLOCKS - LEVEL_BYTES * header.num_nodes
+
+
+def check_memory(header, k, methods, effort, memory, *, refine=True, stored=False):
+    """Return whether a method needs more than `memory` bytes (None: no limit), but
+    `partition_stored` does not, in which case the latter shall be used.
+
+    Parameters
+    ----------
+    header, k, effort, refine
+        As of `needed_memory`.
+    methods : list of str
+        Methods that are run one after the other.
+    memory : int or None
+    stored : bool
+        Other arguments allow `partition_stored`.
 
     Raises
     ------
     DataError
-        A method needs more.
+        A method needs more. The error names one that fits.
     """
     for method in [] if memory is None else filter(METHODS.get, methods):
         need = needed_memory(header, k, method, effort, refine=refine)
-        if need > memory:
-            rivals = (("--effort fast", needed_memory(header, k, "stream", FAST, refine=refine)),
-                      ("--method block", needed_memory(header, k, "block", FAST)))
-            other = next((f"; {flag} needs {_text(less)}" for flag, less in rivals
-                          if less <= memory), "")
-            engines = METHOD_ENGINES.get(method) and effort != FAST
-            kind = f"method {method}, effort {effort}," if engines else f"method {method}"
-            raise DataError(f"{header.name}: {kind} needs about {_text(need)} of memory, but the "
-                            f"limit is {_text(memory)}; {setting('memory')} sets it{other}")
+        if need <= memory:
+            continue
+
+        # passes over the file, if not even the pattern fits
+        from_file = stored_memory(header, k)
+        fast = needed_memory(header, k, "stream", FAST, refine=refine)
+        if method in QUICK:
+            fast = need
+        if stored and method in (*QUICK, *STREAMED) and from_file <= memory < fast:
+            return True
+
+        # a method that fits
+        block = needed_memory(header, k, "block", FAST)
+        rivals = ("--effort fast", fast), ("--method block", block), ("--method stream", from_file)
+        other = next((f"; {flag} needs {_text(less)}" for flag, less in rivals if less <= memory),
+                     "")
+        engines = METHOD_ENGINES.get(method) and effort != FAST
+        kind = f"method {method}, effort {effort}," if engines else f"method {method}"
+        raise DataError(f"{header.name}: {kind} needs about {_text(need)} of memory, but the "
+                        f"limit is {_text(memory)}; {setting('memory')} sets it{other}")
+    return False
 
 
-def window_bytes(header, memory):
+def window_bytes(header, memory, *, stored=False):
     """Return the bytes of rows that may be gathered at once while the parts are written;
-    None without a limit.
+    None without a limit. `stored`: the structure is not in memory.
     """
     if memory is None:
         return None
-    taken = BASE + BLOCKS + structure_bytes(header) + 40 * header.num_nodes
+    taken = BASE + BLOCKS + VERTEX_BYTES * header.num_nodes
+    if not stored:
+        taken += structure_bytes(header)
     return max(LEAST_WINDOW, memory - taken)
 
 

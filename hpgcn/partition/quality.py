@@ -166,7 +166,7 @@ def _count_whole_rows(rows, part, k, symmetric):
     volume = int(found.sent.sum())
     shares = found.split_vertices / np.maximum(found.vertices, 1)
     return {
-        **_totals(found.sent, found.destinations), "ghosts_max": int(found.received.max()),
+        **totals(found.sent, found.destinations), "ghosts_max": int(found.received.max()),
         "replication_factor": (n + volume) / n if n else 1.0,
         "split_share": found.split / n if n else 0.0, "split_share_avg": float(shares.mean()),
         "imbalance_nnz": imbalance(np.bincount(part, np.diff(rows.indptr), k).astype(np.int64)),
@@ -184,7 +184,7 @@ def _count_entries(rows, part, k, holder):
 
     n = part.size
     return {
-        **_totals(sent, pulled.destinations + pushed.sources),
+        **totals(sent, pulled.destinations + pushed.sources),
         "ghosts_max": int((pulled.received + pushed.sent).max()),
         "replication_factor": (in_columns + in_rows).nnz / n if n else 1.0,
         **split_shares(rows, k, holder),
@@ -193,7 +193,7 @@ def _count_entries(rows, part, k, holder):
     }
 
 
-def _totals(sent, messages):
+def totals(sent, messages):
     """Return the statistics of the rows and messages that each part sends, (k,) each."""
     k = sent.size
     volume, count = int(sent.sum()), int(messages.sum())

@@ -82,18 +82,24 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 
     `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way.
     `source` is the open StoredGraph that it was read from. If it is given, its arrays
-    are written, in blocks, and `graph` may be its `structure`. About `window` bytes of
-    them are gathered at once. Its SHA-256 becomes `source_sha256`, by default the
-    graph's own. Options are as in `write_graph`.
+    are written, in blocks. `graph` may then be its `structure`, or None if entries have
+    no parts of their own. About `window` bytes are gathered at once. The SHA-256 of
+    `source` becomes `source_sha256`, by default the graph's own. Options are as in
+    `write_graph`.
     """
     # refuse a partition that does not fit the graph
-    _require_whole(graph)
-    if graph.offsets is not None or not np.array_equal(graph.vertex, np.arange(graph.num_rows)):
-        raise DataError(f"{path}: the graph {graph.header.name} is already in the order of a "
-                        "partition")
-    if partition.part.shape != (graph.num_rows,):
+    if graph is None:
+        header, in_parts = source.header, source.offsets is not None
+    else:
+        _require_whole(graph)
+        header = graph.header
+        in_parts = (graph.offsets is not None
+                    or not np.array_equal(graph.vertex, np.arange(graph.num_rows)))
+    if in_parts:
+        raise DataError(f"{path}: the graph {header.name} is already in the order of a partition")
+    if partition.part.shape != (header.num_nodes,):
         raise DataError(f"{path}: the partition has {partition.part.size} vertices, but the graph "
-                        f"{graph.num_rows}")
+                        f"{header.num_nodes}")
     edge_part = partition.edge_part
     if edge_part is not None and edge_part.shape != graph.indices.shape:
         raise DataError(f"{path}: the partition has parts for {edge_part.size} edges, but the "
@@ -101,7 +107,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
 
     # write the graph in the new order
     with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
-        sha256 = graph.header.source_sha256
+        sha256 = header.source_sha256
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()

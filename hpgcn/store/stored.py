@@ -18,7 +18,7 @@ from hpgcn.graphs.graph_source import DIGESTS, GraphSource
 from hpgcn.graphs.partition import Partition
 from hpgcn.runtime.files import changed, refuse_replaced
 from hpgcn.store import row_arrays, schema
-from hpgcn.store.blocks.reordered import read_structure
+from hpgcn.store.blocks.structure import check_structure, read_structure
 from hpgcn.store.csr_arrays import read_csr
 from hpgcn.store.reader import Reader
 from hpgcn.store.row_order import OriginalOrder, StoredOrder, StoredPartition
@@ -178,6 +178,9 @@ class StoredGraph(GraphSource):
         """
         return self._read_adjacency(start, stop, self.header.all_ones)
 
+    def pattern_rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._read_adjacency(start, stop, True)[:2]
+
     def pointers(self, start: int, stop: int) -> np.ndarray:
         self._check_rows(start, stop)
         return row_arrays.read_pointers(self.reader, start, stop)
@@ -234,6 +237,10 @@ class StoredGraph(GraphSource):
         Memory holds the pattern and the split, once.
         """
         return read_structure(self)
+
+    def check_structure(self) -> None:
+        """Read all rows block by block, with the checks of `structure`; keep nothing."""
+        check_structure(self)
 
     def read(self) -> Graph:
         """Read all rows and check that they agree; DataError if a train mask is empty.

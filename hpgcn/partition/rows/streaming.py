@@ -20,6 +20,7 @@ from hpgcn.graphs.adjacency import row_blocks
 from hpgcn.graphs.reordering import random_order
 from hpgcn.partition.rows.group_passes import assign_pass, cluster_pass, in_groups
 from hpgcn.partition.rows.stream_kernels import (
+    MULTIPLIER,
     assign_rows,
     cluster_rows,
     keep_between,
@@ -27,13 +28,16 @@ from hpgcn.partition.rows.stream_kernels import (
     weight_between,
 )
 
-BLOCK = 1 << 22  # entries of a block
+BLOCK = 1 << 22  # entries of a block in memory, and
+STORED_BLOCK = 1 << 20  # of one in a file
 CLUSTERS = 32  # clusters of a part, if all are as heavy as they may be
 ROUNDS = 5  # passes that seek clusters, at most
 FEW = 0.05  # share of the vertices that must move for another pass
 SHRINKS = 0.95  # clusters are clustered again if they are at most this share of the vertices
 DEGREE = 16  # entries of a cluster that are kept, on average
 FEWEST = 1 << 18  # clusters that other parts are sought of, at most
+ENTRY_BYTES = 40  # memory of an entry that is kept, while clusters are contracted
+CLUSTER_BYTES = 64  # memory of a cluster
 TRIES = 8  # orders in which the last clusters are assigned, of which the best is taken,
 TRIED = 1 << 18  # or as few, at least two, as have this number of clusters together
 PASSES = 10  # passes over the last clusters, at most
@@ -48,7 +52,7 @@ PRICE = 0.75  # what a full part costs, as a share of a vertex's entries: Fennel
 Level = namedtuple("Level", "blocks weights entries")
 
 
-def stream_parts(level, k, epsilon, seed=0, cut=None):
+def stream_parts(level, k, epsilon, seed=0, cut=None, room=None, classes=1):
     """Partition the rows of a matrix by passes over its blocks; return parts, (n,) int32.
 
     The volume is lowered by lowering the number of entries between parts. Entries of
@@ -67,6 +71,13 @@ def stream_parts(level, k, epsilon, seed=0, cut=None):
     cut : callable, optional
         `cut(level)` returns other parts of at most FEWEST clusters; None if it has none.
         They are taken if less weight lies between them.
+    room : int, optional
+        Bytes that the matrices of clusters may take. They keep fewer entries if it is
+        little.
+    classes : int
+        Classes of vertices that are visited one after the other when clusters are sought.
+        With one class, an order of rows in which neighbors follow each other, such as
+        RCM, gives worse clusters.
 
     Returns
     -------
@@ -81,10 +92,15 @@ def stream_parts(level, k, epsilon, seed=0, cut=None):
     while levels[-1].weights.size > 2 * CLUSTERS * k:
         finer = levels[-1]
         number, size = _numbered(_clusters(finer, total // (CLUSTERS * k), seed))
-        if size > SHRINKS * finer.weights.size:
+        limit = DEGREE * size
+        if room is not None:
+            limit = min(limit, (room - CLUSTER_BYTES * size) // ENTRY_BYTES)
+        if size > SHRINKS * finer.weights.size or limit < size:
             break
-        levels.append(_contracted(finer, number, size, seed))
+        levels.append(_contracted(finer, number, size, seed, limit))
         numbers.append(number)
+        if room is not None:
+            room -= CLUSTER_BYTES * size + ENTRY_BYTES // 2 * limit
 
     # assign the last clusters in several orders; loads are even within half a cluster
     room = [cap + int(each.weights.max()) // 2 for each in levels]
@@ -104,7 +120,7 @@ def stream_parts(level, k, epsilon, seed=0, cut=None):
     for depth in reversed(range(len(levels))):
         if depth < len(numbers):
             part = part[numbers[depth]]
-            _assign(levels[depth], part, k, room[depth], FINER_PASSES)
+            _assign(levels[depth], part, k, room[depth], FINER_PASSES, classes=classes)
         rival = cut(levels[depth]) if cut and depth and depth == few else None
         if rival is not None:
             _assign(levels[depth], rival, k, room[depth], FINER_PASSES)
@@ -126,22 +142,24 @@ def memory_level(rows, weights, block=BLOCK):
     return Level(blocks, np.asarray(weights, np.int64), rows.nnz - weights.size)
 
 
-def stored_level(source, w0=0, block=BLOCK):
+def stored_level(source, w0=0, block=STORED_BLOCK):
     """Return the Level of a GraphSource, whose blocks are read again in each pass.
 
     A row weighs its entries, the diagonal counted, and w0. Rows are in the order of
-    the source.
+    the source. Memory holds the weights and a block.
     """
     pointers = source.pointers(0, source.header.num_nodes)
+    bounds = list(row_blocks(pointers, block))
+    weights = np.diff(pointers)
+    weights += 1 + w0
+    del pointers
     ones = np.empty(0, np.int64)
 
     def blocks():
-        for start, stop in row_blocks(pointers, block):
-            indptr, indices, _ = source.adjacency_rows(start, stop)
-            yield start, indptr, indices, ones
+        for start, stop in bounds:
+            yield start, *source.pattern_rows(start, stop), ones
 
     # a loop that is stored is not counted twice
-    weights = np.diff(pointers) + (1 + w0)
     for start, indptr, indices, _ in blocks():
         rows = start + np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
         weights[rows[rows == indices]] -= 1
@@ -178,15 +196,15 @@ def _numbered(label):
     return number[label], int(np.count_nonzero(used))
 
 
-def _contracted(level, number, size, seed):
+def _contracted(level, number, size, seed, limit):
     """Return the Level of clusters: its values are the weights of entries between two of
     them.
 
-    It has DEGREE entries a cluster at most, on average. If there are more, they are a
-    sample whose expected weights are right.
+    It keeps about `limit` entries at most. If there are more, they are a sample whose
+    expected weights are right.
     """
     between = _weight_cut(level, number)
-    threshold = max(1, -(-between // (DEGREE * size)))
+    threshold = max(1, -(-between // limit))
 
     # the entries that are kept
     lists = []
@@ -203,24 +221,43 @@ def _contracted(level, number, size, seed):
     return Level(lambda: iter([block]), weights, int(block[3].sum()))
 
 
-def _assign(level, part, k, cap, passes, order=None):
+def _assign(level, part, k, cap, passes, order=None, classes=1):
     """Assign vertices in passes until few of them move and no part is too heavy;
     changes `part`.
+
+    A pass visits all rows of one class, then those of the next one.
     """
     weights = level.weights
-    held = part >= 0
-    load = np.bincount(part[held], weights[held], k).astype(np.int64)
+    load = np.bincount(part + 1, weights, k + 1)[1:].astype(np.int64)
     price = PRICE * level.entries / max(1, int(weights.sum()))
-    grouped = in_groups(level) and held.all()
+    grouped = classes == 1 and in_groups(level) and part.min() >= 0
     for turn in range(passes + REPAIRS):
         if turn >= passes and load.max() <= cap:
             break
         if grouped:
             moved = assign_pass(level, part, load, cap, price)
         else:
-            moved = 0
-            for block in level.blocks():
-                rows = np.arange(block[1].size - 1) if order is None else order
-                moved += assign_rows(*block, rows, weights, part, load, cap, price)
+            moved = sum(assign_rows(*block, rows, weights, part, load, cap, price)
+                        for block, rows in visits(level, classes, order))
         if moved == 0 or (moved < SETTLED * weights.size and load.max() <= cap):
             break
+
+
+def visits(level, classes, order=None):
+    """Yield the blocks of a level for each class of rows, and its rows in the order of
+    visits.
+    """
+    for chosen in range(classes):
+        for block in level.blocks():
+            rows = np.arange(block[1].size - 1) if order is None else order
+            if classes > 1:
+                rows = rows[row_classes(block[0] + rows, classes) == chosen]
+            yield block, rows
+
+
+def row_classes(rows, classes):
+    """Return the class of each row by a hash of its number, (m,) uint64; `classes` is a
+    power of two.
+    """
+    hashed = rows.astype(np.uint64) * MULTIPLIER
+    return (hashed >> np.uint64(40)) & np.uint64(classes - 1)

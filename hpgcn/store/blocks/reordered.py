@@ -8,67 +8,15 @@ holds one window and one block, whatever the size of the graph.
 import numpy as np
 import scipy.sparse as sp
 
-from hpgcn.graphs import consistency
 from hpgcn.graphs.adjacency import LARGE, row_blocks
-from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.graphs.validation import SPLIT, index_dtype
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.store import row_arrays
 from hpgcn.store.csr_arrays import read_csr
-from hpgcn.store.schema import mask_name
 
 WINDOW = 1 << 29  # bytes of the new order that are in memory at once
-WHOLE = 1 << 62  # the same, without a limit
 BLOCK = 1 << 24  # bytes of rows that are read at once
-VERTEX_BYTES = 48  # bytes of a vertex, besides its entries, in `read_structure`
 ENTRIES = 1 << 21  # entries that are read at once
-
-
-def read_structure(source):
-    """Return all rows of a StoredGraph as a Graph without weights, features and labels.
-
-    The order of rows is that of `StoredGraph.read`, and so are the checks. Features are
-    not read. Degrees are 0.
-    """
-    header = source.header
-    n = header.num_nodes
-    columns = source.reader.entries["adjacency/indices_1"]
-    source.reserve(columns.nbytes + VERTEX_BYTES * n, "the adjacency")
-    splits = range(header.num_splits)
-    place = source.vertices(0, n) if source.ordered else np.arange(n)
-    masks = None
-    if splits:
-        masks = {key: np.empty((n, len(splits)), bool) for key in SPLIT}
-    sums = []
-
-    def read(start, stop):
-        """Read and check rows, all but their features."""
-        indptr, indices, data = source.adjacency_rows(start, stop)
-        labels = row_arrays.read_labels(source.reader, header, start, stop)
-        read_masks = row_arrays.read_masks(source.reader, header, start, stop, splits, labels)
-        degrees = row_arrays.read_degrees(source.reader, start, stop).values()
-        for key, mask in (read_masks or {}).items():
-            masks[key][place[start:stop]] = mask.reshape(stop - start, -1)
-        slab = Graph(header, start, indptr, indices, data, None, None, None, *degrees, vertex=None)
-        sums.append(consistency.add_up(slab, source.path))
-        return indptr, indices, data
-
-    # all rows, in one window
-    entries = _Entries(read, place, source.pointers(0, n), columns.dtype, WHOLE)
-    indices = entries.columns()[:]
-    if sums:
-        consistency.refuse(sum(sums), source)
-    source.check_order(source.order_sums(0, n))
-    for split in splits:
-        if not masks["train"][:, split].any():
-            raise source.reader.error(f"{mask_name('train', split)} is empty")
-
-    if len(splits) == 1:
-        masks = {key: mask[:, 0] for key, mask in masks.items()}
-    zeros = np.broadcast_to(np.float64(0), n)
-    vertex = np.arange(n) if source.ordered else source.vertices(0, n)
-    return Graph(header, 0, entries.pointers, indices, None, None, None, masks, zeros, zeros, zeros,
-                 vertex=vertex, offsets=source.offsets, class_names=source.class_names)
 
 
 class ReorderedGraph:
@@ -89,7 +37,7 @@ class ReorderedGraph:
     def _entries(self, read):
         dtype = self.source.reader.entries["adjacency/indices_1"].dtype
         pointers = self.source.pointers(0, self.place.size)
-        return _Entries(read, self.place, pointers, dtype, self.window)
+        return OrderedEntries(read, self.place, pointers, dtype, self.window)
 
     @property
     def indptr(self):
@@ -130,7 +78,7 @@ class ReorderedGraph:
         def read(start, stop):
             return read_csr(source.reader, "features", start, stop, n, f, False)
 
-        return _SparseFeatures(_Entries(read, self.place, source.feature_pointers(),
+        return _SparseFeatures(OrderedEntries(read, self.place, source.feature_pointers(),
                                         np.dtype(index_dtype(f)), self.window, square=False))
 
     @property
@@ -202,15 +150,17 @@ class _Windows:
 
     def __getitem__(self, rows):
         start, stop, _ = rows.indices(self.shape[0])
-        pieces = [self._window[:0]]
+        pieces = []
         while start < stop:
             if not 0 <= start - self._first < len(self._window):
-                self._window = self._window[:0]  # the memory of the last one is free first
+                self._window = None  # the memory of the last one is free first
                 self._window, self._first = self.gather(start)
             piece = self._window[start - self._first:stop - self._first]
             pieces.append(piece)
             start += len(piece)
-        return np.concatenate(pieces) if len(pieces) > 2 else pieces[-1]
+        if not pieces:
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
 
 class _Rows(_Windows):
@@ -241,7 +191,7 @@ class _Rows(_Windows):
         return window, first
 
 
-class _Entries:
+class OrderedEntries:
     """Entries of a CSR matrix whose rows, and columns if it is square, get new numbers.
 
     Parameters

@@ -1,0 +1,92 @@
+"""Read and check the rows of a graph file without weights, features and labels."""
+
+import numpy as np
+
+from hpgcn.graphs import consistency
+from hpgcn.graphs.adjacency import row_blocks
+from hpgcn.graphs.graph import Graph
+from hpgcn.graphs.validation import SPLIT
+from hpgcn.store import row_arrays
+from hpgcn.store.blocks.reordered import ENTRIES, OrderedEntries
+from hpgcn.store.schema import mask_name
+
+WHOLE = 1 << 62  # bytes of the new order that are in memory at once: no limit
+VERTEX_BYTES = 48  # bytes of a vertex, besides its entries, in `read_structure`
+
+
+def read_structure(source):
+    """Return all rows of a StoredGraph as a Graph without weights, features and labels.
+
+    The order of rows is that of `StoredGraph.read`, and so are the checks. Features are
+    not read. Degrees are 0.
+    """
+    header = source.header
+    n = header.num_nodes
+    columns = source.reader.entries["adjacency/indices_1"]
+    source.reserve(columns.nbytes + VERTEX_BYTES * n, "the adjacency")
+    place = source.vertices(0, n) if source.ordered else np.arange(n)
+    masks = None
+    if header.num_splits:
+        masks = {key: np.empty((n, header.num_splits), bool) for key in SPLIT}
+    rows = _CheckedRows(source)
+
+    def read(start, stop):
+        """Read and check rows, all but their features."""
+        *adjacency, read_masks = rows.read(start, stop)
+        for key, mask in (read_masks or {}).items():
+            masks[key][place[start:stop]] = mask
+        return adjacency
+
+    # all rows, in one window
+    entries = OrderedEntries(read, place, source.pointers(0, n), columns.dtype, WHOLE)
+    indices = entries.columns()[:]
+    rows.finish()
+
+    if header.num_splits == 1:
+        masks = {key: mask[:, 0] for key, mask in masks.items()}
+    zeros = np.broadcast_to(np.float64(0), n)
+    vertex = np.arange(n) if source.ordered else source.vertices(0, n)
+    return Graph(header, 0, entries.pointers, indices, None, None, None, masks, zeros, zeros, zeros,
+                 vertex=vertex, offsets=source.offsets, class_names=source.class_names)
+
+
+def check_structure(source):
+    """Read all rows of a StoredGraph in blocks, with the checks of `read_structure`."""
+    rows = _CheckedRows(source)
+    for start, stop in row_blocks(source.pointers(0, source.header.num_nodes), ENTRIES):
+        rows.read(start, stop)
+    rows.finish()
+
+
+class _CheckedRows:
+    """Rows of a StoredGraph that are read once each, and checked together at the end."""
+
+    def __init__(self, source):
+        self.source = source
+        self.splits = range(source.header.num_splits)
+        self.sums = []
+        self.trained = np.zeros(len(self.splits), bool)  # splits with a training vertex so far
+
+    def read(self, start, stop):
+        """Return indptr, indices and data of rows, and their masks, (m, splits) each or None."""
+        source, header = self.source, self.source.header
+        indptr, indices, data = source.adjacency_rows(start, stop)
+        labels = row_arrays.read_labels(source.reader, header, start, stop)
+        masks = row_arrays.read_masks(source.reader, header, start, stop, self.splits, labels)
+        degrees = row_arrays.read_degrees(source.reader, start, stop).values()
+        slab = Graph(header, start, indptr, indices, data, None, None, None, *degrees, vertex=None)
+        self.sums.append(consistency.add_up(slab, source.path))
+        if masks:
+            masks = {key: mask.reshape(stop - start, -1) for key, mask in masks.items()}
+            self.trained |= masks["train"].any(axis=0)
+        return indptr, indices, data, masks
+
+    def finish(self):
+        """Refuse rows that contradict each other, or a split without training vertices."""
+        source = self.source
+        if self.sums:
+            consistency.refuse(sum(self.sums), source)
+        source.check_order(source.order_sums(0, source.header.num_nodes))
+        if not self.trained.all():
+            empty = int(np.argmin(self.trained))
+            raise source.reader.error(f"{mask_name('train', empty)} is empty")
