@@ -7,6 +7,7 @@ from commands import refused, run, succeed
 
 from hpgcn import store
 from hpgcn.partition import dense_weight, read_parts, statistics
+from hpgcn.partition.partition_memory import stored_memory
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +112,15 @@ def test_memory_that_is_enough_changes_nothing(graph, tmp_path):
     succeed(*fast, "-o", tmp_path / "b.npy")
     np.testing.assert_array_equal(*(read_parts(tmp_path / name, 1024, 4)
                                     for name in ("a.npy", "b.npy")))
+
+
+def test_memory_below_that_of_the_pattern(graph, tmp_path):
+    memory = stored_memory(store.load(graph).header, 4)
+    told = found(graph, "-k", 4, "--memory", memory, "-o", tmp_path / "a.h5")
+    assert (told["winner"], told["effort"], told["method"]) == ("stream", "fast", "best")
+    assert told["volume"] < 0.9 * told["random_volume"]
+    kept = store.load(tmp_path / "a.h5")
+    assert kept.partition.statistics["volume"] == told["volume"]
+    kept.read()
+    assert refused(65, "partition", graph, "-k", 4, "--memory", memory, "--nested", "-o",
+                   tmp_path / "b.h5")

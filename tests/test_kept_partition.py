@@ -7,6 +7,7 @@ from graphs import make
 
 from hpgcn import store
 from hpgcn.errors import OutputError
+from hpgcn.partition.partition_memory import stored_memory
 from hpgcn.training.runs.run_directory import refuse_existing_run
 from hpgcn.training.setup import run_partition
 
@@ -53,6 +54,18 @@ def test_it_lies_in_the_run_directory_and_is_found_again(stored, read_only, tmp_
     (run / "config.toml").touch()
     with pytest.raises(OutputError, match="run directory exists"):
         refuse_existing_run(run, overwrite=False)
+
+
+def test_it_fits_the_memory(stored, caplog):
+    least = stored_memory(stored.header, 2)
+    with caplog.at_level(logging.INFO, "hpgcn"):
+        kept = run_partition.kept_partition(stored, 2, "best", memory=least)
+        assert run_partition.kept_partition(stored, 2, "best", memory=least) == kept
+    assert "best, effort fast (memory allows no more)" in caplog.messages[0]
+    assert "passes over the file" in caplog.messages[1]
+    assert caplog.messages[2] == f"using the partition in {kept[0]}"
+    with store.load(kept[0]) as made:
+        assert made.vertex_partition.title == "best (stream)"
 
 
 def test_beside_the_graph_it_comes_first(stored, tmp_path):

@@ -8,8 +8,8 @@ from hpgcn.partition.effort import FAST
 from hpgcn.partition.method_table import check_request
 from hpgcn.partition.partition_memory import level_room, refining_bytes
 from hpgcn.partition.quality import COMPARED
-from hpgcn.partition.rows.row_methods import QUICK, STREAMED, quick_parts, random_parts
 from hpgcn.partition.rows.net_bits import count_blocks, lower_volume
+from hpgcn.partition.rows.row_methods import QUICK, STREAMED, quick_parts, random_parts
 from hpgcn.partition.rows.streaming import stored_level, stream_parts
 from hpgcn.runtime.machine import map_large_arrays
 

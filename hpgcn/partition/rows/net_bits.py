@@ -33,7 +33,7 @@ def lower_volume(level, part, k, epsilon, classes=1):
     ----------
     level : rows.streaming.Level
     part : (n,) int32
-        Changed by the last pass, whether that lowers the volume or not.
+        Changed.
     k : int
     epsilon : float
     classes : int
@@ -44,22 +44,28 @@ def lower_volume(level, part, k, epsilon, classes=1):
     load = np.bincount(part, level.weights, k).astype(np.int64)
     nets = np.zeros((part.size, num_words(k), 2), np.uint64)
     planes = np.empty(64, np.uint64)
-    least = None
-    for turn in range(GAIN_PASSES + 1):
-        # exact bits, and the volume
-        nets[:] = 0
-        for start, indptr, indices, _ in level.blocks():
-            mark_readers(start, indptr, indices, part, 0, nets)
-        volume = count_bits(nets) - part.size
-        if least is not None and volume >= least:
-            return best
-        settled = least is not None and volume > (1 - LITTLE) * least
-        if settled or turn == GAIN_PASSES:
-            return part
-        best, least = part.copy(), volume
-
+    volume = _mark_all(level, part, nets)
+    for _ in range(GAIN_PASSES):
+        # move vertices, then set the bits exactly
+        before = part.copy()
         for (start, indptr, indices, _), rows in visits(level, classes):
             move_rows(start, indptr, indices, rows, level.weights, part, load, cap, nets, planes)
+        last, volume = volume, _mark_all(level, part, nets)
+
+        # keep the pass if it has lowered the volume
+        if volume >= last:
+            return before
+        if volume > (1 - LITTLE) * last:
+            break
+    return part
+
+
+def _mark_all(level, part, nets):
+    """Set the bits of all nets exactly, and return the volume."""
+    nets[:] = 0
+    for start, indptr, indices, _ in level.blocks():
+        mark_readers(start, indptr, indices, part, 0, nets)
+    return count_bits(nets) - part.size
 
 
 def count_blocks(level, part, k, w0=0, train=None):

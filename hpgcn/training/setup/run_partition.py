@@ -10,12 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.errors import HpgcnError
+from hpgcn.errors import HpgcnError, setting
 from hpgcn.model import ModelOptions
 from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST
 from hpgcn.partition.method_table import WITHOUT_EFFORT
+from hpgcn.partition.partition_memory import check_memory, needed_memory, window_bytes
+from hpgcn.partition.rows.row_methods import STREAMED
 from hpgcn.planning.answers.automatic import METHOD
 from hpgcn.runtime.files import changed
+from hpgcn.runtime.machine import size
 from hpgcn.runtime.progress_log import set_activity
 from hpgcn.runtime.temporary import temporary_file
 from hpgcn.training.runs.run_directory import PARTITIONS
@@ -44,7 +47,9 @@ def partitioned(source, comm, method, out="", config=None):
             chosen = config and choose_preparation(
                 source, method, comm.size, epochs=config.epochs, effort=config.effort,
                 model=config.select(ModelOptions))
-            kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen)
+            memory = size(config.memory) if config and config.scratch else None
+            kept = kept_partition(source, comm.size, method, out, also=METHOD, chosen=chosen,
+                                  memory=memory)
     kept = comm.bcast(kept)
     if kept is None:
         with comm.collective_errors():
@@ -90,7 +95,7 @@ def _said(chosen):
     return chosen.method, f"{effort} ({chosen.reason})"
 
 
-def kept_partition(source, k, method, out="", also=None, chosen=None):
+def kept_partition(source, k, method, out="", also=None, chosen=None, memory=None):
     """Find or make the automatic partition of a graph file; return its path and
     checksum.
 
@@ -100,16 +105,17 @@ def kept_partition(source, k, method, out="", also=None, chosen=None):
     auto, which a resumed run no longer has. Other partitions stay unchanged.
 
     A new partition is that of `chosen`, a Preparation; by default the method with
-    effort DEFAULT. Beside the graph a partition of less effort is not used. DataError
-    if another process replaced or changed the graph or the new partition.
+    effort DEFAULT. Beside the graph a partition of less effort is not used. If it would
+    take more than `memory` bytes (None: no limit), it is made with less effort, or in
+    passes over the file. DataError if no effort takes so little, or if another process
+    replaced or changed the graph or the new partition.
     """
     from hpgcn import store
-    from hpgcn.partition import make_partition
 
     # name the files that may hold the partition
     if source.path is None:
         return None
-    made = chosen or _default(method)
+    made = _fitting(chosen or _default(method), source.header, k, memory)
     stem = Path(source.path).with_suffix("")
     folders = [stem.parent, *[Path(os.path.abspath(out), PARTITIONS)] * bool(out)]
     set_activity(f"looking for a partition of {source.path}")
@@ -144,15 +150,37 @@ def kept_partition(source, k, method, out="", also=None, chosen=None):
                 "" if folder == folders[0] else f"{folders[0]} cannot be written; ",
                 source.path, k, *_said(made), path)
         set_activity(f"partitioning {source.path}")
-        graph = source.read()
-        partition = make_partition(graph, k, method=made.method, effort=made.effort, seed=SEED)
-        store.write_partitioned(path, graph, partition, source=source, overwrite=True)
+        graph, partition = _make(source, k, made, memory)
+        stored = graph is None
+        store.write_partitioned(path, graph, partition, source=source, overwrite=True,
+                                window=window_bytes(source.header, memory, stored=stored))
 
     # refuse a result whose graph was replaced in between
     checksum = _matching(path, source, k, (made.method,), made.effort)
     if checksum is None:
         raise changed(path)
     return str(path), checksum
+
+
+def _fitting(chosen, header, k, memory):
+    """Return a Preparation with less effort if the memory does not allow that of `chosen`."""
+    if memory is None or chosen.method not in STREAMED or chosen.effort == FAST:
+        return chosen
+    if needed_memory(header, k, chosen.method, chosen.effort) <= memory:
+        return chosen
+    return chosen._replace(effort=FAST, reason=f"{setting('memory')} allows no more")
+
+
+def _make(source, k, made, memory):
+    """Make the partition of a Preparation; return the structure of the graph, None if it is
+    not in memory, and the partition.
+    """
+    from hpgcn.partition import make_partition, partition_stored
+
+    if check_memory(source.header, k, [made.method], made.effort, memory, stored=True):
+        return None, partition_stored(source, k, method=made.method, seed=SEED, memory=memory)
+    graph = source.structure()
+    return graph, make_partition(graph, k, method=made.method, effort=made.effort, seed=SEED)
 
 
 @contextmanager
