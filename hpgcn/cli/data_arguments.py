@@ -181,8 +181,8 @@ def partition(command):
     add("--overwrite", action="store_true", help="replace an existing file")
     add("--json", action="store_true", help="print statistics as JSON")
     add("--memory", type=size, metavar="BYTES",
-        help="memory limit, such as 2G. If the pattern does not fit, parts by row are made in passes "
-             "over the file. A method that needs more is refused (default: no limit)")
+        help="memory limit, such as 2G. If the pattern does not fit, parts by row are made in "
+             "passes over the file. A method that needs more is refused (default: no limit)")
 
     # method
     method = command.heading("method")

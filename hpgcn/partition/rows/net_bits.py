@@ -2,7 +2,7 @@
 
 Net j is read by the parts that own a row with column j, as in `rows.row_moves`. A vertex
 needs two bits of memory a part: a part reads the net, and reads it from two rows or
-more. So passes tell most of the moves that save a row, and need no pattern in memory.
+more. These bits show most of the moves that save a row, without a pattern in memory.
 """
 import numpy as np
 

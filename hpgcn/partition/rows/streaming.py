@@ -28,8 +28,8 @@ from hpgcn.partition.rows.stream_kernels import (
     weight_between,
 )
 
-BLOCK = 1 << 22  # entries of a block in memory, and
-STORED_BLOCK = 1 << 20  # of one in a file
+BLOCK = 1 << 22  # entries of a block in memory
+STORED_BLOCK = 1 << 20  # entries of a block in a file
 CLUSTERS = 32  # clusters of a part, if all are as heavy as they may be
 ROUNDS = 5  # passes that seek clusters, at most
 FEW = 0.05  # share of the vertices that must move for another pass

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpgcn.errors import HpgcnError, setting
+from hpgcn.errors import HpgcnError
 from hpgcn.model import ModelOptions
 from hpgcn.partition.effort import DEFAULT, EFFORTS, FAST
 from hpgcn.partition.method_table import WITHOUT_EFFORT
@@ -168,7 +168,7 @@ def _fitting(chosen, header, k, memory):
         return chosen
     if needed_memory(header, k, chosen.method, chosen.effort) <= memory:
         return chosen
-    return chosen._replace(effort=FAST, reason=f"{setting('memory')} allows no more")
+    return chosen._replace(effort=FAST, reason="the memory allows no more")
 
 
 def _make(source, k, made, memory):
