@@ -1,6 +1,6 @@
 """Print the table of methods and efforts in docs/partitioning.md: rows sent, and seconds.
 
-    python scripts/partition_efforts.py GRAPH.h5 ... -k 64,512 [--methods best,stream,cover]
+    python scripts/partition_efforts.py GRAPH.h5 ... -k 64,512 [--methods best,graph:kaminpar]
 
 Seconds are those of the clock, then those of all processors.
 """
@@ -20,7 +20,8 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("graphs", nargs="+", type=Path)
     parser.add_argument("-k", default="64", help="numbers of parts (default: 64)")
-    parser.add_argument("--methods", default="best,cover,stream,block")
+    parser.add_argument("--methods", default="best,cover,stream,block",
+                        help="METHOD or METHOD:ENGINE, separated by commas")
     parser.add_argument("--efforts", default=",".join(EFFORTS))
     args = parser.parse_args(arguments)
 
@@ -38,12 +39,17 @@ def main(arguments=None):
 
 
 def measured(graph, k, method, effort):
-    """Return the cells of a partition, once kernels are compiled."""
+    """Return the cells of a partition, once kernels are compiled; an engine may follow a
+    method after a colon.
+    """
+    method, _, engine = method.partition(":")
     begun, used = time.perf_counter(), cpu_seconds()
-    made = make_partition(graph, k, method=method, effort=effort, rcm=False)
+    made = make_partition(graph, k, method=method, effort=effort, engine=engine or None,
+                          rcm=False)
     seconds, cpu = time.perf_counter() - begun, cpu_seconds() - used
     counted = made.statistics
-    cells = [made.title, made.effort or "-", f"{counted['volume']:,}", f"{counted['volume_max']:,}",
+    title = f"{made.title}, {engine}" if engine else made.title
+    cells = [title, made.effort or "-", f"{counted['volume']:,}", f"{counted['volume_max']:,}",
              f"{counted['messages']:,}", f"{counted['imbalance_nnz']:.1%}", f"{seconds:.1f}",
              f"{cpu:.1f}"]
     return " | ".join(cells)

@@ -18,7 +18,7 @@ for argument; do
         *) rest+=("$argument") ;;
     esac
 done
-setup mpi,mpich,partition,kahypar,demo,plot,test,docs,dev
+setup mpi,mpich,partition,kahypar,kaminpar,demo,plot,test,docs,dev
 venv=${VENV:-.venv}
 python=$venv/bin/python
 unset PYTHONDONTWRITEBYTECODE  # each of hundreds of processes would compile all modules again

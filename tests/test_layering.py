@@ -34,7 +34,8 @@ OUTSIDE = {  # rooms that may import each package, besides NumPy, SciPy and the 
     "cupy": {"kernels", "runtime", "comm", "doctor"}, "h5py": {"store", "doctor"},
     "mpi4py": {"comm", "doctor"},
     "mtkahypar": {"partition"},
-    "kahypar": {"partition"}, "pymetis": {"partition"}, "sklearn": {"datasets"},
+    "kahypar": {"partition"}, "kaminpar": {"partition"},
+    "pymetis": {"partition"}, "sklearn": {"datasets"},
     "tqdm": {"runtime"}, "pandas": {"report"}, "torch": {"interop"},
     "torch_geometric": {"interop"},
     "dgl": {"interop"}, "networkx": {"interop", "datasets"}}

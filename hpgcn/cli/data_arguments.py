@@ -196,8 +196,8 @@ def partition(command):
              "less work of the engine, from parts by stream. best: all of it. The seconds to be "
              "expected are printed first (default: default)")
     add("--engine", metavar="ENGINE",
-        help="library that partitions: mtkahypar or kahypar; metis for method graph. Methods "
-             "vertex-cut and expansion use none (default: mtkahypar)")
+        help="library that partitions: mtkahypar or kahypar; metis or kaminpar for method graph. "
+             "Methods vertex-cut and expansion use none (default: mtkahypar)")
     integers(method, ("seed", 0, "seed of all random draws"))
     add("--no-refine", action="store_true", help="skip the improvement of the first parts found")
 

@@ -78,10 +78,10 @@ def test_balance(choice):
         assert np.bincount(part, weights).max() <= limit
 
 
-@pytest.mark.parametrize("engine", ["mtkahypar", "kahypar", "metis"])
+@pytest.mark.parametrize("engine", ["mtkahypar", "kahypar", "metis", "kaminpar"])
 def test_two_cliques(engine):
     pytest.importorskip(ENGINES[engine].module)
-    method = "graph" if engine == "metis" else "hypergraph"
+    method = "graph" if engine in METHOD_ENGINES["graph"] else "hypergraph"
     result = make_partition(two_cliques(), 2, method=method, engine=engine)
     assert len(set(result.part[::2])) == len(set(result.part[1::2])) == 1
     # the joining edge: each end is sent once

@@ -154,10 +154,41 @@ def metis(arrays, settings):
     return np.array(cut.vertex_part), None
 
 
+def kaminpar(arrays, settings):
+    """Run KaMinPar's context "eco" on one thread: with more, equal calls differ."""
+    library = import_module("kaminpar")
+    with tempfile.NamedTemporaryFile() as file:
+        write_parhip(file, arrays)
+        graph = library.load_graph(file.name, library.GraphFileFormat.PARHIP)
+    library.reseed(settings["seed"])
+    partitioner = library.KaMinPar(1, library.eco_context())
+    return np.array(partitioner.compute_partition(graph, settings["k"], settings["epsilon"])), None
+
+
+def write_parhip(file, arrays):
+    """Write a graph in ParHIP's binary format, the only one that KaMinPar reads fast.
+
+    All numbers are uint64:
+
+    - a version, whose bit 0 means that edges have no weights;
+    - the number of vertices, and of entries;
+    - for each vertex the byte of the file where its neighbors begin, and the end;
+    - the neighbors;
+    - the weights of vertices.
+    """
+    offsets, adjacent = arrays["offsets"], arrays["adjacent"]
+    begin = 8 * (3 + offsets.size)
+    header = [1, offsets.size - 1, adjacent.size]
+    for numbers in (header, begin + 8 * offsets, adjacent, arrays["weights"]):
+        file.write(np.asarray(numbers).astype(np.uint64).data)
+    file.flush()
+
+
 # the function, what is imported, its package, and the extra that brings it
 Engine = namedtuple("Engine", "run module package extra")
 ENGINES = {
     "mtkahypar": Engine(mtkahypar, "mtkahypar", "mtkahypar", "partition"),
     "kahypar": Engine(kahypar, "kahypar", "kahypar", "kahypar"),
     "metis": Engine(metis, "pymetis", "pymetis", "partition"),
+    "kaminpar": Engine(kaminpar, "kaminpar", "kaminpar", "kaminpar"),
 }

@@ -14,7 +14,7 @@ from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochas
 
 log = logging.getLogger("hpgcn")
 HYPERGRAPH_ENGINES = ("mtkahypar", "kahypar")
-GRAPH_ENGINES = ("metis",)
+GRAPH_ENGINES = ("metis", "kaminpar")
 QUICK = ("random", "block")  # methods that need neither an engine nor the pattern
 STREAMED = ("best", "hypergraph", "graph", "stream")  # methods that effort FAST streams
 
