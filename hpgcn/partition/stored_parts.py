@@ -68,7 +68,7 @@ def partition_stored(source, k, *, method="stream", epsilon=None, w0=0, seed=0, 
         part = quick_parts("block", level.weights, k)
     else:
         part = stream_parts(level, k, request.epsilon, request.seed,
-                            level_room(source.header, memory), CLASSES)
+                            room=level_room(source.header, memory), classes=CLASSES)
         if refine and (memory is None or refining_bytes(source.header, k) <= memory):
             part = lower_volume(level, part, k, request.epsilon, CLASSES)
 
