@@ -20,7 +20,7 @@ class Cut:
     def __init__(self, part):
         self.vertex_part = part
 
-def part_graph(k, graph, vweights, options):
+def part_graph(k, graph, vweights, eweights, options):
     n = graph.n
 {body}
 """
