@@ -93,18 +93,24 @@ def cluster_rows(start, indptr, indices, values, weights, label, size, cap, seed
     A cluster weighs at most `cap`. Draws keyed by (seed, cluster, vertex) decide ties.
     `label` and `size` (n,) are changed.
     """
+    # a hash table of the clusters of one vertex
     keys = np.full(table_size(indptr, 0, indptr.size - 1), -1, np.int32)
     shared = np.zeros(keys.size, np.int64)
     near = np.empty(keys.size, np.int32)
     met = np.empty(keys.size, np.int32)
     moved = 0
+
     for i in range(indptr.size - 1):
         v = start + i
         own = label[v]
+
+        # the clusters of its neighbors
         degree = indptr[i + 1] - indptr[i]
         for t in range(degree):
             u = indices[indptr[i] + t]
             near[t] = -1 if u == v else label[u]
+
+        # move it at once, so that later vertices see it
         best = choose_cluster(v, own, degree, near, indptr[i], values, weights[v], size, cap, seed,
                               keys, shared, met)
         if best != own:
