@@ -22,7 +22,7 @@ from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
-from hpgcn.runtime.disk import scratch_folder
+from hpgcn.runtime.disk import residency, scratch_folder
 from hpgcn.strategies import STRATEGIES
 
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
@@ -225,3 +225,13 @@ def test_a_killed_run_leaves_nothing(tmp_path):
     resumed = train(str(tmp_path / "g.h5"), Config(strategy="p2p", epochs=done + 3, out=str(out),
                                                    checkpoint_every=1), ranks=3, resume=str(out))
     assert resumed["epochs"] == done + 3
+
+
+def test_a_worker_that_has_ended_keeps_no_other_waiting():
+    writer, reader = residency._Worker("writer"), residency._Worker("reader")
+    writer.put(None, (), [])
+    writer.join()
+    reader.put(writer.wait_for_all, (), [])
+    reader.put(None, (), [])
+    reader.join(60.0)
+    assert not reader.is_alive()

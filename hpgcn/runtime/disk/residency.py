@@ -205,6 +205,7 @@ class _Worker(threading.Thread):
         while True:
             move, places, events = self._jobs.get()
             if move is None:
+                self._jobs.task_done()  # the other worker may still wait for all
                 return
             begin = time.perf_counter()
             move(places)
