@@ -9,6 +9,7 @@ import numpy as np
 from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.jit import jit
 from hpgcn.partition.quality import imbalance, totals
+from hpgcn.partition.rows.miss_counters import count_misses, counted_misses, start_counters
 from hpgcn.partition.rows.streaming import visits
 
 WORD = 64  # parts of a word
@@ -157,20 +158,6 @@ def count_bits(nets):
     return count
 
 
-@jit(inner=True)
-def _count_misses(missing, digits, planes):
-    """Add 1 to the counter of each part whose bit is set; return the parts whose counters
-    overflow.
-
-    Digit d of all counters is planes[d].
-    """
-    for digit in range(digits):
-        rest = planes[digit] & missing
-        planes[digit] ^= missing
-        missing = rest
-    return missing
-
-
 @jit()
 def move_rows(start, indptr, indices, rows, weights, part, load, cap, nets, planes):
     """Move vertices of a block, its `rows`, each to the part where it saves most rows, if
@@ -201,29 +188,22 @@ def move_rows(start, indptr, indices, rows, weights, part, load, cap, nets, plan
             misses = fewest - 1
             if misses < 0:
                 break
-            digits = 1
-            while misses >> digits:
-                digits += 1
-            begin = (np.int64(1) << digits) - 1 - misses
-            for digit in range(digits):
-                planes[digit] = ~np.uint64(0) if begin >> digit & 1 else np.uint64(0)
+            digits, begin = start_counters(misses, planes)
             left = min(np.int64(64), k - 64 * word)
             open_parts = ~np.uint64(0) >> np.uint64(64 - left)
             if word == own_word:
                 open_parts &= ~own
-            open_parts &= ~_count_misses(~nets[v, word, 0], digits, planes)
+            open_parts &= ~count_misses(~nets[v, word, 0], digits, planes)
             for t in range(indptr[i], indptr[i + 1]):
                 if open_parts == 0:
                     break
                 if indices[t] != v:
-                    open_parts &= ~_count_misses(~nets[indices[t], word, 0], digits, planes)
+                    open_parts &= ~count_misses(~nets[indices[t], word, 0], digits, planes)
             if open_parts == 0:
                 continue
             for q in range(left):
                 if open_parts & bit_in_word(q) and load[64 * word + q] + weights[v] <= cap:
-                    missed = -begin
-                    for digit in range(digits):
-                        missed += np.int64(planes[digit] >> np.uint64(q) & np.uint64(1)) << digit
+                    missed = counted_misses(q, digits, begin, planes)
                     if missed < fewest:
                         fewest = missed
                         best = 64 * word + q

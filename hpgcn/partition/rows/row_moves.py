@@ -15,6 +15,7 @@ from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.partition.part_counts import column_pins, fill_nets
 from hpgcn.partition.partition_request import MAX_PARTS
+from hpgcn.partition.rows.miss_counters import count_misses, counted_misses, start_counters
 
 MESSAGE = 0.5  # what a message costs, in rows
 GROUP = 1 << 14  # vertices that all threads look at before moves of some of them
@@ -183,25 +184,14 @@ def may_gain(s, v, cap, target, steepness, planes):
     if misses < 0:
         return False
 
-    # Each part has a binary counter, whose digits are bits of `planes`. It counts missed
-    # nets, and overflows after `misses`.
-    digits = 1
-    while misses >> digits:
-        digits += 1
-    begin = (np.int64(1) << digits) - 1 - misses
-    for digit in range(digits):
-        planes[digit] = ~np.uint64(0) if begin >> digit & 1 else np.uint64(0)
+    # the parts that miss few enough nets
+    digits, begin = start_counters(misses, planes)
     k = s.sent.size
     open_parts = ~np.uint64(0)
     if k <= 64:
         open_parts = (~np.uint64(0) >> np.uint64(64 - k)) & ~bit
     for t in range(s.indptr[v], s.indptr[v + 1]):
-        carry = ~s.masks[s.indices[t], 0]
-        for digit in range(digits):
-            rest = planes[digit] & carry
-            planes[digit] ^= carry
-            carry = rest
-        open_parts &= ~carry
+        open_parts &= ~count_misses(~s.masks[s.indices[t], 0], digits, planes)
         if open_parts == 0:
             return False
     if k > 64:
@@ -211,9 +201,7 @@ def may_gain(s, v, cap, target, steepness, planes):
     then = own - np.int64(s.masks[v, 1] & bit != 0)
     for q in range(k):
         if open_parts & bit_in_word(q) and s.load[q] + s.weight[v] <= cap:
-            missed = -begin
-            for digit in range(digits):
-                missed += np.int64(planes[digit] >> np.uint64(q) & np.uint64(1)) << digit
+            missed = counted_misses(q, digits, begin, planes)
             added = 0.5 * steepness * (_excess(s.sent[q] + then, target) ** 2
                                        - _excess(s.sent[q], target) ** 2)
             if missed + added < most + 1e-6:
