@@ -5,7 +5,7 @@ import logging
 import math
 import time
 import warnings
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -26,6 +26,7 @@ from hpgcn.runtime.progress_bar import log_line, terminal_bar
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.training.loop.training_step import evaluate
+from hpgcn.training.setup.compile_workers import KernelsOfRun, compile_workers
 
 log = logging.getLogger("hpgcn")
 EVERY = 10.0  # seconds between two lines of a log
@@ -97,12 +98,31 @@ def warm_up(make_trainer, comm, header, config, spec):
     aggregates_on_host = comm.device.name == "cpu" or config.aggregates_on_host
     for turn in (True, False):
         if (comm.local_rank == 0) == turn:
-            with faults.ignored(), mute_progress_log():
-                _small_epoch(make_trainer, header, config, comm.device)
-                if aggregates_on_host:
-                    _load_products(header, spec, comm.size)
+            with faults.ignored(), mute_progress_log(), _workers(comm, header, config, spec, turn):
+                call_kernels(make_trainer, header, config, spec, comm.device,
+                             comm.size if aggregates_on_host else 0)
         with comm.extended_timeout(COMPILING):
             comm.barrier()
+
+
+def _workers(comm, header, config, spec, turn):
+    """Return a context manager: processes that compile for this rank if it is the first
+    of its node.
+    """
+    if not turn or comm.device.name != "cpu":
+        return nullcontext()
+    return compile_workers(KernelsOfRun(header, config, spec, comm.size, num_threads()))
+
+
+def call_kernels(make_trainer, header, config, spec, device, ranks):
+    """Call the kernels that a run on `ranks` ranks needs, on small arrays or on a few
+    rows.
+
+    If `ranks` is 0, kernels of products with A are not needed.
+    """
+    _small_epoch(make_trainer, header, config, device)
+    if ranks:
+        _load_products(header, spec, ranks)
 
 
 def _load_products(header, spec, ranks):

@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from hpgcn.kernels.jit import cache_folder, keep_in
 
 
-class _Function(CFunc):
+class CompiledFunction(CFunc):
     """A C function whose compilation triggers the same Numba event as that of other
     kernels.
     """
@@ -37,8 +37,9 @@ def c_function(**kinds):
     def decorate(function):
         names = inspect.signature(function).parameters
         arguments = [kinds.get(name, types.int64) for name in names]
-        compiled = _Function(function, sigutils.normalize_signature(types.void(*arguments)), {},
-                             {"nopython": True, "nogil": True, "error_model": "numpy"})
+        signature = sigutils.normalize_signature(types.void(*arguments))
+        compiled = CompiledFunction(function, signature, {}, {
+            "nopython": True, "nogil": True, "error_model": "numpy"})
         with cache_folder(function) as folder:
             compiled.enable_caching()
         keep_in(folder, compiled._cache)

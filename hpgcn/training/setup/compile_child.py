@@ -1,0 +1,34 @@
+"""One worker of compile_workers, started as `python -m MODULE PARENT NUMBER COUNT`.
+
+PARENT is the process that uses the kernels, and NUMBER is one of COUNT shares. A
+pickled KernelsOfRun comes on standard input. The worker writes nothing except to the
+cache of kernels.
+"""
+import pickle
+import sys
+from contextlib import suppress
+
+from hpgcn.comm import SerialComm
+from hpgcn.errors import HpgcnError
+from hpgcn.kernels.threads import set_num_threads
+from hpgcn.runtime.machine import die_with_parent
+from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.setup.recording import recorded
+from hpgcn.training.setup.warmup import call_kernels
+
+
+def main(parent, number, count):
+    """Compile every kernel of a run that is one of this worker's `count` shares, the
+    last one first.
+    """
+    die_with_parent(parent)
+    run = pickle.load(sys.stdin.buffer)
+    set_num_threads(run.threads)
+    with recorded() as kernels, suppress(HpgcnError):
+        call_kernels(make_trainer, run.header, run.config, run.spec, SerialComm().device, run.ranks)
+    for compile_kernel in list(kernels.values())[::-1][number::count]:
+        compile_kernel()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""Record which kernels a computation calls, without compiling or running them.
+
+Two runs of the same computation call the same kernels, so a process can record them and
+compile them for another process.
+"""
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction
+
+RECORDED = "hpgcn.kernels.cpu."  # others make the index arrays that the computation reads
+
+
+@contextmanager
+def recorded():
+    """Context manager: record the kernels of `hpgcn.kernels.cpu` that are called;
+    others run.
+
+    It yields a dict that fills in the order of the first calls. Its keys are a kernel
+    and the types of its arguments. Each value is a function that compiles this kernel
+    for these types, or loads it from the cache. Call it after the context has ended.
+
+    A recorded kernel sets all arrays of floats among its arguments to 0, and returns
+    None. So no result means anything. Kernels that were called before still run.
+    """
+    found = {}
+    compile_kernel, compile_function = Dispatcher.compile, CompiledFunction.compile
+
+    def record_kernel(kernel, types):
+        if not kernel.py_func.__module__.startswith(RECORDED):
+            return compile_kernel(kernel, types)
+        found.setdefault((kernel, types), partial(compile_kernel, kernel, types))
+        return _fill_with_zeros
+
+    def record_function(function):
+        found.setdefault((function, ()), partial(compile_function, function))
+        function._wrapper_address = 0  # an integer, as the types of its callers expect
+
+    Dispatcher.compile, CompiledFunction.compile = record_kernel, record_function
+    try:
+        yield found
+    finally:
+        Dispatcher.compile, CompiledFunction.compile = compile_kernel, compile_function
+
+
+def _fill_with_zeros(*arguments):
+    """Replace a compiled kernel; callers may check that numbers are finite."""
+    for each in arguments:
+        if isinstance(each, np.ndarray) and each.dtype.kind == "f" and each.flags.writeable:
+            each.fill(0)

@@ -1,0 +1,165 @@
+"""Processes that compile kernels of a run at the same time as the run itself."""
+import os
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from commands import python
+from graphs import make
+from numba.core import event
+from numba.core.dispatcher import Dispatcher
+
+from hpgcn.config import Config
+from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction
+from hpgcn.kernels.jit import jit
+from hpgcn.kernels.threads import set_num_threads
+from hpgcn.model import ModelOptions, make_spec
+from hpgcn.runtime.device import Host
+from hpgcn.training.loop.trainer import make_trainer
+from hpgcn.training.setup import compile_workers as module
+from hpgcn.training.setup import recording
+from hpgcn.training.setup.compile_workers import CompileWorkers, KernelsOfRun, compile_workers
+from hpgcn.training.setup.recording import recorded
+from hpgcn.training.setup.warmup import call_kernels
+
+CASES = [{}, {"model": "sage", "norm": "layer", "residual": True}, {"model": "gat"},
+         {"batch": "neighbours:2,2:4", "dtype": "bf16"}, {"norm": "batch", "activation": "elu"}]
+
+
+@jit()
+def nothing():
+    """Do nothing."""
+
+
+def kernels_of_run(ranks=1, **settings):
+    header = make(n=400).header
+    config = Config(**settings)
+    return KernelsOfRun(header, config, make_spec(header, config.select(ModelOptions)), ranks, 1)
+
+
+def name_of(kernel, types=()):
+    function = getattr(kernel, "py_func", kernel)
+    return f"{function.__qualname__} {types}"
+
+
+def called_kernels(call):
+    """Return the names of the kernels that a function calls, without those that kernels
+    call.
+    """
+    called, nested = [], []
+
+    def noted(compile_it, kernel, *types):
+        if not nested and (not types or kernel.py_func.__module__.startswith(recording.RECORDED)):
+            called.append(name_of(kernel, *types))
+        nested.append(kernel)
+        try:
+            return compile_it(kernel, *types)
+        finally:
+            nested.pop()
+
+    for kind in (Dispatcher, CompiledFunction):
+        kind.compile = lambda *kernel, before=kind.compile: noted(before, *kernel)
+    call()
+    return called
+
+
+def print_kernels(number, record):
+    """Print the kernels of a case; a process of its own, as loaded kernels are not
+    recorded.
+    """
+    run = kernels_of_run(ranks=2 * number + 1, **CASES[number])
+    set_num_threads(run.threads)
+
+    def call():
+        call_kernels(make_trainer, run.header, run.config, run.spec, Host(), run.ranks)
+
+    if record:
+        with recorded() as kernels:
+            call()
+        names = [name_of(*key) for key in kernels]
+    else:
+        names = called_kernels(call)
+    print(*sorted(names), sep="\n")
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long)
+                                         for number in range(1, len(CASES)))])
+def test_all_kernels_that_a_run_calls_are_recorded(number):
+    outputs = []
+    for record in (False, True):
+        done = python("-c", f"from test_compile_workers import print_kernels; "
+                            f"print_kernels({number}, {record})",
+                      timeout=600, PYTHONPATH=os.pathsep.join(sys.path))
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.splitlines())
+    assert len(outputs[0]) > 10
+    assert outputs[0] == outputs[1]
+
+
+def test_recorded_kernels_are_compiled_later(monkeypatch):
+    monkeypatch.setattr(recording, "RECORDED", __name__)
+
+    @jit()
+    def double(x):
+        x *= 2
+
+    x = np.ones(3)
+    before = Dispatcher.compile
+    with recorded() as kernels:
+        double(x)
+        double(x)
+    assert Dispatcher.compile is before
+    assert x.tolist() == [0, 0, 0] and not double.overloads
+    (kernel, types), = kernels
+    kernels[kernel, types]()
+    assert [*double.overloads] == [types]
+    x[:] = 3
+    double(x)
+    assert x.tolist() == [6, 6, 6]
+
+
+def test_a_worker_ends_without_an_error():
+    workers = CompileWorkers(kernels_of_run(), 1)
+    with event.install_listener("numba:compile", workers), \
+            event.trigger_event("numba:compile", {"dispatcher": nothing}):
+        worker, = workers.running
+    assert worker.wait(300) == 0
+
+
+@pytest.fixture
+def sleeping(tmp_path, monkeypatch):
+    """Replace workers by two processes that sleep."""
+    (tmp_path / "sleeping_worker.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "CHILD", "sleeping_worker")
+    monkeypatch.setattr(module, "num_workers", lambda: 2)
+
+
+def test_workers_start_at_the_first_kernel_and_end_with_the_warm_up(sleeping):
+    """Workers start once, not for a C function, and end although the run fails."""
+    with pytest.raises(KeyboardInterrupt), compile_workers(kernels_of_run()) as workers:
+        with event.trigger_event("numba:compile", {"dispatcher": object()}):
+            assert workers.running is None
+        for _ in range(2):
+            with event.trigger_event("numba:compile", {"dispatcher": nothing}):
+                pass
+            first, second = workers.running
+        raise KeyboardInterrupt
+    assert first.returncode == second.returncode == -9
+
+
+def test_without_workers_the_run_compiles_alone(monkeypatch):
+    monkeypatch.setattr(module.sys, "executable", "/no/such/python")
+    workers = CompileWorkers(kernels_of_run(), 2)
+    workers.on_start(SimpleNamespace(data={"dispatcher": nothing}))
+    assert workers.running == []
+    workers.end()
+
+
+@pytest.mark.parametrize("cores, memory, expected", [
+    (1, 1 << 40, 0), (2, 1 << 40, 1), (64, 1 << 40, 3), (64, 1 << 20, 0), (64, 3 << 29, 2)])
+def test_workers_fit_cores_and_memory(monkeypatch, cores, memory, expected):
+    monkeypatch.setattr(module, "usable_cores", lambda: cores)
+    monkeypatch.setattr(module, "available_memory", lambda: memory)
+    assert module.num_workers() == expected
