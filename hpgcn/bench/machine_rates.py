@@ -1,8 +1,9 @@
 """Measure the rates that `hpgcn plan` reads: memory, dense products, kernels and network."""
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
-from hpgcn.bench import network, rates
+from hpgcn.bench import network, rates, training_steps
 from hpgcn.kernels.threads import set_num_threads
+from hpgcn.planning.answers.options import parse_machine
 from hpgcn.runtime.disk.scratch_folder import check_scratch, measure_disk
 from hpgcn.runtime.launcher import ranks_on_node
 
@@ -22,6 +23,7 @@ def measure(settings, host, comm):
     network : as of `network.measure`, if there are several ranks. If they are on several nodes,
         it is of messages between nodes, and `within_node` is of those within, with
         `ranks_per_node`, the ranks of the node with most.
+    steps : factors of strategies, as of `training_steps.measure`, if there are several ranks.
     disk : rates of the folder settings.scratch in bytes per second, if it is given.
     """
     # limits that need no other rank
@@ -51,4 +53,18 @@ def measure(settings, host, comm):
     # all ranks at once
     host.comm = comm
     together = rates.measure(settings, host, ranks_on_node())
-    return report | {"rates": [alone, together], **network.measure_tiers(comm, settings.repeats)}
+    report |= {"rates": [alone, together], **network.measure_tiers(comm, settings.repeats)}
+    return report | {"steps": measure_steps(settings, report, comm)}
+
+
+def measure_steps(settings, report, comm):
+    """Return the factors of strategies on a machine whose other rates are in `report`; all
+    ranks call this together.
+    """
+    machine = None
+    with comm.collective_errors():
+        if comm.rank == 0:
+            machine, _ = parse_machine("bench machine", report)
+            nodes = tuple(comm.nodes.tolist()) if comm.nodes.max() else ()
+            machine = replace(machine, layout=nodes, steps={})
+    return training_steps.measure(machine, comm, settings.seed)

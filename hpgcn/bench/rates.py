@@ -32,6 +32,7 @@ MOST_ROWS = 1 << 20
 DENSE_ROWS = (64, 1 << 17)  # least and most rows of a dense product
 MULTIPLICATIONS = 1 << 29  # multiplications of a dense product, if these rows allow it
 STEPS = 30  # steps of training
+ENOUGH = 0.1  # seconds of a call's repetitions that are enough
 
 
 def measure(settings, host, ranks=1):
@@ -57,17 +58,20 @@ def measure(settings, host, ranks=1):
 
 def least(host, calls, settings, label):
     """Return the shortest time of each call in seconds; a call is repeated several
-    times in a row.
+    times in a row, or for ENOUGH seconds.
 
     A call then finds its arrays in the caches, like a kernel that reads the output of
     the previous one.
     """
-    seconds = {}
+    found = {}
     first = host.comm is None or host.comm.rank == 0
     for name, call in bar(calls.items(), desc=label, unit="kernel", leave=False, shown=first):
         call()  # compile code, touch pages
-        seconds[name] = min(host.seconds(call)[0] for _ in range(settings.repeats))
-    return seconds
+        seconds = []
+        while len(seconds) < settings.repeats and sum(seconds) < ENOUGH:
+            seconds.append(host.seconds(call)[0])
+        found[name] = min(seconds)
+    return found
 
 
 def random_matrix(rows, columns, degree, seed):

@@ -31,6 +31,10 @@ def format_report(report):
         pairs.append(("kernels", f"{len(report['rates'][0]['rows'])} timed on {counts} ranks side "
                                  "by side; --json has them, for `hpgcn plan --machine`"))
 
+    for name, factors in report.get("steps", {}).items():
+        pairs.append((f"steps of {name}", ", ".join(
+            f"{key} {factor:.2f}" for key, factor in factors.items()) + " times the forecast"))
+
     parts = [label_list(pairs, 28)]
     if report.get("rows"):
         parts.append(aligned(report["rows"]))

@@ -5,7 +5,7 @@ import math
 import pytest
 from graphs import make
 
-from hpgcn.bench import Settings, format_report, host, machine_rates, rates
+from hpgcn.bench import Settings, format_report, host, machine_rates, rates, training_steps
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
 from hpgcn.store import write_graph
@@ -22,9 +22,10 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
         monkeypatch.setattr(rates, name, value)
     for name, value in {"CACHES": 0, "SMALLEST": 1 << 20, "GEMM_SIZE": 64}.items():
         monkeypatch.setattr(host, name, value)
+    monkeypatch.setattr(training_steps, "SCALE", 6)
     report = machine_rates.measure(Settings(repeats=1), host.BenchHost(), comm)
     counts = [1] if comm.size == 1 else [1, comm.size]
-    assert ("network" in report) == (comm.size > 1)
+    assert ("network" in report) == ("steps" in report) == (comm.size > 1)
     if comm.rank:
         return
     assert [each["ranks"] for each in report["rates"]] == counts
@@ -35,6 +36,7 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     if network:
         assert 0 < found.latency_s < 60 and found.network_bytes_per_s > 0
         assert 0 <= found.hidden <= 1
+        assert {"p2p", "1d", "mop"} <= set(found.steps)
 
     write_graph(tmp_path / "g.h5", make(n=300))
     told = forecast(tmp_path / "g.h5", Options(ranks=(1, 2), machine=found))
@@ -44,4 +46,4 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
     about = host.BenchHost().describe() | {"versions": {}}
     text = format_report({"bench": "machine", "machine": about, **report})
     assert f"timed on {' and '.join(map(str, counts))} ranks" in text
-    assert ("network latency" in text) == network
+    assert ("network latency" in text) == ("steps of p2p" in text) == network

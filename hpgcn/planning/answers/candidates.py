@@ -209,4 +209,5 @@ def count(ordered, inputs, strategy, shape, offsets, *, exchange=(), floor=False
     stored = np.concatenate([[0], np.cumsum(ordered.stored)])[layout.offsets]
     entries = np.repeat(np.diff(stored), layout.columns)
     return RankFootprint(spec, plan.layout, *views, inputs.steps, plan, plans(train),
-                         plans(evaluated), entries, inputs.locality)
+                         plans(evaluated), entries, inputs.locality, strategy.name,
+                         rank_grid.node_aware)

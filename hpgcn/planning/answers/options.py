@@ -19,6 +19,7 @@ from hpgcn.planning.seconds.machine_files import (
     machine_path,
     numbers_of,
     read_devices,
+    read_steps,
     read_tier,
 )
 from hpgcn.planning.seconds.step_seconds import Machine
@@ -124,9 +125,16 @@ def read_machine(path):
     An InputNotFoundError if it cannot be opened. A DataError if it is no such JSON, or
     if a key of "network" is unknown. The same if a number is missing, not positive or not finite.
     """
-    # read the rates of one device or two
     path = machine_path(path)
-    document = read_json(path)
+    return parse_machine(path, read_json(path))
+
+
+def parse_machine(path, document):
+    """Return the results of `read_machine` from the object in a file.
+
+    `path` begins the texts of errors.
+    """
+    # read the rates of one device or two
     devices = read_devices(path, document)
     rates = {"devices": devices}
     if devices is None:
@@ -144,7 +152,7 @@ def read_machine(path):
         given = numbers_of(path, document, "network", NETWORK, MEASURED)
         rates |= {attribute: given[name] for name, attribute in NETWORK_ATTRIBUTES.items()
                   if name in given}
-    rates |= read_tier(path, document)
+    rates |= read_tier(path, document) | read_steps(path, document)
 
     # read the rates of the disk
     if "disk" in document:

@@ -174,6 +174,8 @@ class RankFootprint(DenseFootprint):
     evaluated_plans: list
     entries: np.ndarray  # (P,) stored entries of A in the rows of each rank, as read from the file
     locality: Locality | None = None  # reuse of the rows that products read; None: not computed
+    strategy: str = ""  # its name
+    node_aware: bool = False  # whether a row is sent to each node once
 
     @property
     def products(self):

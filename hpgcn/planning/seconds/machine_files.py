@@ -10,6 +10,7 @@ from types import MappingProxyType
 from hpgcn.errors import DataError
 from hpgcn.planning.seconds.mixed_devices import Aggregator, MixedDevices, Updater
 from hpgcn.planning.seconds.node_tiers import Tier
+from hpgcn.planning.seconds.strategy_factors import FACTORS
 from hpgcn.store import Field, check_fields
 
 RATE = Field(float, 1e-15, 1e30)  # quotients of these are numbers
@@ -27,6 +28,7 @@ NETWORK = {"latency_s": RATE, "bytes_per_s": RATE}
 # may be left out
 MEASURED = {"one_way_bytes_per_s": RATE, "hidden_share": Field(float, 0, 1),
             "collective_latency_s": RATE, "collective_bytes_per_s": RATE}
+FACTOR = Field(float, 0, 1e6)
 RANKS_PER_NODE = {"ranks_per_node": Field(int, 1, 1 << 20)}
 FOLDER = Path(__file__).parents[1] / "machines"
 SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
@@ -80,6 +82,23 @@ def read_tier(path, found):
     return ranks | {"within": Tier(
         given["latency_s"], given["bytes_per_s"], given.get("collective_latency_s"),
         given.get("collective_bytes_per_s"), given.get("hidden_share", 0.0))}
+
+
+def read_steps(path, found):
+    """Return the attribute `steps` of a Machine, a dict, from the object of a machine file;
+    {} if it has none.
+
+    A DataError if a strategy lacks one of FACTORS, or if one is out of range.
+    """
+    if "steps" not in found:
+        return {}
+    check_fields({"steps": found["steps"]}, {"steps": Field(dict)}, path)
+    steps = {}
+    for name in found["steps"]:
+        check_fields({f"steps.{name}": found["steps"][name]}, {f"steps.{name}": Field(dict)}, path)
+        given = numbers_of(f"{path}: steps", found["steps"], name, dict.fromkeys(FACTORS, FACTOR))
+        steps[name] = tuple(given[factor] for factor in FACTORS)
+    return {"steps": steps}
 
 
 def numbers_of(path, found, group, required, optional=MappingProxyType({}), *, others=False):

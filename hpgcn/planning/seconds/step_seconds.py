@@ -8,9 +8,10 @@ rates of a rank.
                    executes by itself (`collective_seconds`). The share of the bytes that
                    was measured to be hidden behind computation is left out
 
-The two are added. The step takes as long as the rank for which the sum is largest.
+The two are added. The step takes as long as the rank for which the sum is largest. Both
+have factors of the strategy, if steps were measured on the machine (`strategy_factors`).
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from hpgcn.parallel.counts import Collective
 from hpgcn.planning.seconds import memory_rates, mixed_devices, node_tiers, timed_kernels
 from hpgcn.planning.seconds.collective_seconds import collective_seconds
 from hpgcn.planning.seconds.node_tiers import Tier
+from hpgcn.planning.seconds.strategy_factors import corrected
 from hpgcn.runtime.disk.scratch_folder import Disk
 
 
@@ -44,6 +46,8 @@ class Machine:
     hidden: float = 0.0  # share of a message that travels while a rank computes
     compute_factor: float = 1.0  # factor by which a measured run was slower than forecast
     communication_factor: float = 1.0
+    # the same two factors of strategies on several ranks, by `strategy_factors.factor_name`
+    steps: dict = field(default_factory=dict)
     disk: Disk | None = None  # rates of the disk of --scratch; None: not measured
     rates: tuple = ()  # kernel_rates.Rates by their numbers of ranks; () if unknown
     within: Tier | None = None  # rates between ranks of one node; None: those above
@@ -88,6 +92,7 @@ def product_seconds(machine, footprint, product):
 
     With two devices per rank, only the time of the aggregating device is counted.
     """
+    machine = corrected(machine, footprint)
     if machine.devices is not None:
         compute = mixed_devices.product_seconds(machine.devices.aggregate, footprint, product)
     elif (rates := machine.rates_of(footprint.rows.size)) is not None:
@@ -171,6 +176,7 @@ def other_seconds(machine, footprint):
     """
     if machine.devices is not None:
         return 0.0
+    machine = corrected(machine, footprint)
     floor = footprint.plan.is_floor
     seconds = machine.compute_factor * compute_seconds(machine, footprint)
     seconds = seconds + communication_seconds(machine, footprint.prediction, floor=floor)
@@ -200,6 +206,7 @@ def _of_slowest(machine, footprint):
     """Return compute and communication of the slowest rank, then those of both tiers
     unless there is one.
     """
+    machine = corrected(machine, footprint)
     floor = footprint.plan.is_floor
     prediction = footprint.prediction
     found = [machine.compute_factor * compute_seconds(machine, footprint),

@@ -1,0 +1,96 @@
+"""Train on a small generated graph, and compare its steps with their forecasts, by strategy.
+
+The quotients contain what the rates of kernels and messages leave out. This is CPU time of
+messages, sharing of cores by ranks, and waits of ranks for each other.
+"""
+import time
+from dataclasses import replace
+
+from hpgcn.config import Config
+from hpgcn.datasets.generators.generate import generate
+from hpgcn.kernels.threads import num_threads
+from hpgcn.model import ModelOptions
+from hpgcn.partition import make_partition
+from hpgcn.planning.answers.automatic import METHOD
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.answers.exchange_rule import exchange_setting
+from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.seconds.step_seconds import step_seconds
+from hpgcn.planning.seconds.strategy_factors import factor_name
+from hpgcn.runtime.progress_bar import bar
+from hpgcn.strategies import strategy_by_name
+from hpgcn.training.runs.run import train
+
+SCALE = 15  # an R-MAT graph with 2^SCALE vertices
+WIDTH = 128  # features and hidden columns
+CLASSES = 16
+EPOCHS = 6
+LEAST = 3  # epochs of a run that takes more than ENOUGH seconds
+ENOUGH = 3.0
+PARTITIONING = 600.0  # seconds that ranks wait for the parts, beyond their timeout
+
+
+def measure(machine, comm, seed=0):
+    """Return the measured seconds of steps over those that `machine` forecasts: a dict of
+    {"computing", "messages"} by `factor_name`. All ranks call this together.
+
+    The fastest epoch after the first counts. Computing is that of the slowest rank, and
+    the rest of the epoch are messages. `machine`: of rank 0.
+    """
+    graph = _graph(comm, seed)
+    cases = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            cases = list(_forecasts(graph, machine, comm))
+    cases = comm.bcast(cases)
+
+    found = {}
+    for config, name, forecast in bar(cases, desc="training steps", unit="run", leave=False,
+                                      shown=comm.rank == 0):
+        measured = epoch_seconds(graph, config, comm)
+        found[name] = {key: float(seconds / max(told, 1e-12)) for key, seconds, told in
+                       zip(("computing", "messages"), measured, forecast)}
+    return found
+
+
+def _graph(comm, seed):
+    """Return the generated graph in one part for each rank."""
+    graph = generate("rmat", scale=SCALE, features=WIDTH, classes=CLASSES, seed=seed)
+    partition = None
+    with comm.extended_timeout(PARTITIONING), comm.collective_errors():
+        if comm.rank == 0:
+            partition = make_partition(graph, comm.size, method=METHOD, effort="fast", seed=seed)
+    partition = comm.bcast(partition)
+    graph = replace(graph, edge_parts=partition.edge_part)
+    return graph.permuted(partition.perm, partition.offsets)
+
+
+def _forecasts(graph, machine, comm):
+    """Yield the Config, the name and the forecast (computing, messages) of each case."""
+    nodes = machine.nodes(comm.size)
+    for node_aware in ("never", "always") if nodes is not None else ("never",):
+        config = Config(hidden=WIDTH, epochs=EPOCHS, eval_every=0, node_aware=node_aware,
+                        threads=num_threads())
+        inputs = PlanInput(graph, config)
+        for candidate in candidates(inputs, (comm.size,)):
+            strategy = strategy_by_name(candidate.strategy)
+            aware = nodes is not None and exchange_setting(
+                strategy, nodes, node_aware, config.batch, config.select(ModelOptions))[1]
+            if aware == (node_aware == "always"):
+                footprint = count_candidate(inputs, candidate, nodes=nodes)
+                yield (config.replace(strategy=strategy.name),
+                       factor_name(strategy.name, node_aware=aware),
+                       step_seconds(machine, footprint))
+
+
+def epoch_seconds(graph, config, comm):
+    """Return the seconds of the fastest epoch after the first: (computing, messages)."""
+    start = time.monotonic()
+
+    def enough(metrics):
+        return metrics["epoch"] >= LEAST and time.monotonic() - start > ENOUGH
+
+    history = train(graph, config, comm, callbacks=[enough]).history
+    fastest = min(history[1:], key=lambda epoch: epoch["epoch_s"])
+    computing = min(fastest["epoch_s"], fastest["spmm_s"] + fastest["dense_s"])
+    return computing, fastest["epoch_s"] - computing

@@ -1,0 +1,105 @@
+"""Factors of strategies, which `hpgcn bench machine` measures, in machine files and forecasts."""
+import json
+from types import SimpleNamespace
+
+import pytest
+from graphs import make
+
+from hpgcn import store
+from hpgcn.bench import rates, training_steps
+from hpgcn.comm import as_comm, run_on_ranks
+from hpgcn.errors import DataError
+from hpgcn.planning.answers.options import Options, read_machine
+from hpgcn.planning.answers.report import forecast
+from hpgcn.planning.seconds.step_seconds import Machine, corrected
+
+LIMITS = {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9,
+          "gemm_float64_flops_per_s": 5e8}
+STEPS = {"p2p": {"computing": 2.0, "messages": 3.0}, "2d": {"computing": 1.0, "messages": 5.0},
+         "p2p node-aware": {"computing": 4.0, "messages": 0.5}}
+
+
+def file(tmp_path, **objects):
+    path = tmp_path / "machine.json"
+    path.write_text(json.dumps({"limits": LIMITS, **objects}))
+    return path
+
+
+def test_seconds_are_those_of_the_kernels_times_the_factors(tmp_path):
+    store.write_graph(tmp_path / "g.h5", make())
+
+    def rows(**objects):
+        options = Options.parse("1,4", methods="block", machine=file(tmp_path, **objects))
+        return {(row["strategy"], row["ranks"]): row["seconds"]
+                for row in forecast(tmp_path / "g.h5", options)["rows"]}
+
+    found, plain = rows(steps=STEPS), rows()
+    for case, computing, messages in ((("p2p", 4), 2, 3), (("2d", 4), 1, 5), (("cover", 4), 1, 1),
+                                      (("p2p", 1), 1, 1)):
+        assert found[case]["compute"] == pytest.approx(computing * plain[case]["compute"])
+        assert found[case]["communication"] == pytest.approx(
+            messages * plain[case]["communication"])
+
+
+@pytest.mark.parametrize("strategy, node_aware, ranks, factors", [
+    ("p2p", False, 4, (2, 3)), ("p2p", True, 4, (4, 0.5)), ("p2p+2d", False, 4, (1.5, 4)),
+    ("p2p+mop", False, 4, (2, 3)), ("mop", False, 4, (1, 1)), ("p2p", False, 1, (1, 1))])
+def test_the_factors_of_a_case(tmp_path, strategy, node_aware, ranks, factors):
+    machine, _ = read_machine(file(tmp_path, steps=STEPS))
+    case = SimpleNamespace(strategy=strategy, node_aware=node_aware,
+                           rows=SimpleNamespace(size=ranks))
+    found = corrected(machine, case)
+    assert (found.compute_factor, found.communication_factor) == factors
+
+
+def test_files_without_factors_have_none(tmp_path):
+    assert read_machine(file(tmp_path))[0].steps == Machine().steps == {}
+
+
+@pytest.mark.parametrize("steps, words", [
+    ([], "steps is "), ({"p2p": 2}, "steps.p2p is 2"),
+    ({"p2p": {"computing": 1}}, "p2p.messages is missing"),
+    ({"p2p": {"computing": -1, "messages": 1}}, "p2p.computing is -1"),
+    ({"p2p": {"computing": 1, "messages": 1, "more": 1}}, "p2p.more is unknown")])
+def test_factors_that_are_none_are_refused(tmp_path, steps, words):
+    with pytest.raises(DataError, match=words):
+        read_machine(file(tmp_path, steps=steps))
+
+
+@pytest.mark.parametrize("layout, cases", [
+    (None, {"p2p", "cover", "1d", "vertex-cut"}),
+    ([0, 0, 1, 1], {"p2p", "p2p node-aware", "cover", "cover node-aware", "1d", "vertex-cut",
+                    "vertex-cut node-aware"})])
+def test_each_strategy_is_trained_and_compared(monkeypatch, layout, cases):
+    monkeypatch.setattr(training_steps, "SCALE", 6)
+    monkeypatch.setattr(training_steps, "step_seconds", lambda machine, footprint: (2.0, 4.0))
+    trained = []
+
+    def epoch_seconds(graph, config, comm):
+        if comm.rank == 0:
+            trained.append((config.strategy, config.node_aware))
+        return 3.0, 1.0
+
+    monkeypatch.setattr(training_steps, "epoch_seconds", epoch_seconds)
+    machine = Machine(layout=tuple(layout or ()))
+    found, *_ = run_on_ranks(lambda comm: training_steps.measure(machine, as_comm(comm)), 4,
+                             nodes=layout)
+    assert cases <= set(found) and "1d node-aware" not in found
+    assert all(each == {"computing": 1.5, "messages": 0.25} for each in found.values())
+    assert len(trained) == len(set(trained)) == len(found)
+
+
+def test_the_fastest_epoch_after_the_first_counts(monkeypatch):
+    history = [{"epoch_s": seconds, "spmm_s": spmm, "dense_s": 0.5}
+               for seconds, spmm in ((1.0, 0.1), (4.0, 0.1), (2.0, 1.0), (3.0, 2.9))]
+    monkeypatch.setattr(training_steps, "train",
+                        lambda *_, callbacks: SimpleNamespace(history=history))
+    assert training_steps.epoch_seconds(None, None, None) == (1.5, 0.5)
+
+
+@pytest.mark.parametrize("seconds, calls", [(1e-6, 1 + 5), (0.06, 1 + 2), (1.0, 1 + 1)])
+def test_long_calls_are_repeated_less(seconds, calls):
+    made = []
+    host = SimpleNamespace(comm=None, seconds=lambda call: call() or (seconds,))
+    found = rates.least(host, {"a": lambda: made.append(1)}, SimpleNamespace(repeats=5), "label")
+    assert found == {"a": seconds} and len(made) == calls
