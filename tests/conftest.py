@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numba  # noqa: F401 (now, with that number of threads; a command within a test may change it)
 import pytest
+from forked_commands import forked_commands
 
 gc.disable()  # until all modules are imported and cases made: these stay, and hold no garbage
 
@@ -187,6 +188,13 @@ def numba_threads():
     before = os.environ["NUMBA_NUM_THREADS"]
     yield
     os.environ["NUMBA_NUM_THREADS"] = before
+
+
+@pytest.fixture(scope="session")
+def forked():
+    """Return the folder of commands that run in forks of one process (forked_commands.py)."""
+    with forked_commands() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,164 @@
+"""Commands `hpgcn` and `python FILE` without the seconds of CPU that imports and kernels take.
+
+`forked_commands` makes a folder for the PATH of scripts. Its two commands run in forks
+of one process, which has imported all packages and loaded the usual kernels. Standard
+streams, environment, exit codes and ranks of mpiexec are those of real processes.
+"""
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import runpy
+import selectors
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+from commands import clean_environment
+
+from hpgcn.__main__ import main
+from hpgcn.runtime import machine
+
+FREE = 100  # larger than any file number of a client
+
+CLIENT = Path(__file__).with_name("forked_client.py")
+
+
+@contextlib.contextmanager
+def forked_commands():
+    """Context manager: start the server, and give the folder of its two commands."""
+    with tempfile.TemporaryDirectory(prefix="hpgcn-fork-") as folder:
+        path = str(Path(folder) / "socket")
+        for name in ("hpgcn", "python"):
+            file = Path(folder) / name
+            words = [sys.executable, "-I", "-S", str(CLIENT), path, name]
+            flags = f"case $1 in -*) exec {sys.executable} \"$@\";; esac\n" * (name == "python")
+            file.write_text(f'#!/bin/sh\n{flags}exec {shlex.join(words)} "$@"\n')
+            file.chmod(0o755)
+        environment = {**clean_environment(), "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+                       "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg",
+                       "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        server = subprocess.Popen([sys.executable, __file__, path], env=environment,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        try:
+            assert server.stdout.readline() == b"ready\n"
+            yield folder
+        finally:
+            server.terminate()
+            server.communicate()
+
+
+def serve(path):
+    """Run each request at the socket `path` in a fork; send the client its exit code."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    warm_up()
+    print("ready", flush=True)
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    while True:
+        key = selector.select()[0][0]
+        if key.fileobj is listener:
+            client, _ = listener.accept()
+            child = fork(client)
+            for watched in (client, os.pidfd_open(child)):
+                selector.register(watched, selectors.EVENT_READ, (client, child))
+            continue
+        client, child = key.data
+        selector.unregister(key.fileobj)
+        if key.fileobj is client:  # it was killed
+            os.kill(child, signal.SIGKILL)
+            continue
+        os.close(key.fileobj)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with contextlib.suppress(KeyError, OSError):
+            selector.unregister(client)
+            client.sendall(code.to_bytes(8, "little", signed=True))
+        client.close()
+
+
+def warm_up():
+    """Import the packages of commands, and load the usual kernels; leave no thread."""
+    import matplotlib.pyplot  # noqa: F401
+    import tqdm
+    from graphs import make
+
+    import hpgcn.cli.commands
+    import hpgcn.report
+
+    tqdm.tqdm.monitor_interval = 0
+    for ranks in (1, 2):
+        hpgcn.train(make(n=200, f=16, c=4), hpgcn.Config(epochs=1), ranks=ranks)
+
+
+def fork(client):
+    """Return the id of a new process that runs the request of a client and exits."""
+    length, streams, _, _ = socket.recv_fds(client, 8, 4)
+    with client.makefile("rb") as file:
+        request = json.loads(file.read(int.from_bytes(length, "little")))
+    child = os.fork()
+    if child:
+        for stream in streams:
+            os.close(stream)
+        return child
+    run(request, streams)
+    raise AssertionError("a fork goes on")
+
+
+def run(request, streams):
+    """Run the request of a client in this process, and exit."""
+    # the streams of the client get the numbers that they have there
+    machine.die_with_parent()
+    high = [fcntl.fcntl(stream, fcntl.F_DUPFD, FREE) for stream in streams]
+    os.closerange(3, FREE)
+    for stream, number in zip(high, request["streams"], strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
+
+    # its environment, folder and command
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    end(execute(*request["argv"]))
+
+
+def execute(program, *argv):
+    """Run `hpgcn` with these arguments, or a file of Python; return the exit code."""
+    if program == "hpgcn":
+        return main(argv)
+    sys.argv = [*argv]
+    sys.path[:0] = [str(Path(argv[0]).parent),
+                    *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    try:
+        runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as ended:
+        if isinstance(ended.code, int | None):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def end(code):
+    """End this process like Python does, but let the system free its memory, which is faster."""
+    atexit._run_exitfuncs()
+    if "mpi4py.MPI" in sys.modules:
+        sys.modules["mpi4py.MPI"].Finalize()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).exit(code)  # MPI says farewell to its launcher there
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
