@@ -95,12 +95,10 @@ def warm_up(make_trainer, comm, header, config, spec):
     module. One rank of each node compiles first; the other ranks then load the kernels
     from the cache.
     """
-    aggregates_on_host = comm.device.name == "cpu" or config.aggregates_on_host
     for turn in (True, False):
         if (comm.local_rank == 0) == turn:
             with faults.ignored(), mute_progress_log(), _workers(comm, header, config, spec, turn):
-                call_kernels(make_trainer, header, config, spec, comm.device,
-                             comm.size if aggregates_on_host else 0)
+                call_kernels(make_trainer, header, config, spec, comm.device, comm.size)
         with comm.extended_timeout(COMPILING):
             comm.barrier()
 
@@ -117,11 +115,9 @@ def _workers(comm, header, config, spec, turn):
 def call_kernels(make_trainer, header, config, spec, device, ranks):
     """Call the kernels that a run on `ranks` ranks needs, on small arrays or on a few
     rows.
-
-    If `ranks` is 0, kernels of products with A are not needed.
     """
-    _small_epoch(make_trainer, header, config, device)
-    if ranks:
+    _small_epoch(make_trainer, header, config, device, ranks)
+    if device.name == "cpu" or config.aggregates_on_host:
         _load_products(header, spec, ranks)
 
 
@@ -165,9 +161,12 @@ def _load_products(header, spec, ranks):
                          masked=masked, **options)
 
 
-def _small_epoch(make_trainer, header, config, device):
+def _small_epoch(make_trainer, header, config, device, ranks):
     """Train one epoch on a graph of three vertices, which compiles the kernels that the
     real graph needs.
+
+    One rank trains it. So messages between `ranks` ranks need kernels that this epoch
+    does not call.
     """
     # the graph
     directed = header.directed
@@ -189,7 +188,7 @@ def _small_epoch(make_trainer, header, config, device):
                          split_index=0, batch=smallest(config.batch))
     metric = "macro-f1" if config.metric in METRICS else "auto"  # the same kernels
 
-    # the epoch, and kernels that it does not reach
+    # the epoch, and kernels of messages
     rows = device.put(np.ones((2, 1), config.number_dtype))
     if config.dtype != config.number_dtype:
         rows = backend(rows).convert(rows, device.empty(rows.shape, BF16))
@@ -204,5 +203,6 @@ def _small_epoch(make_trainer, header, config, device):
             trainer.train_epoch(1)
             trainer.batches.close()
             evaluate(trainer.evaluation, metric)
-            ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
-            ops.apply_mask(rows, mask)
+            if ranks > 1:
+                ops.scatter_add(ops.gather(rows, numbers), numbers, rows)
+                ops.apply_mask(rows, mask)
