@@ -7,6 +7,7 @@ order is new -> old.
 """
 import numpy as np
 
+from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_entries, fetch_later
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 
@@ -20,8 +21,7 @@ SHORT = 48  # entries of a row that are sorted by insertion
 
 @jit()
 def breadth_first(indptr, indices, starts, group):
-    """Return the vertices in breadth-first order from each of `starts` (n,), one group
-    after the other.
+    """Return the vertices in breadth-first order from each of `starts` (n,), by groups.
 
     `group` (n,) has the group number of each vertex. Vertices of other groups that are
     met wait until their group begins. With a single group this is breadth-first search.
@@ -69,8 +69,7 @@ def breadth_first(indptr, indices, starts, group):
 
 @jit()
 def communities(indptr, indices, most_degree, most_members, rounds):
-    """Return the community of each vertex, (n,) of the type of `indices`, by label
-    propagation.
+    """Return communities by label propagation, (n,) of the type of `indices`.
 
     A vertex joins the community of most of its neighbours, if that has fewer than
     `most_members` (U. N. Raghavan, R. Albert, S. Kumara, 2007). Vertices with more than
@@ -142,8 +141,7 @@ def communities(indptr, indices, most_degree, most_members, rounds):
 
 @jit()
 def far_reads(indptr, indices, order, starts, reads, spans, page, page_span):
-    """Count the reads of rows that a cache would miss if rows are processed in an
-    order.
+    """Count the reads of rows that a cache would miss if rows are processed in an order.
 
     `reads` reads are counted from each row in `starts` (increasing positions in the
     order). The `spans[-1]` reads before them, the largest span, fill the cache. Return
@@ -254,9 +252,7 @@ def sort_row(numbers):
 
 
 def inner_degrees(indptr, indices, group, degrees):
-    """Fill `degrees` (n,), the number of entries off the diagonal whose row and column
-    are in one group.
-    """
+    """Fill in the entries of each row in columns of its group, without loops; (n,)."""
     _count_inner(indices.size, indptr, indices, group, -(-group.size // ROWS), degrees)
 
 
@@ -266,6 +262,7 @@ def _count_inner_chunks(next_chunk, indptr, indices, group, count, degrees):
         for i in range(chunk * ROWS, min(group.size, (chunk + 1) * ROWS)):
             degree = 0
             for k in range(indptr[i], indptr[i + 1]):
+                fetch_later(group, indices, k)
                 degree += group[indices[k]] == group[i] and indices[k] != i
             degrees[i] = degree
 
@@ -274,42 +271,45 @@ _count_inner = Threaded(_count_inner_chunks)
 
 
 def reverse_cuthill_mckee(indptr, indices, group, offsets, by_degree, number, order):
-    """Fill `order` (n,) with the vertices of each group in reverse Cuthill-McKee order,
-    group after group.
+    """Fill `order` (n,) with each group in reverse Cuthill-McKee order, group after group.
 
     Group g has the positions [offsets[g], offsets[g + 1]) of `order`. There
     `by_degree` (n,) has its vertices, degrees rising. `number` (n,) is the rank of each
     vertex by degree. The pattern is symmetric; entries between groups are left out.
     Each group is searched on one thread.
     """
-    placed = np.zeros(number.size, np.bool_)
-    _search(LOADS * indices.size, indptr, indices, group, offsets, by_degree, number, placed,
+    left = group.astype(np.int32)
+    _search(LOADS * indices.size, indptr, indices, left, offsets, by_degree, number,
             np.empty_like(order), order)
 
 
-def _search_groups(next_chunk, indptr, indices, group, offsets, by_degree, number, placed, waiting,
-                   order):
-    """Order the vertices of groups; see `reverse_cuthill_mckee`."""
+def _search_groups(next_chunk, indptr, indices, left, offsets, by_degree, number, waiting, order):
+    """Order groups; `left` (n,) has the group of each vertex, and -1 once that waits."""
     for g in chunks(next_chunk, offsets.size - 1):
         head = tail = begin = offsets[g]
         for at in range(begin, offsets[g + 1]):
             # a component begins at its vertex of least degree
             start = by_degree[at]
-            if placed[start]:
+            if left[start] < 0:
                 continue
-            placed[start] = True
+            left[start] = -1
             waiting[tail] = start
             tail += 1
 
             # breadth-first search; the neighbors of a vertex follow by degree
             while head < tail:
+                # what the next vertices read, at three distances
                 u = waiting[head]
+                if head + 4 < tail:
+                    fetch_element(indptr, waiting[head + 4])
+                    fetch_element(indices, indptr[waiting[head + 2]])
+                    fetch_entries(left, indptr, indices, waiting[head + 1])
                 head += 1
                 first = tail
                 for k in range(indptr[u], indptr[u + 1]):
                     v = indices[k]
-                    if group[v] == g and not placed[v]:
-                        placed[v] = True
+                    if left[v] == g:
+                        left[v] = -1
                         order[tail] = number[v]
                         waiting[tail] = v
                         tail += 1
@@ -324,8 +324,8 @@ _search = Threaded(_search_groups)
 
 
 def spread(indptr, indices, number):
-    """Return the largest distance between the numbers of the row and the column of an
-    entry; 0 without entries. `number` is (n,).
+    """Return the largest distance between the numbers, (n,), of the row and the column of
+    an entry; 0 without entries.
     """
     found = np.zeros(max(1, -(-number.size // ROWS)), np.int64)
     _spread(indices.size, indptr, indices, number, found)
@@ -338,6 +338,7 @@ def _spread_chunks(next_chunk, indptr, indices, number, found):
         most = np.int64(0)
         for i in range(chunk * ROWS, min(number.size, (chunk + 1) * ROWS)):
             for k in range(indptr[i], indptr[i + 1]):
+                fetch_later(number, indices, k)
                 most = max(most, abs(number[indices[k]] - number[i]))
         found[chunk] = most
 
@@ -346,14 +347,13 @@ _spread = Threaded(_spread_chunks)
 
 
 def reordered(indptr, indices, order, place, pointers, columns):
-    """Fill `columns` (nnz,) with the columns of a matrix in another order, increasing
-    in each row.
+    """Fill `columns` (nnz,) with the sorted columns of a matrix in another order.
 
     `place` (n,) is the inverse of `order`. `pointers` (n + 1,) are the row pointers in
     the new order.
     """
-    work = LOADS * indices.size
-    _reorder(work, indptr, indices, order, place, pointers, -(-order.size // ROWS), columns)
+    _reorder(LOADS * indices.size, indptr, indices, order, place, pointers,
+             -(-order.size // ROWS), columns)
 
 
 def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, count, columns):
@@ -363,6 +363,7 @@ def _reorder_chunks(next_chunk, indptr, indices, order, place, pointers, count, 
             begin = pointers[i]
             first = indptr[order[i]]
             for k in range(pointers[i + 1] - begin):
+                fetch_later(place, indices, first + k)
                 columns[begin + k] = place[indices[first + k]]
             sort_row(columns[begin:pointers[i + 1]])
 
@@ -371,8 +372,7 @@ _reorder = Threaded(_reorder_chunks)
 
 
 def place_rows(indptr, indices, rows, number, pointers, columns):
-    """Copy the rows of a block into a matrix in another order, columns increasing in
-    each row.
+    """Copy the rows of a block into a matrix in another order, with sorted columns.
 
     Row i of the block becomes row `rows[i]` of the result, and is left out if that is
     negative. Column j becomes `number[j]`. `pointers` are the row pointers of the
@@ -389,9 +389,9 @@ def _place_chunks(next_chunk, indptr, indices, rows, number, pointers, count, co
             if rows[i] < 0:
                 continue
             begin = pointers[rows[i]]
-            first = indptr[i]
-            last = indptr[i + 1]
+            first, last = indptr[i], indptr[i + 1]
             for k in range(first, last):
+                fetch_later(number, indices, k)
                 columns[begin + k - first] = number[indices[k]]
             sort_row(columns[begin:begin + last - first])
 

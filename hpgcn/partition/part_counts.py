@@ -3,6 +3,7 @@ from collections import namedtuple
 
 import numpy as np
 
+from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
 from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.pattern_counts import row_chunks
@@ -67,6 +68,7 @@ def _count_chunks(next_chunk, pointers, pins, bounds, part, edges, sums, split, 
             own = part[j]
             count = 0
             for e in range(pointers[j], pointers[j + 1]):
+                fetch_later(part, pins, e)
                 p = part[pins[e]]
                 if last[p] != j and pins[e] != j:
                     last[p] = j
@@ -111,6 +113,7 @@ def _fill_chunks(next_chunk, pointers, pins, bounds, part, k, first, touched, co
         for j in range(bounds[chunk], bounds[chunk + 1]):
             end = first[j]
             for e in range(pointers[j], pointers[j + 1]):
+                fetch_later(part, pins, e)
                 p = part[pins[e]]
                 if last[p] != j:
                     last[p] = j

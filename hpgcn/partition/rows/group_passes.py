@@ -8,6 +8,7 @@ threads nor the size of blocks change a result.
 """
 import numpy as np
 
+from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.partition.rows.stream_kernels import (
@@ -111,6 +112,7 @@ def _choose_cluster_chunks(next_chunk, start, indptr, indices, values, first, la
             at = indptr[v - start]
             degree = indptr[v - start + 1] - at
             for t in range(degree):
+                fetch_later(label, indices, at + t)
                 u = indices[at + t]
                 if u == v:
                     near[t] = -1
@@ -157,6 +159,7 @@ def _choose_part_chunks(next_chunk, start, indptr, indices, values, first, last,
         for v in range(max(chunk_begin, start + first), min(chunk_begin + CHUNK, start + last)):
             # what it shares with each part
             for t in range(indptr[v - start], indptr[v - start + 1]):
+                fetch_later(part, indices, t)
                 u = indices[t]
                 if u != v:
                     q = part[u]

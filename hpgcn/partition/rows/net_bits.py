@@ -6,6 +6,7 @@ more. These bits show most of the moves that save a row, without a pattern in me
 """
 import numpy as np
 
+from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_later
 from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.jit import jit
 from hpgcn.partition.quality import imbalance, totals
@@ -126,6 +127,7 @@ def mark_readers(start, indptr, indices, part, first, nets):
         if 0 <= p < 64 * nets.shape[1]:
             _add_reader(nets, v, p >> 6, bit_in_word(p))
             for t in range(indptr[i], indptr[i + 1]):
+                fetch_later(nets, indices, t)
                 if indices[t] != v:
                     _add_reader(nets, indices[t], p >> 6, bit_in_word(p))
 
@@ -176,6 +178,7 @@ def move_rows(start, indptr, indices, rows, weights, part, load, cap, nets, plan
         # the nets that a move saves
         saved = np.int64(nets[v, own_word, 1] & own == 0)
         for t in range(indptr[i], indptr[i + 1]):
+            fetch_later(nets, indices, t)
             u = indices[t]
             saved += u != v and nets[u, own_word, 1] & own == 0
         if saved == 0:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hpgcn.graphs.adjacency import LARGE
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_later
 from hpgcn.kernels.entries import bit_in_word
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
@@ -21,6 +22,7 @@ MESSAGE = 0.5  # what a message costs, in rows
 GROUP = 1 << 14  # vertices that all threads look at before moves of some of them
 LOOKED = 1 << 8  # vertices that a thread takes at a time
 LOOK = 16  # scalar operations to look at an entry
+NEAR = 8  # entries between the prefetch of a list of parts and its use
 
 # Nets are the columns of the pattern. Net j is owned by the part of vertex j. From
 # first[j] on it lists the lam[j] parts that it touches, and its pins in each. masks[j] has
@@ -172,6 +174,7 @@ def may_gain(s, v, cap, target, steepness, planes):
     bit = bit_in_word(p)
     most = 0.0
     for t in range(s.indptr[v], s.indptr[v + 1]):
+        fetch_later(s.masks, s.indices, t)
         net = s.indices[t]
         if s.masks[net, 1] & bit:
             most += 1.0 if net == v else 1 + steepness * _excess(s.sent[s.part[net]], target)
@@ -229,6 +232,12 @@ def find_best(s, v, cap, target, steepness, limit, shared_cost, shared_nets, tou
 
     # count what v shares with each part
     for t in range(s.indptr[v], s.indptr[v + 1]):
+        fetch_later(s.first, s.indices, t)
+        fetch_later(s.lam, s.indices, t)
+        if t + NEAR < s.indices.size:
+            begin = s.first[s.indices[t + NEAR]]
+            fetch_element(s.touched, begin)
+            fetch_element(s.pins, begin)
         net = s.indices[t]
         cost = 0.0 if net == v else 1 + steepness * _excess(s.sent[s.part[net]], target)
         total_cost += cost

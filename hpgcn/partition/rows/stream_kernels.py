@@ -9,6 +9,7 @@ change a result. `rows.group_passes` has those over large matrices.
 import numpy as np
 
 from hpgcn.kernels.cpu.chunks import by_nonzeros
+from hpgcn.kernels.cpu.emit.entry_prefetch import fetch_element, fetch_entries, fetch_later
 from hpgcn.kernels.entries import mix
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
@@ -107,6 +108,7 @@ def cluster_rows(start, indptr, indices, values, weights, label, size, cap, seed
         # the clusters of its neighbors
         degree = indptr[i + 1] - indptr[i]
         for t in range(degree):
+            fetch_later(label, indices, indptr[i] + t)
             u = indices[indptr[i] + t]
             near[t] = -1 if u == v else label[u]
 
@@ -153,7 +155,13 @@ def assign_rows(start, indptr, indices, values, order, weights, part, load, cap,
     shared = np.zeros(load.size, np.int64)
     filled = np.sqrt(load / cap)
     changed = 0
-    for i in order:
+    for at in range(order.size):
+        # what the next rows read, at three distances
+        if at + 4 < order.size:
+            fetch_element(indptr, order[at + 4])
+            fetch_element(indices, indptr[order[at + 2]])
+            fetch_entries(part, indptr, indices, order[at + 1])
+        i = order[at]
         v = start + i
         p = part[v]
         weight = weights[v]
@@ -193,6 +201,7 @@ def _weigh_between_chunks(next_chunk, start, indptr, indices, values, bounds, nu
         for i in range(bounds[chunk], bounds[chunk + 1]):
             own = number[start + i]
             for t in range(indptr[i], indptr[i + 1]):
+                fetch_later(number, indices, t)
                 if number[indices[t]] != own:
                     weight += values[t] if values.size else 1
         sums[chunk] = weight
@@ -232,6 +241,7 @@ def _keep_between_chunks(next_chunk, start, indptr, indices, values, bounds, num
             v = start + i
             own = number[v]
             for t in range(indptr[i], indptr[i + 1]):
+                fetch_later(number, indices, t)
                 u = indices[t]
                 if number[u] == own:
                     continue
