@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 from hpgcn.parallel.layout import BlockLayout
-from hpgcn.parallel.pattern import Pattern
+from hpgcn.parallel.pattern import BlockPattern, Pattern
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
 from hpgcn.strategies import STRATEGIES, Product, RankGrid
 
@@ -154,6 +154,23 @@ def heavy_tailed(seed):
     A = A.tocsr()
     A.sort_indices()
     return A, bool(seed % 3), rng
+
+
+@pytest.mark.parametrize("balance", [0, 0.05, 9])
+@pytest.mark.parametrize("seed, k", [(0, 2), (1, 5), (2, 12), (3, 12), (4, 2)])
+def test_covers_of_parts_are_counted_as_those_of_rows_in_the_order_of_runs(seed, k, balance):
+    A, symmetric, rng = heavy_tailed(seed)
+    part = rng.integers(0, k, A.shape[0]).astype(np.int16)
+    part[part == 2] = 0  # an empty part
+    order = np.argsort(part, kind="stable")
+    runs = np.lexsort((rng.random(part.size), part))
+    offsets = np.searchsorted(part[order], np.arange(k + 1))
+    pattern = BlockPattern(Pattern(A, symmetric), part, order, offsets, lambda: runs)
+    grid = RankGrid((k,), BlockLayout(offsets, 1, 0), {"balance": balance})
+    plan, expected = (STRATEGIES["cover"].Plan.of(each, grid)
+                      for each in (pattern, pattern.ordered))
+    assert np.array_equal(plan.counts, expected.counts)
+    assert np.array_equal(plan.held_entries, expected.held_entries)
 
 
 @pytest.mark.parametrize("seed", range(6))

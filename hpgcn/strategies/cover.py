@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
+from hpgcn.parallel.covers.cover_counts import count_balanced_cover
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan, HaloPlanSizes, needs
@@ -57,7 +58,7 @@ class CoverPlan(NonzeroPlan):
 
     Traffic = CoverTraffic
 
-    needs_order = True  # the limit may decide by the order of rows
+    needs_order = True
 
     @classmethod
     def floor(cls, pattern, rank_grid):
@@ -65,6 +66,8 @@ class CoverPlan(NonzeroPlan):
 
     @classmethod
     def of(cls, pattern, rank_grid):
+        if isinstance(pattern, BlockPattern):
+            return CoverCounts(pattern, rank_grid)
         # The holders are found once for each pattern.
         key = "cover", rank_grid.layout.offsets.tobytes(), rank_grid.options["balance"]
         held = pattern.keep(key, lambda: pattern.assign_holders(cls.holders(pattern, rank_grid)))
@@ -73,10 +76,7 @@ class CoverPlan(NonzeroPlan):
     @staticmethod
     def holders(pattern, rank_grid):
         owner = rank_grid.layout.row_blocks
-        degrees = np.diff(pattern.indptr)
-        loads = np.bincount(owner, degrees, rank_grid.layout.size).astype(np.int64)
-        limit = limit_of(loads, degrees.max(initial=0), rank_grid.options["balance"])
-        pushed = balanced_cover(pattern.matrix, owner, owner, loads, limit)
+        pushed = balanced_cover(pattern.matrix, owner, owner, *loads_of(pattern, rank_grid))
         return holders_of(pattern.matrix, owner, owner, pushed)
 
     @property
@@ -139,6 +139,18 @@ class CoverPlan(NonzeroPlan):
             rows.shape, self.held_entries, pointers,
             index_entries=self.listed_rows(transposed, True), results=rows + pushed.received,
             blocks=1 + pulled.sources + pushed.sources)
+
+
+class CoverCounts(CoverPlan):
+    """A CoverPlan of all rows of a BlockPattern: covers are counted, and no entry has a
+    holder.
+    """
+
+    @property
+    def counts(self):
+        _, limit = loads_of(self.pattern, self.rank_grid)
+        return self.pattern.keep(("cover", limit),
+                                 lambda: count_balanced_cover(self.pattern, limit))
 
 
 class CoverFloor(CoverPlan):
@@ -274,6 +286,15 @@ class Cover(NonzeroStrategy):
             rows.resize(rows.shape[0], parts[0].shape[1])
             parts.append(rows)
         return sp.vstack(parts, format="csr")
+
+
+def loads_of(pattern, rank_grid):
+    """Return the nonzeros in the rows of each rank, (P,) int64, and the most that a rank
+    may store.
+    """
+    loads = np.diff(pattern.indptr[rank_grid.layout.offsets]).astype(np.int64)
+    heaviest = np.diff(pattern.indptr).max(initial=0)
+    return loads, limit_of(loads, heaviest, rank_grid.options["balance"])
 
 
 def limit_of(loads, heaviest, balance):

@@ -200,7 +200,8 @@ class Plan:
     """
 
     Traffic = Traffic
-    needs_order = False  # whether counts depend on the order of rows within parts
+    # whether plans of fewer rows, or of rows that nodes share, need rows in the order of runs
+    needs_order = False
     is_floor = False  # whether numbers are lower bounds, as those of `floor`
     vertices = None
     # number of batches of rows that the first product waits for, and of all; None if rows

@@ -71,7 +71,7 @@ def _offer(graph, marks, excess, total):
     _mark_offers(marks.size, every, wanted, *prices, marks)
     share = wanted / np.maximum(every, 1)
     chosen, block, price, size = _marked(graph, marks, OPEN)
-    order = np.lexsort((price, block))
+    order = np.lexsort((graph.row[chosen], price, block))
     before, whole = _in_runs(block[order], size[order])
     bins = np.searchsorted(PRICES, price, side="right")
     taken = before < share[graph.taker[block], bins][order] * whole

@@ -6,16 +6,17 @@ Dulmage-Mendelsohn decomposition, which is the same for every maximum matching: 
 number of threads changes nothing. Readers (the ranks p) are taken in groups, whose
 entries are copied block by block.
 """
-from dataclasses import dataclass
-
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.kernels.threads import Threaded, chunks
 from hpgcn.parallel.covers.matchings import augment, begin, transpose
+from hpgcn.parallel.covers.pushed_graph import PushedGraph
 
 GROUP = 1 << 24  # entries that a group of readers has at most, if it has more than one reader
-PUSHED, MATCHED = 1, 2  # bits of an entry: whether its sum covers it, whether it is in the matching
+# bits of an entry: its sum covers it, the matching has it, and columns cover other entries of the
+# sum. The last two are set only with the first.
+PUSHED, MATCHED, MIXED = 1, 2, 4
 
 
 class BlockEntries:
@@ -29,22 +30,29 @@ class BlockEntries:
         Ranks that own each row, and each column.
     ranks : int
         Number of ranks (P).
+    order : (m,), optional
+        Rows by reader. By default those of a reader are in increasing order.
+    counts : (P, P), optional
+        Entries of each block, if they are known.
     """
 
-    def __init__(self, indptr, indices, reader, owner, ranks):
+    def __init__(self, indptr, indices, reader, owner, ranks, order=None, counts=None):
         self.indptr = np.asarray(indptr, np.int64)
         self.indices = np.asarray(indices, np.int32)
         self.owner = np.asarray(owner, np.int32)
         self.ranks = ranks
 
         # rows by reader
-        reader = np.asarray(reader, np.int32)
-        self.order = np.argsort(reader, kind="stable").astype(np.int32)
+        order = np.argsort(reader, kind="stable") if order is None else order
+        self.order = np.asarray(order, np.int32)
         self.starts = run_offsets(np.bincount(reader, minlength=ranks))
 
-        # entries of each block
-        self.counts = np.zeros((ranks, ranks), np.int64)
-        _count(self.indices.size, *self._arrays, self.counts)
+        # entries of each block, except for those of one rank
+        if counts is None:
+            self.counts = np.zeros((ranks, ranks), np.int64)
+            _count(self.indices.size, *self._arrays, self.counts)
+        else:
+            self.counts = counts * (1 - np.eye(ranks, dtype=np.int64))
 
     @property
     def _arrays(self):
@@ -55,15 +63,34 @@ class BlockEntries:
         return int(self.counts.sum())
 
     def cover(self, flags, whole):
-        """Find minimum covers; return the numbers of sums, of columns and of entries
-        of each block that sums cover, (3, P, P) int64.
+        """Find minimum covers; return counts of each block, (4, P, P) int64.
+
+        Numbers 0 to 2 are the sums that cover entries, and the columns and entries that
+        they cover. Number 3 is that of sums with other entries, which columns cover.
 
         `flags` (nnz,) uint8 are the bits of each entry, and are changed. If `whole`,
         all entries are covered, by sums or columns. Otherwise only columns that have
         no other entries than PUSHED ones. PUSHED is then taken from all entries of the
         other sums.
         """
-        sizes = np.zeros((3, self.ranks, self.ranks), np.int64)
+        sizes = np.zeros((4, self.ranks, self.ranks), np.int64)
+        for group, (*_, bits) in self.covered_groups(flags, whole, sizes):
+            _gather(bits.size, *self._arrays, *group, bits, flags)
+        return sizes
+
+    def covered_groups(self, flags, whole, sizes):
+        """Yield groups of readers, once the covers of their blocks are found.
+
+        Arguments, except for `sizes`, and covers are those of `cover`. The `flags` are
+        left as they are. The counts go into `sizes`, (4, P, P).
+
+        Yields
+        ------
+        group : tuple
+            The first reader, the last one plus 1, and the bounds of their blocks.
+        entries : tuple of (e,) int32, (e,) int32, (e,) uint8
+            Row, among those of its reader, column and bits of each entry, block by block.
+        """
         for first, last in self._groups(self.counts.sum(1)):
             # entries block by block
             offsets = run_offsets(self.counts[first:last].ravel())
@@ -72,14 +99,13 @@ class BlockEntries:
             group = first, last, offsets
             _scatter(rows.size, *self._arrays, *group, flags, rows, columns, bits)
 
-            # covers, and back to the order of rows
+            # their covers
             largest = int(np.diff(offsets).max(initial=0))
-            found = sizes[:, first:last].reshape(3, -1).copy()
+            found = np.zeros((4, offsets.size - 1), np.int64)
             _cover(4 * rows.size, offsets, self.owner.size, largest, whole, rows, columns, bits,
                    found)
-            sizes[:, first:last] = found.reshape(3, last - first, -1)
-            _gather(rows.size, *self._arrays, *group, bits, flags)
-        return sizes
+            sizes[:, first:last] = found.reshape(4, last - first, -1)
+            yield group, (rows, columns, bits)
 
     def pushed_graph(self, flags, sizes):
         """Return the PushedGraph of the entries that sums cover. Arguments are those
@@ -89,8 +115,7 @@ class BlockEntries:
         cursors = np.zeros((self.ranks, self.ranks), np.int64)
         cursors[graph.giver, graph.taker] = graph.edges[:-1]
         _scatter_pushed(self.indices.size, *self._arrays, cursors, flags, graph.cadj, graph.adj)
-        _build(4 * graph.adj.size, self.owner.size, *graph.arrays)
-        return graph
+        return graph.build(self.owner.size)
 
     def take_back(self, flags, graph):
         """Clear `flags` of the entries of sums that are no longer in a PushedGraph."""
@@ -111,60 +136,6 @@ class BlockEntries:
             total += count
         if total:
             yield first, len(counts)
-
-
-@dataclass(frozen=True, eq=False)
-class PushedGraph:
-    """Sums that cover entries, and the columns of these entries, of all blocks.
-
-    Block b of B has sums sums[b] to sums[b + 1], of rank giver[b] for rows of which
-    rank taker[b] forms sums. Columns and entries likewise. Arrays by sum, column and
-    entry are those of `hpgcn.parallel.covers.matchings`, with numbers within the block.
-    """
-
-    giver: np.ndarray  # (B,) int64, increasing
-    taker: np.ndarray
-    sums: np.ndarray  # (B + 1,) int64
-    columns: np.ndarray
-    edges: np.ndarray
-    row: np.ndarray  # (S,) int32, number of the row among those of its rank
-    ptr: np.ndarray  # (S + B,) int32: a block has one more than sums
-    adj: np.ndarray  # (E,) int32
-    cptr: np.ndarray  # (C + B,) int32
-    cadj: np.ndarray
-    match_s: np.ndarray  # (S,) int32
-    match_c: np.ndarray  # (C,) int32
-    passing: np.ndarray  # (C,) uint8, columns that are sent in any case
-    fresh: np.ndarray  # (S,) int32, entries of columns that are not; -1: no longer a sum
-
-    @staticmethod
-    def empty(sizes):
-        """Return a graph with room for blocks of these numbers of sums, columns and
-        entries, (3, P, P).
-        """
-        giver, taker = np.nonzero(sizes[2])
-        sums, columns, edges = (run_offsets(size[giver, taker]) for size in sizes)
-        count, width, entries = (int(each[-1]) for each in (sums, columns, edges))
-        blocks = giver.size
-
-        def array(size):
-            return np.empty(size, np.int32)
-
-        return PushedGraph(
-            giver, taker, sums, columns, edges, array(count), array(count + blocks),
-            array(entries), array(width + blocks), array(entries), array(count), array(width),
-            np.zeros(width, np.uint8), array(count))
-
-    @property
-    def prices(self):
-        """Arrays that the prices of sums need."""
-        return self.taker, self.sums, self.ptr, self.fresh
-
-    @property
-    def arrays(self):
-        """All arrays but the ranks."""
-        return (self.sums, self.columns, self.edges, self.row, self.ptr, self.adj, self.cptr,
-                self.cadj, self.match_s, self.match_c, self.passing, self.fresh)
 
 
 def _count_readers(next_chunk, indptr, indices, order, starts, owner, counts):
@@ -303,53 +274,15 @@ def _cover_blocks(next_chunk, offsets, num_columns, largest, whole, rows, column
                 pushed += bits[begins + e] & PUSHED
             found[0, b] += pushed > 0
             found[2, b] += pushed
+            if 0 < pushed < ptr[u + 1] - ptr[u]:
+                found[3, b] += 1
+                for e in range(ptr[u], ptr[u + 1]):
+                    if bits[begins + e]:
+                        bits[begins + e] |= MIXED
         for c in range(width):
             found[1, b] += match_c[c] < 0 or level[match_c[c]] < 0
         for i in range(reached):
             level[stack[i]] = -1
-
-
-def _build_blocks(next_chunk, num_columns, sums, columns, edges, row, ptr, adj, cptr, cadj,
-                  match_s, match_c, passing, fresh):
-    """Fill in the arrays of a PushedGraph, whose `cadj` has the row, and `adj`
-    the column of each entry.
-    """
-    local = np.full(num_columns, -1, np.int32)
-    for b in chunks(next_chunk, sums.size - 1):
-        begins, ends = edges[b], edges[b + 1]
-        first_sum, first_column = sums[b], columns[b]
-        pointers = ptr[first_sum + b:sums[b + 1] + b + 1]
-
-        # number sums and columns
-        num_sums, width = np.int64(0), np.int64(0)
-        for e in range(begins, ends):
-            if e == begins or cadj[e] != cadj[e - 1]:
-                pointers[num_sums] = e - begins
-                row[first_sum + num_sums] = cadj[e]
-                num_sums += 1
-            matched = adj[e] < 0
-            column = -1 - adj[e] if matched else adj[e]
-            if local[column] < 0:
-                local[column] = width
-                match_c[first_column + width] = -1
-                width += 1
-            c = local[column]
-            if matched:
-                match_s[first_sum + num_sums - 1] = c
-                match_c[first_column + c] = num_sums - 1
-            adj[e] = column
-        pointers[num_sums] = ends - begins
-
-        # columns to their numbers; these are reset once no entry needs them
-        for e in range(begins, ends):
-            cadj[e] = local[adj[e]]
-        for e in range(begins, ends):
-            local[adj[e]] = -1
-            adj[e] = cadj[e]
-        for u in range(num_sums):
-            fresh[first_sum + u] = pointers[u + 1] - pointers[u]
-        transpose(num_sums, width, pointers, adj[begins:ends],
-                  cptr[first_column + b:columns[b + 1] + b + 1], cadj[begins:ends])
 
 
 def _clear_readers(next_chunk, indptr, indices, order, starts, owner, bounds, taker, sums, ptr,
@@ -383,5 +316,4 @@ _scatter = Threaded(_scatter_readers)
 _gather = Threaded(_gather_readers)
 _scatter_pushed = Threaded(_scatter_pushed_readers)
 _cover = Threaded(_cover_blocks)
-_build = Threaded(_build_blocks)
 _clear = Threaded(_clear_readers)

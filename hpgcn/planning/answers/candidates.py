@@ -181,7 +181,10 @@ def count(ordered, inputs, strategy, shape, offsets, *, exchange=(), floor=False
                          *exchange)
     plan = strategy.Plan.floor(ordered.pattern, rank_grid) if floor else None
     if plan is None:
-        ordered = ordered.in_order() if strategy.Plan.needs_order else ordered
+        levels = [*ordered.train, *ordered.evaluated] if strategy.supports_pruning else []
+        fewer = any(level is not None for level in levels)
+        if strategy.Plan.needs_order and (fewer or rank_grid.sharing is not None):
+            ordered = ordered.in_order()
         plan = strategy.Plan.of(ordered.pattern, rank_grid)
     train, evaluated = ordered.train, ordered.evaluated
     if not strategy.supports_pruning:
