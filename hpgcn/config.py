@@ -25,9 +25,9 @@ COST_FIELDS = (
     "precompute", "masked_products", "prune", "dtype", "split_index", "batch")
 # fields that a resumed run may change: how it computes, how long and where
 RESUMABLE_FIELDS = ("graph", "out", "strategy", "grid", "replication", "balance",
-                    "pipeline_batches", "node_aware", "effort", "masked_products", "epochs",
-                    "patience", "device", "aggregate_on", "update_on", "threads", "memory",
-                    "scratch", "checkpoint_every", "trace", "comm_timeout")
+                    "pipeline_batches", "node_aware", "machine", "effort", "masked_products",
+                    "epochs", "patience", "device", "aggregate_on", "update_on", "threads",
+                    "memory", "scratch", "checkpoint_every", "trace", "comm_timeout")
 MAX_FILE = 1 << 20  # bytes of a TOML file
 MAX_DELAY = 100  # steps
 
@@ -73,7 +73,11 @@ class Config:
     pipeline_batches: int = setting(0, "mop only. Number of row batches in the pipeline. 0: chosen "
                                     "from the bandwidth of the matrix", low=0)
     node_aware: str = setting("auto", "send a row to each node once (p2p, cover, vertex-cut). "
-                              "auto: if ranks share nodes", choices=("auto", "always", "never"))
+                              "auto: if ranks share nodes, and with --machine if it is faster",
+                              choices=("auto", "always", "never"))
+    machine: str = setting("", "output of hpgcn bench machine --json, or a machine's name. "
+                           "Strategy auto and node-aware exchange are chosen by its seconds "
+                           "(default: a server with InfiniBand)")
     effort: str = setting("auto", "work for parts that a run makes. auto: what its epochs pay for",
                           choices=("auto", "fast", "default", "best"))
     model: str = setting("gcn", "type of the model")

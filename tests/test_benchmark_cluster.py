@@ -11,7 +11,7 @@ from hpgcn import store
 
 
 def test_choices_slower_than_the_fastest_are_marked():
-    rows = [{"name": name, "strategy": name, "sent_bytes": 10**6, "planned_s": planned,
+    rows = [{"name": name, "sent_bytes": 10**6, "planned_s": planned,
              "measured_s": measured, "ratio": measured / planned}
             for name, planned, measured in (("p2p", 1.0, 1.1), ("cover", 0.8, 1.25),
                                             ("mop", 0.7, 1.5))]

@@ -41,7 +41,9 @@ def measure(machine, comm, seed=0):
     cases = None
     with comm.extended_timeout(PARTITIONING), comm.collective_errors():
         if comm.rank == 0:
-            cases = list(_forecasts(graph, machine, comm))
+            config = Config(hidden=WIDTH, epochs=EPOCHS, eval_every=0, threads=num_threads())
+            cases = [(own, name, step_seconds(machine, footprint)) for own, name, _, footprint
+                     in count_strategies(graph, config, machine, comm.size)]
     cases = comm.bcast(cases)
 
     found = {}
@@ -65,22 +67,24 @@ def _graph(comm, seed):
     return graph.permuted(partition.perm, partition.offsets)
 
 
-def _forecasts(graph, machine, comm):
-    """Yield the Config, the name and the forecast (computing, messages) of each case."""
-    nodes = machine.nodes(comm.size)
+def count_strategies(source, config, machine, ranks):
+    """Yield each strategy on the parts of a graph: Config, `factor_name`, Candidate and
+    RankFootprint.
+
+    If ranks share nodes, strategies that support it are counted twice: with direct messages,
+    and node-aware.
+    """
+    nodes = machine.nodes(ranks)
     for node_aware in ("never", "always") if nodes is not None else ("never",):
-        config = Config(hidden=WIDTH, epochs=EPOCHS, eval_every=0, node_aware=node_aware,
-                        threads=num_threads())
-        inputs = PlanInput(graph, config)
-        for candidate in candidates(inputs, (comm.size,)):
+        own = config.replace(node_aware=node_aware)
+        inputs = PlanInput(source, own)
+        for candidate in candidates(inputs, (ranks,)):
             strategy = strategy_by_name(candidate.strategy)
             aware = nodes is not None and exchange_setting(
-                strategy, nodes, node_aware, config.batch, config.select(ModelOptions))[1]
+                strategy, nodes, node_aware, own.batch, own.select(ModelOptions))[1]
             if aware == (node_aware == "always"):
-                footprint = count_candidate(inputs, candidate, nodes=nodes)
-                yield (config.replace(strategy=strategy.name),
-                       factor_name(strategy.name, node_aware=aware),
-                       step_seconds(machine, footprint))
+                yield (own.replace(strategy=strategy.name), factor_name(strategy.name, aware),
+                       candidate, count_candidate(inputs, candidate, nodes=nodes))
 
 
 def epoch_seconds(graph, config, comm):

@@ -20,9 +20,9 @@ HEADINGS = {
         "weight_decay", "decay_layers", "label_smoothing", "class_weight"),
     "parallel run": (
         "strategy", "grid", "replication", "balance", "delay", "delay_variant",
-        "pipeline_batches", "node_aware", "effort", "device", "aggregate_on", "update_on",
-        "threads", "memory", "scratch", "dtype", "precompute", "masked_products", "prune",
-        "comm_timeout"),
+        "pipeline_batches", "node_aware", "machine", "effort", "device", "aggregate_on",
+        "update_on", "threads", "memory", "scratch", "dtype", "precompute", "masked_products",
+        "prune", "comm_timeout"),
     "mini-batches": ("batch",),
     "files and checkpoints": ("graph", "out", "checkpoint_every", "trace"),
 }

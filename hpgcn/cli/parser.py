@@ -67,7 +67,8 @@ def plan(command):
     add = command.heading("machine and goal").add_argument
     add("--machine", metavar="FILE|NAME",
         help="speed of the machine: the output of `hpgcn bench machine --json`, a file for two "
-             f"devices (docs/mixed-devices.md), or one of {', '.join(MACHINES)}")
+             f"devices (docs/mixed-devices.md), or one of {', '.join(MACHINES)} (default: a server "
+             "with InfiniBand)")
     add("--ranks-per-node", metavar="N",
         help="ranks that share a node, N consecutive ones each: messages between nodes are counted "
              "and timed apart (default: that of the machine file, else one network for all ranks)")

@@ -52,9 +52,10 @@ def measure(settings):
     A case is a dict:
 
     - layout and rate;
-    - network, within_node: the figures of `hpgcn.bench.network.measure_tiers`;
-    - auto: the strategy that a run chooses by itself;
-    - rows: a dict for each strategy, with planned_s and measured_s of an epoch.
+    - network, within_node, steps: as in the output of `hpgcn bench machine`;
+    - bench_s: the seconds in which they were measured;
+    - auto: the strategy and exchange that a run with these rates chooses by itself;
+    - rows: a dict for each strategy and exchange, with planned_s and measured_s of an epoch.
     """
     settings.check()
     cases = []
@@ -116,7 +117,7 @@ def text(report):
                  f"{1e-6 * case['network']['bytes_per_s']:.1f} MB/s a rank, latency "
                  f"{1e6 * case['network']['latency_s']:.0f} us")
         lines = [("strategy", "MB an epoch", "planned s", "measured s", "ratio")]
-        lines += [(row["strategy"], f"{1e-6 * row['sent_bytes']:.1f}", f"{row['planned_s']:.3g}",
+        lines += [(row["name"], f"{1e-6 * row['sent_bytes']:.1f}", f"{row['planned_s']:.3g}",
                    f"{row['measured_s']:.3g}", f"{row['ratio']:.2f}") for row in case["rows"]]
         parts.append(f"{title}\n{table(lines)}")
 

@@ -3,7 +3,6 @@
 Started on all ranks by `benchmarks.cluster` with one argument, a JSON object.
 """
 
-import dataclasses
 import json
 import sys
 import time
@@ -12,82 +11,85 @@ from pathlib import Path
 from mpi4py import MPI
 
 from hpgcn import Config, load, train
-from hpgcn.bench import network
+from hpgcn.bench import Settings, machine_rates, network
 from hpgcn.bench.host import BenchHost
+from hpgcn.bench.training_steps import count_strategies
 from hpgcn.comm.communicator import MpiComm
-from hpgcn.planning.answers.candidates import candidates, count_candidate
-from hpgcn.planning.answers.choice import choose_strategy
-from hpgcn.planning.answers.options import NETWORK_ATTRIBUTES, Options, read_machine
+from hpgcn.planning.answers.choice import choose_strategy, run_machine
+from hpgcn.planning.answers.options import Options
 from hpgcn.planning.answers.report import row
-from hpgcn.planning.counts.plan_input import PlanInput
-from hpgcn.planning.seconds.node_tiers import Tier
-from hpgcn.planning.seconds.step_seconds import Machine
+from hpgcn.planning.seconds.machine_files import machine_path
+from hpgcn.planning.seconds.strategy_factors import factor_name
+from hpgcn.store import read_json
 
 ENOUGH = 10.0  # seconds after which a run ends, with at least LEAST epochs
 LEAST = 2
-# figures of a tier, in the order of the fields of Tier
-TIER = ("latency_s", "bytes_per_s", "collective_latency_s", "collective_bytes_per_s",
-        "hidden_share")
+KERNELS = ("limits", "machine", "rates")  # objects of a machine file that are of one node
 
 
 def main(settings):
     """Write the report of one case to settings["out"]; all ranks call this together."""
     comm = MpiComm(MPI.COMM_WORLD)
-    machine, measured = machine_of(settings, comm)
+    begin = time.monotonic()
+    machine = Path(settings["out"]).with_name("machine.json")
+    measured = measure_machine(settings, comm)
+    if comm.rank == 0:
+        machine.write_text(json.dumps(measured))
+    comm.barrier()
+    bench_s = time.monotonic() - begin
+
+    # the choice of a run, which reads these rates
     config = Config(hidden=settings["hidden"], layers=settings["layers"], eval_every=0,
-                    epochs=settings["epochs"])
+                    epochs=settings["epochs"], machine=str(machine))
     with load(settings["graph"]) as source:
-        chosen, _ = choose_strategy(source, config, comm)
+        chosen, node_aware, _ = choose_strategy(source, config, comm)
 
     # forecast on one rank, train on all
-    rows = []
-    if comm.rank == 0:
-        rows = forecasts(settings["graph"], config, machine, comm.size)
+    rows = forecasts(settings["graph"], config, comm) if comm.rank == 0 else []
     rows = comm.bcast(rows)
     for entry in rows:
-        seconds = epoch_seconds(settings["graph"], config.replace(strategy=entry["name"]))
+        seconds = epoch_seconds(settings["graph"], entry.pop("config"))
         entry |= {"measured_s": seconds, "ratio": seconds / entry["planned_s"]}
     if comm.rank == 0:
-        report = {**measured, "auto": chosen.name, "rows": rows}
+        report = {name: measured[name] for name in measured if name not in KERNELS}
+        report |= {"bench_s": bench_s, "auto": factor_name(chosen.name, node_aware == "always"),
+                   "rows": rows}
         Path(settings["out"]).write_text(json.dumps(report))
 
 
-def machine_of(settings, comm):
-    """Return the Machine of a rank, and the figures of `hpgcn.bench.network.measure_tiers`.
+def measure_machine(settings, comm):
+    """Return the contents of a machine file for this cluster, a dict.
 
     Rates of memory and kernels are those of the machine file in the settings; without one, memory
-    and dense products are measured.
+    and dense products are measured. The network and the factors of strategies are measured.
     """
-    measured = network.measure_tiers(comm, settings["repeats"])
+    bench = Settings(repeats=settings["repeats"])
     if settings["machine"]:
-        machine, _ = read_machine(settings["machine"])
+        known = read_json(machine_path(settings["machine"]))
+        report = {name: known[name] for name in KERNELS if name in known}
     else:
         host = BenchHost()
         host.comm = comm
-        limits = host.memory_limits(settings["repeats"]) | host.dense_limits(settings["repeats"], 0)
-        names = {field.name for field in dataclasses.fields(Machine)} & limits.keys()
-        machine = Machine(**{name: limits[name] for name in names})
-    tier = measured["network"]
-    rates = {attribute: tier[name] for name, attribute in NETWORK_ATTRIBUTES.items()}
-    if "within_node" in measured:
-        tier = measured["within_node"]
-        rates["within"] = Tier(*(tier[name] for name in TIER))
-    return dataclasses.replace(machine, layout=tuple(comm.nodes.tolist()), **rates), measured
+        report = {"limits": {**host.memory_limits(bench.repeats),
+                             **host.dense_limits(bench.repeats, bench.seed)}}
+    report |= network.measure_tiers(comm, bench.repeats)
+    return report | {"steps": machine_rates.measure_steps(bench, report, comm)}
 
 
-def forecasts(graph, config, machine, ranks):
-    """Return a dict for each strategy: its name, title, bytes of an epoch and planned seconds."""
-    inputs = PlanInput(graph, config)
-    options = Options((ranks,), machine=machine, config=config)
-    found = {}
-    for candidate in candidates(inputs, (ranks,)):
-        if candidate.strategy not in found:
-            footprint = count_candidate(inputs, candidate, nodes=machine.nodes(ranks))
-            told = row(candidate, footprint, options)
-            found[candidate.strategy] = {
-                "name": candidate.strategy, "strategy": told["strategy"],
-                "sent_bytes": told["bytes"]["total"], "planned_s": told["seconds"]["epoch"]}
-    return list(found.values())
+def forecasts(graph, config, comm):
+    """Return a dict for each strategy and exchange: its Config, its name by `factor_name`, the
+    bytes of an epoch and planned seconds.
+    """
+    machine = run_machine(config, comm.nodes)
+    options = Options((comm.size,), machine=machine, config=config)
+    found = []
+    for own, name, candidate, footprint in count_strategies(graph, config, machine, comm.size):
+        told = row(candidate, footprint, options)
+        found.append({
+            "config": own, "name": name, "sent_bytes": told["bytes"]["total"],
+            "bytes_between_nodes": told.get("bytes_between_nodes", told["bytes"]["total"]),
+            "planned_s": told["seconds"]["epoch"], "computing_s": told["seconds"]["compute"]})
+    return found
 
 
 def epoch_seconds(graph, config):

@@ -98,7 +98,8 @@ def test_rows_cross_to_each_node_once(made):
     graph = make()
     blocks = make_partition(graph, 6, method="block").part
     volumes = given_partition(graph, blocks, 6, nodes=3).statistics
-    report = forecast(made, Options.parse("6", methods="block", ranks_per_node="2", prune=False))
+    report = forecast(made, Options.parse("6", methods="block", ranks_per_node="2", prune=False,
+                                          node_aware="always"))
     row = row_of(report, "p2p", 6, "block")
     width = sum(row["bytes"]["aggregation"].values()) / volumes["volume"]
     # both directions send the same rows; gradients are reduced over three nodes
@@ -198,9 +199,9 @@ def test_bench_measures_both_tiers(monkeypatch):
 
 def test_auto_counts_by_the_nodes_of_the_run(made, monkeypatch):
     counted = []
-    monkeypatch.setattr("hpgcn.planning.answers.choice.count_candidate",
-                        lambda *arguments, nodes: counted.append(nodes) or count_candidate(
-                            *arguments, nodes=nodes))
+    monkeypatch.setattr("hpgcn.planning.answers.candidates.count_candidate",
+                        lambda *arguments, nodes, **options: counted.append(nodes)
+                        or count_candidate(*arguments, nodes=nodes, **options))
     with store.load(made) as source:
         _choose(PlanInput(source, Config(strategy="auto")), 4, np.array([0, 1, 0, 1]))
         assert all(nodes.tolist() == [0, 1, 0, 1] for nodes in counted)

@@ -360,7 +360,7 @@ def test_what_is_left_out_is_said(tmp_path, ranks, settings, parts, said):
 def test_what_a_run_takes_by_itself_is_said(tmp_path, ranks, differs):
     path = write(tmp_path / "g.h5", make(n=400, degree=3), ranks, method="block")
     report = forecast(path, Options((ranks,)))
-    taken, why = choose_of_run(PlanInput(store.load(path), Config()), ranks)
+    taken, _, why = choose_of_run(PlanInput(store.load(path), Config()), ranks)
     choice = report["choice"]["strategy"]
     notes = [note for note in report["notes"] if note.startswith("`hpgcn train` on ")]
     assert (taken != choice) == differs == bool(notes) == (f"--strategy {choice}" in "".join(notes))

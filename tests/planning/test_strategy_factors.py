@@ -8,10 +8,12 @@ from graphs import make
 from hpgcn import store
 from hpgcn.bench import rates, training_steps
 from hpgcn.comm import as_comm, run_on_ranks
+from hpgcn.config import Config
 from hpgcn.errors import DataError
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
 from hpgcn.planning.seconds.step_seconds import Machine, corrected
+from hpgcn.training.loop.trainer import make_trainer
 
 LIMITS = {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9,
           "gemm_float64_flops_per_s": 5e8}
@@ -103,3 +105,47 @@ def test_long_calls_are_repeated_less(seconds, calls):
     host = SimpleNamespace(comm=None, seconds=lambda call: call() or (seconds,))
     found = rates.least(host, {"a": lambda: made.append(1)}, SimpleNamespace(repeats=5), "label")
     assert found == {"a": seconds} and len(made) == calls
+
+
+def two_tiers(tmp_path, aware):
+    """Return a machine file of two nodes, with a factor of messages in node-aware exchanges."""
+    network = {"latency_s": 1e-9, "bytes_per_s": 1e6}
+    names = ("p2p node-aware", "cover node-aware", "vertex-cut node-aware")
+    return file(tmp_path, network=network, within_node=network, ranks_per_node=2,
+                steps={name: {"computing": 1, "messages": aware} for name in names})
+
+
+@pytest.mark.parametrize("factor, aware", [(1, True), (10, False)])
+@pytest.mark.parametrize("strategy", ["auto", "p2p", "vertex-cut"])
+def test_exchange_is_node_aware_if_that_is_faster(tmp_path, factor, aware, strategy):
+    machine = str(two_tiers(tmp_path, factor))
+    assert is_node_aware(Config(strategy=strategy, machine=machine)) is aware
+
+
+def is_node_aware(config):
+    """Return whether a run on two nodes of two ranks is node-aware."""
+    graph = make(n=200)
+
+    def made(comm):
+        with make_trainer(graph, config, as_comm(comm)) as trainer:
+            return trainer.plan.node_aware
+
+    found = run_on_ranks(made, 4, nodes=2)
+    assert len(set(found)) == 1
+    return found[0]
+
+
+def test_settings_decide_before_a_file(tmp_path):
+    slow = str(two_tiers(tmp_path, 10))
+    for settings, aware in (({}, True), ({"node_aware": "always", "machine": slow}, True),
+                            ({"node_aware": "never"}, False)):
+        assert is_node_aware(Config(strategy="vertex-cut", **settings)) is aware
+
+
+def test_plan_counts_the_faster_exchange(tmp_path):
+    store.write_graph(tmp_path / "g.h5", make(n=200))
+    for factor, aware in ((1, True), (10, False)):
+        options = Options.parse("4", methods="block", machine=two_tiers(tmp_path, factor))
+        rows = {row["strategy"]: row for row in forecast(tmp_path / "g.h5", options)["rows"]}
+        assert rows["p2p"]["node_aware"] is rows["cover"]["node_aware"] is aware
+        assert not rows["1d"]["node_aware"]

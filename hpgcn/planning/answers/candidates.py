@@ -16,6 +16,7 @@ from hpgcn.planning.answers.exchange_rule import exchange_setting
 from hpgcn.planning.answers.options import MOST_RANKS
 from hpgcn.planning.counts.footprint import RankFootprint
 from hpgcn.planning.counts.shaped_step import LevelSizes
+from hpgcn.planning.seconds.step_seconds import step_seconds
 from hpgcn.runtime.device import HOST
 from hpgcn.strategies import STRATEGIES, RankGrid, strategy_by_name, variant
 from hpgcn.strategies.strategy import grid_axes
@@ -138,20 +139,35 @@ def grid_owner(axes):
     return next(name for name, each in STRATEGIES.items() if "grid" in each.options)
 
 
-def count_candidate(inputs, candidate, *, floor=False, nodes=None):
+def count_candidate(inputs, candidate, *, floor=False, nodes=None, node_aware=None):
     """Return the RankFootprint of a Candidate: its traffic and memory.
 
     `floor`: as in `count`. `nodes`: (P,), the node of each rank; None if unknown.
+    `node_aware`: in place of the setting.
     """
     config = inputs.config
     strategy = variant(strategy_by_name(candidate.strategy), config)
     ordered, offsets = arranged(inputs, candidate, strategy)
     exchange = ()
     if nodes is not None:
-        exchange = exchange_setting(strategy, nodes, config.node_aware, config.batch,
+        exchange = exchange_setting(strategy, nodes, node_aware or config.node_aware, config.batch,
                                     config.select(ModelOptions))
     return count(ordered, inputs, strategy, candidate.shape, offsets, exchange=exchange,
                  floor=floor)
+
+
+def count_fastest(inputs, candidate, machine, *, floor=False):
+    """Return the RankFootprint of a Candidate with the exchange that takes fewer seconds.
+
+    If ranks share nodes and the setting `node_aware` is auto, these are the seconds with and
+    without a node-aware exchange on the Machine.
+    """
+    nodes = machine.nodes(candidate.ranks)
+    counted = count_candidate(inputs, candidate, floor=floor, nodes=nodes)
+    if not counted.node_aware or inputs.config.node_aware != "auto":
+        return counted
+    direct = count_candidate(inputs, candidate, floor=floor, nodes=nodes, node_aware="never")
+    return min(counted, direct, key=lambda footprint: sum(step_seconds(machine, footprint)))
 
 
 def arranged(inputs, candidate, strategy):

@@ -1,12 +1,17 @@
-"""Strategy auto: choose a strategy like `hpgcn plan` for the ranks and the parts of a
-run.
+"""Choose a strategy, and the exchange between nodes, like `hpgcn plan` for the ranks and
+the parts of a run.
 """
 import logging
+from dataclasses import replace
 
+import numpy as np
+
+from hpgcn.model import ModelOptions
 from hpgcn.planning.answers.automatic import BY_HOLDERS, BY_ROWS, fitting, passed_over, sparing
-from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.answers.candidates import Candidate, candidates, count_fastest
 from hpgcn.planning.answers.dry_run import COUNTING
-from hpgcn.planning.answers.options import Options
+from hpgcn.planning.answers.exchange_rule import unsupported_exchange
+from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import choose, row
 from hpgcn.planning.answers.strategy_per_layer import of_layers
 from hpgcn.planning.counts.plan_input import PlanInput
@@ -30,43 +35,98 @@ def choose_strategy(source, config, comm):
 
     Returns
     -------
-    (type, str)
-        The Strategy, and the sentence that says why.
+    (type, str, str)
+        The Strategy, the setting `node_aware` that decides its exchange, and the sentence
+        that says why.
     """
-    chosen = None
-    with comm.extended_timeout(COUNTING), comm.collective_errors():
-        if comm.rank == 0:
-            chosen = _choose(PlanInput(source, config), comm.size, comm.nodes)
-    return_freed_memory()
-    name, text = comm.bcast(chosen)
+    def choose_first():
+        return _choose(PlanInput(source, config), comm.size, comm.nodes)
+
+    name, node_aware, text = _on_first_rank(choose_first, comm)
     if comm.rank == 0:
         log.info("strategy %s: %s", config.strategy, text)
-    return strategy_by_name(name), text
+    return strategy_by_name(name), node_aware, text
+
+
+def choose_exchange(source, config, strategy, shape, comm):
+    """Return the setting `node_aware` of a run whose settings name the strategy: a str; all
+    ranks call this together.
+
+    If it is auto, and config.machine is given, the exchange with fewer forecast seconds is
+    chosen. Without a machine file it stays auto.
+    """
+    shared = comm.nodes.max() and np.bincount(comm.nodes).max() > 1
+    if config.node_aware != "auto" or not config.machine or not shared:
+        return config.node_aware
+    if unsupported_exchange(strategy, config.batch, config.select(ModelOptions)):
+        return config.node_aware
+
+    def choose_first():
+        inputs = PlanInput(source, config)
+        parts = "stored" if not inputs.part_counts else inputs.method or "given"
+        footprint = count_fastest(inputs, Candidate(strategy.name, parts, comm.size, shape),
+                                  run_machine(config, comm.nodes))
+        return exchange_name(footprint)
+
+    node_aware = _on_first_rank(choose_first, comm)
+    if comm.rank == 0:
+        log.info("exchange of strategy %s: node_aware = %s, by the seconds of %s", strategy.name,
+                 node_aware, config.machine)
+    return node_aware
+
+
+def _on_first_rank(function, comm):
+    """Return the result of `function` on rank 0 on all ranks."""
+    found = None
+    with comm.extended_timeout(COUNTING), comm.collective_errors():
+        if comm.rank == 0:
+            found = function()
+    return_freed_memory()
+    return comm.bcast(found)
+
+
+def exchange_name(footprint):
+    """Return the setting `node_aware` by which a run has the exchange of a footprint."""
+    return "always" if footprint.node_aware else "never"
+
+
+def run_machine(config, nodes):
+    """Return the Machine of a run: that of config.machine, or else the default one.
+
+    Its nodes are those that MPI reports. `nodes`: (P,), or None.
+    """
+    machine = read_machine(config.machine)[0] if config.machine else Machine()
+    layout = ()
+    if nodes is not None and (nodes.max() or machine.within):
+        layout = tuple(nodes.tolist())
+    return replace(machine, layout=layout, ranks_per_node=0,
+                   shared_memory=config.device != "cuda")
 
 
 def _choose(inputs, ranks, nodes=None):
     config = inputs.config
     memory = size(config.memory) if config.memory else None
-    known_nodes = () if nodes is None or not nodes.max() else tuple(nodes.tolist())
-    machine = Machine(layout=known_nodes, shared_memory=config.device != "cuda")
+    machine = run_machine(config, nodes)
     options = Options((ranks,), memory=memory, config=config, machine=machine)
 
     # count every candidate that can train
     rows = []
+    exchanges = {}
     whole = parse(config.batch) is None
     known = {}  # on parts
     for candidate in candidates(inputs, (ranks,)):
         if not (whole or STRATEGIES[candidate.strategy].supports_minibatches):
             continue
-        footprint = count_candidate(inputs, candidate, nodes=options.machine.nodes(ranks))
+        footprint = count_fastest(inputs, candidate, machine)
         rows.append(row(candidate, footprint, options))
+        exchanges[rows[-1]["strategy"]] = exchange_name(footprint)
         if STRATEGIES[candidate.strategy].requires_partition:
             known[candidate] = footprint
 
     allowed = sparing(rows)
 
     # mix strategies, if the settings allow it
-    if config.strategy == AUTO_PER_LAYER and not known_nodes:
+    if config.strategy == AUTO_PER_LAYER and machine.nodes(ranks) is None:
         mixture = of_layers(inputs, known, options.machine, (BY_ROWS, BY_HOLDERS))
         if mixture:
             allowed.append(row(*mixture, options))
@@ -75,4 +135,9 @@ def _choose(inputs, ranks, nodes=None):
     allowed = fitting(allowed, rows)
     choice = choose(allowed)
     text = choice["text"] + passed_over(rows, allowed[choice["index"]])
-    return choice["strategy"], text
+    node_aware = config.node_aware
+    if node_aware == "auto":
+        node_aware = exchanges.get(choice["strategy"], "never")
+    if exchanges.get(choice["strategy"]) == "always":
+        text += "; rows are sent to each node once"
+    return choice["strategy"], node_aware, text

@@ -14,7 +14,8 @@ def tiers_of(ranks, footprint, machine):
     between = int(bytes_between(prediction, nodes, footprint.plan.is_floor).sum())
     seconds = tier_seconds(machine, footprint)
     return dict(zip(("between_nodes", "within_nodes"), seconds)), {
-        "nodes": int(nodes.max()) + 1, "bytes_between_nodes": between,
+        "nodes": int(nodes.max()) + 1, "node_aware": footprint.node_aware,
+        "bytes_between_nodes": between,
         "bytes_within_nodes": prediction.total_bytes() - between}
 
 

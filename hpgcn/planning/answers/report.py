@@ -17,6 +17,7 @@ from hpgcn.planning.answers.candidates import (
     Candidate,
     candidates,
     count_candidate,
+    count_fastest,
     grid_owner,
 )
 from hpgcn.planning.answers.goals import MAX_RANKS, epoch_seconds
@@ -89,14 +90,15 @@ def compare(inputs, options, progress=False, each_ranks=False):
             known = {}
             for candidate in group:
                 _show(cases, candidate, begin)
-                nodes = options.machine.nodes(candidate.ranks)
-                footprint = count_candidate(inputs, candidate, floor=not options.goal, nodes=nodes)
+                footprint = count_fastest(inputs, candidate, options.machine,
+                                          floor=not options.goal)
                 rows[candidate] = row(candidate, footprint, options)
                 if STRATEGIES[candidate.strategy].requires_partition:
                     known[candidate] = footprint
                 cases.update(rows[candidate]["counted"])
-            mixture = known and nodes is None and of_layers(inputs, known, options.machine,
-                                                            floor=not options.goal)
+            one_tier = options.machine.nodes(place[0]) is None
+            mixture = known and one_tier and of_layers(inputs, known, options.machine,
+                                                       floor=not options.goal)
             if isinstance(mixture, float):
                 open_mixtures[place] = mixture, tuple(known)
             elif mixture:
@@ -117,8 +119,7 @@ def compare(inputs, options, progress=False, each_ranks=False):
                 entry = rows[candidate]
                 if not entry["counted"] and is_open(epoch_seconds(entry), candidate.ranks):
                     _show(cases, candidate, begin)
-                    exact = count_candidate(
-                        inputs, candidate, nodes=options.machine.nodes(candidate.ranks))
+                    exact = count_fastest(inputs, candidate, options.machine)
                     rows[candidate] = row(candidate, exact, options)
                     del exact  # free its pattern
                     cases.update()

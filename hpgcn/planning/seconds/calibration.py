@@ -61,8 +61,9 @@ def calibrate(run, options):
     elif strategy.requires_partition:
         parts = strategy.method
 
+    exchange = {True: "always", False: "never"}.get(run.summary.get("node_aware"))
     footprint = count_candidate(inputs, Candidate(strategy.name, parts, ranks, shape),
-                                nodes=options.machine.nodes(ranks))
+                                nodes=options.machine.nodes(ranks), node_aware=exchange)
     expected = step_seconds(options.machine, footprint)
 
     # leave out the first step if there are others

@@ -11,7 +11,7 @@ from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.model import ModelOptions
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
-from hpgcn.planning.answers.choice import choose_strategy
+from hpgcn.planning.answers.choice import choose_exchange, choose_strategy
 from hpgcn.planning.answers.exchange_rule import exchange_setting, unsupported_exchange
 from hpgcn.strategies import CHOOSING, RankGrid, Strategy, StrategyOptions, find_strategy
 from hpgcn.training.setup.run_partition import partitioned
@@ -134,19 +134,21 @@ def assign_rows(source, comm, config):
 
         # the strategy, if the settings leave it open
         if open_choice:
-            strategy, choice = choose_strategy(source, config, comm)
+            strategy, node_aware, choice = choose_strategy(source, config, comm)
             shape = strategy.default_shape(comm.size)
+        else:
+            node_aware = choose_exchange(source, config, strategy, shape, comm)
 
         # the rows of each rank
         offsets = _row_offsets(source, comm, strategy, shape)
         layout = BlockLayout(offsets, strategy.block_grid(shape)[1], comm.rank)
         rank_grid = RankGrid(shape, layout, strategy.own_options(options, comm.device),
-                             *choose_exchange(strategy, comm.nodes, config.node_aware,
-                                              config.batch, config.select(ModelOptions)))
+                             *checked_exchange(strategy, comm.nodes, node_aware, config.batch,
+                                               config.select(ModelOptions)))
         return Placement(source, strategy, rank_grid, choice, files.pop_all())
 
 
-def choose_exchange(strategy, nodes, node_aware, batch, model):
+def checked_exchange(strategy, nodes, node_aware, batch, model):
     """Return `exchange_rule.exchange_setting` of a run.
 
     Raise a ConfigError, on all ranks, if the setting `node_aware` is "always" and the
