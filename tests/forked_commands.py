@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
+import importlib
 import json
 import os
 import runpy
@@ -32,8 +33,11 @@ CLIENT = Path(__file__).with_name("forked_client.py")
 
 
 @contextlib.contextmanager
-def forked_commands():
-    """Context manager: start the server, and give the folder of its two commands."""
+def forked_commands(*packages):
+    """Context manager: start the server, and give the folder of its two commands.
+
+    `packages` are names of more modules that commands need; missing ones are ignored.
+    """
     with tempfile.TemporaryDirectory(prefix="hpgcn-fork-") as folder:
         path = str(Path(folder) / "socket")
         for name in ("hpgcn", "python"):
@@ -45,7 +49,7 @@ def forked_commands():
         environment = {**clean_environment(), "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
                        "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg",
                        "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        server = subprocess.Popen([sys.executable, __file__, path], env=environment,
+        server = subprocess.Popen([sys.executable, __file__, path, *packages], env=environment,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         try:
             assert server.stdout.readline() == b"ready\n"
@@ -55,12 +59,12 @@ def forked_commands():
             server.communicate()
 
 
-def serve(path):
+def serve(path, *packages):
     """Run each request at the socket `path` in a fork; send the client its exit code."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
-    warm_up()
+    warm_up(packages)
     print("ready", flush=True)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
@@ -85,7 +89,7 @@ def serve(path):
         client.close()
 
 
-def warm_up():
+def warm_up(packages):
     """Import the packages of commands, and load the usual kernels; leave no thread."""
     import matplotlib.pyplot  # noqa: F401
     import tqdm
@@ -94,6 +98,9 @@ def warm_up():
     import hpgcn.cli.commands
     import hpgcn.report
 
+    for name in packages:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     tqdm.tqdm.monitor_interval = 0
     for ranks in (1, 2):
         hpgcn.train(make(n=200, f=16, c=4), hpgcn.Config(epochs=1), ranks=ranks)
@@ -161,4 +168,4 @@ def end(code):
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(*sys.argv[1:])

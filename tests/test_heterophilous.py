@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["gcn", "gat"])  # sage is no case of its own in the script
-def test_the_recipe_runs_on_all_splits(tmp_path, model):
+def test_the_recipe_runs_on_all_splits(tmp_path, model, forked):
     rng = np.random.default_rng(0)
     n, splits = 90, 3
     y = np.arange(n) % 2
@@ -25,7 +25,7 @@ def test_the_recipe_runs_on_all_splits(tmp_path, model):
              edges=edges[edges[:, 0] < edges[:, 1]], **masks)
     command = ["bash", ROOT / "scripts" / "heterophilous.sh", "tolokers.npz", model,
                "--hidden", "16", "--epochs", "25", "--lr", "0.01"]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([forked, str(Path(sys.executable).parent), os.environ["PATH"]])
     ended = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, text=True,
                            capture_output=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr

@@ -1,21 +1,41 @@
-"""The notebooks of the documentation run completely in an empty folder, with few epochs."""
+"""The notebooks of the documentation run completely in an empty folder, with few epochs.
+
+Their kernels and commands are forks of one process (forked_commands.py). Ranks are
+those of mpiexec.
+"""
+import json
 import os
 import re
 import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import forked_commands
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 # a few epochs, and a line for each where a line stands for ten
 FEWER = {r"(epochs[= ])\d+\b": r"\g<1>3", r"range\(1, 51\)": "range(1, 6)",
          r"epoch % 10 ==": "epoch % 1 =="}
+KERNEL = "from ipykernel.kernelapp import launch_new_instance as launch\nlaunch()\n"
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory):
+    """Return the folder of forked commands, with a `kernels` folder for Jupyter."""
+    with forked_commands("ipykernel.kernelapp", "torch") as folder:
+        kernel = Path(folder) / "kernels" / "forked"
+        kernel.mkdir(parents=True)
+        (kernel / "kernel.py").write_text(KERNEL)
+        words = [f"{folder}/python", str(kernel / "kernel.py"), "-f", "{connection_file}"]
+        (kernel / "kernel.json").write_text(json.dumps(
+            {"argv": words, "display_name": "forked", "language": "python"}))
+        yield folder
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, tmp_path, monkeypatch):
+def test_a_notebook_runs(path, tmp_path, monkeypatch, forked):
     nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install '.[test]'")
     client = pytest.importorskip("nbclient", reason="needs nbclient: pip install '.[test]'")
     pytest.importorskip("ipykernel", reason="needs ipykernel: pip install '.[test]'")
@@ -32,10 +52,12 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch):
     commands = [cell for cell in code if re.search(r"^(\w+ = )?!", cell.source)]
     for cell in commands:  # IPython keeps what a command of the shell exited with
         cell.source += "\nprint('__exit_code__', _exit_code)"
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    folders = [forked, str(Path(sys.executable).parent), os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    monkeypatch.setenv("JUPYTER_PATH", forked)
     monkeypatch.setenv("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    client.NotebookClient(book, timeout=600, kernel_name="python3",
+    client.NotebookClient(book, timeout=600, kernel_name="forked",
                           resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = "".join(part.get("text", "") for cell in code for part in cell.outputs)
     assert "Traceback" not in shown
