@@ -14,13 +14,14 @@ def symmetric_pattern(csr):
     return both
 
 
-def rcm_within_parts(graph, part, k):
+def rcm_within_parts(graph, part, k, original_ties=False):
     """Order the vertices of each part by reverse Cuthill-McKee on the subgraph that the
     part induces.
 
     `graph` has all rows, `part` is (n,) in [0, k); return (n,) int64 new -> old, part
     after part. One RCM over the edges inside parts orders all parts at once, since no
-    edge joins two parts.
+    edge joins two parts. Vertices of equal degree are searched in the order of the
+    rows, or with `original_ties` in that of their ORIGINAL numbers.
 
     Source: A. George, J. W. Liu, Computer Solution of Large Sparse Positive Definite
     Systems, 1981, section 4.2.
@@ -28,7 +29,10 @@ def rcm_within_parts(graph, part, k):
     n = graph.header.num_nodes
     part = np.asarray(part)
     if graph.indices.size >= LARGE and not graph.header.directed:
-        return _rcm_compiled(graph, part, k)
+        return _rcm_compiled(graph, part, k, original_ties)
+    if original_ties:
+        row = np.argsort(graph.vertex)
+        return row[rcm_within_parts(graph.in_original_order(), part[row], k)]
 
     rows = np.repeat(np.arange(n, dtype=graph.indices.dtype), np.diff(graph.indptr))
     inside = part[rows] == part[graph.indices]
@@ -83,14 +87,19 @@ def profile(graph, iperm):
             "stages_stored": pipeline_stages(n, stored), "stages": pipeline_stages(n, ordered)}
 
 
-def _rcm_compiled(graph, part, k):
+def _rcm_compiled(graph, part, k, original_ties):
     """Return the order of `rcm_within_parts`, in compiled passes on all threads."""
     from hpgcn.kernels import orders  # late, as it starts the compiler
 
     # the vertices of each part by the number of their neighbors in it
     degrees = np.empty(part.size, np.int64)
     orders.inner_degrees(graph.indptr, graph.indices, part, degrees)
-    by_degree = np.argsort(degrees, kind="stable")
+    if original_ties:
+        row = np.empty_like(graph.vertex)
+        row[graph.vertex] = np.arange(row.size)
+        by_degree = row[np.argsort(degrees[row], kind="stable")]
+    else:
+        by_degree = np.argsort(degrees, kind="stable")
     by_degree = by_degree[np.argsort(part[by_degree], kind="stable")]
     number = np.empty_like(by_degree)
     number[by_degree] = np.arange(part.size)

@@ -22,7 +22,6 @@ from hpgcn.model import (
     products_of,
     supports_pruning,
 )
-from hpgcn.parallel.csr import inverse
 from hpgcn.parallel.pattern import (
     BlockPattern,
     Pattern,
@@ -232,12 +231,7 @@ class PlanInput:
 
     def _order_within(self, part, k):
         """Return the rows of each part (n,) in the order of runs, part after part."""
-        if self.offsets is not None:
-            return rcm_within_parts(self.graph, part, k)
-        original = self.graph.in_original_order()
-        vertex = self.graph.vertex
-        row = inverse(vertex)
-        return row[rcm_within_parts(original, part[row], k)]
+        return rcm_within_parts(self.graph, part, k, original_ties=self.offsets is None)
 
     def describe(self, path):
         """Return the object `graph` of a plan's JSON, a dict; `path` is the path of the
