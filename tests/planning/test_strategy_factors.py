@@ -10,8 +10,11 @@ from hpgcn.bench import rates, training_steps
 from hpgcn.comm import as_comm, run_on_ranks
 from hpgcn.config import Config
 from hpgcn.errors import DataError
+from hpgcn.partition import make_partition
+from hpgcn.planning.answers.choice import _choose
 from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
+from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, corrected
 from hpgcn.training.loop.trainer import make_trainer
 
@@ -149,3 +152,16 @@ def test_plan_counts_the_faster_exchange(tmp_path):
         rows = {row["strategy"]: row for row in forecast(tmp_path / "g.h5", options)["rows"]}
         assert rows["p2p"]["node_aware"] is rows["cover"]["node_aware"] is aware
         assert not rows["1d"]["node_aware"]
+
+
+def test_auto_may_send_more_rows_if_measured_seconds_are_fewer(tmp_path):
+    """vertex-cut sends fewer rows than cover here, and the file says that it waits longer."""
+    graph = make(n=600, degree=2)
+    partition = make_partition(graph, 4, method="cover")
+    store.write_partitioned(tmp_path / "g.h5", graph, partition)
+    slow = file(tmp_path, network={"latency_s": 1e-9, "bytes_per_s": 1e6},
+                steps={"vertex-cut": {"computing": 1, "messages": 10},
+                       "p2p": {"computing": 1, "messages": 20}})
+    with store.load(tmp_path / "g.h5") as source:
+        for machine, strategy in (("", "vertex-cut"), (str(slow), "cover")):
+            assert _choose(PlanInput(source, Config(machine=machine)), 4)[0] == strategy

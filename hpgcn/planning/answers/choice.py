@@ -28,7 +28,8 @@ def choose_strategy(source, config, comm):
 
     The strategy with the least forecast seconds is chosen, if its products send no more
     rows than the parts require. That is the smaller number of rows sent with owners of
-    rows, and with owners of nonzeros if there are any. AUTO_PER_LAYER also compares
+    rows, and with owners of nonzeros if there are any. With config.machine it is the
+    larger one. AUTO_PER_LAYER also compares
     strategies for each layer, with the same limit for each. Rank 0 reads the pattern of
     the whole adjacency, as `hpgcn.planning.answers.dry_run.forecast`; all ranks call
     this together.
@@ -123,7 +124,7 @@ def _choose(inputs, ranks, nodes=None):
         if STRATEGIES[candidate.strategy].requires_partition:
             known[candidate] = footprint
 
-    allowed = sparing(rows)
+    allowed = sparing(rows, measured=bool(config.machine))
 
     # mix strategies, if the settings allow it
     if config.strategy == AUTO_PER_LAYER and machine.nodes(ranks) is None:
