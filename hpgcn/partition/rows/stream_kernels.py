@@ -273,14 +273,16 @@ def merge_entries(rows, columns, weights, size):
     """
     # sort entries by row
     starts = np.zeros(size + 1, np.int64)
-    for row in rows:
-        starts[row + 1] += 1
+    for t in range(rows.size):
+        fetch_later(starts, rows, t)
+        starts[rows[t] + 1] += 1
     for row in range(size):
         starts[row + 1] += starts[row]
     free = starts.copy()
     sorted_columns = np.empty_like(columns)
     sums = np.empty_like(weights)
     for t in range(rows.size):
+        fetch_later(free, rows, t)
         at = free[rows[t]]
         free[rows[t]] += 1
         sorted_columns[at] = columns[t]
@@ -292,6 +294,7 @@ def merge_entries(rows, columns, weights, size):
     count = 0
     for row in range(size):
         for t in range(starts[row], starts[row + 1]):
+            fetch_later(place, sorted_columns, t)
             column = sorted_columns[t]
             if place[column] < indptr[row]:
                 place[column] = count
