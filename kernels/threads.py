@@ -59,7 +59,8 @@ def _fetch(typingctx, next_chunk):
     return signature, codegen
 
 
-@numba.njit(nogil=True)  # Numba loses the code of a generator that it takes from its cache
+# not cached: Numba loses the code of a generator that it takes from its cache
+@numba.njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def chunks(next_chunk, count):
     """Yield the numbers from 0 to count - 1, each in only one of the threads that share
     a counter.

@@ -121,8 +121,9 @@ def test_recorded_kernels_are_compiled_later(monkeypatch):
     assert x.tolist() == [6, 6, 6]
 
 
-def test_a_worker_ends_without_an_error():
-    workers = CompileWorkers(kernels_of_run(), 1)
+def test_a_worker_ends_without_an_error(monkeypatch):
+    monkeypatch.setattr(module, "num_workers", lambda: 1)
+    workers = CompileWorkers(kernels_of_run())
     with event.install_listener("numba:compile", workers), \
             event.trigger_event("numba:compile", {"dispatcher": nothing}):
         worker, = workers.running
@@ -153,7 +154,8 @@ def test_workers_start_at_the_first_kernel_and_end_with_the_warm_up(sleeping):
 
 def test_without_workers_the_run_compiles_alone(monkeypatch):
     monkeypatch.setattr(module.sys, "executable", "/no/such/python")
-    workers = CompileWorkers(kernels_of_run(), 2)
+    monkeypatch.setattr(module, "num_workers", lambda: 2)
+    workers = CompileWorkers(kernels_of_run())
     workers.on_start(SimpleNamespace(data={"dispatcher": nothing}))
     assert workers.running == []
     workers.end()

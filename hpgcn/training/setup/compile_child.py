@@ -11,6 +11,7 @@ from contextlib import suppress
 from hpgcn.comm import SerialComm
 from hpgcn.errors import HpgcnError
 from hpgcn.kernels.threads import set_num_threads
+from hpgcn.runtime import faults
 from hpgcn.runtime.machine import die_with_parent
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.setup.recording import recorded
@@ -24,7 +25,7 @@ def main(parent, number, count):
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)
     set_num_threads(run.threads)
-    with recorded() as kernels, suppress(HpgcnError):
+    with faults.ignored(), recorded() as kernels, suppress(HpgcnError):
         call_kernels(make_trainer, run.header, run.config, run.spec, SerialComm().device, run.ranks)
     for compile_kernel in list(kernels.values())[::-1][number::count]:
         compile_kernel()

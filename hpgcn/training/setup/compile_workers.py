@@ -39,31 +39,30 @@ class KernelsOfRun(NamedTuple):
 
 
 class CompileWorkers(event.Listener):
-    """Listener of compilations that starts `count` workers at the first kernel missing
-    from the cache.
+    """Listener of compilations that starts workers at the first kernel missing from the
+    cache.
 
     A C function of a sparse product compiles faster than a worker starts. So it starts
     none.
     """
 
-    def __init__(self, kernels, count):
+    def __init__(self, kernels):
         self.kernels = kernels
-        self.count = count
         self.running = None
 
     def on_start(self, each):
         if self.running is None and isinstance(each.data["dispatcher"], Dispatcher):
             self.running = []
-            for number in range(self.count):
+            count = num_workers()
+            for number in range(count):
                 with suppress(OSError):  # no process can start, or it has ended
-                    self._start(number)
+                    self._start(number, count)
 
     def on_end(self, _):
         """Ignore the end of a compilation."""
 
-    def _start(self, number):
-        command = [sys.executable, "-P", "-m", CHILD, str(os.getpid()), str(number),
-                   str(self.count)]
+    def _start(self, number, count):
+        command = [sys.executable, "-P", "-m", CHILD, *map(str, (os.getpid(), number, count))]
         with signals.blocked(signal.SIGUSR1):
             worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL, env=child_environment(),
@@ -92,7 +91,7 @@ def compile_workers(kernels):
     """Context manager: let workers compile while this process compiles the kernels of a
     run. It yields the CompileWorkers.
     """
-    workers = CompileWorkers(kernels, num_workers())
+    workers = CompileWorkers(kernels)
     try:
         with event.install_listener("numba:compile", workers):
             yield workers
