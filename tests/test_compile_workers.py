@@ -35,7 +35,8 @@ def nothing():
 def kernels_of_run(ranks=1, **settings):
     header = make(n=400).header
     config = Config(**settings)
-    return KernelsOfRun(header, config, make_spec(header, config.select(ModelOptions)), ranks, 1)
+    spec = make_spec(header, config.select(ModelOptions))
+    return KernelsOfRun(header, config, spec, ranks, 1, os.sched_getaffinity(0))
 
 
 def name_of(kernel, types=()):
@@ -121,9 +122,8 @@ def test_recorded_kernels_are_compiled_later(monkeypatch):
     assert x.tolist() == [6, 6, 6]
 
 
-def test_a_worker_ends_without_an_error(monkeypatch):
-    monkeypatch.setattr(module, "num_workers", lambda: 1)
-    workers = CompileWorkers(kernels_of_run())
+def test_a_worker_ends_without_an_error():
+    workers = CompileWorkers(kernels_of_run(), 1)
     with event.install_listener("numba:compile", workers), \
             event.trigger_event("numba:compile", {"dispatcher": nothing}):
         worker, = workers.running
@@ -139,9 +139,13 @@ def sleeping(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "num_workers", lambda: 2)
 
 
-def test_workers_start_at_the_first_kernel_and_end_with_the_warm_up(sleeping):
-    """Workers start once, not for a C function, and end although the run fails."""
+def test_workers_start_at_the_first_kernel_and_end_with_the_warm_up(sleeping, monkeypatch):
+    """Workers start once, not for a C function, and end although the run fails.
+
+    Cores are counted before: a thread that compiles may be bound to one.
+    """
     with pytest.raises(KeyboardInterrupt), compile_workers(kernels_of_run()) as workers:
+        monkeypatch.setattr(module, "num_workers", None)
         with event.trigger_event("numba:compile", {"dispatcher": object()}):
             assert workers.running is None
         for _ in range(2):
@@ -154,8 +158,7 @@ def test_workers_start_at_the_first_kernel_and_end_with_the_warm_up(sleeping):
 
 def test_without_workers_the_run_compiles_alone(monkeypatch):
     monkeypatch.setattr(module.sys, "executable", "/no/such/python")
-    monkeypatch.setattr(module, "num_workers", lambda: 2)
-    workers = CompileWorkers(kernels_of_run())
+    workers = CompileWorkers(kernels_of_run(), 2)
     workers.on_start(SimpleNamespace(data={"dispatcher": nothing}))
     assert workers.running == []
     workers.end()

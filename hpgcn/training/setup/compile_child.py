@@ -4,6 +4,7 @@ PARENT is the process that uses the kernels, and NUMBER is one of COUNT shares. 
 pickled KernelsOfRun comes on standard input. The worker writes nothing except to the
 cache of kernels.
 """
+import os
 import pickle
 import sys
 from contextlib import suppress
@@ -24,6 +25,7 @@ def main(parent, number, count):
     """
     die_with_parent(parent)
     run = pickle.load(sys.stdin.buffer)
+    os.sched_setaffinity(0, run.cores)  # a thread that is bound to fewer may have started this
     set_num_threads(run.threads)
     with faults.ignored(), recorded() as kernels, suppress(HpgcnError):
         call_kernels(make_trainer, run.header, run.config, run.spec, SerialComm().device, run.ranks)

@@ -36,33 +36,35 @@ class KernelsOfRun(NamedTuple):
     spec: ModelSpec
     ranks: int
     threads: int
+    cores: set  # that its workers may use
 
 
 class CompileWorkers(event.Listener):
-    """Listener of compilations that starts workers at the first kernel missing from the
-    cache.
+    """Listener of compilations that starts `count` workers at the first kernel missing
+    from the cache.
 
     A C function of a sparse product compiles faster than a worker starts. So it starts
     none.
     """
 
-    def __init__(self, kernels):
+    def __init__(self, kernels, count):
         self.kernels = kernels
+        self.count = count
         self.running = None
 
     def on_start(self, each):
         if self.running is None and isinstance(each.data["dispatcher"], Dispatcher):
             self.running = []
-            count = num_workers()
-            for number in range(count):
+            for number in range(self.count):
                 with suppress(OSError):  # no process can start, or it has ended
-                    self._start(number, count)
+                    self._start(number)
 
     def on_end(self, _):
         """Ignore the end of a compilation."""
 
-    def _start(self, number, count):
-        command = [sys.executable, "-P", "-m", CHILD, *map(str, (os.getpid(), number, count))]
+    def _start(self, number):
+        command = [sys.executable, "-P", "-m", CHILD, str(os.getpid()), str(number),
+                   str(self.count)]
         with signals.blocked(signal.SIGUSR1):
             worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL, env=child_environment(),
@@ -91,7 +93,8 @@ def compile_workers(kernels):
     """Context manager: let workers compile while this process compiles the kernels of a
     run. It yields the CompileWorkers.
     """
-    workers = CompileWorkers(kernels)
+    # now, because the thread that compiles first may be bound to a part of the cores
+    workers = CompileWorkers(kernels, num_workers())
     try:
         with event.install_listener("numba:compile", workers):
             yield workers

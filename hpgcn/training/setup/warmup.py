@@ -3,6 +3,7 @@ epoch.
 """
 import logging
 import math
+import os
 import time
 import warnings
 from contextlib import closing, contextmanager, nullcontext
@@ -109,7 +110,8 @@ def _workers(comm, header, config, spec, turn):
     """
     if not turn or comm.device.name != "cpu":
         return nullcontext()
-    return compile_workers(KernelsOfRun(header, config, spec, comm.size, num_threads()))
+    return compile_workers(KernelsOfRun(header, config, spec, comm.size, num_threads(),
+                                        os.sched_getaffinity(0)))
 
 
 def call_kernels(make_trainer, header, config, spec, device, ranks):
