@@ -17,6 +17,7 @@ from hpgcn.runtime.launcher import without_launcher
 
 PLACES = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 MPIEXEC = shutil.which("mpiexec", path=PLACES)
+HPGCN = [sys.executable, "-m", "hpgcn"]  # tests may replace it by a forked command
 
 
 def clean_environment():
@@ -25,9 +26,9 @@ def clean_environment():
             if not key.startswith(("MPI_", "MPIR_"))}
 
 
-def python(*words, ranks=None, cwd=None, timeout=120, **environment):
-    """Run Python with these arguments, under mpiexec if `ranks` is given; return the process."""
-    command = [sys.executable, *map(str, words)]
+def process(*words, ranks=None, cwd=None, timeout=120, **environment):
+    """Run a command, under mpiexec if `ranks` is given; return the finished process."""
+    command = [*map(str, words)]
     if ranks is not None:
         if MPIEXEC is None:
             pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
@@ -37,9 +38,14 @@ def python(*words, ranks=None, cwd=None, timeout=120, **environment):
                           check=False, env=environment)
 
 
+def python(*words, **options):
+    """Run Python with these arguments; return the finished process."""
+    return process(sys.executable, *words, **options)
+
+
 def hpgcn(*args, **options):
     """Run `python -m hpgcn` with these arguments; return the finished process."""
-    return python("-m", "hpgcn", *args, **options)
+    return process(*HPGCN, *args, **options)
 
 
 def run(*args, cwd=None, program=main):

@@ -3,6 +3,7 @@ import json
 import shutil
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
 from commands import hpgcn, refused, run, succeed
@@ -35,6 +36,12 @@ def graphs(digits, here):
         shutil.copy(path, path.name)
 
 
+@pytest.fixture
+def forks(forked, monkeypatch):
+    """Start ranks as forks of one process; tests of refusals start real processes."""
+    monkeypatch.setattr(commands, "HPGCN", [f"{forked}/hpgcn"])
+
+
 def summary_of(run):
     return json.loads(Path(run, "summary.json").read_text())
 
@@ -45,6 +52,7 @@ def losses_of(run):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 def test_one_rank_and_three_find_the_same(graphs):
     settings = ("--hidden", 32, "--epochs", 40, "--dtype", "float64")
     succeed("train", "digits.h5", *settings, "--out", "one")
@@ -70,6 +78,7 @@ def test_one_rank_and_three_find_the_same(graphs):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 def test_an_unpartitioned_graph_is_partitioned_once(graphs):
     partitions = []
     for out, words in (("a", "partitioning"), ("b", "using the partition in")):
@@ -80,6 +89,7 @@ def test_an_unpartitioned_graph_is_partitioned_once(graphs):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 def test_a_partition_of_the_users_own_is_left_alone(graphs):
     succeed("partition", "digits.h5", "-k", 2, "--method", "random")
     mine = Path("digits.p2.h5").read_bytes()
@@ -131,6 +141,7 @@ def test_ranks_against_parts(graphs, ranks):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 def test_multi_label_predictions(here):
     rng = np.random.default_rng(0)
     y = rng.random((120, 4)) < 0.4
