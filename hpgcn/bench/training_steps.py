@@ -24,7 +24,7 @@ from hpgcn.training.runs.run import train
 SCALE = 15  # an R-MAT graph with 2^SCALE vertices
 WIDTH = 128  # features and hidden columns
 CLASSES = 16
-EPOCHS = 6
+EPOCHS = 10
 LEAST = 3  # epochs of a run that takes more than ENOUGH seconds
 ENOUGH = 3.0
 PARTITIONING = 600.0  # seconds that ranks wait for the parts, beyond their timeout
