@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
+from hpgcn.parallel.covers.cheapest_sums import select_cheapest
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import BlockPattern, Pattern
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
@@ -212,3 +213,20 @@ def test_a_sum_that_alone_costs_more_is_given_up():
     # a column that both read alone passes one row, instead of two sums
     one = matrix[:, :3]
     assert not trimmed_cover(one, own, own[:3], np.ones(2, bool)).any()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("prices", [1, 4, 1000])
+def test_the_cheapest_sums_are_those_of_a_sort(prices, whole):
+    """Few prices, so that rows and numbers decide, also at the exact limits."""
+    rng = np.random.default_rng(prices)
+    n = 60
+    price, row = rng.integers(0, prices, n) / 7, rng.integers(0, 9, n)
+    number, size = rng.permutation(n), rng.integers(1, 6, n)
+    order = np.lexsort((number, row, price))
+    ends = np.cumsum(size[order])
+    for most in range(-1, ends[-1] + 2):
+        expected = np.count_nonzero((ends if whole else ends - size[order] + 1) <= most)
+        arrays = [each.copy() for each in (price, row, number, size)]
+        chosen = select_cheapest(*arrays, most, whole)
+        assert {*arrays[2][:chosen]} == {*number[order[:expected]]}

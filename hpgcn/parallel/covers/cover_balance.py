@@ -9,6 +9,7 @@ import numpy as np
 
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import Threaded, chunks
+from hpgcn.parallel.covers.cheapest_sums import select_cheapest
 from hpgcn.parallel.covers.matchings import augment
 
 PATIENT_ROUNDS = 10  # rounds in which no rank takes back more than its room
@@ -68,56 +69,17 @@ def _offer(graph, marks, excess, total):
     # a bin is taken as a whole, or each giver takes back its share, rounded up
     before = np.cumsum(every, axis=1) - every
     wanted = np.clip(excess[:, None] - before, 0, every)
-    _mark_offers(marks.size, every, wanted, *prices, marks)
-    share = wanted / np.maximum(every, 1)
-    chosen, block, price, size = _marked(graph, marks, OPEN)
-    order = np.lexsort((graph.row[chosen], price, block))
-    before, whole = _in_runs(block[order], size[order])
-    bins = np.searchsorted(PRICES, price, side="right")
-    taken = before < share[graph.taker[block], bins][order] * whole
-    marks[chosen] = 0
-    marks[chosen[order[taken]]] = BACK
+    _mark_offers(marks.size, every, wanted, *prices, graph.row, marks)
 
 
 def _fit(graph, marks, room):
     """Add FITS to the cheapest sums with BACK that the original ranks have room for,
     (P,); return their number.
     """
-    # whole bins, and the one that is too large
     bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
-    base = np.zeros(room.size, np.int64)
     fitting = np.zeros(room.size, np.int64)
-    _mark_fits(marks.size, bounds, room, PRICES, *graph.prices, marks, base, fitting)
-
-    # the cheapest sums of that bin
-    chosen, block, price, size = _marked(graph, marks, OPEN)
-    giver = graph.giver[block]
-    order = np.lexsort((graph.taker[block], graph.row[chosen], price, giver))
-    before, _ = _in_runs(giver[order], size[order])
-    giver = giver[order]
-    fits = base[giver] + before + size[order] <= room[giver]
-    marks[chosen] = BACK
-    marks[chosen[order[fits]]] |= FITS
-    return int(fitting.sum()) + np.count_nonzero(fits)
-
-
-def _marked(graph, marks, mark):
-    """Return the sums with a mark, and their block, price and number of entries."""
-    chosen = np.flatnonzero(marks & mark)
-    block = np.searchsorted(graph.sums, chosen, side="right") - 1
-    size = graph.ptr[chosen + block + 1] - graph.ptr[chosen + block].astype(np.int64)
-    return chosen, block, (graph.fresh[chosen] - 1) / np.maximum(size, 1), size
-
-
-def _in_runs(group, size):
-    """Return, for each element, the sum of sizes before it in its run of equal groups,
-    and that of the whole run.
-    """
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    lengths = np.diff(np.append(starts, group.size))
-    sums = np.append(0, np.cumsum(size))
-    first = np.repeat(sums[starts], lengths)
-    return sums[:-1] - first, np.repeat(sums[starts + lengths], lengths) - first
+    _mark_fits(marks.size, bounds, room, PRICES, *graph.prices, graph.row, marks, fitting)
+    return int(fitting.sum())
 
 
 @jit(forceinline=True)
@@ -147,26 +109,64 @@ def _tabulate_pieces(next_chunk, cuts, excess, prices, taker, sums, ptr, fresh, 
                     tables[piece, q, _bin(fresh[s], size, prices)] += size
 
 
-def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fresh, marks):
-    """Mark sums whose whole bin is wanted BACK, and those of which a part is wanted
-    OPEN.
+@jit(inner=True)
+def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, most, whole, mark, other):
+    """Replace OPEN in the marks of blocks `first` to `last` - 1: the cheapest sums get
+    `mark`, the rest `other`.
+
+    Return how many sums are the cheapest, by `select_cheapest`.
+    """
+    # the open sums
+    count = 0
+    for s in range(sums[first], sums[last]):
+        if marks[s] & OPEN:
+            count += 1
+    price, rows = np.empty(count, np.float64), np.empty(count, np.int32)
+    number, sizes = np.empty(count, np.int64), np.empty(count, np.int32)
+    count = 0
+    for b in range(first, last):
+        for s in range(sums[b], sums[b + 1]):
+            if marks[s] & OPEN:
+                sizes[count] = ptr[s + b + 1] - ptr[s + b]
+                price[count] = (fresh[s] - 1) / sizes[count]
+                rows[count], number[count] = row[s], s
+                marks[s] = other
+                count += 1
+
+    # the cheapest
+    chosen = select_cheapest(price, rows, number, sizes, most, whole)
+    for i in range(chosen):
+        marks[number[i]] = mark
+    return chosen
+
+
+def _mark_offered_blocks(next_chunk, every, wanted, prices, taker, sums, ptr, fresh, row, marks):
+    """Mark sums BACK whose whole bin is wanted, and the cheapest of the bin of which a
+    part is wanted.
     """
     for b in chunks(next_chunk, taker.size):
         q = taker[b]
         if not wanted[q].any():
             continue
+        share, entries = 0.0, np.int64(0)  # those of the only bin wanted in part
         for s in range(sums[b], sums[b + 1]):
             if fresh[s] >= 0:
-                i = _bin(fresh[s], ptr[s + b + 1] - ptr[s + b], prices)
-                if wanted[q, i]:
-                    marks[s] = BACK if wanted[q, i] == every[q, i] else OPEN
+                size = ptr[s + b + 1] - ptr[s + b]
+                i = _bin(fresh[s], size, prices)
+                if wanted[q, i] and wanted[q, i] == every[q, i]:
+                    marks[s] = BACK
+                elif wanted[q, i]:
+                    marks[s] = OPEN
+                    share = wanted[q, i] / every[q, i]
+                    entries += size
+        if entries:
+            most = np.int64(np.ceil(share * entries))
+            _mark_cheapest(b, b + 1, sums, ptr, fresh, row, marks, most, False, BACK, 0)
 
 
-def _mark_fitting(next_chunk, bounds, room, prices, taker, sums, ptr, fresh, marks, base, fitting):
-    """Mark sums of whole bins that fit the room of their giver FITS, and those of the
-    next bin OPEN.
-
-    `base` becomes the number of entries in whole bins, and `fitting` that of sums.
+def _mark_fitting(next_chunk, bounds, room, prices, taker, sums, ptr, fresh, row, marks, fitting):
+    """Mark the cheapest sums of each giver that fit its room FITS; `fitting` becomes
+    their number.
     """
     table = np.empty(prices.size + 1, np.int64)
     for p in chunks(next_chunk, bounds.size - 1):
@@ -179,9 +179,9 @@ def _mark_fitting(next_chunk, bounds, room, prices, taker, sums, ptr, fresh, mar
                     table[_bin(fresh[s], size, prices)] += size
 
         # whole bins
-        last = 0
-        while last < table.size and base[p] + table[last] <= room[p]:
-            base[p] += table[last]
+        last, base = 0, np.int64(0)
+        while last < table.size and base + table[last] <= room[p]:
+            base += table[last]
             last += 1
         for b in range(bounds[p], bounds[p + 1]):
             for s in range(sums[b], sums[b + 1]):
@@ -192,6 +192,11 @@ def _mark_fitting(next_chunk, bounds, room, prices, taker, sums, ptr, fresh, mar
                         fitting[p] += 1
                     elif i == last:
                         marks[s] = BACK | OPEN
+
+        # the cheapest sums of the bin that is too large
+        if last < table.size:
+            fitting[p] += _mark_cheapest(bounds[p], bounds[p + 1], sums, ptr, fresh, row, marks,
+                                         room[p] - base, True, BACK | FITS, BACK)
 
 
 def _take_back_blocks(next_chunk, most_sums, bit, sums, columns, edges, row, ptr,
