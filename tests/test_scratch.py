@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,15 @@ from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import run_on_disk
 from hpgcn.errors import ConfigError, StorageError, UsageError
 from hpgcn.kernels.disk.file_arrays import FileArrays
+from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
+from hpgcn.kernels.disk.turns import begin_turns, bring_in, end_turn, put_out
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.disk import residency, scratch_folder
+from hpgcn.store.manifest import as_bytes, read_exactly
 from hpgcn.strategies import STRATEGIES
 
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
@@ -53,9 +57,104 @@ def test_arrays_in_files(tmp_path):
     assert files.nbytes == x.nbytes + y.nbytes
     assert x[:1000].tolist() == list(range(1000)) and not x[1000:].any() and not y.any()
     assert few.tolist() == [1] * 10
-    assert {each.nbytes for each in files.slots().values()} == {x.nbytes, y.nbytes}
     del x, y
     assert files.nbytes == 0
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    """Arrays of several blocks, put out of memory."""
+    files = FileArrays(tmp_path, BLOCK)
+    begin_turns()
+    with files.use():
+        made = np.arange(3 * GROUP // 8, dtype=np.int64), np.ones(BLOCK, np.uint8)
+    put_out(end_turn(0, 1)[1])
+    return files, *made
+
+
+def in_memory():
+    """Bytes of arrays that are in memory."""
+    return int(TABLE[IN_MEMORY])
+
+
+def test_blocks_come_when_they_are_touched(arrays):
+    """A read brings in blocks, a change of one is written, and threads see whole blocks."""
+    _, x, _ = arrays
+    begin = in_memory()
+    assert x[-1] == x.size - 1
+    assert 0 < in_memory() - begin <= BLOCK  # of an array of a rank that does not run
+    with ThreadPoolExecutor(4) as pool:
+        sums = list(pool.map(lambda _: int(x.sum()), range(8)))
+    assert sums == [x.size * (x.size - 1) // 2] * 8
+    x[5] = -1
+    for _ in range(2):
+        put_out(end_turn(1, 2)[1])
+        assert in_memory() == begin
+        assert x[:7].tolist() == [0, 1, 2, 3, 4, -1, 6]
+
+
+def test_a_turn_is_read_ahead(arrays):
+    """What a turn touched is brought in before the next one, unless its array has ended."""
+    _, x, y = arrays
+    begin = in_memory()
+    end_turn(1, 0)
+    assert x[BLOCK:BLOCK + 2].sum() == 2 * BLOCK + 1 and y[0] == 1
+    touched, out = end_turn(0, 1)
+    put_out(out)
+    assert in_memory() == begin
+    del y, arrays
+    bring_in(touched)
+    assert 0 < in_memory() - begin < x.nbytes
+    assert (x == np.arange(x.size)).all()
+
+
+def test_discarded_bytes_are_not_written(arrays):
+    """Blocks are dropped once all their bytes are; a write brings the others back to life."""
+    files, x, _ = arrays
+    begin, block = in_memory(), x[:BLOCK // 8]
+    block[:] = 7
+    files.discard(block[:100])
+    files.discard(block[100:])
+    assert in_memory() == begin and not block.any()
+
+    block[:] = 7
+    files.discard(block[:100])
+    block[50] = 8
+    files.discard(block[100:])
+    put_out(end_turn(0, 1)[1])
+    assert block[:100].tolist() == [7] * 50 + [8] + [7] * 49
+
+
+def test_the_room_is_kept(tmp_path):
+    """Arrays take no more memory than there is room for, also those of one rank alone."""
+    begin = in_memory()
+    files = FileArrays(tmp_path, BLOCK, begin + 4 * GROUP)
+    with files.use():
+        made = [np.full(GROUP, k, np.uint8) for k in range(12)]
+        for k, each in enumerate(made):
+            assert in_memory() - begin <= 4 * GROUP
+            assert (each == k).all()
+        del made, each
+    assert in_memory() == begin
+
+
+def test_a_file_is_read_into_an_array_that_is_not_in_memory(arrays, tmp_path):
+    _, _, y = arrays
+    text = os.urandom(y.size)
+    (tmp_path / "file").write_bytes(text)
+    with open(tmp_path / "file", "rb") as file:
+        read_exactly(file.fileno(), as_bytes(y), 0)
+    assert y.tobytes() == text
+
+
+def test_other_faults_end_the_process(tmp_path):
+    """An access to memory that is not an array goes to the handler that was there before."""
+    code = ("import ctypes, faulthandler; faulthandler.enable()\n"
+            "from hpgcn.kernels.disk.file_arrays import FileArrays\n"
+            f"with FileArrays({str(tmp_path)!r}).use(): ctypes.string_at(64)")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                           check=False, env=clean_environment())
+    assert ended.returncode == -signal.SIGSEGV and "Segmentation fault" in ended.stderr
 
 
 @pytest.mark.parametrize("settings", [

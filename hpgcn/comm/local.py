@@ -135,31 +135,32 @@ def run_on_ranks(function: Callable[..., Any], ranks: int, *arguments: Any,
                       for comm in _communicators(turns, local_mpi.Post(), nodes)])
 
 
-def run_on_disk(function, ranks, scratch, *arguments, kept=0, **options):
+def run_on_disk(function, ranks, scratch, *arguments, kept=0, room=None, **options):
     """Call a function like `run_on_ranks`, with large arrays of the ranks in files of
     the folder `scratch`.
 
-    The pages of three turns are in memory at a time (hpgcn.runtime.disk.residency). The last
-    `kept` ranks keep their arrays in memory. Nothing remains in the folder, however the
-    process ends. StorageError if it cannot be written, or if its disk is full.
+    The arrays of three turns are in memory at a time (hpgcn.runtime.disk.residency), at
+    most `room` bytes. The last `kept` ranks keep their arrays in memory. Nothing remains
+    in the folder, however the process ends. StorageError if it cannot be written, or if
+    its disk is full.
     """
     # arrays of the first ranks are files
-    files = scratch_files(scratch, ranks - kept)
-    residency = Residency(files, ranks)
+    files = scratch_files(scratch, room)
+    residency = Residency(ranks - kept, ranks)
     turns = Turns(ranks, residency)
 
     def run(comm):
         comm.disk = residency
-        if comm.rank >= len(files):
+        if comm.rank >= residency.in_files:
             return function(comm, *arguments, **options)
-        with files[comm.rank].use(), scratch_errors(scratch, files[comm.rank]):
+        with files.use(), scratch_errors(scratch, files):
             return function(comm, *arguments, **options)
 
     # run, and log what the disk did
     before = disk_bytes()
     try:
         results = turns.run([partial(run, comm)
-                             for comm in _communicators(turns, local_mpi.Post(residency))])
+                             for comm in _communicators(turns, local_mpi.Post())])
     finally:
         residency.close()
     read, written = (now - was for now, was in zip(disk_bytes(), before))

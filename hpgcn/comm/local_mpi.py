@@ -67,14 +67,9 @@ def Query_thread():
 
 
 class Post:
-    """Messages that the ranks of a run have sent or expect, until they meet their counterpart.
+    """Messages that the ranks of a run have sent or expect, until they meet their counterpart."""
 
-    `observer`, if given, notes the arrays that are read or written: see
-    hpgcn.runtime.disk.residency.
-    """
-
-    def __init__(self, observer=None):
-        self.observer = observer
+    def __init__(self):
         self.sends = defaultdict(deque)  # by (communicator, source, destination, tag)
         self.receives = defaultdict(deque)
         self.collectives = {}  # by (communicator, number of the call in it)
@@ -90,8 +85,6 @@ class Post:
             raise InternalError(f"a message of {sent.size} bytes from rank {key[1]} to rank "
                                 f"{key[2]}, which has room for {received.size}")
         received[:sent.size] = sent
-        if self.observer is not None:
-            self.observer.note(sent, received)
         sender.done = receiver.done = True
 
     def collective(self, key, rank, size, kind, part, finish):
@@ -107,9 +100,6 @@ class Post:
         if len(parts) == size:
             del self.collectives[key]
             finish([parts[q][1] for q in range(size)])
-            if self.observer is not None:
-                self.observer.note(*(part for _, part, _ in parts.values()
-                                     if isinstance(part, np.ndarray)))
             for *_, waiting in parts.values():
                 waiting.done = True
         return request

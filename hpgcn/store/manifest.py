@@ -2,6 +2,7 @@
 damaged files.
 """
 
+import errno
 import os
 import zlib
 
@@ -77,7 +78,14 @@ def read_exactly(handle, buffer, offset):
     Raise OSError if the file ends before.
     """
     while len(buffer):
-        count = os.preadv(handle, [buffer], offset)
+        try:
+            count = os.preadv(handle, [buffer], offset)
+        except OSError as error:
+            if error.errno != errno.EFAULT:
+                raise
+            piece = os.pread(handle, min(len(buffer), BLOCK), offset)
+            count = len(piece)
+            buffer[:count] = piece  # an array in a scratch file, not all of it in memory
         if not count:
             raise OSError(f"the file ends at byte {offset}")
         buffer = buffer[count:]

@@ -27,6 +27,7 @@ class ScratchPlan:
     strategy: str
     ranks: int  # 1: the run fits without files
     kept: int  # the last ranks, whose arrays stay in memory
+    room: int  # bytes of the arrays of the other ranks that may be in memory
     memory: int  # bytes that the process may take
     needed: int  # bytes of a run on one rank in memory
     scratch: int  # bytes of files
@@ -83,7 +84,7 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     whole = count_candidate(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
     needed = int(whole.peak.max()) + PROCESS if whole else 0
     if whole and needed <= memory and (ranks is None or 1 in ranks):
-        return ScratchPlan(inputs.name, "", 1, 1, memory, needed, 0, 0, 0, 0, 0, 0,
+        return ScratchPlan(inputs.name, "", 1, 1, 0, memory, needed, 0, 0, 0, 0, 0, 0,
                            config.eval_every, _compute(machine, whole), disk)
 
     # the fewest ranks that fit
@@ -134,14 +135,16 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
 
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total
-    room = memory - PROCESS - TURNS * turn
-    kept = int(np.searchsorted(np.cumsum(total[::-1]), room, side="right")) if room >= 0 else -1
+    most = memory - PROCESS
+    rest = most - TURNS * turn
+    kept = int(np.searchsorted(np.cumsum(total[::-1]), rest, side="right")) if rest >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
 
     def of(sizes):
         return int(sizes[moved].sum())
 
-    return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, memory,
+    room = most - int(total[moved.stop:].sum())
+    return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, room, memory,
                        needed or int(footprint.total.sum()) + PROCESS, of(total), turn,
                        of(train.read), of(train.written), of(evaluated.read),
                        of(evaluated.written), inputs.config.eval_every,

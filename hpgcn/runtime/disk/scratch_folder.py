@@ -1,5 +1,7 @@
 """The folder of arrays in files (`--scratch`): make the files, report errors, measure the disk."""
 import errno
+import fcntl
+import mmap
 import os
 import resource
 import tempfile
@@ -8,13 +10,12 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import numpy as np
-
 from hpgcn.errors import StorageError, setting
 
 THRESHOLD = 1 << 18  # bytes of the smallest array in a file
 FILES = 1 << 16  # files that a process wants to open at a time
 SAMPLE = 1 << 28  # bytes by which a disk is measured
+PIECE = 1 << 24  # bytes of a read or write
 
 
 def check_scratch(folder):
@@ -26,19 +27,20 @@ def check_scratch(folder):
         raise StorageError(f"{setting('scratch', folder)}: {error.strerror}") from error
 
 
-def scratch_files(folder, ranks):
-    """Return the hpgcn.kernels.disk.file_arrays.FileArrays of each rank, in a folder.
+def scratch_files(folder, room=None):
+    """Return the hpgcn.kernels.disk.file_arrays.FileArrays of a folder.
 
-    StorageError if no file can be made there.
+    At most `room` bytes of their arrays are in memory. StorageError if no file can be made
+    in the folder.
     """
-    from hpgcn.kernels.disk.file_arrays import FileArrays
+    from hpgcn.kernels.disk.file_arrays import ALL, FileArrays
 
     check_scratch(folder)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         wanted = FILES if most == resource.RLIM_INFINITY else min(FILES, most)
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-    return [FileArrays(folder, THRESHOLD) for _ in range(ranks)]
+    return FileArrays(folder, THRESHOLD, ALL if room is None else room)
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def scratch_errors(folder, files):
             raise
         words = os.strerror(files.error)
         if files.error == errno.ENOSPC:
-            words += f": {files.nbytes:,} bytes of arrays of a rank were in it"
+            words += f": {files.nbytes:,} bytes of arrays were in it"
         raise StorageError(f"{setting('scratch', folder)}: {words}") from error
 
 
@@ -68,8 +70,8 @@ def disk_bytes():
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes per second of mapped files in large pieces: reading, writing, and the sum of both at
-    the same time.
+    """Bytes per second of files in large pieces, past the page cache: reading, writing, and the
+    sum of both at the same time.
     """
 
     read: float
@@ -89,39 +91,40 @@ class Disk:
 
 def measure_disk(folder, nbytes=SAMPLE):
     """Measure the Disk of a folder with files of `nbytes` bytes. OSError as from the system."""
-    with tempfile.TemporaryFile(dir=folder) as one, tempfile.TemporaryFile(dir=folder) as other:
-        write = _rate(nbytes, _write, one)
-        _drop(one)
-        read = _rate(nbytes, _read, one)
+    with _file(folder, nbytes) as one, _file(folder, nbytes) as other:
+        write = _rate(nbytes, _move, os.pwritev, one)
+        read = _rate(nbytes, _move, os.preadv, one)
 
         # write one file while the other is read
-        _drop(one)
-        writer = threading.Thread(target=_write, args=(other, nbytes))
+        writer = threading.Thread(target=_move, args=(os.pwritev, other, nbytes))
 
-        def both(file, nbytes):
+        def both(nbytes):
             writer.start()
-            _read(file, nbytes)
+            _move(os.preadv, one, nbytes)
             writer.join()
 
-        return Disk(read, write, 2 * _rate(nbytes, both, one))
+        return Disk(read, write, 2 * _rate(nbytes, both))
 
 
-def _rate(nbytes, move, file):
+def _rate(nbytes, move, *given):
     begin = time.perf_counter()
-    move(file, nbytes)
+    move(*given, nbytes)
     return nbytes / (time.perf_counter() - begin)
 
 
-def _write(file, nbytes):
-    os.posix_fallocate(file.fileno(), 0, nbytes)
-    np.memmap(file, np.uint8, "r+", shape=nbytes)[:] = 1
-    os.fdatasync(file.fileno())
+@contextmanager
+def _file(folder, nbytes):
+    """Context manager: return a file with contents, for direct reads and writes."""
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        with suppress(OSError):
+            fcntl.fcntl(file, fcntl.F_SETFL, os.O_RDWR | os.O_DIRECT)
+        os.posix_fallocate(file.fileno(), 0, nbytes)
+        _move(os.pwritev, file, nbytes)  # the first write of a file is slower
+        yield file
 
 
-def _read(file, nbytes):
-    os.posix_fadvise(file.fileno(), 0, nbytes, os.POSIX_FADV_WILLNEED)
-    np.memmap(file, np.uint8, "r", shape=nbytes).view(np.int64).sum()
-
-
-def _drop(file):
-    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+def _move(call, file, nbytes):
+    """Read or write a file from its begin, in the pieces in which arrays move."""
+    with mmap.mmap(-1, min(nbytes, PIECE)) as piece:
+        for place in range(0, nbytes, len(piece)):
+            call(file.fileno(), [piece], place)

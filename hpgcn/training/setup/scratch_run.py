@@ -22,7 +22,7 @@ def run_with_scratch(function, source, config, ranks, *arguments, **options):
         return function(None, source, config.replace(memory="", scratch=""), *arguments, **options)
     config = config.replace(strategy=plan.strategy)
     return run_on_disk(function, plan.ranks, config.scratch, source, config, *arguments,
-                       kept=plan.kept, **options)[0]
+                       kept=plan.kept, room=plan.room, **options)[0]
 
 
 def check_comm(scratch, comm):

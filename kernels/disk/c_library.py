@@ -1,0 +1,104 @@
+"""Functions of the C library, and memory that compiled code finds by itself."""
+import ctypes
+import os
+
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.extending import intrinsic
+
+from hpgcn.kernels.jit import cache_folder
+
+INT, LONG, ADDRESS = types.int32, types.int64, types.int64
+LONGS = types.CPointer(LONG)
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; direct reads and writes move whole pages
+READ, WRITE = 1, 2  # PROT_READ, PROT_WRITE
+PRIVATE, FIXED, ANONYMOUS, NO_RESERVE = 0x2, 0x10, 0x20, 0x4000  # flags of mmap
+DIRECT = getattr(os, "O_DIRECT", 0)  # flag of open, Linux only
+MOVE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
+HUGE = 14  # advice of madvise: pages of 2 MiB
+FAILED = -1  # MAP_FAILED
+Py_IncRef = ctypes.pythonapi.Py_IncRef
+
+
+def _c(name, *kinds):
+    """Return a function of the C library; `kinds` are types of its arguments and its result."""
+    return types.ExternalFunction(name, kinds[-1](*kinds[:-1]))
+
+
+malloc = _c("malloc", LONG, ADDRESS)
+calloc = _c("calloc", LONG, LONG, ADDRESS)
+realloc = _c("realloc", ADDRESS, LONG, ADDRESS)
+free = _c("free", ADDRESS, types.void)
+usable_size = _c("malloc_usable_size", ADDRESS, LONG)
+memcpy = _c("memcpy", ADDRESS, ADDRESS, LONG, ADDRESS)
+open_nameless = _c("open", ADDRESS, INT, INT, INT)
+mkostemp = _c("mkostemp", ADDRESS, INT, INT)
+unlink = _c("unlink", ADDRESS, INT)
+close = _c("close", INT, INT)
+fallocate = _c("posix_fallocate", INT, LONG, LONG, INT)
+mmap = _c("mmap", ADDRESS, LONG, INT, INT, INT, LONG, ADDRESS)
+munmap = _c("munmap", ADDRESS, LONG, INT)
+mprotect = _c("mprotect", ADDRESS, LONG, INT, INT)
+mremap = _c("mremap", ADDRESS, LONG, LONG, INT, ADDRESS, ADDRESS)
+madvise = _c("madvise", ADDRESS, LONG, INT, INT)
+pread = _c("pread", INT, ADDRESS, LONG, LONG, LONG)
+pwrite = _c("pwrite", INT, ADDRESS, LONG, LONG, LONG)
+drop_cached = _c("posix_fadvise", INT, LONG, LONG, INT, INT)
+write_back = _c("fdatasync", INT, INT)
+sleep = _c("usleep", INT, INT)
+mutex_lock = _c("pthread_mutex_lock", ADDRESS, INT)
+mutex_unlock = _c("pthread_mutex_unlock", ADDRESS, INT)
+sigaction = _c("sigaction", INT, ADDRESS, ADDRESS, INT)
+write = _c("write", INT, ADDRESS, LONG, LONG)
+exit_now = _c("_exit", INT, types.void)
+place_of_errno = _c("__errno_location", ADDRESS)
+
+
+def lasting(symbol, size, dtype):
+    """Return an array of zeros that lasts, and a function that returns it in compiled code.
+
+    Compiled code finds it by its symbol, also code from the cache.
+    """
+    array = np.zeros(size, dtype)
+    kind = numba.from_dtype(array.dtype)
+    pointer = types.CPointer(kind)
+    llvmlite.binding.add_symbol(symbol, array.ctypes.data)
+    Py_IncRef(ctypes.py_object(array))
+
+    @intrinsic
+    def address(_):
+        def generate(context, builder, signature, arguments):
+            known = builder.module.globals.get(symbol)
+            return known or ir.GlobalVariable(builder.module, context.get_data_type(kind), symbol)
+        return pointer(), generate
+
+    return array, address
+
+
+@intrinsic
+def int_at(_, address):
+    """Return the C int at an address."""
+    def generate(context, builder, signature, arguments):
+        return builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()))
+    return INT(ADDRESS), generate
+
+
+@intrinsic
+def set_int(_, address, value):
+    """Set the C int at an address."""
+    def generate(context, builder, signature, arguments):
+        address, value = arguments
+        builder.store(value, builder.inttoptr(address, ir.IntType(32).as_pointer()))
+        return context.get_dummy_value()
+    return types.void(ADDRESS, INT), generate
+
+
+def c_function(*kinds):
+    """Return a decorator that compiles a function for C code; `kinds` as in `_c`."""
+    def decorate(function):
+        with cache_folder(function):
+            return numba.cfunc(kinds[-1](*kinds[:-1]), cache=True)(function)
+    return decorate

@@ -1,0 +1,130 @@
+"""Bring in blocks of arrays in files when they are touched.
+
+An array is memory in blocks that cannot be accessed until their contents are there. An
+access to such a block is a segmentation fault: its handler brings the block in, and the
+access goes on.
+"""
+import platform
+
+import numba
+
+from hpgcn.kernels.disk import c_library as c
+from hpgcn.kernels.disk.c_library import INT
+from hpgcn.kernels.disk.moves import make_room, open_empty, protect, read_blocks
+from hpgcn.kernels.disk.table import (
+    ADDRESS,
+    AHEAD,
+    ARRAY,
+    BLOCK,
+    DEAD,
+    FIRST_BLOCK,
+    FLAGS,
+    GROUP,
+    IN_MEMORY,
+    MOVING,
+    NBYTES,
+    OLD_ACTION,
+    OPEN,
+    ORDINARY,
+    OWNER,
+    PRESENT,
+    READABLE,
+    RUNNING,
+    STORED,
+    TOUCHED,
+    UNIT,
+    WRITABLE,
+    array_at,
+    end_of_run,
+    lock,
+    mark,
+    pause,
+    place_of,
+    table_parts,
+    unlock,
+)
+from hpgcn.kernels.jit import jit
+
+SEGMENTATION_FAULT = 11
+WRITE_FAULT = 2  # bit of the error code that x86-64 gives a fault
+PARTS = 64  # of an array that are brought in one by one, at least
+ERROR_CODE = 24 if platform.machine() == "x86_64" else 0  # its place in the context of a signal
+
+
+@jit(inner=True)
+def _bring(head, arrays, blocks, a, k, writing):
+    """Let an access to block k of array a go on, or try again; hold the mutex."""
+    array = arrays[a]
+    base, count = array[FIRST_BLOCK], (array[NBYTES] + BLOCK - 1) // BLOCK
+    flags = blocks[base + k, FLAGS]
+    if flags & MOVING:
+        pause(head)
+        return
+
+    # in memory: allow reads of the blocks after it too, writes of them only if this is not the
+    # first one that its rank writes
+    own = array[OWNER] == head[RUNNING]
+    if flags & PRESENT:
+        last = min(count, (k // (GROUP // BLOCK) + 1) * (GROUP // BLOCK))
+        if not ERROR_CODE:
+            writing = flags & READABLE > 0  # a second fault
+        if flags & WRITABLE:
+            pass  # another thread has opened it
+        elif writing:
+            end = k + 1
+            if own and k % (GROUP // BLOCK) and blocks[base + k - 1, FLAGS] & WRITABLE:
+                end = end_of_run(blocks, base, k, last, PRESENT | MOVING | OPEN)
+            address, size = place_of(array, k, end)
+            protect(address, size, c.READ | c.WRITE)
+            blocks[base + k:base + end, DEAD:ARRAY] = 0
+            mark(blocks, base + k, base + end, OPEN | TOUCHED, STORED)
+        elif not flags & READABLE:
+            end = end_of_run(blocks, base, k, last, PRESENT | MOVING | OPEN)
+            address, size = place_of(array, k, end)
+            protect(address, size, c.READ)
+            mark(blocks, base + k, base + end, READABLE | TOUCHED, 0)
+        return
+
+    # Not in memory: bring in blocks around it too, if its rank runs, which goes through all of
+    # them. Of messages only some rows are written at a time.
+    unit = BLOCK
+    if own and array[AHEAD] == ORDINARY:
+        most = head[UNIT] if flags & STORED else GROUP
+        while unit < most and unit * PARTS <= array[NBYTES]:
+            unit *= 2
+    make_room(head, arrays, blocks, unit)
+    mask = PRESENT | STORED | MOVING
+    flags = blocks[base + k, FLAGS] & mask  # they may have changed in the meantime
+    first = k
+    while first % (unit // BLOCK) and blocks[base + first - 1, FLAGS] & mask == flags:
+        first -= 1
+    last = min(count, (k // (unit // BLOCK) + 1) * (unit // BLOCK))
+    last = end_of_run(blocks, base, k, last, mask)
+    if flags == STORED:
+        read_blocks(head, array, blocks, first, last)
+    elif flags == 0:
+        address, size = place_of(array, first, last)
+        open_empty(address, size)
+        head[IN_MEMORY] += size
+        blocks[base + first:base + last, DEAD:ARRAY] = 0
+        mark(blocks, base + first, base + last, PRESENT | OPEN | TOUCHED, 0)
+
+
+@c.c_function(INT, c.LONGS, c.LONGS, numba.void)
+def on_fault(number, info, context):
+    """Let an access to an array go on, as the handler of SIGSEGV.
+
+    Any other access goes to the handler that was there before.
+    """
+    before = c.int_at(c.place_of_errno())
+    head, arrays, blocks = table_parts()
+    address = numba.carray(info, 3)[2]
+    a = array_at(head, arrays, address)
+    if a < 0:
+        c.sigaction(INT(SEGMENTATION_FAULT), head[OLD_ACTION], 0)
+    else:
+        writing = numba.carray(context, 25)[ERROR_CODE] & WRITE_FAULT > 0
+        lock(head)
+        _bring(head, arrays, blocks, a, (address - arrays[a, ADDRESS]) // BLOCK, writing)
+        unlock(head)
+    c.set_int(c.place_of_errno(), before)

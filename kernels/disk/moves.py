@@ -1,0 +1,157 @@
+"""Move blocks of arrays between memory and their files, by direct reads and writes.
+
+All functions are called with the mutex of the table. They let others have it while contents
+move.
+"""
+import errno
+import os
+
+from hpgcn.kernels.disk import c_library as c
+from hpgcn.kernels.disk.c_library import INT
+from hpgcn.kernels.disk.table import (
+    ARRAY,
+    BLOCK,
+    BLOCKS,
+    DESCRIPTOR,
+    FIRST_BLOCK,
+    FLAGS,
+    GROUP,
+    HAND,
+    IN_MEMORY,
+    MOVING,
+    NBYTES,
+    OPEN,
+    OPEN_FLAGS,
+    OWNER,
+    PRESENT,
+    ROOM,
+    RUNNING,
+    STORED,
+    WRITABLE,
+    end_of_run,
+    fail,
+    lock,
+    mark,
+    place_of,
+    table_parts,
+    unlock,
+)
+from hpgcn.kernels.jit import jit
+
+
+@jit(inner=True)
+def protect(address, size, access):
+    """Allow accesses to memory; the system refuses only if it has no memory for its tables."""
+    if c.mprotect(address, size, INT(access)):
+        fail(table_parts()[0])
+
+
+@jit(inner=True)
+def reserve(size, offset):
+    """Return the address of new memory without access; `offset` is its place in a group."""
+    raw = c.mmap(0, size + GROUP, INT(0), INT(c.PRIVATE | c.ANONYMOUS | c.NO_RESERVE), INT(-1), 0)
+    if raw == c.FAILED:
+        return 0
+    begin = raw + (offset - raw) % GROUP
+    if begin > raw:
+        c.munmap(raw, begin - raw)
+    c.munmap(begin + size, raw + GROUP - begin)
+    return begin
+
+
+@jit(inner=True)
+def drop(address, size):
+    """Free the memory of blocks, and deny accesses."""
+    flags = c.PRIVATE | c.ANONYMOUS | c.NO_RESERVE | c.FIXED
+    if c.mmap(address, size, INT(0), INT(flags), INT(-1), 0) == c.FAILED:
+        fail(table_parts()[0])
+
+
+@jit(inner=True)
+def open_empty(address, size):
+    """Allow accesses to blocks without contents."""
+    protect(address, size, c.READ | c.WRITE)
+    if size >= GROUP:
+        c.madvise(address, size, INT(c.HUGE))
+
+
+@jit(inner=True)
+def _transfer(head, writing, descriptor, address, size, offset):
+    """Read or write a part of a file."""
+    done = 0
+    while done < size:
+        if writing:
+            count = c.pwrite(INT(descriptor), address + done, size - done, offset + done)
+        else:
+            count = c.pread(INT(descriptor), address + done, size - done, offset + done)
+        if count <= 0 and not (count < 0 and c.int_at(c.place_of_errno()) == errno.EINTR):
+            fail(head)
+        done += max(count, 0)
+    if not head[OPEN_FLAGS] & c.DIRECT:  # leave the page cache
+        if writing:
+            c.write_back(INT(descriptor))
+        c.drop_cached(INT(descriptor), offset, size, INT(os.POSIX_FADV_DONTNEED))
+
+
+@jit(inner=True)
+def read_blocks(head, array, blocks, first, last):
+    """Bring in stored blocks; hold the mutex, which others get meanwhile.
+
+    The contents come to other memory first, which then replaces that of the blocks. So no
+    thread sees a block that is read in part.
+    """
+    base = array[FIRST_BLOCK]
+    address, size = place_of(array, first, last)
+    mark(blocks, base + first, base + last, MOVING, 0)
+    head[IN_MEMORY] += size
+    unlock(head)
+
+    staging = reserve(size, address)
+    if not staging:
+        fail(head)
+    open_empty(staging, size)
+    _transfer(head, False, array[DESCRIPTOR], staging, size, first * BLOCK)
+    protect(staging, size, 0)
+
+    lock(head)
+    if c.mremap(staging, size, size, INT(c.MOVE), address) == c.FAILED:
+        fail(head)
+    mark(blocks, base + first, base + last, PRESENT, MOVING)
+
+
+@jit(inner=True)
+def write_blocks(head, array, blocks, first, last):
+    """Put out blocks in memory, all of them stored or none; hold the mutex, which others get
+    meanwhile.
+    """
+    base = array[FIRST_BLOCK]
+    address, size = place_of(array, first, last)
+    stored = blocks[base + first, FLAGS] & STORED
+    mark(blocks, base + first, base + last, MOVING, WRITABLE)
+    if not stored:
+        protect(address, size, c.READ)
+        unlock(head)
+        _transfer(head, True, array[DESCRIPTOR], address, size, first * BLOCK)
+        lock(head)
+    drop(address, size)
+    head[IN_MEMORY] -= size
+    mark(blocks, base + first, base + last, STORED, PRESENT | MOVING | OPEN)
+
+
+@jit(inner=True)
+def make_room(head, arrays, blocks, size):
+    """Put out blocks until others of `size` bytes fit, first those of ranks that do not run."""
+    for also_own in range(2):
+        for _ in range(head[BLOCKS]):
+            if head[IN_MEMORY] + size <= head[ROOM]:
+                return
+            b = head[HAND] % head[BLOCKS]
+            head[HAND] = b + 1
+            array = arrays[blocks[b, ARRAY]]
+            if blocks[b, FLAGS] & (PRESENT | MOVING) == PRESENT and (
+                    also_own or array[OWNER] != head[RUNNING]):
+                first = b - array[FIRST_BLOCK]
+                last = min(first + GROUP // BLOCK, (array[NBYTES] + BLOCK - 1) // BLOCK)
+                end = end_of_run(blocks, array[FIRST_BLOCK], first, last,
+                                  PRESENT | MOVING | STORED)
+                write_blocks(head, array, blocks, first, end)

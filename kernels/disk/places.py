@@ -1,0 +1,171 @@
+"""Arrays in the table: add, find and remove them."""
+import errno
+import os
+
+from hpgcn.kernels.disk import c_library as c
+from hpgcn.kernels.disk.c_library import INT, LONG, PAGE
+from hpgcn.kernels.disk.moves import make_room, open_empty, reserve
+from hpgcn.kernels.disk.table import (
+    ADDRESS,
+    AHEAD,
+    ARRAY,
+    ARRAYS,
+    BLOCK,
+    BLOCKS,
+    DEAD,
+    DEAD_END,
+    DESCRIPTOR,
+    ERROR,
+    FILE_BYTES,
+    FIRST_BLOCK,
+    FLAGS,
+    FOLDER,
+    IN_MEMORY,
+    MOST,
+    MOST_BLOCKS,
+    MOVING,
+    NAME,
+    NAME_BYTES,
+    NBYTES,
+    OPEN,
+    OPEN_FLAGS,
+    ORDINARY,
+    OWNER,
+    PRESENT,
+    ROOM,
+    RUNNING,
+    TOUCHED,
+    USED,
+    lock,
+    mark,
+    pause,
+    place_of,
+    table_parts,
+    unlock,
+)
+from hpgcn.kernels.jit import jit
+
+
+@jit(inner=True)
+def _free_blocks(arrays, blocks, count):
+    """Return the first of `count` free places for blocks in a row; -1 if there are none."""
+    b = free = 0
+    while b < MOST_BLOCKS:
+        if blocks[b, FLAGS]:
+            array = arrays[blocks[b, ARRAY]]
+            b = array[FIRST_BLOCK] + (array[NBYTES] + BLOCK - 1) // BLOCK
+            free = 0
+            continue
+        b += 1
+        free += 1
+        if free == count:
+            return b - count
+    return -1
+
+
+@jit(inner=True)
+def _open(head):
+    """Return the descriptor of a new file without a name; below 0 if that fails."""
+    flags = INT(head[OPEN_FLAGS])
+    descriptor = c.open_nameless(head[FOLDER], flags, INT(0o600))
+    if descriptor >= 0:
+        return descriptor
+
+    # some file systems have no such files: remove the name at once
+    name = c.malloc(head[NAME_BYTES])
+    c.memcpy(name, head[NAME], head[NAME_BYTES])
+    descriptor = c.mkostemp(name, INT(flags & (c.DIRECT | os.O_CLOEXEC)))
+    if descriptor >= 0:
+        c.unlink(name)
+    c.free(name)
+    return descriptor
+
+
+@jit(inner=True)
+def add(size):
+    """Return the address of a new array in a file; 0 if there is no place for it."""
+    head, arrays, blocks = table_parts()
+    descriptor = _open(head)
+    if descriptor < 0:
+        head[ERROR] = c.int_at(c.place_of_errno())
+        return 0
+
+    # space first: when blocks are written nothing can report a full disk
+    pages = (size + PAGE - 1) // PAGE * PAGE
+    failed = LONG(c.fallocate(descriptor, 0, pages))
+    address = 0
+    if not failed:
+        lock(head)
+        a = 0
+        while a < MOST and arrays[a, ADDRESS]:
+            a += 1
+        count = (size + BLOCK - 1) // BLOCK
+        base = _free_blocks(arrays, blocks, count) if a < MOST else -1
+        address = reserve(pages, 0) if base >= 0 else 0
+        failed = errno.EMFILE if base < 0 else errno.ENOMEM
+        if address:
+            _enter(head, arrays, blocks, a, base, count, address, size, descriptor)
+        unlock(head)
+    if not address:
+        c.close(descriptor)
+        head[ERROR] = failed
+    return address
+
+
+@jit(inner=True)
+def _enter(head, arrays, blocks, a, base, count, address, size, descriptor):
+    """Enter an array into the table; it is in memory at once if it fits."""
+    array = arrays[a]
+    array[NBYTES], array[DESCRIPTOR], array[OWNER] = size, descriptor, head[RUNNING]
+    array[FIRST_BLOCK], array[AHEAD], array[ADDRESS] = base, ORDINARY, address
+    head[ARRAYS] = max(head[ARRAYS], a + 1)
+    head[BLOCKS] = max(head[BLOCKS], base + count)
+    head[FILE_BYTES] += size
+    for b in range(base, base + count):
+        blocks[b, FLAGS], blocks[b, DEAD], blocks[b, DEAD_END], blocks[b, ARRAY] = USED, 0, 0, a
+
+    _, pages = place_of(array, 0, count)
+    make_room(head, arrays, blocks, pages)
+    if head[IN_MEMORY] + pages <= head[ROOM]:
+        open_empty(address, pages)
+        head[IN_MEMORY] += pages
+        mark(blocks, base, base + count, PRESENT | OPEN | TOUCHED, 0)
+
+
+@jit(inner=True)
+def find(address):
+    """Return the number of the array at an address; -1 for other memory."""
+    head, arrays, _ = table_parts()
+    if address % PAGE == 0 and address:
+        for a in range(head[ARRAYS]):
+            if arrays[a, ADDRESS] == address:
+                return a
+    return -1
+
+
+@jit(inner=True)
+def nbytes_of(a):
+    """Return the bytes of array number a."""
+    return table_parts()[1][a, NBYTES]
+
+
+@jit(inner=True)
+def remove(a):
+    """Free the memory and the file of array number a."""
+    head, arrays, blocks = table_parts()
+    array = arrays[a]
+    base, count = array[FIRST_BLOCK], (array[NBYTES] + BLOCK - 1) // BLOCK
+    lock(head)
+    for k in range(count):
+        while blocks[base + k, FLAGS] & MOVING:
+            pause(head)
+        if blocks[base + k, FLAGS] & PRESENT:
+            head[IN_MEMORY] -= place_of(array, k, k + 1)[1]
+        blocks[base + k, FLAGS] = 0
+    address, pages = place_of(array, 0, count)
+    c.munmap(address, pages)
+    c.close(INT(array[DESCRIPTOR]))
+    head[FILE_BYTES] -= array[NBYTES]
+    array[ADDRESS] = 0
+    unlock(head)
+

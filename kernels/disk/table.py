@@ -1,0 +1,102 @@
+"""The table of all arrays in files and their blocks, in memory that compiled code finds.
+
+One mutex guards the table. A block that moves between memory and file is marked MOVING and
+moves without the mutex; whoever needs it meanwhile tries again.
+"""
+import os
+
+import numba
+import numpy as np
+
+from hpgcn.kernels.disk import c_library as c
+from hpgcn.kernels.disk.c_library import INT, PAGE
+from hpgcn.kernels.jit import jit
+
+BLOCK = 1 << 16  # bytes
+GROUP = 1 << 21  # bytes of blocks that are opened together: a huge page
+RUN = 1 << 24  # bytes that are read or written at once
+MOST = 20_000  # arrays at a time
+MOST_BLOCKS = 1 << 25  # of all arrays: 2 TiB
+PAUSE = 20  # microseconds between looks at a block that moves
+
+# The table begins with these fields, of int64; the mutex has 8.
+(MUTEX, ROOM, IN_MEMORY, ARRAYS, BLOCKS, FILE_BYTES, ERROR, HAND, RUNNING, UNIT, THRESHOLD,
+ OPEN_FLAGS, FOLDER, NAME, NAME_BYTES, OLD_ACTION, MESSAGE, MESSAGE_BYTES) = 0, *range(8, 25)
+HEAD = 25
+
+# Then each array has these. A free place has no address.
+ADDRESS, NBYTES, DESCRIPTOR, OWNER, FIRST_BLOCK, AHEAD = range(6)
+NOT_AHEAD, MESSAGES, ORDINARY = range(3)  # AHEAD: whether the array is read ahead of a turn
+
+# Then each block: flags, the begin and end of its bytes that nothing reads any more, its array.
+# A free place has no flags.
+FLAGS, DEAD, DEAD_END, ARRAY = range(4)
+USED, PRESENT, STORED, MOVING, READABLE, WRITABLE, TOUCHED = (1 << bit for bit in range(7))
+OPEN = READABLE | WRITABLE
+
+TABLE, _table = c.lasting("hpgcn_arrays_in_files", HEAD + 6 * MOST, np.int64)
+STATES, _blocks = c.lasting("hpgcn_blocks_in_files", 4 * MOST_BLOCKS, np.int32)
+
+
+@jit(inner=True)
+def table_parts():
+    """Return the parts of the table: fields, arrays (MOST, 6) and blocks (MOST_BLOCKS, 4)."""
+    table = numba.carray(_table(), HEAD + 6 * MOST)
+    return (table[:HEAD], table[HEAD:].reshape(MOST, 6),
+            numba.carray(_blocks(), (MOST_BLOCKS, 4)))
+
+
+@jit(inner=True)
+def lock(head):
+    c.mutex_lock(head.ctypes.data + 8 * MUTEX)
+
+
+@jit(inner=True)
+def unlock(head):
+    c.mutex_unlock(head.ctypes.data + 8 * MUTEX)
+
+
+@jit(inner=True)
+def pause(head):
+    """Let another thread have the mutex."""
+    unlock(head)
+    c.sleep(INT(PAUSE))
+    lock(head)
+
+
+@jit(inner=True)
+def fail(head):
+    """End the process: a read or write of an array failed, so its values are lost."""
+    c.write(INT(2), head[MESSAGE], head[MESSAGE_BYTES])
+    c.exit_now(INT(os.EX_IOERR))
+
+
+@jit(inner=True)
+def place_of(array, first, last):
+    """Return the address and bytes of the blocks from `first` to before `last` of an array."""
+    pages = (array[NBYTES] + PAGE - 1) // PAGE * PAGE
+    return array[ADDRESS] + first * BLOCK, min(last * BLOCK, pages) - first * BLOCK
+
+
+@jit(inner=True)
+def mark(blocks, first, last, add, remove):
+    for b in range(first, last):
+        blocks[b, FLAGS] = (blocks[b, FLAGS] | add) & ~remove
+
+
+@jit(inner=True)
+def end_of_run(blocks, base, first, last, mask):
+    """Return the end of the blocks from `first` whose flags in a mask are those of `first`."""
+    end, flags = first + 1, blocks[base + first, FLAGS] & mask
+    while end < last and blocks[base + end, FLAGS] & mask == flags:
+        end += 1
+    return end
+
+
+@jit(inner=True)
+def array_at(head, arrays, address):
+    """Return the number of the array with a byte at an address; -1 for other memory."""
+    for a in range(head[ARRAYS]):
+        if arrays[a, ADDRESS] and 0 <= address - arrays[a, ADDRESS] < arrays[a, NBYTES]:
+            return a
+    return -1

@@ -1,0 +1,234 @@
+"""Moves of blocks when ranks take turns: what a turn touched, what leaves, what is read ahead."""
+import numpy as np
+
+from hpgcn.kernels.disk import c_library as c
+from hpgcn.kernels.disk.moves import drop, open_empty, protect, read_blocks, write_blocks
+from hpgcn.kernels.disk.table import (
+    ADDRESS,
+    AHEAD,
+    ARRAYS,
+    BLOCK,
+    DEAD,
+    DEAD_END,
+    FIRST_BLOCK,
+    FLAGS,
+    IN_MEMORY,
+    MESSAGES,
+    MOVING,
+    NBYTES,
+    NOT_AHEAD,
+    OPEN,
+    OWNER,
+    PRESENT,
+    ROOM,
+    RUN,
+    RUNNING,
+    STORED,
+    TABLE,
+    TOUCHED,
+    WRITABLE,
+    array_at,
+    end_of_run,
+    lock,
+    mark,
+    pause,
+    place_of,
+    table_parts,
+    unlock,
+)
+from hpgcn.kernels.jit import jit
+
+
+def _not_in_a_file(count):
+    """Return an array for runs of blocks; reading it never ends in `on_fault`, which needs the
+    mutex that its reader has.
+    """
+    return np.frombuffer(bytearray(32 * count), np.int64).reshape(count, 4)
+
+
+@jit(inner=True)
+def _append(runs, count, last, a, k, nbytes):
+    """Add a block to runs of blocks, if there is room; return how many there are."""
+    new = last != k or not k
+    count += new
+    if count <= len(runs):
+        if new:
+            runs[count - 1, 0], runs[count - 1, 1], runs[count - 1, 3] = a, k, nbytes
+        runs[count - 1, 2] = k + 1
+    return count
+
+
+@jit()
+def _end_turn(leaving, entering, touched, out, ended):
+    """Find runs of blocks; if the turn has `ended`, forget which blocks it touched."""
+    head, arrays, blocks = table_parts()
+    lock(head)
+    touches = outs = 0
+    for a in range(head[ARRAYS]):
+        array = arrays[a]
+        if not array[ADDRESS]:
+            continue
+        last_touched = last_out = -1
+        for k in range((array[NBYTES] + BLOCK - 1) // BLOCK):
+            b = array[FIRST_BLOCK] + k
+            flags = blocks[b, FLAGS]
+            if array[OWNER] == leaving and flags & TOUCHED:
+                touches = _append(touched, touches, last_touched, a, k, array[NBYTES])
+                last_touched = k + 1
+            if array[OWNER] == entering:  # messages to that rank are touched in its turn
+                continue
+            if flags & (PRESENT | MOVING) == PRESENT and (
+                    array[OWNER] == leaving or flags & OPEN):
+                outs = _append(out, outs, last_out, a, k, array[NBYTES])
+                last_out = k + 1
+            if ended:
+                blocks[b, FLAGS] &= ~TOUCHED
+    if ended:
+        head[RUNNING] = entering
+    unlock(head)
+    return touches, outs
+
+
+def end_turn(leaving, entering):
+    """Note that another rank runs now.
+
+    Returns
+    -------
+    touched : (R, 4) int64 ndarray
+        Runs of blocks of the rank `leaving` that its turn has touched: number of the
+        array, first block, end, bytes of the array.
+    out : (S, 4) int64 ndarray
+        Runs of blocks that the rank `entering` does not need.
+    """
+    # The disk may still move blocks and split a run. What then has no room is found next time.
+    none = _not_in_a_file(0)
+    touches, outs = _end_turn(leaving, entering, none, none, False)
+    touched, out = _not_in_a_file(touches), _not_in_a_file(2 * outs)
+    _, outs = _end_turn(leaving, entering, touched, out, True)
+    return touched, out[:outs]
+
+
+def begin_turns():
+    """Note that rank 0 runs now."""
+    TABLE[RUNNING] = 0
+
+
+@jit()
+def put_out(runs):
+    """Write blocks of runs that are in memory, unless they are stored, and free their memory."""
+    head, arrays, blocks = table_parts()
+    lock(head)
+    for number in range(len(runs)):
+        a, k, last, nbytes = runs[number]
+        array = arrays[a]
+        while k < last and array[ADDRESS] and array[NBYTES] == nbytes:
+            base = array[FIRST_BLOCK]
+            end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK),
+                             PRESENT | MOVING | STORED)
+            if blocks[base + k, FLAGS] & (PRESENT | MOVING) == PRESENT:
+                write_blocks(head, array, blocks, k, end)
+            k = end
+    unlock(head)
+
+
+@jit()
+def bring_in(runs):
+    """Read stored blocks of runs, as many as there is room for.
+
+    An array is left out if its place was given to one of another size, or if it is not to
+    be read ahead.
+    """
+    head, arrays, blocks = table_parts()
+    lock(head)
+    for number in range(len(runs)):
+        a, k, last, nbytes = runs[number]
+        array = arrays[a]
+        while k < last and array[ADDRESS] and array[NBYTES] == nbytes and array[AHEAD]:
+            base = array[FIRST_BLOCK]
+            end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK),
+                             PRESENT | MOVING | STORED)
+            if blocks[base + k, FLAGS] & (PRESENT | MOVING | STORED) == STORED:
+                if head[IN_MEMORY] + place_of(array, k, end)[1] > head[ROOM]:
+                    break
+                read_blocks(head, array, blocks, k, end)
+            k = end
+    unlock(head)
+
+
+@jit()
+def open_all():
+    """Bring in all arrays, as many as there is room for, and allow accesses."""
+    head, arrays, blocks = table_parts()
+    lock(head)
+    for a in range(head[ARRAYS]):
+        array, k = arrays[a], 0
+        while array[ADDRESS] and k * BLOCK < array[NBYTES]:
+            flags = blocks[array[FIRST_BLOCK] + k, FLAGS]
+            address, size = place_of(array, k, k + 1)
+            if flags & WRITABLE or (
+                    not flags & PRESENT and head[IN_MEMORY] + size > head[ROOM]):
+                k += 1
+                continue
+            if flags & MOVING:
+                pause(head)
+            elif not flags & PRESENT and flags & STORED:
+                read_blocks(head, array, blocks, k, k + 1)
+            else:
+                open_empty(address, size)
+                if not flags & PRESENT:
+                    head[IN_MEMORY] += size
+                b = array[FIRST_BLOCK] + k
+                mark(blocks, b, b + 1, PRESENT | OPEN, STORED)
+    unlock(head)
+
+
+@jit()
+def discard(address, nbytes):
+    """Drop the contents of bytes of an array, which are overwritten before they are read.
+
+    A block is dropped once all of its bytes are, in one piece. Bytes of another block are
+    remembered until it is written.
+    """
+    head, arrays, blocks = table_parts()
+    lock(head)
+    a = array_at(head, arrays, address)
+    if a >= 0 and nbytes:
+        array = arrays[a]
+        begin = address - array[ADDRESS]
+        end = min(begin + nbytes, array[NBYTES])
+        for k in range(begin // BLOCK, (end + BLOCK - 1) // BLOCK):
+            b = array[FIRST_BLOCK] + k
+            while blocks[b, FLAGS] & MOVING:
+                pause(head)
+            flags = blocks[b, FLAGS]
+            if not flags & (PRESENT | STORED):
+                continue
+
+            # join with the bytes that are dead already
+            first, last = max(begin - k * BLOCK, 0), min(end - k * BLOCK, BLOCK)
+            if first <= blocks[b, DEAD_END] and last >= blocks[b, DEAD]:
+                first, last = min(first, blocks[b, DEAD]), max(last, blocks[b, DEAD_END])
+            elif last - first < blocks[b, DEAD_END] - blocks[b, DEAD]:
+                continue
+
+            address, size = place_of(array, k, k + 1)
+            if first == 0 and last >= min(array[NBYTES] - k * BLOCK, BLOCK):
+                first = last = 0
+                drop(address, size)
+                if flags & PRESENT:
+                    head[IN_MEMORY] -= size
+                mark(blocks, b, b + 1, 0, PRESENT | STORED | OPEN)
+            elif flags & WRITABLE:  # the next write must be seen
+                protect(address, size, c.READ)
+                mark(blocks, b, b + 1, 0, WRITABLE)
+            blocks[b, DEAD], blocks[b, DEAD_END] = first, last
+    unlock(head)
+
+
+@jit()
+def read_ahead(address, wanted):
+    """Set whether `bring_in` reads the array of messages at an address."""
+    head, arrays, _ = table_parts()
+    a = array_at(head, arrays, address)
+    if a >= 0:
+        arrays[a, AHEAD] = MESSAGES if wanted else NOT_AHEAD
