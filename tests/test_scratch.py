@@ -82,7 +82,7 @@ def test_blocks_come_when_they_are_touched(arrays):
     _, x, _ = arrays
     begin = in_memory()
     assert x[-1] == x.size - 1
-    assert 0 < in_memory() - begin <= BLOCK  # of an array of a rank that does not run
+    assert 0 < in_memory() - begin <= BLOCK  # one block, because its rank does not run
     with ThreadPoolExecutor(4) as pool:
         sums = list(pool.map(lambda _: int(x.sum()), range(8)))
     assert sums == [x.size * (x.size - 1) // 2] * 8
