@@ -252,14 +252,15 @@ def test_resume_in_memory(small, monkeypatch, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "1d"])
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
 def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
     """Bytes read and written in an epoch, as Linux counts them, are within 10% of the plan."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     save(make(n=30001, f=128, degree=8), tmp_path / "g.h5")
     path = str(tmp_path / "p.h5")
-    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", "random", "--out", path)
+    method = strategy if strategy == "vertex-cut" else "random"
+    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--out", path)
     config = Config(**SETTINGS | {"hidden": 128, "epochs": 5, "strategy": strategy})
     counts = []
 

@@ -325,8 +325,11 @@ class HaloExchange(Exchange):
 
     def received_sums(self, what):
         """Yield (numbers of own rows, partial sums received for them), rank after rank."""
-        for destination, rows in self._received(self.channel, what):
+        channel = self.channel
+        for destination, rows in self._received(channel, what):
             yield self.returned[destination], rows
+            if destination not in channel.near:
+                self.buffers.device.discard(rows)
 
     def discard(self):
         self.buffers.discard()

@@ -54,6 +54,8 @@ class Strategy:
         for ranges of own rows as soon as they are computed, and may overwrite H then.
     frees_rows : bool
         `forward` and `backward` take `last_use`: H is not read after the product.
+    waits : int
+        Times that a product waits for rows or sums of other ranks.
     supports_pruning : bool
         It can leave out rows that no later layer reads, by `restrict`.
     supports_attention : bool
@@ -92,6 +94,7 @@ class Strategy:
     supports_edge_features = False
     supports_nodes: tuple[str, ...] = ()
     num_monitored_steps = 0
+    waits = 1
     replication = 1  # ranks that hold the same rows of A
 
     @classmethod

@@ -103,6 +103,7 @@ class VertexCut(NonzeroStrategy):
     options = ("delay", "delay_variant")
     supports_nodes = ("products",)
     method = "cover"
+    waits = 2
 
     @staticmethod
     def holders(adjacency, rank_grid, comm, rows, columns):

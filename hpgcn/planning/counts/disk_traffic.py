@@ -58,7 +58,21 @@ def disk_traffic(footprint, strategy):
                 wrote[-1] += result
             else:
                 wrote -= sent // sent.size
+            if strategy.waits > 1:
+                between = _between_waits(plan, product, operand) * product.width * itemsize
+                read += between
+                wrote += between
             touched[:, place] += sent + matrix // 2
             touched[:, place + 1] += sent + matrix // 2
         found.append(DiskTraffic(read, wrote, touched.max(1)))
     return found
+
+
+def _between_waits(plan, product, operand):
+    """Return the rows of each rank that stay from the wait for rows to that for sums, (P,): own
+    rows, sums for other ranks, and rows that ranks before it have sent, which came at once.
+    """
+    ends = plan.traffic.right, plan.traffic.left
+    pulled, pushed = reversed(ends) if product.backward else ends
+    own = operand.results - pushed.received
+    return own + pushed.sent + np.triu(pulled.received_parts, 1).sum(0)
