@@ -18,6 +18,7 @@ FINEST = 2.0**-16  # price, in rows, below which all are in the first bin
 # least price of each bin but the first: it doubles every three bins
 PRICES = FINEST * np.array([2.0 ** (step // 3) * 2.0 ** (step % 3 / 3) for step in range(BINS - 1)])
 PIECES = 16  # pieces of the blocks that have tables of their own
+BIN_WORK = 8  # about the scalar operations to find the bin of a sum
 BACK, FITS, OPEN = 1, 2, 4  # marks of a sum: to take back, within the room, not decided yet
 
 
@@ -63,13 +64,13 @@ def _offer(graph, marks, excess, total):
     cuts = np.append(cuts, graph.giver.size)
     tables = np.zeros((PIECES, k, BINS), np.int64)
     prices = PRICES, *graph.prices
-    _tabulate(marks.size, cuts, excess, *prices, tables)
+    _tabulate(BIN_WORK * marks.size, cuts, excess, *prices, tables)
     every = total(tables.sum(0).ravel()).reshape(k, BINS)
 
     # a bin is taken as a whole, or each giver takes back its share, rounded up
     before = np.cumsum(every, axis=1) - every
     wanted = np.clip(excess[:, None] - before, 0, every)
-    _mark_offers(marks.size, every, wanted, *prices, graph.row, marks)
+    _mark_offers(BIN_WORK * marks.size, every, wanted, *prices, graph.row, marks)
 
 
 def _fit(graph, marks, room):
@@ -78,7 +79,8 @@ def _fit(graph, marks, room):
     """
     bounds = np.searchsorted(graph.giver, np.arange(room.size + 1))
     fitting = np.zeros(room.size, np.int64)
-    _mark_fits(marks.size, bounds, room, PRICES, *graph.prices, graph.row, marks, fitting)
+    _mark_fits(BIN_WORK * marks.size, bounds, room, PRICES, *graph.prices, graph.row, marks,
+               fitting)
     return int(fitting.sum())
 
 
