@@ -103,7 +103,7 @@ def test_a_turn_is_read_ahead(arrays):
     put_out(out)
     assert in_memory() == begin
     del y, arrays
-    bring_in(touched)
+    bring_in(touched, 0)
     assert 0 < in_memory() - begin < x.nbytes
     assert (x == np.arange(x.size)).all()
 

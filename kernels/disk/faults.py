@@ -86,20 +86,22 @@ def _bring(head, arrays, blocks, a, k, writing):
         return
 
     # Not in memory: bring in blocks around it too, if its rank runs, which goes through all of
-    # them. Of messages only some rows are written at a time.
-    unit = BLOCK
+    # them. Of messages only some rows are touched at a time, one after the other.
+    unit, first_of_all = BLOCK, k
     if own and array[AHEAD] == ORDINARY:
         most = head[UNIT] if flags & STORED else GROUP
         while unit < most and unit * PARTS <= array[NBYTES]:
             unit *= 2
+        first_of_all = k // (unit // BLOCK) * (unit // BLOCK)
+    elif flags & STORED and k and blocks[base + k - 1, FLAGS] & TOUCHED:
+        unit = GROUP
     make_room(head, arrays, blocks, unit)
     mask = PRESENT | STORED | MOVING
     flags = blocks[base + k, FLAGS] & mask  # they may have changed in the meantime
     first = k
-    while first % (unit // BLOCK) and blocks[base + first - 1, FLAGS] & mask == flags:
+    while first > first_of_all and blocks[base + first - 1, FLAGS] & mask == flags:
         first -= 1
-    last = min(count, (k // (unit // BLOCK) + 1) * (unit // BLOCK))
-    last = end_of_run(blocks, base, k, last, mask)
+    last = end_of_run(blocks, base, k, min(count, first_of_all + unit // BLOCK), mask)
     if flags == STORED:
         read_blocks(head, array, blocks, first, last)
     elif flags == 0:

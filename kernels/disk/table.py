@@ -31,7 +31,7 @@ NOT_AHEAD, MESSAGES, ORDINARY = range(3)  # AHEAD: whether the array is read ahe
 # Then each block: flags, the begin and end of its bytes that nothing reads any more, its array.
 # A free place has no flags.
 FLAGS, DEAD, DEAD_END, ARRAY = range(4)
-USED, PRESENT, STORED, MOVING, READABLE, WRITABLE, TOUCHED = (1 << bit for bit in range(7))
+USED, PRESENT, STORED, MOVING, READABLE, WRITABLE, TOUCHED, KEPT = (1 << bit for bit in range(8))
 OPEN = READABLE | WRITABLE
 
 TABLE, _table = c.lasting("hpgcn_arrays_in_files", HEAD + 6 * MOST, np.int64)

@@ -13,6 +13,7 @@ from hpgcn.kernels.disk.table import (
     FIRST_BLOCK,
     FLAGS,
     IN_MEMORY,
+    KEPT,
     MESSAGES,
     MOVING,
     NBYTES,
@@ -59,10 +60,15 @@ def _append(runs, count, last, a, k, nbytes):
 
 
 @jit()
-def _end_turn(leaving, entering, touched, out, ended):
+def _end_turn(leaving, entering, known, touched, out, ended):
     """Find runs of blocks; if the turn has `ended`, forget which blocks it touched."""
     head, arrays, blocks = table_parts()
     lock(head)
+    for number in range(len(known)):
+        a, first, last, nbytes = known[number]
+        if arrays[a, ADDRESS] and arrays[a, NBYTES] == nbytes:
+            mark(blocks, arrays[a, FIRST_BLOCK] + first, arrays[a, FIRST_BLOCK] + last, KEPT, 0)
+
     touches = outs = 0
     for a in range(head[ARRAYS]):
         array = arrays[a]
@@ -72,39 +78,52 @@ def _end_turn(leaving, entering, touched, out, ended):
         for k in range((array[NBYTES] + BLOCK - 1) // BLOCK):
             b = array[FIRST_BLOCK] + k
             flags = blocks[b, FLAGS]
-            if array[OWNER] == leaving and flags & TOUCHED:
+            if flags & TOUCHED:
                 touches = _append(touched, touches, last_touched, a, k, array[NBYTES])
                 last_touched = k + 1
-            if array[OWNER] == entering:  # messages to that rank are touched in its turn
-                continue
-            if flags & (PRESENT | MOVING) == PRESENT and (
+            if not flags & KEPT and array[OWNER] != entering and (
+                    flags & (PRESENT | MOVING) == PRESENT) and (
                     array[OWNER] == leaving or flags & OPEN):
                 outs = _append(out, outs, last_out, a, k, array[NBYTES])
                 last_out = k + 1
-            if ended:
-                blocks[b, FLAGS] &= ~TOUCHED
+
+            # what stays accessible counts as touched by the next turn
+            if ended and flags & KEPT and flags & OPEN:
+                blocks[b, FLAGS] = (flags | TOUCHED) & ~KEPT
+            elif ended and array[OWNER] != entering:
+                blocks[b, FLAGS] = flags & ~(TOUCHED | KEPT)
+            elif ended:
+                blocks[b, FLAGS] = flags & ~KEPT
     if ended:
         head[RUNNING] = entering
     unlock(head)
     return touches, outs
 
 
-def end_turn(leaving, entering):
+def end_turn(leaving, entering, known=None):
     """Note that another rank runs now.
+
+    Parameters
+    ----------
+    leaving, entering : int
+        The rank that has run, and the rank that runs now.
+    known : (R, 4) int64 ndarray, optional
+        Runs of blocks that it probably touches, from such a turn before.
 
     Returns
     -------
     touched : (R, 4) int64 ndarray
-        Runs of blocks of the rank `leaving` that its turn has touched: number of the
-        array, first block, end, bytes of the array.
+        Runs of blocks that the turn has touched: number of the array, first block, end,
+        bytes of the array.
     out : (S, 4) int64 ndarray
         Runs of blocks that the rank `entering` does not need.
     """
     # The disk may still move blocks and split a run. What then has no room is found next time.
     none = _not_in_a_file(0)
-    touches, outs = _end_turn(leaving, entering, none, none, False)
+    known = none if known is None else known
+    touches, outs = _end_turn(leaving, entering, known, none, none, False)
     touched, out = _not_in_a_file(touches), _not_in_a_file(2 * outs)
-    _, outs = _end_turn(leaving, entering, touched, out, True)
+    _, outs = _end_turn(leaving, entering, none, touched, out, True)
     return touched, out[:outs]
 
 
@@ -132,18 +151,20 @@ def put_out(runs):
 
 
 @jit()
-def bring_in(runs):
-    """Read stored blocks of runs, as many as there is room for.
+def bring_in(runs, rank):
+    """Read stored blocks of runs for the next turn of a rank, as many as there is room for.
 
-    An array is left out if its place was given to one of another size, or if it is not to
-    be read ahead.
+    An array is left out if its place was given to one of another size, or if the rank will
+    overwrite it.
     """
     head, arrays, blocks = table_parts()
     lock(head)
     for number in range(len(runs)):
         a, k, last, nbytes = runs[number]
         array = arrays[a]
-        while k < last and array[ADDRESS] and array[NBYTES] == nbytes and array[AHEAD]:
+        if array[AHEAD] == NOT_AHEAD and array[OWNER] == rank:
+            continue
+        while k < last and array[ADDRESS] and array[NBYTES] == nbytes:
             base = array[FIRST_BLOCK]
             end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK),
                              PRESENT | MOVING | STORED)
@@ -227,7 +248,7 @@ def discard(address, nbytes):
 
 @jit()
 def read_ahead(address, wanted):
-    """Set whether `bring_in` reads the array of messages at an address."""
+    """Set whether `bring_in` reads the array of messages at an address for its own rank."""
     head, arrays, _ = table_parts()
     a = array_at(head, arrays, address)
     if a >= 0:

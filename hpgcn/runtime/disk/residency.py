@@ -53,7 +53,7 @@ class Residency:
         place : hashable
             For what the first one waits now; it says at which place of an epoch it is.
         """
-        touched, out = end_turn(leaving, entering)
+        touched, out = end_turn(leaving, entering, self._known(entering))
         if leaving < self.in_files:
             self._touched[leaving, tuple(self._waits[leaving])] = touched
         self._waits[leaving].append(place)
@@ -70,9 +70,13 @@ class Residency:
         if following < self.in_files and following != entering:
             if following == leaving:
                 self._reader.put(self._writer.wait_for_all, (), [])
-            known = self._touched.get((following, tuple(self._waits[following])))
+            known = self._known(following)
             if known is not None:
-                self._reader.put(bring_in, (known,), self._events[following])
+                self._reader.put(bring_in, (known, following), self._events[following])
+
+    def _known(self, rank):
+        """Return the blocks that the next turn of a rank touched last time, or None."""
+        return self._touched.get((rank, tuple(self._waits[rank])))
 
     def take_events(self, rank):
         """Return the events of a rank since the last call, a list of (name, begin, end)."""
