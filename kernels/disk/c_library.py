@@ -18,7 +18,7 @@ READ, WRITE = 1, 2  # PROT_READ, PROT_WRITE
 PRIVATE, FIXED, ANONYMOUS, NO_RESERVE = 0x2, 0x10, 0x20, 0x4000  # flags of mmap
 DIRECT = getattr(os, "O_DIRECT", 0)  # flag of open, Linux only
 MOVE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
-HUGE = 14  # advice of madvise: pages of 2 MiB
+HUGE, POPULATE = 14, 23  # advice of madvise: pages of 2 MiB; make all pages at once
 FAILED = -1  # MAP_FAILED
 Py_IncRef = ctypes.pythonapi.Py_IncRef
 

@@ -93,8 +93,14 @@ def _bring(head, arrays, blocks, a, k, writing):
         while unit < most and unit * PARTS <= array[NBYTES]:
             unit *= 2
         first_of_all = k // (unit // BLOCK) * (unit // BLOCK)
-    elif flags & STORED and k and blocks[base + k - 1, FLAGS] & TOUCHED:
-        unit = GROUP
+    elif flags & STORED:
+        unit = GROUP if k and blocks[base + k - 1, FLAGS] & TOUCHED else BLOCK
+    else:  # as many as an eighth of those before it
+        written = k
+        while k - written < GROUP // BLOCK and written and (
+                blocks[base + written - 1, FLAGS] & WRITABLE):
+            written -= 1
+        unit = max((k - written) // 8, 1) * BLOCK
     make_room(head, arrays, blocks, unit)
     mask = PRESENT | STORED | MOVING
     flags = blocks[base + k, FLAGS] & mask  # they may have changed in the meantime

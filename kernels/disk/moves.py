@@ -71,8 +71,7 @@ def drop(address, size):
 def open_empty(address, size):
     """Allow accesses to blocks without contents."""
     protect(address, size, c.READ | c.WRITE)
-    if size >= GROUP:
-        c.madvise(address, size, INT(c.HUGE))
+    c.madvise(address, size, INT(c.HUGE if size >= GROUP else c.POPULATE))
 
 
 @jit(inner=True)

@@ -26,6 +26,7 @@ HEAD = 25
 
 # Then each array has these. A free place has no address.
 ADDRESS, NBYTES, DESCRIPTOR, OWNER, FIRST_BLOCK, AHEAD = range(6)
+NOBODY = -1  # OWNER of an array that has outlived its run
 NOT_AHEAD, MESSAGES, ORDINARY = range(3)  # AHEAD: whether the array is read ahead of a turn
 
 # Then each block: flags, the begin and end of its bytes that nothing reads any more, its array.

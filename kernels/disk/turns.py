@@ -6,6 +6,7 @@ from hpgcn.kernels.disk.moves import drop, open_empty, protect, read_blocks, wri
 from hpgcn.kernels.disk.table import (
     ADDRESS,
     AHEAD,
+    ARRAY,
     ARRAYS,
     BLOCK,
     DEAD,
@@ -17,6 +18,7 @@ from hpgcn.kernels.disk.table import (
     MESSAGES,
     MOVING,
     NBYTES,
+    NOBODY,
     NOT_AHEAD,
     OPEN,
     OWNER,
@@ -72,7 +74,7 @@ def _end_turn(leaving, entering, known, touched, out, ended):
     touches = outs = 0
     for a in range(head[ARRAYS]):
         array = arrays[a]
-        if not array[ADDRESS]:
+        if not array[ADDRESS] or array[OWNER] == NOBODY:
             continue
         last_touched = last_out = -1
         for k in range((array[NBYTES] + BLOCK - 1) // BLOCK):
@@ -178,11 +180,12 @@ def bring_in(runs, rank):
 
 @jit()
 def open_all():
-    """Bring in all arrays, as many as there is room for, and allow accesses."""
+    """Bring in all arrays, as many as there is room for, and allow accesses: the run is over."""
     head, arrays, blocks = table_parts()
     lock(head)
     for a in range(head[ARRAYS]):
         array, k = arrays[a], 0
+        array[OWNER] = NOBODY
         while array[ADDRESS] and k * BLOCK < array[NBYTES]:
             flags = blocks[array[FIRST_BLOCK] + k, FLAGS]
             address, size = place_of(array, k, k + 1)
@@ -203,6 +206,45 @@ def open_all():
     unlock(head)
 
 
+@jit(inner=True)
+def _drop_all(head, array, blocks, first, last):
+    """Drop the contents of blocks from `first` to before `last`."""
+    base = array[FIRST_BLOCK]
+    for k in range(first, last):
+        while blocks[base + k, FLAGS] & MOVING:
+            pause(head)
+        if blocks[base + k, FLAGS] & PRESENT:
+            head[IN_MEMORY] -= place_of(array, k, k + 1)[1]
+        blocks[base + k, DEAD:ARRAY] = 0
+    address, size = place_of(array, first, last)
+    drop(address, size)
+    mark(blocks, base + first, base + last, 0, PRESENT | STORED | OPEN)
+
+
+@jit(inner=True)
+def _drop_part(head, array, blocks, k, first, last, whole):
+    """Drop the contents of bytes of a block; remember them until all `whole` bytes are dropped."""
+    b = array[FIRST_BLOCK] + k
+    while blocks[b, FLAGS] & MOVING:
+        pause(head)
+    if not blocks[b, FLAGS] & (PRESENT | STORED):
+        return
+
+    # join with the bytes that are dead already
+    if first <= blocks[b, DEAD_END] and last >= blocks[b, DEAD]:
+        first, last = min(first, blocks[b, DEAD]), max(last, blocks[b, DEAD_END])
+    elif last - first < blocks[b, DEAD_END] - blocks[b, DEAD]:
+        return
+    if first == 0 and last >= whole:
+        _drop_all(head, array, blocks, k, k + 1)
+        return
+    blocks[b, DEAD], blocks[b, DEAD_END] = first, last
+    if blocks[b, FLAGS] & WRITABLE:  # the next write must be seen
+        address, size = place_of(array, k, k + 1)
+        protect(address, size, c.READ)
+        mark(blocks, b, b + 1, 0, WRITABLE)
+
+
 @jit()
 def discard(address, nbytes):
     """Drop the contents of bytes of an array, which are overwritten before they are read.
@@ -217,32 +259,15 @@ def discard(address, nbytes):
         array = arrays[a]
         begin = address - array[ADDRESS]
         end = min(begin + nbytes, array[NBYTES])
+        first, last = (begin + BLOCK - 1) // BLOCK, end // BLOCK  # whole blocks
+        if end == array[NBYTES]:
+            last = (end + BLOCK - 1) // BLOCK
+        if first < last:
+            _drop_all(head, array, blocks, first, last)
         for k in range(begin // BLOCK, (end + BLOCK - 1) // BLOCK):
-            b = array[FIRST_BLOCK] + k
-            while blocks[b, FLAGS] & MOVING:
-                pause(head)
-            flags = blocks[b, FLAGS]
-            if not flags & (PRESENT | STORED):
-                continue
-
-            # join with the bytes that are dead already
-            first, last = max(begin - k * BLOCK, 0), min(end - k * BLOCK, BLOCK)
-            if first <= blocks[b, DEAD_END] and last >= blocks[b, DEAD]:
-                first, last = min(first, blocks[b, DEAD]), max(last, blocks[b, DEAD_END])
-            elif last - first < blocks[b, DEAD_END] - blocks[b, DEAD]:
-                continue
-
-            address, size = place_of(array, k, k + 1)
-            if first == 0 and last >= min(array[NBYTES] - k * BLOCK, BLOCK):
-                first = last = 0
-                drop(address, size)
-                if flags & PRESENT:
-                    head[IN_MEMORY] -= size
-                mark(blocks, b, b + 1, 0, PRESENT | STORED | OPEN)
-            elif flags & WRITABLE:  # the next write must be seen
-                protect(address, size, c.READ)
-                mark(blocks, b, b + 1, 0, WRITABLE)
-            blocks[b, DEAD], blocks[b, DEAD_END] = first, last
+            if not first <= k < last:
+                _drop_part(head, array, blocks, k, max(begin - k * BLOCK, 0),
+                           min(end - k * BLOCK, BLOCK), min(array[NBYTES] - k * BLOCK, BLOCK))
     unlock(head)
 
 
