@@ -9,8 +9,6 @@ import threading
 import time
 from collections import deque
 
-from hpgcn.kernels.disk.turns import begin_turns, bring_in, end_turn, open_all, put_out
-
 CONTEXT = 4  # waits of a rank by which its next turn is recognized
 
 
@@ -34,13 +32,16 @@ class Residency:
     """
 
     def __init__(self, in_files, ranks):
+        from hpgcn.kernels.disk import turns  # Numba, which not all commands need
+
+        self._turns = turns
         self.in_files = in_files
         self.ranks = ranks
         self.waited = {"read": 0.0, "write": 0.0}
         self._events = [[] for _ in range(ranks)]  # (name, begin, end) of what a rank's blocks did
         self._touched = {}  # runs of blocks of a turn, by rank and its last waits
         self._waits = [deque(maxlen=CONTEXT) for _ in range(ranks)]  # by rank
-        begin_turns()
+        turns.begin_turns()
         self._writer, self._reader = _Worker("write to disk"), _Worker("read from disk")
 
     def switch(self, leaving, entering, place):
@@ -53,7 +54,7 @@ class Residency:
         place : hashable
             For what the first one waits now; it says at which place of an epoch it is.
         """
-        touched, out = end_turn(leaving, entering, self._known(entering))
+        touched, out = self._turns.end_turn(leaving, entering, self._known(entering))
         if leaving < self.in_files:
             self._touched[leaving, tuple(self._waits[leaving])] = touched
         self._waits[leaving].append(place)
@@ -61,7 +62,7 @@ class Residency:
         # the last turn is on disk before the blocks of another one are read
         begin = time.perf_counter()
         self.waited["write"] += self._writer.finish()
-        self._writer.put(put_out, (out,), self._events[leaving])
+        self._writer.put(self._turns.put_out, (out,), self._events[leaving])
         self.waited["read"] += self._reader.finish()
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
@@ -72,7 +73,7 @@ class Residency:
                 self._reader.put(self._writer.wait_for_all, (), [])
             known = self._known(following)
             if known is not None:
-                self._reader.put(bring_in, (known, following), self._events[following])
+                self._reader.put(self._turns.bring_in, (known, following), self._events[following])
 
     def _known(self, rank):
         """Return the blocks that the next turn of a rank touched last time, or None."""
@@ -88,7 +89,7 @@ class Residency:
         for worker in (self._writer, self._reader):
             worker.put(None, (), [])
             worker.join()
-        open_all()
+        self._turns.open_all()
 
 
 class _Worker(threading.Thread):
