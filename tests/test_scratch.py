@@ -63,7 +63,7 @@ def test_arrays_in_files(tmp_path):
 
 @pytest.fixture
 def arrays(tmp_path):
-    """Arrays of several blocks, put out of memory."""
+    """Return arrays of several blocks, which are not in memory."""
     files = FileArrays(tmp_path, BLOCK)
     begin_turns()
     with files.use():
@@ -73,7 +73,7 @@ def arrays(tmp_path):
 
 
 def in_memory():
-    """Bytes of arrays that are in memory."""
+    """Return the bytes of arrays that are in memory."""
     return int(TABLE[IN_MEMORY])
 
 

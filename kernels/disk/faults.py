@@ -47,7 +47,7 @@ from hpgcn.kernels.jit import jit
 
 SEGMENTATION_FAULT = 11
 WRITE_FAULT = 2  # bit of the error code that x86-64 gives a fault
-PARTS = 64  # of an array that are brought in one by one, at least
+PARTS = 64  # the least number of parts in which an array is brought in
 ERROR_CODE = 24 if platform.machine() == "x86_64" else 0  # its place in the context of a signal
 
 
@@ -86,7 +86,7 @@ def _bring(head, arrays, blocks, a, k, writing):
         return
 
     # Not in memory: bring in blocks around it too, if its rank runs, which goes through all of
-    # them. Of messages only some rows are touched at a time, one after the other.
+    # them. Only some rows of messages are touched at a time, one after the other.
     unit, first_of_all = BLOCK, k
     if own and array[AHEAD] == ORDINARY:
         most = head[UNIT] if flags & STORED else GROUP
@@ -95,7 +95,7 @@ def _bring(head, arrays, blocks, a, k, writing):
         first_of_all = k // (unit // BLOCK) * (unit // BLOCK)
     elif flags & STORED:
         unit = GROUP if k and blocks[base + k - 1, FLAGS] & TOUCHED else BLOCK
-    else:  # as many as an eighth of those before it
+    else:  # an eighth of the number of blocks written before it
         written = k
         while k - written < GROUP // BLOCK and written and (
                 blocks[base + written - 1, FLAGS] & WRITABLE):

@@ -41,7 +41,7 @@ from hpgcn.kernels.jit import jit
 
 @jit(inner=True)
 def protect(address, size, access):
-    """Allow accesses to memory; the system refuses only if it has no memory for its tables."""
+    """Set what accesses to memory are allowed; the system refuses only if it lacks memory."""
     if c.mprotect(address, size, INT(access)):
         fail(table_parts()[0])
 
@@ -69,7 +69,7 @@ def drop(address, size):
 
 @jit(inner=True)
 def open_empty(address, size):
-    """Allow accesses to blocks without contents."""
+    """Open blocks without contents: allow accesses to their memory."""
     protect(address, size, c.READ | c.WRITE)
     c.madvise(address, size, INT(c.HUGE if size >= GROUP else c.POPULATE))
 
@@ -94,7 +94,7 @@ def _transfer(head, writing, descriptor, address, size, offset):
 
 @jit(inner=True)
 def read_blocks(head, array, blocks, first, last):
-    """Bring in stored blocks; hold the mutex, which others get meanwhile.
+    """Bring in stored blocks. Others get the mutex in the meantime.
 
     The contents come to other memory first, which then replaces that of the blocks. So no
     thread sees a block that is read in part.
@@ -120,8 +120,8 @@ def read_blocks(head, array, blocks, first, last):
 
 @jit(inner=True)
 def write_blocks(head, array, blocks, first, last):
-    """Put out blocks in memory, all of them stored or none; hold the mutex, which others get
-    meanwhile.
+    """Put out blocks in memory, all of them stored or none. Others get the mutex in the
+    meantime.
     """
     base = array[FIRST_BLOCK]
     address, size = place_of(array, first, last)

@@ -48,7 +48,7 @@ from hpgcn.kernels.jit import jit
 
 @jit(inner=True)
 def _free_blocks(arrays, blocks, count):
-    """Return the first of `count` free places for blocks in a row; -1 if there are none."""
+    """Return the first of `count` free places for blocks in a row, or else -1."""
     b = free = 0
     while b < MOST_BLOCKS:
         if blocks[b, FLAGS]:

@@ -1,7 +1,7 @@
 """The table of all arrays in files and their blocks, in memory that compiled code finds.
 
 One mutex guards the table. A block that moves between memory and file is marked MOVING and
-moves without the mutex; whoever needs it meanwhile tries again.
+moves without the mutex. A thread that needs it then tries again.
 """
 import os
 
@@ -16,7 +16,7 @@ BLOCK = 1 << 16  # bytes
 GROUP = 1 << 21  # bytes of blocks that are opened together: a huge page
 RUN = 1 << 24  # bytes that are read or written at once
 MOST = 20_000  # arrays at a time
-MOST_BLOCKS = 1 << 25  # of all arrays: 2 TiB
+MOST_BLOCKS = 1 << 25  # 2 TiB in all arrays
 PAUSE = 20  # microseconds between looks at a block that moves
 
 # The table begins with these fields, of int64; the mutex has 8.

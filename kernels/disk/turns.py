@@ -1,4 +1,4 @@
-"""Moves of blocks when ranks take turns: what a turn touched, what leaves, what is read ahead."""
+"""Moves of blocks when ranks take turns: find touched blocks, put out, read ahead, discard."""
 import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
@@ -154,7 +154,7 @@ def put_out(runs):
 
 @jit()
 def bring_in(runs, rank):
-    """Read stored blocks of runs for the next turn of a rank, as many as there is room for.
+    """Read stored blocks of runs for the next turn of a rank, until the room is full.
 
     An array is left out if its place was given to one of another size, or if the rank will
     overwrite it.
@@ -180,7 +180,7 @@ def bring_in(runs, rank):
 
 @jit()
 def open_all():
-    """Bring in all arrays, as many as there is room for, and allow accesses: the run is over."""
+    """Bring in all arrays after a run, until the room is full, and allow accesses."""
     head, arrays, blocks = table_parts()
     lock(head)
     for a in range(head[ARRAYS]):

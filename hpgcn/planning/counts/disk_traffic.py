@@ -69,8 +69,10 @@ def disk_traffic(footprint, strategy):
 
 
 def _between_waits(plan, product, operand):
-    """Return the rows of each rank that stay from the wait for rows to that for sums, (P,): own
-    rows, sums for other ranks, and rows that ranks before it have sent, which came at once.
+    """Return the rows of each rank that stay from the wait for rows to that for sums, (P,).
+
+    These are own rows, sums for other ranks, and rows of the ranks before it, which came
+    at once.
     """
     ends = plan.traffic.right, plan.traffic.left
     pulled, pushed = reversed(ends) if product.backward else ends

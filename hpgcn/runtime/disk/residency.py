@@ -1,7 +1,7 @@
 """Move arrays of ranks in one process between memory and files, as the ranks take turns.
 
-After each turn of a rank, the blocks that it has changed are written to their files, and all
-that it has touched leave the memory. While a rank runs, the blocks that the next rank
+After each turn of a rank, the blocks that it has changed are written to their files. All
+blocks that it has touched leave the memory. While a rank runs, the blocks that the next rank
 touched at the same place before are read. hpgcn.kernels.disk notices which they are.
 """
 import queue
