@@ -41,7 +41,7 @@ from hpgcn.kernels.jit import jit
 
 @jit(inner=True)
 def protect(address, size, access):
-    """Set what accesses to memory are allowed; the system refuses only if it lacks memory."""
+    """Set the protection of memory. The system refuses only if it lacks memory itself."""
     if c.mprotect(address, size, INT(access)):
         fail(table_parts()[0])
 
