@@ -148,9 +148,9 @@ class CoverCounts(CoverPlan):
 
     @property
     def counts(self):
-        _, limit = loads_of(self.pattern, self.rank_grid)
+        loads, limit = loads_of(self.pattern, self.rank_grid)
         return self.pattern.keep(("cover", limit),
-                                 lambda: count_balanced_cover(self.pattern, limit))
+                                 lambda: count_balanced_cover(self.pattern, loads, limit))
 
 
 class CoverFloor(CoverPlan):

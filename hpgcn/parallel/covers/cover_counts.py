@@ -9,7 +9,7 @@ from hpgcn.parallel.covers.cover_blocks import MATCHED, MIXED, BlockEntries
 from hpgcn.parallel.covers.pushed_graph import PushedGraph
 
 
-def count_balanced_cover(pattern, limit):
+def count_balanced_cover(pattern, loads, limit):
     """Count the rows, columns and entries of blocks by holder; (5, P, P) int64, as
     `hpgcn.parallel.pattern_counts.count_held`.
 
@@ -19,7 +19,7 @@ def count_balanced_cover(pattern, limit):
     Parameters
     ----------
     pattern : hpgcn.parallel.pattern.BlockPattern
-    limit : int
+    loads, limit : (P,) int64 ndarray, int
         As for `balanced_cover`.
     """
     # minimum covers, and the entries of their sums
@@ -36,7 +36,6 @@ def count_balanced_cover(pattern, limit):
     sent = 0  # columns that are sent although a sum had covered them
 
     # take sums back from ranks beyond the limit
-    loads = np.diff(pattern.indptr[offsets]).astype(np.int64)
     change = held.sum(0) - held.sum(1)
     most = np.maximum(limit, loads)
     if np.any(loads + change > most):
