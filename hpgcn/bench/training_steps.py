@@ -87,14 +87,19 @@ def count_strategies(source, config, machine, ranks):
                        candidate, count_candidate(inputs, candidate, nodes=nodes))
 
 
-def epoch_seconds(graph, config, comm):
-    """Return the seconds of the fastest epoch after the first: (computing, messages)."""
+def brief_history(graph, config, comm, least, seconds):
+    """Return the epochs of a run that ends after some seconds, with at least `least` of them."""
     start = time.monotonic()
 
     def enough(metrics):
-        return metrics["epoch"] >= LEAST and time.monotonic() - start > ENOUGH
+        return metrics["epoch"] >= least and time.monotonic() - start > seconds
 
-    history = train(graph, config, comm, callbacks=[enough]).history
+    return train(graph, config, comm, callbacks=[enough]).history
+
+
+def epoch_seconds(graph, config, comm):
+    """Return the seconds of the fastest epoch after the first: (computing, messages)."""
+    history = brief_history(graph, config, comm, LEAST, ENOUGH)
     fastest = min(history[1:], key=lambda epoch: epoch["epoch_s"])
     computing = min(fastest["epoch_s"], fastest["spmm_s"] + fastest["dense_s"])
     return computing, fastest["epoch_s"] - computing

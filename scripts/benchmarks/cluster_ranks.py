@@ -10,10 +10,10 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from hpgcn import Config, load, train
+from hpgcn import Config, load
 from hpgcn.bench import Settings, machine_rates, network
 from hpgcn.bench.host import BenchHost
-from hpgcn.bench.training_steps import count_strategies
+from hpgcn.bench.training_steps import brief_history, count_strategies
 from hpgcn.comm.communicator import MpiComm
 from hpgcn.planning.answers.choice import choose_strategy, run_machine
 from hpgcn.planning.answers.options import Options
@@ -94,13 +94,8 @@ def forecasts(graph, config, comm):
 
 def epoch_seconds(graph, config):
     """Return the seconds of the fastest epoch of a run."""
-    start = time.monotonic()
-
-    def enough(metrics):
-        return metrics["epoch"] >= LEAST and time.monotonic() - start > ENOUGH
-
-    result = train(graph, config, MPI.COMM_WORLD, callbacks=[enough])
-    return min(epoch["epoch_s"] for epoch in result.history)
+    history = brief_history(graph, config, MPI.COMM_WORLD, LEAST, ENOUGH)
+    return min(epoch["epoch_s"] for epoch in history)
 
 
 if __name__ == "__main__":
