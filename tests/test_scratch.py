@@ -331,7 +331,7 @@ def test_a_worker_that_has_ended_keeps_no_other_waiting():
     writer, reader = residency._Worker("writer"), residency._Worker("reader")
     writer.put(None, (), [])
     writer.join()
-    reader.put(writer.wait_for_all, (), [])
+    reader.put(writer.finish, (), [])
     reader.put(None, (), [])
     reader.join(60.0)
     assert not reader.is_alive()

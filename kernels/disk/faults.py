@@ -10,7 +10,7 @@ import numba
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk.c_library import INT
-from hpgcn.kernels.disk.moves import make_room, open_empty, protect, read_blocks
+from hpgcn.kernels.disk.moves import make_room, open_new, protect, read_blocks
 from hpgcn.kernels.disk.table import (
     ADDRESS,
     AHEAD,
@@ -20,13 +20,13 @@ from hpgcn.kernels.disk.table import (
     FIRST_BLOCK,
     FLAGS,
     GROUP,
-    IN_MEMORY,
     MOVING,
     NBYTES,
     OLD_ACTION,
     OPEN,
     ORDINARY,
     OWNER,
+    PLACE,
     PRESENT,
     READABLE,
     RUNNING,
@@ -38,6 +38,7 @@ from hpgcn.kernels.disk.table import (
     end_of_run,
     lock,
     mark,
+    num_blocks,
     pause,
     place_of,
     table_parts,
@@ -55,7 +56,7 @@ ERROR_CODE = 24 if platform.machine() == "x86_64" else 0  # its place in the con
 def _bring(head, arrays, blocks, a, k, writing):
     """Let an access to block k of array a go on, or try again; hold the mutex."""
     array = arrays[a]
-    base, count = array[FIRST_BLOCK], (array[NBYTES] + BLOCK - 1) // BLOCK
+    base, count = array[FIRST_BLOCK], num_blocks(array[NBYTES])
     flags = blocks[base + k, FLAGS]
     if flags & MOVING:
         pause(head)
@@ -102,20 +103,15 @@ def _bring(head, arrays, blocks, a, k, writing):
             written -= 1
         unit = max((k - written) // 8, 1) * BLOCK
     make_room(head, arrays, blocks, unit)
-    mask = PRESENT | STORED | MOVING
-    flags = blocks[base + k, FLAGS] & mask  # they may have changed in the meantime
+    flags = blocks[base + k, FLAGS] & PLACE  # they may have changed in the meantime
     first = k
-    while first > first_of_all and blocks[base + first - 1, FLAGS] & mask == flags:
+    while first > first_of_all and blocks[base + first - 1, FLAGS] & PLACE == flags:
         first -= 1
-    last = end_of_run(blocks, base, k, min(count, first_of_all + unit // BLOCK), mask)
+    last = end_of_run(blocks, base, k, min(count, first_of_all + unit // BLOCK), PLACE)
     if flags == STORED:
         read_blocks(head, array, blocks, first, last)
     elif flags == 0:
-        address, size = place_of(array, first, last)
-        open_empty(address, size)
-        head[IN_MEMORY] += size
-        blocks[base + first:base + last, DEAD:ARRAY] = 0
-        mark(blocks, base + first, base + last, PRESENT | OPEN | TOUCHED, 0)
+        open_new(head, array, blocks, first, last)
 
 
 @c.c_function(INT, c.LONGS, c.LONGS, numba.void)

@@ -12,6 +12,7 @@ from hpgcn.kernels.disk.table import (
     ARRAY,
     BLOCK,
     BLOCKS,
+    DEAD,
     DESCRIPTOR,
     FIRST_BLOCK,
     FLAGS,
@@ -23,15 +24,19 @@ from hpgcn.kernels.disk.table import (
     OPEN,
     OPEN_FLAGS,
     OWNER,
+    PLACE,
     PRESENT,
     ROOM,
     RUNNING,
     STORED,
+    TOUCHED,
     WRITABLE,
     end_of_run,
     fail,
     lock,
     mark,
+    num_blocks,
+    pause,
     place_of,
     table_parts,
     unlock,
@@ -49,7 +54,7 @@ def protect(address, size, access):
 @jit(inner=True)
 def reserve(size, offset):
     """Return the address of new memory without access; `offset` is its place in a group."""
-    raw = c.mmap(0, size + GROUP, INT(0), INT(c.PRIVATE | c.ANONYMOUS | c.NO_RESERVE), INT(-1), 0)
+    raw = c.mmap(0, size + GROUP, INT(0), INT(c.NO_FILE), INT(-1), 0)
     if raw == c.FAILED:
         return 0
     begin = raw + (offset - raw) % GROUP
@@ -62,8 +67,7 @@ def reserve(size, offset):
 @jit(inner=True)
 def drop(address, size):
     """Free the memory of blocks, and deny accesses."""
-    flags = c.PRIVATE | c.ANONYMOUS | c.NO_RESERVE | c.FIXED
-    if c.mmap(address, size, INT(0), INT(flags), INT(-1), 0) == c.FAILED:
+    if c.mmap(address, size, INT(0), INT(c.NO_FILE | c.FIXED), INT(-1), 0) == c.FAILED:
         fail(table_parts()[0])
 
 
@@ -72,6 +76,33 @@ def open_empty(address, size):
     """Open blocks without contents: allow accesses to their memory."""
     protect(address, size, c.READ | c.WRITE)
     c.madvise(address, size, INT(c.HUGE if size >= GROUP else c.POPULATE))
+
+
+@jit(inner=True)
+def open_new(head, array, blocks, first, last):
+    """Let blocks without contents be in memory, as touched."""
+    address, size = place_of(array, first, last)
+    open_empty(address, size)
+    head[IN_MEMORY] += size
+    begin, end = array[FIRST_BLOCK] + first, array[FIRST_BLOCK] + last
+    blocks[begin:end, DEAD:ARRAY] = 0
+    mark(blocks, begin, end, PRESENT | OPEN | TOUCHED, 0)
+
+
+@jit(inner=True)
+def uncount(head, array, blocks, first, last):
+    """Wait until no block moves; then no longer count those in memory, which are dropped next."""
+    # each pause may let another block move
+    k = first
+    while k < last:
+        k += 1
+        if blocks[array[FIRST_BLOCK] + k - 1, FLAGS] & MOVING:
+            pause(head)
+            k = first
+
+    for k in range(first, last):
+        if blocks[array[FIRST_BLOCK] + k, FLAGS] & PRESENT:
+            head[IN_MEMORY] -= place_of(array, k, k + 1)[1]
 
 
 @jit(inner=True)
@@ -150,7 +181,6 @@ def make_room(head, arrays, blocks, size):
             if blocks[b, FLAGS] & (PRESENT | MOVING) == PRESENT and (
                     also_own or array[OWNER] != head[RUNNING]):
                 first = b - array[FIRST_BLOCK]
-                last = min(first + GROUP // BLOCK, (array[NBYTES] + BLOCK - 1) // BLOCK)
-                end = end_of_run(blocks, array[FIRST_BLOCK], first, last,
-                                  PRESENT | MOVING | STORED)
+                last = min(first + GROUP // BLOCK, num_blocks(array[NBYTES]))
+                end = end_of_run(blocks, array[FIRST_BLOCK], first, last, PLACE)
                 write_blocks(head, array, blocks, first, end)

@@ -4,13 +4,12 @@ import os
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk.c_library import INT, LONG, PAGE
-from hpgcn.kernels.disk.moves import make_room, open_empty, reserve
+from hpgcn.kernels.disk.moves import make_room, open_new, reserve, uncount
 from hpgcn.kernels.disk.table import (
     ADDRESS,
     AHEAD,
     ARRAY,
     ARRAYS,
-    BLOCK,
     BLOCKS,
     DEAD,
     DEAD_END,
@@ -23,25 +22,22 @@ from hpgcn.kernels.disk.table import (
     IN_MEMORY,
     MOST,
     MOST_BLOCKS,
-    MOVING,
     NAME,
     NAME_BYTES,
     NBYTES,
-    OPEN,
     OPEN_FLAGS,
     ORDINARY,
     OWNER,
-    PRESENT,
     ROOM,
     RUNNING,
-    TOUCHED,
     USED,
+    array_at,
     lock,
-    mark,
-    pause,
+    num_blocks,
     place_of,
     table_parts,
     unlock,
+    whole_pages,
 )
 from hpgcn.kernels.jit import jit
 
@@ -53,7 +49,7 @@ def _free_blocks(arrays, blocks, count):
     while b < MOST_BLOCKS:
         if blocks[b, FLAGS]:
             array = arrays[blocks[b, ARRAY]]
-            b = array[FIRST_BLOCK] + (array[NBYTES] + BLOCK - 1) // BLOCK
+            b = array[FIRST_BLOCK] + num_blocks(array[NBYTES])
             free = 0
             continue
         b += 1
@@ -91,7 +87,7 @@ def add(size):
         return 0
 
     # space first: when blocks are written nothing can report a full disk
-    pages = (size + PAGE - 1) // PAGE * PAGE
+    pages = whole_pages(size)
     failed = LONG(c.fallocate(descriptor, 0, pages))
     address = 0
     if not failed:
@@ -99,7 +95,7 @@ def add(size):
         a = 0
         while a < MOST and arrays[a, ADDRESS]:
             a += 1
-        count = (size + BLOCK - 1) // BLOCK
+        count = num_blocks(size)
         base = _free_blocks(arrays, blocks, count) if a < MOST else -1
         address = reserve(pages, 0) if base >= 0 else 0
         failed = errno.EMFILE if base < 0 else errno.ENOMEM
@@ -127,20 +123,14 @@ def _enter(head, arrays, blocks, a, base, count, address, size, descriptor):
     _, pages = place_of(array, 0, count)
     make_room(head, arrays, blocks, pages)
     if head[IN_MEMORY] + pages <= head[ROOM]:
-        open_empty(address, pages)
-        head[IN_MEMORY] += pages
-        mark(blocks, base, base + count, PRESENT | OPEN | TOUCHED, 0)
+        open_new(head, array, blocks, 0, count)
 
 
 @jit(inner=True)
 def find(address):
     """Return the number of the array at an address; -1 for other memory."""
     head, arrays, _ = table_parts()
-    if address % PAGE == 0 and address:
-        for a in range(head[ARRAYS]):
-            if arrays[a, ADDRESS] == address:
-                return a
-    return -1
+    return -1 if address % PAGE else array_at(head, arrays, address)
 
 
 @jit(inner=True)
@@ -154,14 +144,10 @@ def remove(a):
     """Free the memory and the file of array number a."""
     head, arrays, blocks = table_parts()
     array = arrays[a]
-    base, count = array[FIRST_BLOCK], (array[NBYTES] + BLOCK - 1) // BLOCK
+    base, count = array[FIRST_BLOCK], num_blocks(array[NBYTES])
     lock(head)
-    for k in range(count):
-        while blocks[base + k, FLAGS] & MOVING:
-            pause(head)
-        if blocks[base + k, FLAGS] & PRESENT:
-            head[IN_MEMORY] -= place_of(array, k, k + 1)[1]
-        blocks[base + k, FLAGS] = 0
+    uncount(head, array, blocks, 0, count)
+    blocks[base:base + count, FLAGS] = 0
     address, pages = place_of(array, 0, count)
     c.munmap(address, pages)
     c.close(INT(array[DESCRIPTOR]))

@@ -34,9 +34,10 @@ NOT_AHEAD, MESSAGES, ORDINARY = range(3)  # AHEAD: whether the array is read ahe
 FLAGS, DEAD, DEAD_END, ARRAY = range(4)
 USED, PRESENT, STORED, MOVING, READABLE, WRITABLE, TOUCHED, KEPT = (1 << bit for bit in range(8))
 OPEN = READABLE | WRITABLE
+PLACE = PRESENT | STORED | MOVING  # where the contents of a block are
 
 TABLE, _table = c.lasting("hpgcn_arrays_in_files", HEAD + 6 * MOST, np.int64)
-STATES, _blocks = c.lasting("hpgcn_blocks_in_files", 4 * MOST_BLOCKS, np.int32)
+_, _blocks = c.lasting("hpgcn_blocks_in_files", 4 * MOST_BLOCKS, np.int32)
 
 
 @jit(inner=True)
@@ -73,10 +74,22 @@ def fail(head):
 
 
 @jit(inner=True)
+def num_blocks(nbytes):
+    """Return the number of blocks of an array."""
+    return (nbytes + BLOCK - 1) // BLOCK
+
+
+@jit(inner=True)
+def whole_pages(nbytes):
+    """Return the bytes of the pages of an array."""
+    return (nbytes + PAGE - 1) // PAGE * PAGE
+
+
+@jit(inner=True)
 def place_of(array, first, last):
     """Return the address and bytes of the blocks from `first` to before `last` of an array."""
-    pages = (array[NBYTES] + PAGE - 1) // PAGE * PAGE
-    return array[ADDRESS] + first * BLOCK, min(last * BLOCK, pages) - first * BLOCK
+    end = min(last * BLOCK, whole_pages(array[NBYTES]))
+    return array[ADDRESS] + first * BLOCK, end - first * BLOCK
 
 
 @jit(inner=True)

@@ -2,7 +2,7 @@
 import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk.moves import drop, open_empty, protect, read_blocks, write_blocks
+from hpgcn.kernels.disk.moves import drop, open_empty, protect, read_blocks, uncount, write_blocks
 from hpgcn.kernels.disk.table import (
     ADDRESS,
     AHEAD,
@@ -22,6 +22,7 @@ from hpgcn.kernels.disk.table import (
     NOT_AHEAD,
     OPEN,
     OWNER,
+    PLACE,
     PRESENT,
     ROOM,
     RUN,
@@ -34,6 +35,7 @@ from hpgcn.kernels.disk.table import (
     end_of_run,
     lock,
     mark,
+    num_blocks,
     pause,
     place_of,
     table_parts,
@@ -77,7 +79,7 @@ def _end_turn(leaving, entering, known, touched, out, ended):
         if not array[ADDRESS] or array[OWNER] == NOBODY:
             continue
         last_touched = last_out = -1
-        for k in range((array[NBYTES] + BLOCK - 1) // BLOCK):
+        for k in range(num_blocks(array[NBYTES])):
             b = array[FIRST_BLOCK] + k
             flags = blocks[b, FLAGS]
             if flags & TOUCHED:
@@ -144,8 +146,7 @@ def put_out(runs):
         array = arrays[a]
         while k < last and array[ADDRESS] and array[NBYTES] == nbytes:
             base = array[FIRST_BLOCK]
-            end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK),
-                             PRESENT | MOVING | STORED)
+            end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK), PLACE)
             if blocks[base + k, FLAGS] & (PRESENT | MOVING) == PRESENT:
                 write_blocks(head, array, blocks, k, end)
             k = end
@@ -168,9 +169,8 @@ def bring_in(runs, rank):
             continue
         while k < last and array[ADDRESS] and array[NBYTES] == nbytes:
             base = array[FIRST_BLOCK]
-            end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK),
-                             PRESENT | MOVING | STORED)
-            if blocks[base + k, FLAGS] & (PRESENT | MOVING | STORED) == STORED:
+            end = end_of_run(blocks, base, k, min(last, k + RUN // BLOCK), PLACE)
+            if blocks[base + k, FLAGS] & PLACE == STORED:
                 if head[IN_MEMORY] + place_of(array, k, end)[1] > head[ROOM]:
                     break
                 read_blocks(head, array, blocks, k, end)
@@ -209,16 +209,12 @@ def open_all():
 @jit(inner=True)
 def _drop_all(head, array, blocks, first, last):
     """Drop the contents of blocks from `first` to before `last`."""
-    base = array[FIRST_BLOCK]
-    for k in range(first, last):
-        while blocks[base + k, FLAGS] & MOVING:
-            pause(head)
-        if blocks[base + k, FLAGS] & PRESENT:
-            head[IN_MEMORY] -= place_of(array, k, k + 1)[1]
-        blocks[base + k, DEAD:ARRAY] = 0
+    uncount(head, array, blocks, first, last)
     address, size = place_of(array, first, last)
     drop(address, size)
-    mark(blocks, base + first, base + last, 0, PRESENT | STORED | OPEN)
+    begin, end = array[FIRST_BLOCK] + first, array[FIRST_BLOCK] + last
+    blocks[begin:end, DEAD:ARRAY] = 0
+    mark(blocks, begin, end, 0, PRESENT | STORED | OPEN)
 
 
 @jit(inner=True)
@@ -259,12 +255,12 @@ def discard(address, nbytes):
         array = arrays[a]
         begin = address - array[ADDRESS]
         end = min(begin + nbytes, array[NBYTES])
-        first, last = (begin + BLOCK - 1) // BLOCK, end // BLOCK  # whole blocks
+        first, last = num_blocks(begin), end // BLOCK  # whole blocks
         if end == array[NBYTES]:
-            last = (end + BLOCK - 1) // BLOCK
+            last = num_blocks(end)
         if first < last:
             _drop_all(head, array, blocks, first, last)
-        for k in range(begin // BLOCK, (end + BLOCK - 1) // BLOCK):
+        for k in range(begin // BLOCK, num_blocks(end)):
             if not first <= k < last:
                 _drop_part(head, array, blocks, k, max(begin - k * BLOCK, 0),
                            min(end - k * BLOCK, BLOCK), min(array[NBYTES] - k * BLOCK, BLOCK))

@@ -70,7 +70,7 @@ class Residency:
         following = (entering + 1) % self.ranks
         if following < self.in_files and following != entering:
             if following == leaving:
-                self._reader.put(self._writer.wait_for_all, (), [])
+                self._reader.put(self._writer.finish, (), [])
             known = self._known(following)
             if known is not None:
                 self._reader.put(self._turns.bring_in, (known, following), self._events[following])
@@ -103,10 +103,6 @@ class _Worker(threading.Thread):
     def put(self, move, given, events):
         """Queue a call of `move(*given)`, which adds to the list `events`."""
         self._jobs.put((move, given, events))
-
-    def wait_for_all(self):
-        """Wait until all calls have returned, in a call of another worker."""
-        self._jobs.join()
 
     def finish(self):
         """Wait until all calls have returned; return the seconds."""
