@@ -5,6 +5,7 @@ import signal
 
 os.environ["COLUMNS"] = "200"  # tables have the same width on every terminal
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several threads, set before Numba is loaded
+os.environ.setdefault("HPGCN_COMPILE_WORKERS", "0")  # the tests have no free cores for them
 
 from collections import Counter
 from itertools import combinations

@@ -1,6 +1,7 @@
 """Processes that compile kernels of a run at the same time as the run itself."""
 import os
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,9 @@ from graphs import make
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
+from hpgcn.comm import SerialComm
 from hpgcn.config import Config
+from hpgcn.errors import UsageError
 from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import set_num_threads
@@ -18,7 +21,7 @@ from hpgcn.model import ModelOptions, make_spec
 from hpgcn.runtime.device import Host
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.setup import compile_workers as module
-from hpgcn.training.setup import recording
+from hpgcn.training.setup import recording, warmup
 from hpgcn.training.setup.compile_workers import CompileWorkers, KernelsOfRun, compile_workers
 from hpgcn.training.setup.recording import recorded
 from hpgcn.training.setup.warmup import call_kernels
@@ -162,6 +165,18 @@ def test_without_workers_the_run_compiles_alone(monkeypatch):
     workers.on_start(SimpleNamespace(data={"dispatcher": nothing}))
     assert workers.running == []
     workers.end()
+
+
+def test_workers_can_be_switched_off(monkeypatch):
+    def context(text):
+        monkeypatch.setenv(module.VARIABLE, text)
+        run = kernels_of_run()
+        return warmup._workers(SerialComm(), run.header, run.config, run.spec, True)
+
+    assert isinstance(context("0"), nullcontext)
+    assert not isinstance(context("1"), nullcontext)
+    with pytest.raises(UsageError, match="HPGCN_COMPILE_WORKERS=no: expected 0 or 1"):
+        context("no")
 
 
 @pytest.mark.parametrize("cores, memory, expected", [

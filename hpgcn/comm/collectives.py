@@ -21,6 +21,8 @@ from hpgcn.errors import InternalError, StoppedError
 from hpgcn.runtime.device import address
 
 MAX_MESSAGE_BYTES = 1 << 30  # longer ones go in pieces: not every MPI takes counts past 2^31 - 1
+NAP = 5e-5  # seconds that a rank sleeps between two polls
+PATIENCE = 1 / 256  # share by which sleep may lengthen a wait for ranks that compute
 TAG = 21  # messages of one tag between two ranks arrive in the order of their start
 
 
@@ -145,7 +147,7 @@ class Collectives:
 
         return self._exchange(blocks, incoming, kind, add)
 
-    def wait(self, requests, what, pending=None, name=None):
+    def wait(self, requests, what, pending=None, name=None, patient=False):
         """Test requests until all are complete, or those whose numbers are in the set
         `pending`.
 
@@ -153,12 +155,14 @@ class Collectives:
         ranks than cores, MPI's own Waitsome is hundreds of times slower. `what` is
         called with the open numbers, and describes the wait in errors. A timeline calls
         the wait `name` (default: wait). StoppedError after `timeout` seconds.
+        A `patient` wait, which moves no data, sleeps longer the longer it takes.
         """
         pending = set(range(len(requests))) if pending is None else pending
         if not pending:
             return
         with self.clock("wait", name):
-            deadline = time.monotonic() + self.timeout
+            begin = time.monotonic()
+            nap = NAP
             polls = 0
             while pending:
                 if self.test(requests, pending):
@@ -170,10 +174,13 @@ class Collectives:
                 if polls < 200:
                     os.sched_yield()
                     continue
-                time.sleep(5e-5)
+                time.sleep(nap)
 
                 # name the ranks that are late
-                if time.monotonic() > deadline:
+                waited = time.monotonic() - begin
+                if patient:
+                    nap = max(NAP, PATIENCE * waited)
+                if waited > self.timeout:
                     missing = unresponsive_ranks(self, min(5.0, self.timeout / 4))
                     text = f"; no word from {format_ranks(missing)}" if missing else ""
                     raise StoppedError(f"rank {self.ranks[self.rank]} waited {self.timeout:g} s "

@@ -303,7 +303,8 @@ class MpiComm(SerialComm):
         if self.stager is not None:
             self.stager.flush(self)
         self.queue.flush()
-        self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({format_ranks(self.ranks)})")
+        self.wait([self.mpi.Ibarrier()], lambda _: f"a barrier ({format_ranks(self.ranks)})",
+                  patient=True)
 
 
 def world(timeout=600.0, error=None, device="cpu"):

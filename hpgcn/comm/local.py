@@ -42,7 +42,7 @@ class LocalComm(MpiComm):
         self.device = device
         return way
 
-    def wait(self, requests, what, pending=None, name=None):
+    def wait(self, requests, what, pending=None, name=None, patient=False):
         """Let other ranks run until the requests are complete; arguments as in
         `Collectives.wait`.
         """

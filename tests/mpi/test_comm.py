@@ -1,11 +1,12 @@
 """Communicators: collectives, counters, errors raised on all ranks, and deadlines."""
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpgcn.comm import MpiComm, as_comm
+from hpgcn.comm import MpiComm, SerialComm, as_comm, collectives
 from hpgcn.comm.slow_network import SlowNetwork
 from hpgcn.errors import ConfigError, DataError, StoppedError
 from hpgcn.runtime import launcher
@@ -95,6 +96,24 @@ def test_who_does_not_wait_is_told_apart_from_who_does(comm):
     comm.barrier()
     impatient.close()
     impatient.mpi.Free()
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_naps_lengthen_a_wait_by_a_small_share(monkeypatch, patient):
+    """A patient rank sleeps longer the longer it waits; other ranks answer messages at once."""
+    naps = []
+    monkeypatch.setattr(collectives, "time", SimpleNamespace(monotonic=lambda: sum(naps),
+                                                             sleep=naps.append))
+
+    class Waiting(SerialComm):
+        def test(self, requests, pending):
+            if sum(naps) > 0.1:
+                pending.clear()
+            return not pending
+
+    Waiting().wait([None], str, patient=patient)
+    assert min(naps) == collectives.NAP and sum(naps) < 0.1 + 0.1 / 200
+    assert (max(naps) > 0.1 / 300) == patient
 
 
 def test_patience_is_longer_than_the_timeout(comm):

@@ -39,7 +39,9 @@ UNEQUAL = {"epoch_s_median", "peak_rss_bytes", "started_utc", "created_utc", "th
 def on_rank_0(comm, function):
     """Run a function on rank 0; return its result, or raise its error, on all ranks."""
     with comm.extended_timeout(600):
-        return comm.bcast(function() if comm.rank == 0 else None)
+        result = function() if comm.rank == 0 else None
+        comm.barrier()  # in which other ranks sleep longer than in a broadcast
+        return comm.bcast(result)
 
 
 def contents(run):

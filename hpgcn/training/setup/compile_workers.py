@@ -3,7 +3,8 @@
 Numba holds a lock while it compiles, so only other processes can compile at the same
 time. The rank compiles in the order of its calls. The workers begin with the kernels
 that it calls last, and store them in the cache, where the rank finds them. A run never
-depends on a worker: the rank compiles every kernel that is missing.
+depends on a worker: the rank compiles every kernel that is missing. With
+HPGCN_COMPILE_WORKERS=0 it compiles all of them.
 """
 import os
 import pickle
@@ -17,12 +18,14 @@ from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
 from hpgcn.config import Config
+from hpgcn.errors import UsageError
 from hpgcn.graphs.header import Header
 from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.model.spec import ModelSpec
 from hpgcn.runtime import signals
 from hpgcn.runtime.machine import available_memory, child_environment
 
+VARIABLE = "HPGCN_COMPILE_WORKERS"
 MOST = 3  # a GCN needs about 20 kernels, and a worker starts as long as it compiles 2
 WORKER_BYTES = 512 << 20  # twice the memory of a process that compiles
 CHILD = "hpgcn.training.setup.compile_child"
@@ -81,6 +84,16 @@ class CompileWorkers(event.Listener):
             worker.kill()
         for worker in self.running or ():
             worker.wait()
+
+
+def enabled():
+    """Return whether HPGCN_COMPILE_WORKERS allows workers; UsageError unless it
+    is 0 or 1.
+    """
+    text = os.environ.get(VARIABLE, "1")
+    if text not in ("0", "1"):
+        raise UsageError(f"{VARIABLE}={text}: expected 0 or 1")
+    return text == "1"
 
 
 def num_workers():

@@ -27,7 +27,7 @@ from hpgcn.runtime.progress_bar import log_line, terminal_bar
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.training.loop.training_step import evaluate
-from hpgcn.training.setup.compile_workers import KernelsOfRun, compile_workers
+from hpgcn.training.setup.compile_workers import KernelsOfRun, compile_workers, enabled
 
 log = logging.getLogger("hpgcn")
 EVERY = 10.0  # seconds between two lines of a log
@@ -108,7 +108,7 @@ def _workers(comm, header, config, spec, turn):
     """Return a context manager: processes that compile for this rank if it is the first
     of its node.
     """
-    if not turn or comm.device.name != "cpu":
+    if not enabled() or not turn or comm.device.name != "cpu":
         return nullcontext()
     return compile_workers(KernelsOfRun(header, config, spec, comm.size, num_threads(),
                                         os.sched_getaffinity(0)))
