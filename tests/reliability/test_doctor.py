@@ -7,6 +7,7 @@ import pytest
 from commands import hpgcn
 
 from hpgcn import doctor
+from hpgcn.doctor import probes
 from hpgcn.runtime.advice import install_command
 
 NAMES = ["hpgcn", "python", "libraries", "hdf5", "mpi", "mpiexec", "gpu", "cores", "memory",
@@ -51,6 +52,23 @@ def test_what_is_missing_or_crashes_is_a_line(tmp_path):
     assert told["training"][0] == "ok"
     assert done.returncode == 70
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name, words", [
+    ("libraries", "numba "), ("hdf5", "HDF5 "), ("gpu", ""), ("files", "fsync and rename work")])
+def test_a_probe_says_what_is_there(tmp_path, name, words):
+    status, text = probes.PROBES[name](*[str(tmp_path)] * (name == "files"))
+    assert status == "ok" or name == "gpu"
+    assert words in text and not os.listdir(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_to_is_a_warning(tmp_path, monkeypatch):
+    def fail(file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(probes.os, "fsync", fail)
+    status, text = probes.files(str(tmp_path))
+    assert status == "warn" and text.endswith("cannot be written to: No space left on device")
 
 
 def test_a_part_that_hangs_is_given_up():
