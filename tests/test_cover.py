@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 from hpgcn.parallel.covers.cheapest_sums import select_cheapest
+from hpgcn.parallel.covers.pushed_graph import PushedGraph
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.pattern import BlockPattern, Pattern
 from hpgcn.parallel.vertex_covers import balanced_cover, trimmed_cover
@@ -230,3 +231,10 @@ def test_the_cheapest_sums_are_those_of_a_sort(prices, whole):
         arrays = [each.copy() for each in (price, row, number, size)]
         chosen = select_cheapest(*arrays, most, whole)
         assert {*arrays[2][:chosen]} == {*number[order[:expected]]}
+
+
+def test_arrays_of_a_pushed_graph_have_one_layout():
+    """Kernels would be compiled once more for arrays with gaps."""
+    graph = PushedGraph.empty(np.ones((4, 3, 3), np.int64))
+    assert graph.giver.size == 9
+    assert all(array.flags.c_contiguous for array in (graph.giver, *graph.arrays))

@@ -20,7 +20,8 @@ def no_small(monkeypatch):
     monkeypatch.setattr(partition_request, "SMALL", 0)
 
 
-@pytest.mark.parametrize("method", ["best", "hypergraph", "cover"])
+@pytest.mark.parametrize("method", [
+    "best", "cover", pytest.param("hypergraph", marks=pytest.mark.long)])  # a part of best
 def test_default_effort_is_the_same_on_any_threads(no_small, method):
     pytest.importorskip("mtkahypar")
     made = [make_partition(grid(24), 4, method=method, threads=threads) for threads in (1, 3)]
@@ -65,8 +66,8 @@ def test_default_effort_divides_clusters_of_large_graphs(monkeypatch, method):
 def test_nested_pieces_take_every_effort(no_small):
     pytest.importorskip("mtkahypar")
     for effort in (FAST, DEFAULT):
-        made = make_partition(grid(12), 8, effort=effort, nested=True)
-        assert made.merges == (4, 2)
+        made = make_partition(grid(12), 4, effort=effort, nested=True)
+        assert made.merges == (2,)
         assert made.statistics["imbalance_nnz"] < 0.2
 
 

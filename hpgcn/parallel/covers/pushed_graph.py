@@ -37,7 +37,7 @@ class PushedGraph:
         """Return a graph with room for blocks of these numbers of sums, columns and
         entries, the first three of (4, P, P).
         """
-        giver, taker = np.nonzero(sizes[2])
+        giver, taker = map(np.ascontiguousarray, np.nonzero(sizes[2]))  # as all other arrays
         sums, columns, edges = (run_offsets(size[giver, taker]) for size in sizes[:3])
         count, width, entries = (int(each[-1]) for each in (sums, columns, edges))
         blocks = giver.size

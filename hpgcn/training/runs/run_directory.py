@@ -4,6 +4,7 @@ Only rank 0 writes it; docs/files.md is the norm for its contents.
 """
 import errno
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -255,12 +256,19 @@ def stored_config(path, text):
         raise DataError(f"{path}: attribute {error}") from error
 
 
+@functools.cache
+def _version(name):
+    """Return the version of an installed package, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def versions():
     """Return the version of each package that can influence a result, by name."""
     installed = {"python": platform.python_version()}
     for name in ("hpgcn", "numpy", "scipy", "numba", "h5py", "mpi4py", "mpich", "openmpi"):
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+        if _version(name):
+            installed[name] = _version(name)
     return installed
