@@ -136,6 +136,9 @@ class SerialComm(Collectives, CollectiveErrors):
     def barrier(self):
         """Wait for all ranks."""
 
+    def in_rank_order(self):
+        """Note that a pass through the model begins: see `LocalComm`. Default: do nothing."""
+
     def end_product(self):
         """Note that a product with A is complete: see `LocalComm`. Default: do nothing."""
 

@@ -72,6 +72,16 @@ class LocalComm(MpiComm):
             self.mpi.turns.pass_turn(self.mpi.world_ranks[self.mpi.rank])
             self._record_disk()
 
+    def in_rank_order(self):
+        """Let ranks go on in the order of their numbers if arrays are in files.
+
+        The last rank that calls a collective goes on first. Its next messages would be in
+        files twice, in its array and in those of ranks that do not wait for them yet.
+        """
+        if self.mpi.turns.observer is not None:
+            self.mpi.turns.in_order(self.mpi.world_ranks[self.mpi.rank])
+            self._record_disk()
+
     def _record_disk(self):
         """Add the times of the disk to the timeline of this rank."""
         disk = self.mpi.turns.observer

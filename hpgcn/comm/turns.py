@@ -35,6 +35,7 @@ class Turns:
         self._waits = {}
         self._over = set()
         self._failure = None  # (rank, exception) of the first rank that failed
+        self._arrivals = [0] * size  # calls of `in_order` by each rank
 
     def wait(self, rank, ready, describe, place=None):
         """Let other ranks run until `ready()` is true.
@@ -78,6 +79,13 @@ class Turns:
         """Let all other ranks that can go on run before this one goes on."""
         passed = []
         self.wait(rank, lambda: bool(passed) or passed.append(True), lambda: "its turn")
+
+    def in_order(self, rank):
+        """Let this rank go on once all ranks before it have gone on from the same call."""
+        number = self._arrivals[rank]
+        self.wait(rank, lambda: all(calls > number for calls in self._arrivals[:rank]),
+                  lambda: "the ranks before it")
+        self._arrivals[rank] += 1
 
     def run(self, functions):
         """Call one function a rank, the first on this thread; return their results in rank order.

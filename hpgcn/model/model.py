@@ -183,6 +183,7 @@ class Model:
         With `embed` also return the inputs of the last layer, a list of (m, h). It is
         empty for a model of one layer, whose input is X.
         """
+        self.columns.comm.in_rank_order()
         embedded = [] if embed else None
         context = ForwardContext(AX=features.AX, embedded=embedded)
         logits, _ = chain(self.stages, features.X, context)
@@ -196,6 +197,7 @@ class Model:
         logits and returns Parameters with this rank's partial sums; their sum over
         ranks is the gradient.
         """
+        self.columns.comm.in_rank_order()
         H = features.X
         p = self.spec.first_dropout
         if p:

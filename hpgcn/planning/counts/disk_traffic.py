@@ -52,7 +52,11 @@ def disk_traffic(footprint, strategy):
             longer = operand.results * product.width * (sum_bytes(itemsize) - itemsize)
             read += matrix + sent + longer
             wrote += longer + sent
-            if strategy.frees_rows:  # the last rank waits once more: LocalComm.end_product
+            if strategy.frees_rows:
+                # The next rank finds its messages in memory. The last rank waits once more:
+                # LocalComm.end_product.
+                if sent.size > 1:
+                    read -= sent // (sent.size - 1)
                 result = operand.results[-1] * product.width * itemsize
                 read[-1] += result
                 wrote[-1] += result
