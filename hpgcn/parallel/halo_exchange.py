@@ -1,8 +1,8 @@
 """Halo exchange by a HaloPlan: rows go to their readers (pull), partial sums to their
 owners (push).
 
-Requests are persistent and bound to two buffers. Received rows are handed out in
-increasing order of the other rank, so sums have a fixed order (same command, same
+Requests are persistent and bound to two buffers. Received rows are handed out in a
+fixed order, those of this node first, so sums have a fixed order (same command, same
 bits). The transpose of a copy is an accumulate: a push sends along the swapped lists,
 and its receiver adds. A GPU packs its rows itself; if MPI takes no GPU memory, requests
 are bound to pinned host views of the buffers. Source: demirci-2022, Algorithms 1 and 2.
@@ -101,11 +101,12 @@ class Exchange:
             end = channel.ends[min(unsent)] if unsent else channel.ends[-1]
             self.buffers.device.discard(channel.outgoing[:end])
 
-    def _received(self, channel, what):
-        """Yield (source, rows from it) in increasing order of source; then wait for all
-        sends.
+    def _received(self, channel, what, sources=None):
+        """Yield (source, rows from it) in the order of `sources`; then wait for all sends.
+
+        Default: increasing ranks.
         """
-        for source in channel.pieces:
+        for source in channel.pieces if sources is None else sources:
             self._wait_for(channel, source, what)
             if source in channel.near:
                 yield source, channel.near[source]
@@ -117,8 +118,6 @@ class Exchange:
         self._wait(channel, channel.pending.intersection(channel.pieces[source]), what)
         if self.stager is not None:
             channel.requests.wait_for_copies()
-        if source in channel.near:
-            self.memory.sync()
 
     def release(self):
         """Let ranks of the node overwrite their rows; else the next exchange does so."""
@@ -246,6 +245,16 @@ class Exchange:
         self.channel = self.filling = None
 
 
+def nearest_first(comm, ranks):
+    """Return the list of ranks in the order in which their rows are used.
+
+    Ranks of this node come first, because their rows arrive sooner. Both ranks of this node
+    and those of other nodes are increasing.
+    """
+    nodes = comm.nodes
+    return sorted(ranks, key=lambda rank: (nodes[rank] != nodes[comm.rank], rank))
+
+
 class HaloExchange(Exchange):
     """The transfer of a HaloPlan (see hpgcn.parallel.transfers): rows to their readers, sums back.
 
@@ -270,13 +279,14 @@ class HaloExchange(Exchange):
             self._start(self.channel)
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, rows from it) in increasing order of
-        the sources in `wanted`.
+        """Yield (LOCAL, own rows), then (source, rows from it) in the order of
+        `nearest_first`.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
         self.discard_sent()
-        yield from self._received(self.channel, what)  # all of them are wanted
+        # all of them are wanted
+        yield from self._received(self.channel, what, nearest_first(self.comm, self.sources))
 
     def multiplied(self, source):
         """Drop the rows of a source."""

@@ -15,7 +15,7 @@ import numpy as np
 from hpgcn import kernels
 from hpgcn.parallel.counts import PairMessages
 from hpgcn.parallel.csr import rows_of
-from hpgcn.parallel.halo_exchange import Exchange, HaloExchange
+from hpgcn.parallel.halo_exchange import Exchange, HaloExchange, nearest_first
 from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.transfers import LOCAL, Transfer
 from hpgcn.parallel.workspace import HaloBuffers
@@ -197,17 +197,17 @@ class OneWayTransfer(Transfer):
                 gather(H, self.send_rows[q], outgoing[place])
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, rows from it) in increasing order of
-        the sources in `wanted`.
+        """Yield (LOCAL, own rows), then (source, rows from it) for the sources in `wanted`,
+        in the order of `nearest_first`.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
         if any(source in wanted for source in self.ghosts):
             self.exchange.discard_sent()
-        for source, place in self.ghosts.items():
+        for source in nearest_first(self.comm, self.ghosts):
             if source in wanted:
                 self.exchange.wait_for(source, what)
-                yield source, self.exchange.received(source, place)
+                yield source, self.exchange.received(source, self.ghosts[source])
 
     def partial_sums(self, out, what):
         """Return pairs (rank, buffer for partial sums of that rank's rows), then

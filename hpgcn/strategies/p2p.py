@@ -264,10 +264,10 @@ def with_ghosts(plan, values, comm):
     exchange = exchange_of(plan, comm, HaloBuffers(comm.device, comm.stager, values.dtype))
     what = "exchange of degrees"
     exchange.start(comm.device.put(values[:, None].copy()), what)
-    received = exchange.received_rows(exchange.sources, what)
-    ghosts = [comm.device.get(part)[:, 0] for _, part in received]
+    received = {source: comm.device.get(part)[:, 0]
+                for source, part in exchange.received_rows(exchange.sources, what)}
     exchange.close()
-    return np.concatenate([values, *ghosts])
+    return np.concatenate([values, *(received[source] for source in exchange.sources)])
 
 
 def table_of_numbers(ghosts, rows):

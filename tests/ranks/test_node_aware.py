@@ -17,6 +17,7 @@ from hpgcn.errors import ConfigError, UsageError
 from hpgcn.parallel.layout import BlockLayout
 from hpgcn.parallel.nodes.node_memory import VARIABLE, NodeMemory
 from hpgcn.parallel.pattern import Pattern
+from hpgcn.parallel.transfers import LOCAL
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES, RankGrid
 from hpgcn.training.loop.trainer import make_trainer
@@ -156,6 +157,24 @@ def test_shared_memory_changes_no_bit(strategy, monkeypatch):
     made.clear()
     assert results(lambda *sizes: made.append(sizes)) == shared
     assert not made
+
+
+@pytest.mark.parametrize("comm", [4], indirect=True)
+def test_rows_are_sent_on_before_the_last_of_them_are_used(comm):
+    """Own rows come first, then those of the node, and nothing is passed on before all arrived."""
+    config = Config(strategy="p2p", node_aware="always", layers=1, hidden=4, prune=False)
+    source = scattered(make(n=90), on_nodes(comm, [0, 1, 0, 1]))
+    with make_trainer(source, config, comm, warm=False) as trainer:
+        exchange = trainer.shard.strategy.product.pull
+        exchange.start(np.ones((trainer.shard.layout.rows.num_rows, 4), np.float32), "a test")
+        seen = [(number, exchange.forwarded) for number, _ in
+                exchange.received_rows([LOCAL, *exchange.sources], "a test")]
+        exchange.release()
+
+    # the other rank of the node, then two owners on the other one, then the gateway
+    mate, *others = sorted(set(range(4)) - {comm.rank}, key=lambda rank: (rank - comm.rank) % 2)
+    assert seen == [(LOCAL, False), (mate, False), (min(others), False), (max(others), True),
+                    (mate + exchange.shift, True)]
 
 
 def test_a_rank_waits_until_its_rows_are_read():

@@ -1,15 +1,18 @@
 """Node-aware exchange by a NodePlan: rows cross to each node once, sums leave each node once.
 
 A pull sends rows to gateways and to ranks of the node, then from gateways to the other
-ranks of their nodes. Own rows are multiplied while the first messages are under way,
-and rows of owners while the second ones are. A push takes the same ways back. Gateways
-add the sums of their nodes to their own, in rank order, then send one sum for each row.
-So bits do not depend on timing.
+ranks of their nodes. Own rows and those of the node are multiplied while messages of
+other nodes are under way. Rows of the last owner are multiplied while the second
+messages are under way. A push takes the same ways back. Gateways add the sums of their
+nodes to their own, in rank order, then send one sum for each row. So bits do not depend
+on timing.
 
 Within a node rows and sums lie in shared memory (hpgcn.parallel.nodes.node_memory), from
 which their readers take them. Messages there are empty, but count as if they had rows.
 On GPUs and without shared memory the rows are sent.
 """
+from itertools import islice
+
 from hpgcn.parallel.halo_exchange import HaloExchange
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.transfers import LOCAL, Transfer
@@ -80,23 +83,26 @@ class NodeExchange(Transfer):
         self.first.start(H, what)
 
     def received_rows(self, wanted, what):
-        """Yield (LOCAL, own rows), then (source, rows from it): first from owners, then
-        from gateways.
+        """Yield (LOCAL, own rows), then (source, rows from it): first from owners, those of
+        this node before others, then from gateways.
 
-        Both in increasing order of ranks. Only own rows are yielded if `wanted` lacks
-        other sources.
+        Only own rows are yielded if `wanted` lacks other sources.
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
         if any(source not in wanted for source in self.sources):
             return
 
-        # all rows of owners arrive before any is sent on
-        arrived = list(self.first.received_rows(self.first.sources, what))
+        # rows of owners are used as they arrive, but those of the last one are sent on first
+        arriving = self.first.received_rows(self.first.sources, what)
+        for _ in self.first.sources[1:]:
+            yield next(arriving)
+        last = list(islice(arriving, 1))
         if not self.forwarded:
             self.second.start(self.first.incoming, what)
             self.forwarded = True
-        yield from arrived
+        yield from last
+        yield from arriving  # nothing: this waits until own rows are sent
         if self.passes:
             for source, rows in self.second.received_rows(self.second.sources, what):
                 yield source + self.shift, rows

@@ -11,11 +11,10 @@ import numpy as np
 
 from hpgcn.comm.pending import format_ranks
 from hpgcn.errors import UsageError
+from hpgcn.parallel.nodes.memory_files import create_file, open_file
 from hpgcn.runtime.device import HOST
 
 VARIABLE = "HPGCN_SHARED_MEMORY"
-FOLDER = "/dev/shm"  # a file system in memory, where MPI libraries on Linux allocate
-PAGE = 1 << 12  # bytes
 LINE = 64  # bytes of a cache line, at which arrays begin
 
 
@@ -36,7 +35,6 @@ class NodeMemory:
         self.node = comm.group(ranks)
         self.number = {rank: place for place, rank in enumerate(ranks)}
         self.tag = next(self.node.tags)
-        self.windows = []
         self.read = set()  # ranks whose memory this rank may be reading
         self.answers = []  # requests of empty messages after reading
         self.readers = []  # the rank at the far end of each of them
@@ -77,37 +75,21 @@ class NodeMemory:
         if self.node.in_process:
             return self.node.mpi.allgather(HOST.empty(nbytes, np.uint8))
 
-        # writing past the end of the file system would end the process
-        total = int(self.node.sum([nbytes])[0])
-        window = None
-        if total <= free_bytes():
-            MPI = self.node.MPI
-            info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each begins with a page
-            try:
-                window = MPI.Win.Allocate_shared(nbytes, 1, info, self.node.mpi)
-            except MPI.Exception:
-                window = None
-            info.Free()
-        if self.any(window is None):
-            return None
-
-        window.Lock_all(MPI.MODE_NOCHECK)
-        self.windows.append(window)
-        blocks = [np.frombuffer(window.Shared_query(place)[0], np.uint8)
-                  for place in range(self.node.size)]
-        blocks[self.node.rank][::PAGE] = 0  # only then is the memory taken from the file system
-        return blocks
-
-    def sync(self):
-        """Order reading and writing before this call and after it, as MPI requires."""
-        for window in self.windows:
-            window.Sync()
+        # a step that fails on one rank ends the attempt on all of them
+        key, own = create_file(nbytes)
+        keys = self.node.allgather(key)
+        blocks = [None]
+        if None not in keys:
+            blocks = [own if each == key else open_file(each) for each in keys]
+        failed = self.any(any(block is None for block in blocks))
+        if key is not None:
+            key.close()
+        return None if failed else blocks
 
     def begin(self, sources, readers):
         """Note that ranks `sources` are read from now on, and that `readers` read this rank's
         memory.
         """
-        self.sync()
         self.read.update(sources)
         for rank in readers:
             self._add(self.node.mpi.Irecv, rank)
@@ -126,7 +108,6 @@ class NodeMemory:
                 {self.comm.ranks[self.readers[number]] for number in numbers}) +
                 " to read rows in shared memory")
             self.answers, self.readers = [], []
-            self.sync()
 
     def _add(self, start, rank):
         self.answers.append(start(np.empty(0, np.uint8), self.number[rank], self.tag))
@@ -137,10 +118,6 @@ class NodeMemory:
         used afterwards.
         """
         self.wait_for_readers()
-        for window in self.windows:
-            window.Unlock_all()
-            window.Free()
-        self.windows = []
         self.node.close()
 
 
@@ -173,12 +150,3 @@ def enabled():
     if text not in ("0", "1"):
         raise UsageError(f"{VARIABLE}={text}: expected 0 or 1")
     return text == "1"
-
-
-def free_bytes():
-    """Return the free bytes of the file system in memory; without one, infinity."""
-    try:
-        status = os.statvfs(FOLDER)
-    except OSError:
-        return float("inf")
-    return status.f_bavail * status.f_frsize
