@@ -1,11 +1,12 @@
 """The benchmark of strategies on clusters of namespaces, and its tables."""
 import json
+from pathlib import Path
 
 import pytest
 from commands import refused, run
 from graphs import make
 
-from benchmarks import cluster
+from benchmarks import cluster, node_gain
 from benchmarks import run as script
 from hpgcn import store
 
@@ -40,3 +41,38 @@ def test_every_strategy_is_forecast_and_trained(tmp_path):
     names = {row["name"] for row in case["rows"]}
     assert {"p2p", "cover", case["auto"]} <= names
     assert all(row["planned_s"] > 0 and row["measured_s"] > 0 for row in case["rows"])
+
+
+def test_before_and_after_are_compared_by_medians(monkeypatch, tmp_path):
+    """Epochs of both turns count, and each strategy has its own two sides."""
+    calls = []
+    seconds = {"p2p": ([4.0, 9.0, 5.0], [2.0]), "cover": ([3.0], [3.0])}
+
+    def call(command, label):
+        calls.append(command)
+        if label == "2x2 at 1gbit":
+            words = json.loads(command[-1])
+            epochs = [[{"epoch_s": each, "bytes_between_nodes": size} for each in found]
+                      for sides in seconds.values() for found, size in zip(sides, (30, 20))]
+            assert [case["node_aware"] for case in words["cases"]] == 2 * ["never", "always"]
+            Path(words["out"]).write_text(json.dumps(epochs))
+
+    monkeypatch.setattr(cluster, "call", call)
+    report = node_gain.measure(node_gain.Settings("g.h5", strategies=("p2p", "cover")))
+    first, second = report["rows"]
+    assert (first["before"]["epoch_s"], first["before"]["most_s"]) == (5.0, 9.0)
+    assert first["bytes_ratio"] == 1.5 and (first["gain"], second["gain"]) == (2.5, 1.0)
+    assert [("--nodes" in command) for command in calls[:4]] == [False, True, False, True]
+    assert "5.000 (4.000-9.000)" in node_gain.text(report)
+
+
+@pytest.mark.long
+def test_both_sides_are_trained(tmp_path):
+    store.write_graph(tmp_path / "g.h5", make(n=60))
+    done = run("nodes", tmp_path / "g.h5", "--strategies", "p2p", "--hidden", 8, "--epochs", 2,
+               "--turns", 1, "--json", program=script.main)
+    if done.returncode == 69:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    row, = json.loads(done.stdout, parse_constant=pytest.fail)["rows"]
+    assert row["before"]["bytes_between_nodes"] > 0 and row["gain"] > 0

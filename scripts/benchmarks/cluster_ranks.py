@@ -1,6 +1,7 @@
 """Measure a cluster's network, forecast every strategy on it, and train with each.
 
-Started on all ranks by `benchmarks.cluster` with one argument, a JSON object.
+Started on all ranks by `benchmarks.cluster` with one argument, a JSON object. With "cases" in it,
+as from `benchmarks.node_gain`, these cases are trained only.
 """
 
 import json
@@ -57,6 +58,22 @@ def main(settings):
         Path(settings["out"]).write_text(json.dumps(report))
 
 
+def train_cases(settings):
+    """Train each of settings["cases"] in turns; write a list with the metrics of the epochs of each
+    to settings["out"].
+    """
+    found = [[] for _ in settings["cases"]]
+    for _ in range(settings["turns"]):
+        for case, epochs in zip(settings["cases"], found):
+            config = Config(hidden=settings["hidden"], layers=settings["layers"], eval_every=0,
+                            epochs=settings["epochs"], strategy=case["strategy"],
+                            node_aware=case["node_aware"])
+            history = brief_history(case["graph"], config, MPI.COMM_WORLD, LEAST, ENOUGH)
+            epochs += history[1:]  # the first one touches all memory
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        Path(settings["out"]).write_text(json.dumps(found))
+
+
 def measure_machine(settings, comm):
     """Return the contents of a machine file for this cluster, a dict.
 
@@ -99,4 +116,5 @@ def epoch_seconds(graph, config):
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    words = json.loads(sys.argv[1])
+    (train_cases if "cases" in words else main)(words)

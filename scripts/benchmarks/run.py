@@ -247,6 +247,16 @@ def run_cluster(args):
     print_text(json.dumps(report) if args.json else cluster.text(report))
 
 
+def run_nodes(args):
+    """Train on nodes of several ranks, with direct messages and node-aware ones."""
+    from benchmarks import node_gain
+
+    settings = {name: getattr(args, name) for name in node_gain.Settings._fields if name in args}
+    settings["strategies"] = tuple(args.strategies.split(","))
+    report = node_gain.measure(node_gain.Settings(**settings))
+    print_text(json.dumps(report) if args.json else node_gain.text(report))
+
+
 def parser():
     top = Parser("run.py", description=__doc__.partition(";")[0] + ".")
     commands = top.add_subparsers(metavar="BENCHMARK", required=True)
@@ -265,6 +275,7 @@ def parser():
     add_drift_flags(add_command("drift", run_drift.__doc__, run_drift))
     add_preparation_flags(add_command("preparation", run_preparation.__doc__, run_preparation))
     add_cluster_flags(add_command("cluster", run_cluster.__doc__, run_cluster))
+    add_nodes_flags(add_command("nodes", run_nodes.__doc__, run_nodes))
     return top
 
 
@@ -352,6 +363,20 @@ def add_cluster_flags(command):
     integers(command, ("hidden", 128, "width of the hidden layers"), ("layers", 2, "layers"),
              ("epochs", 3, "most epochs of a run; the fastest counts"),
              ("repeats", 2, "time each message this number of times"))
+
+
+def add_nodes_flags(command):
+    add = command.add_argument
+    add("graph", help="graph without parts (.h5)")
+    add("--layout", default="2x2", metavar="NxR", help="nodes x ranks of each node (default: 2x2)")
+    add("--rate", default="1gbit", help="rate of the links (default: 1gbit)")
+    add("--strategies", default="p2p,cover,vertex-cut", metavar="NAMES",
+        help="strategies (default: p2p,cover,vertex-cut)")
+    add("--effort", default="default", help="effort of the partitions (default: default)")
+    add("--folder", help="keep the partitions here, and use those that are here")
+    integers(command, ("hidden", 128, "width of the hidden layers"), ("layers", 2, "layers"),
+             ("epochs", 4, "most epochs of a run; the first does not count"),
+             ("turns", 2, "train each case this number of times, in turns"))
 
 
 def add_other_settings(command, own):
