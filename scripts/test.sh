@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run the tests: each value of each parameter once, and print what is left out.
 #   --full      long tests too, each pair of values once, also on 2 and 4 ranks of MPI (there without
-#               the long tests, on 2 ranks only messages, on 4 no checkpoints): what .ci/run runs
+#               the long tests, on 2 ranks only messages, on 4 what grids change): what .ci/run runs
 #   --product   long tests and every combination of values, before a release
 #   --coverage  measure which lines run and print their share, of the tests that the other flags choose;
 #               from Python 3.12 on at little cost: PYTHON=python3.13 VENV=.venv-3.13 scripts/test.sh
@@ -52,7 +52,9 @@ on_ranks() {  # number of ranks, arguments of pytest
 part serial serial
 if [ ${#tier[@]} -gt 0 ]; then
     messages=(tests/mpi/test_{co,device_messages,equal}*.py)
-    pairs=(tests/mpi --ignore=tests/mpi/test_checkpoint_of_ranks.py)  # 2 x 2 ranks: grids and groups
+    # grids and groups of 2 x 2 ranks; 3 ranks show the rest
+    pairs=(tests/mpi/test_{co[lm],cuda,device,equal,memory}*.py
+           -k "not (arrays_in_files or delayed or p2p and (cuda or equal) or mop and (cuda or equal))")
     if [ ${#sides[@]} -gt 0 ]; then
         messages=(tests/mpi --ignore=tests/mpi/test_memory.py)
         pairs=(tests/mpi)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from held import peak_within, run_two_epochs
+from mpi4py import MPI
 
 from hpgcn import store
+from hpgcn.comm import as_comm
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Graph
 from hpgcn.partition import Partition
@@ -50,27 +52,33 @@ def test_an_epoch_allocates_no_matrix(comm, strategy, model, input_dropout, dire
     assert peak < 0.75 * block + 300_000, f"{peak} bytes at once, the smallest matrix has {block}"
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a small graph, to load kernels, and a large one, written by rank 0."""
+    ranks = as_comm(MPI.COMM_WORLD, timeout=300)
+    path = Path(ranks.bcast(str(tmp_path_factory.mktemp("graphs"))))
+    if ranks.rank == 0:
+        n, entries = 40_000, 1_500_000
+        rng = np.random.default_rng(0)
+        A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))
+        rows = np.arange(n)
+        for name, matrix in (("small", A.tocsr()[:500, :500]), ("large", A)):
+            m = matrix.shape[0]
+            graph = Graph.from_scipy(matrix, np.ones((m, 4), np.float32), rows[:m] % 4,
+                                     (rows[:m:2], rows[1:m:4], rows[3:m:4]), symmetrize=True)
+            store.write_graph(path / f"{name}.h5", graph)
+    ranks.barrier()
+    yield path
+    ranks.barrier()  # before pytest deletes the folder
+    ranks.close()
+
+
 @pytest.mark.parametrize("strategy", [
     name for name, each in STRATEGIES.items() if not each.requires_partition])
-def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
+def test_setting_up_takes_what_is_said(comm, folder, strategy):
     """Set-up of a graph of 40,000 vertices needs no more memory than predicted."""
-    n, entries = 40_000, 1_500_000
-    rng = np.random.default_rng(0)
-    A = sp.coo_array((np.ones(entries), rng.integers(0, n, (2, entries))), shape=(n, n))
-    rows = np.arange(n)
-    folder = Path(comm.bcast(str(tmp_path)))
-    first = A.tocsr()[:500, :500]  # loads compiled kernels
-    for name, matrix in (("small", first), ("large", A)):
-        m = matrix.shape[0]
-        masks = rows[:m:2], rows[1:m:4], rows[3:m:4]
-        X = np.ones((m, 4), np.float32)
-        graph = Graph.from_scipy(matrix, X, rows[:m] % 4, masks, symmetrize=True)
+    for name in ("small", "large"):
         path = folder / f"{name}.h5"
-        if comm.rank == 0:
-            store.write_graph(path, graph)
-        comm.barrier()
-        del graph, X
-
         config = Config(strategy=strategy, hidden=4)
         placed = assign_rows(store.load(path), comm, config)
         expected = forecast(placed, config, comm)["memory"][comm.rank]["setup"]
@@ -81,5 +89,4 @@ def test_setting_up_takes_what_is_said(comm, tmp_path, strategy):
             trainer = make_trainer(source, config, comm, warm=False)
         peak, = grown
         trainer.close()
-    comm.barrier()  # the folder is deleted after the test
     assert abs(expected - peak) < 0.2 * peak + 10_000_000, f"{expected} bytes said, {peak} found"
