@@ -13,7 +13,8 @@ from hpgcn import store
 
 def test_choices_slower_than_the_fastest_are_marked():
     rows = [{"name": name, "sent_bytes": 10**6, "planned_s": planned,
-             "measured_s": measured, "ratio": measured / planned}
+             "measured_s": measured, "least_s": measured, "most_s": measured,
+             "ratio": measured / planned}
             for name, planned, measured in (("p2p", 1.0, 1.1), ("cover", 0.8, 1.25),
                                             ("mop", 0.7, 1.5))]
     case = {"layout": "2x2", "rate": "1gbit", "auto": "cover", "rows": rows,

@@ -55,7 +55,8 @@ def measure(settings):
     - network, within_node, steps: as in the output of `hpgcn bench machine`;
     - bench_s: the seconds in which they were measured;
     - auto: the strategy and exchange that a run with these rates chooses by itself;
-    - rows: a dict for each strategy and exchange, with planned_s and measured_s of an epoch.
+    - rows: a dict for each strategy and exchange, with planned_s, measured_s (the median), least_s
+      and most_s of an epoch.
     """
     settings.check()
     cases = []
@@ -116,9 +117,10 @@ def text(report):
         title = (f"{case['layout']} ranks at {case['rate']}: "
                  f"{1e-6 * case['network']['bytes_per_s']:.1f} MB/s a rank, latency "
                  f"{1e6 * case['network']['latency_s']:.0f} us")
-        lines = [("strategy", "MB an epoch", "planned s", "measured s", "ratio")]
-        lines += [(row["name"], f"{1e-6 * row['sent_bytes']:.1f}", f"{row['planned_s']:.3g}",
-                   f"{row['measured_s']:.3g}", f"{row['ratio']:.2f}") for row in case["rows"]]
+        lines = [("strategy", "MB an epoch", "planned s", "measured s", "least", "most", "ratio")]
+        lines += [(row["name"], f"{1e-6 * row['sent_bytes']:.1f}",
+                   *(f"{row[key]:.3g}" for key in ("planned_s", "measured_s", "least_s", "most_s")),
+                   f"{row['ratio']:.2f}") for row in case["rows"]]
         parts.append(f"{title}\n{table(lines)}")
 
         fastest, *others = choices(case)

@@ -16,6 +16,7 @@ from hpgcn.planning.answers.options import Options, read_machine
 from hpgcn.planning.answers.report import forecast
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, corrected
+from hpgcn.runtime.clock import PARTS
 from hpgcn.training.loop.trainer import make_trainer
 
 LIMITS = {"memory_bytes_per_s": 1e9, "gemm_float32_flops_per_s": 1e9,
@@ -80,26 +81,33 @@ def test_each_strategy_is_trained_and_compared(monkeypatch, layout, cases):
     monkeypatch.setattr(training_steps, "step_seconds", lambda machine, footprint: (2.0, 4.0))
     trained = []
 
-    def epoch_seconds(graph, config, comm):
+    def brief_history(graph, config, comm, least, seconds):
         if comm.rank == 0:
             trained.append((config.strategy, config.node_aware))
-        return 3.0, 1.0
+        return epochs((9.0, 1.0), (4.0, 3.0), (4.0, 3.0))
 
-    monkeypatch.setattr(training_steps, "epoch_seconds", epoch_seconds)
+    monkeypatch.setattr(training_steps, "brief_history", brief_history)
     machine = Machine(layout=tuple(layout or ()))
     found, *_ = run_on_ranks(lambda comm: training_steps.measure(machine, as_comm(comm)), 4,
                              nodes=layout)
     assert cases <= set(found) and "1d node-aware" not in found
     assert all(each == {"computing": 1.5, "messages": 0.25} for each in found.values())
-    assert len(trained) == len(set(trained)) == len(found)
+
+    # each twice, but one after the other in turns
+    assert trained == 2 * trained[:len(found)] and len(set(trained)) == len(found)
 
 
-def test_the_fastest_epoch_after_the_first_counts(monkeypatch):
-    history = [{"epoch_s": seconds, "spmm_s": spmm, "dense_s": 0.5}
-               for seconds, spmm in ((1.0, 0.1), (4.0, 0.1), (2.0, 1.0), (3.0, 2.9))]
-    monkeypatch.setattr(training_steps, "train",
-                        lambda *_, callbacks: SimpleNamespace(history=history))
-    assert training_steps.epoch_seconds(None, None, None) == (1.5, 0.5)
+def epochs(*seconds):
+    """Return metrics of epochs, of which `seconds` are pairs: the epoch, and computing in it."""
+    return [{"epoch_s": whole, **dict.fromkeys((f"mean_{part}_s" for part in PARTS), 0.0),
+             "mean_spmm_s": 0.5, "mean_gemm_s": computing - 0.5,
+             "mean_dense_comm_s": whole - computing} for whole, computing in seconds]
+
+
+def test_medians_of_epochs_count_and_messages_of_dense_work_are_messages():
+    history = epochs((1.0, 0.75), (4.0, 1.5), (2.0, 1.0), (9.0, 3.0), (3.0, 2.0))
+    assert training_steps.median_seconds(history) == (1.5, 1.5)
+    assert training_steps.median_seconds(epochs((1.0, 2.0))) == (2.0, 0.0)
 
 
 @pytest.mark.parametrize("seconds, calls", [(1e-6, 1 + 5), (0.06, 1 + 2), (1.0, 1 + 1)])
