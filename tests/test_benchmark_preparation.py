@@ -19,11 +19,12 @@ STEPS = ("generate the text", "read the text", "convert", "convert, order kept",
 @pytest.mark.long
 def test_all_steps_are_measured(tmp_path):
     text = succeed("preparation", "--entries", 16000, "--parts", 3, "--threads", 1, "--json",
-                   "--folder", tmp_path, program=run.main)
+                   "--efforts", "fast,default", "--folder", tmp_path, program=run.main)
     report = json.loads(text, parse_constant=pytest.fail)
     rows = {row["step"]: row for row in report["rows"]}
     assert set(STEPS) <= rows.keys()
-    assert any(step.startswith("partition") for step in rows)
+    efforts = [step for step in rows if step.startswith("partition, effort")]
+    assert efforts == ["partition, effort fast", "partition, effort default"]
     assert all(row["seconds"] > 0 and row["peak_mb"] > 1 for row in rows.values())
     assert rows["epoch"]["epochs"] == 1
     assert list(tmp_path.iterdir()) == []
@@ -37,6 +38,7 @@ def test_a_step_that_fails_is_an_error():
         measured([sys.executable, "-S", "-c", "print('sorry'); raise SystemExit(3)"])
     refused(2, "preparation", "--parts", 1, program=run.main)
     refused(2, "preparation", "--entries", "1M", program=run.main)
+    refused(2, "preparation", "--efforts", "fast,all", program=run.main)
 
 
 def test_rows_sent_are_those_of_the_partition(tmp_path):

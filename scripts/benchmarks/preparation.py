@@ -42,11 +42,16 @@ class Settings(NamedTuple):
     threads: int = 0
     seed: int = 0
     folder: str | None = None  # where files are written and removed; None: the system's
+    efforts: tuple[str, ...] = EFFORTS  # efforts of hpgcn partition
 
     def check(self):
-        """Raise UsageError if the number of parts is out of range."""
+        """Raise UsageError if the number of parts is out of range, or an effort is unknown."""
         if not 2 <= self.parts <= MOST_PARTS:
             raise UsageError(f"--parts {self.parts}: expected 2..{MOST_PARTS}")
+        for effort in self.efforts:
+            if effort not in EFFORTS:
+                raise UsageError(f"--efforts: {effort!r} is unknown, expected names among "
+                                 f"{', '.join(EFFORTS)}")
 
 
 def measure(settings):
@@ -112,7 +117,7 @@ class _Steps:
     def partition(self, absent):
         """Partition the graph at each effort, and by the peers that are not `absent`."""
         parts = self.settings.parts
-        for name, flags in _efforts().items():
+        for name, flags in _efforts(self.settings.efforts).items():
             self.measure(name, "partition", self.graph, "-k", parts, "-o", self.parted,
                          "--overwrite", *flags)
             with h5py.File(self.parted) as file:
@@ -148,10 +153,12 @@ def _steps(folder, entries, settings, absent):
     return [{"entries": stored} | row | {"epochs": row["seconds"] / epoch} for row in steps.rows]
 
 
-def _efforts():
-    """Return the flags of `hpgcn partition` for each step: its efforts, or else two methods."""
+def _efforts(names):
+    """Return the flags of `hpgcn partition` for each step: these efforts, or two methods if it
+    has no efforts.
+    """
     if "--effort" in measured([sys.executable, "-m", "hpgcn", "partition", "--help"])[1]:
-        return {f"partition, effort {effort}": ("--effort", effort) for effort in EFFORTS}
+        return {f"partition, effort {effort}": ("--effort", effort) for effort in names}
     return {"partition, stream": ("--method", "stream"), "partition": ()}
 
 

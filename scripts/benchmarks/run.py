@@ -232,7 +232,7 @@ def run_preparation(args):
 
     report = preparation.measure(preparation.Settings(
         numbers("--entries", args.entries, preparation.MOST_ENTRIES), args.parts, args.threads,
-        args.seed, args.folder))
+        args.seed, args.folder, tuple(args.efforts.split(","))))
     print_text(json.dumps(report) if args.json else preparation.markdown(report))
 
 
@@ -344,6 +344,8 @@ def add_preparation_flags(command):
     add("--entries", default="1000000,10000000", metavar="N,N",
         help="stored entries of the graphs, about (default: 1000000,10000000)")
     add("--folder", help="folder for the files, which are removed (default: the system's)")
+    add("--efforts", default="fast,default,best", metavar="NAMES",
+        help="efforts of hpgcn partition (default: fast,default,best)")
     integers(command, ("parts", 8, "number of parts"),
              ("threads", 0, "threads of the epoch; 0: all cores that this process may use"),
              ("seed", 0, "seed of all random numbers"))
