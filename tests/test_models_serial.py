@@ -24,7 +24,7 @@ from hpgcn.model import (
     num_parameters,
 )
 from hpgcn.model.layers.gcn import GraphConvolution
-from hpgcn.model.layers.layer import spmm_first
+from hpgcn.model.layers.layer import Layer, spmm_first
 from hpgcn.model.parameters import parameter_shapes
 from hpgcn.model.registry import find_widths, spec_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
@@ -45,6 +45,35 @@ def trainer_of(graph, model, **settings):
 
 def logits_of(trainer):
     return trainer.evaluation.model.infer(trainer.evaluation.features)[0]
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage-mean"])
+@pytest.mark.parametrize("settings", [
+    {}, {"residual": True}, {"norm": "layer"}, {"jump": "cat", "output_layer": True},
+    {"ffn": True, "norm": "layer", "input_layer": True, "output_layer": True}], ids=str)
+def test_a_gradient_takes_the_place_of_what_no_layer_reads_again(model, settings, monkeypatch):
+    graph = make()
+    n, classes = graph.num_rows, graph.header.num_classes
+
+    def train():
+        trainer = trainer_of(graph, model, layers=3, hidden=24, prune=False, **settings)
+        for epoch in (1, 2):
+            trainer.train_epoch(epoch)
+            evaluate(trainer.evaluation)
+        arrays = trainer.training.model.workspace.arrays.items()
+        return trainer.parameters.flat, {name: array.size for name, array in arrays}
+
+    # the same bits as with an array for all gradients
+    weights, sizes = train()
+    monkeypatch.setattr(Layer, "input_gradient", lambda self, H: self.buffer("ping", *H.shape))
+    expected, larger = train()
+    np.testing.assert_array_equal(weights, expected)
+
+    # which is not needed, nor for evaluations
+    if not settings:
+        assert sizes.pop("ping") == n * classes
+        assert larger.pop("ping") == n * 24
+        assert sizes == larger
 
 
 def shaken(trainer, size=0.05):

@@ -22,6 +22,8 @@ from hpgcn.model.stages import (
     chain,
 )
 
+WORK = ("H1", "H2")  # arrays of a step to which layers of an evaluation write in turn
+
 
 class Model:
     """A model of the registry on distributed matrices: layers, dropout, norms and
@@ -49,7 +51,7 @@ class Model:
         self.layers = []
         self.norms = []
         self._maps = []  # layers and their second linear maps, in order
-        self._place = "ping"
+        self._place = WORK[0]
 
         groups = self._groups()
         first = spec.linear_first
@@ -74,6 +76,7 @@ class Model:
             given = (self.spec, self.parameters, hop, self.columns, self.workspace)
             layer = block.kind(block.number, *given, factor,
                                vertex=self.vertex[block.number:block.number + 2])
+            layer.overwrites_input = before is not None
             self.layers.append(layer)
             fused = self._fused(blocks, block.number)
             groups.append(self._stages(block, layer, given, before, fused))
@@ -160,11 +163,11 @@ class Model:
 
     def _map(self, layer, kept, before=None, **which):
         """Return the LayerStage of a layer, with an output array that differs from its
-        input array.
+        input array. An evaluation writes to the arrays of a step.
         """
         self._maps.append(layer)
         taken = self._place
-        self._place = "ping" if layer.hop.maps or taken == "pong" else "pong"
+        self._place = WORK[0] if layer.hop.maps or taken == WORK[1] else WORK[1]
         return LayerStage(layer, kept, self._place, before, **which)
 
     def _place_backwards(self):
@@ -214,7 +217,7 @@ class Model:
 
     def outputs(self):
         """Return the output of each layer in the last training forward, a list of (m,
-        f).
+        f). The backward overwrites all but the last one.
         """
         last = self.layers[-1]
         return [self.workspace.buffer(f"{'F' if block.ffn else 'H'}{layer.number + 1}",

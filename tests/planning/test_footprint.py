@@ -80,8 +80,9 @@ def test_rows_that_are_left_out_by_hand(path_of_four):
     # rows 0, 1 of 0, 1, 2: 2 + 3 nonzeros, and back 0, 1, 2 of 0, 1; row 0 of 0, 1: 2, and back
     maps = (5 * 8 + 3 * 8) + (5 * 8 + 4 * 8) + (2 * 8 + 2 * 8) + (2 * 8 + 3 * 8)
     assert parts["matrix"] == whole + maps
-    # in the step H1 and its mask of 2 rows, Z of one, T of one (A first); all rows of an evaluation
-    assert parts["activations"] == (2 * 2 + 1 * 2 + 1 * 2) * 4 + 2 + (4 * 2 + 4 * 2) * 4
+    # H1 and H W of all rows of an evaluation; in the step a mask of 2 rows.
+    # Z of one row, its gradient, and T of one (A first)
+    assert parts["activations"] == (4 * 2 + 4 * 2) * 4 + 2 + (1 * 2 + 1 * 2 + 1 * 2) * 4
     assert parts["features"] == (3 + 3 + 4) * 3 * 4  # X, its dropped copy; X again
 
 

@@ -60,10 +60,10 @@ class GraphConvolution(Layer):
 
             self.A.forward(H, out=T, update=multiply)
         if self.stores_AX:
-            return Z, partial(self._back_to_W, T)
+            return Z, partial(self._back_to_W, H, T)
         return Z, partial(self._back_to_A, H)
 
-    def _back_to_W(self, T, G, below, gradient):
+    def _back_to_W(self, H, T, G, below, gradient):
         """Compute the gradients if T = A H was stored: that of W is T^T G."""
         G = self.gathered(G, self.fan_out)
         self.weight_gradient(gradient, "W", T, G)
@@ -71,8 +71,7 @@ class GraphConvolution(Layer):
             return None
         dT = self.times_W_transposed(G, "W", "scratch", self.scale)
         self.discard(T)
-        return self.A.backward(dT, mask=below, out=self.buffer("ping", self.rows_in, dT.shape[1]),
-                               **self.last_use)
+        return self.A.backward(dT, mask=below, out=self.input_gradient(H), **self.last_use)
 
     def _back_to_A(self, H, G, below, gradient):
         """Compute the gradients if A H was not stored: that of W is H^T (A^T G)."""
@@ -84,7 +83,8 @@ class GraphConvolution(Layer):
         self.weight_gradient(gradient, "W", H, whole)
         dH = None
         if self.number:
-            dH = self.times_W_transposed(whole, "W", "ping", self.scale, below)
+            dH = self.input_gradient(H)
+            self.times_W_transposed(whole, "W", dH, self.scale, below)
         self.discard(dY)
         return dH
 
@@ -98,7 +98,7 @@ class GraphConvolution(Layer):
         ops = kernels.backend(G)
         part = self.columns.device.empty(dW.shape, dW.dtype)
         dW[...] = 0
-        dH = self.buffer("ping", self.rows_in, W.shape[0]) if self.number else None
+        dH = self.input_gradient(H) if self.number else None
 
         def update(first, last):
             rows = slice(first, last)

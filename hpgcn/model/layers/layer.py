@@ -60,8 +60,9 @@ class Layer:
     if `keep`; otherwise it may not be called.
 
     Arrays come from `buffer(name, rows, width)`, once for all steps. `discard` drops the
-    contents of those that are overwritten before they are read again. H, or G, may lie
-    in "ping", and so may the result: a layer writes there last. "scratch" and
+    contents of those that are overwritten before they are read again. G may lie in
+    "ping", and so may the gradient of H: a layer writes there last. `input_gradient`
+    returns the array of H instead, if only this layer reads H. "scratch" and
     "scratch2" are free; what the backward reads gets a name of the layer's own
     (`kept`). The same code is run on shapes only, to compute its memory and work.
 
@@ -136,6 +137,7 @@ class Layer:
                            or spmm_first(self.fan_in, self.inner, sparse, hop.narrows))
         self.stores_AX = self.spmm_first and not (spec.drop_AX and number)
 
+        self.overwrites_input = False  # set by the model
         self.clock = columns.comm.clock
         self.bias = self.last_bias and self.name_of(self.last_bias)
         self._self_part = None
@@ -162,6 +164,15 @@ class Layer:
         own, else a work array.
         """
         return self.buffer(f"{name}{self.number}" if keep else "scratch", rows, width)
+
+    def input_gradient(self, H):
+        """Return the array for the gradient of the input H, which is written last.
+
+        It is H itself if nothing reads H after this layer's backward, else a work array.
+        """
+        if self.overwrites_input:
+            return H
+        return self.buffer("ping", self.rows_in, self.width_in)
 
     def self_rows(self, H, name):
         """Return the input rows that this layer computes: H itself if all are computed,
@@ -215,8 +226,8 @@ class Layer:
                 kernels.backend(G).matmul(H.T, G, dW)
 
     def times_W_transposed(self, G, name, out, scale=1.0, mask=None):
-        """Return scale * G W^T, where W is this layer's matrix `name`, in the work
-        array named `out`.
+        """Return scale * G W^T, where W is this layer's matrix `name`, in `out`, an array
+        or the name of a work array.
 
         With a `mask`, elements of the result without a bit in it are 0.
         """
@@ -225,7 +236,8 @@ class Layer:
             W = W[self.columns.of(W.shape[0])]
             if scale != 1:
                 W = W * W.dtype.type(scale)  # scale the smallest operand
-            out = self.buffer(out, G.shape[0], W.shape[0])
+            if isinstance(out, str):
+                out = self.buffer(out, G.shape[0], W.shape[0])
             return kernels.backend(G).matmul(G, W.T, out, mask=mask)
 
     def masked(self, G, mask):

@@ -65,10 +65,9 @@ class SageMean(Layer):
         if self.stores_AX:
             dT = self.times_W_transposed(whole, "W_neighbour", "scratch", self.scale)
             self.discard(T)
-            G = self.A.backward(dT, out=self.buffer("ping", self.rows_in, dT.shape[1]),
-                                **self.last_use)
+            G = self.A.backward(dT, out=self.input_gradient(H), **self.last_use)
         else:
-            G = self.times_W_transposed(whole, "W_neighbour", "ping", self.scale)
+            G = self.times_W_transposed(whole, "W_neighbour", self.input_gradient(H), self.scale)
             self.discard(dY)
         G = self.masked(self.add_self(own_gradient, G), below)
         self.discard(own_gradient)

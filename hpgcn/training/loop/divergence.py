@@ -8,16 +8,23 @@ from hpgcn.kernels.bits16 import numbers
 from hpgcn.model.layers.layer import layer_of
 
 
-def diverged(epoch, loss, model, gradient, parameters, comm, lr):
+def diverged(epoch, loss, view, number, gradient, parameters, comm, lr):
     """Return the DivergedError for a step with a NaN or infinite loss or gradient; all
     ranks call this together.
 
-    `loss` and `gradient` are sums over all ranks. The model is in the state after the
-    step, and the parameters are updated. The error names the first layer of the
-    forward, else of the backward, with numbers that are not finite.
+    `loss` and `gradient` are sums over all ranks of training step `number` on the
+    StepView `view`. The parameters are updated if the gradient is finite. The error
+    names the first layer of the forward, else of the backward, with numbers that are
+    not finite.
     """
-    wrong = comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
-                      for output in model.outputs()])
+    # logits remain, but the backward may have overwritten the outputs of other layers
+    wrong = _count_wrong(view.model, comm)
+    if wrong[-1]:
+        logits = wrong[-1]
+        view.model.forward(view.features, number)
+        wrong = np.append(_count_wrong(view.model, comm)[:-1], logits)
+    else:
+        wrong[:] = 0
     names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
                       for each in (gradient, parameters))
 
@@ -36,6 +43,12 @@ def diverged(epoch, loss, model, gradient, parameters, comm, lr):
         where = "all layers are finite"
 
     return _error(f"epoch {epoch}: the training loss is {loss}; {where}", lr)
+
+
+def _count_wrong(model, comm):
+    """Return the numbers of each layer's output that are not finite, over all ranks."""
+    return comm.sum([int(np.count_nonzero(~np.isfinite(numbers(output))))
+                     for output in model.outputs()])
 
 
 def check_evaluation(epoch, metrics, lr):

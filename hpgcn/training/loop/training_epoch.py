@@ -52,8 +52,8 @@ def take_step(trainer, epoch):
     highest = comm.max([seconds, *times, peak_rss(), sent[0], signals.pending_signal()]).tolist()
     seconds, *times, resident, max_sent, pending = highest
     if wrong or not math.isfinite(loss):
-        raise diverged(epoch, loss / view.loss.norm, view.model, gradient, trainer.parameters, comm,
-                       trainer.config.lr)
+        raise diverged(epoch, loss / view.loss.norm, view, state.steps, gradient,
+                       trainer.parameters, comm, trainer.config.lr)
 
     # the step counts
     sums.steps += 1
