@@ -11,6 +11,7 @@ FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
 SMALL = 1 << 16  # entries up to which all work of an engine takes seconds
 WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
 COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
+SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
 
 # Seconds that each effort takes on one core of the machine on which it was measured. The
@@ -18,6 +19,7 @@ SHARE = 0.2  # largest share of the seconds of training that preparation may tak
 # `touched_pairs`.
 SECONDS = {FAST: (0.5, 0.03), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
 COARSE_SECONDS = 0.7, 0.04  # the same of effort DEFAULT from COARSE entries on
+SPARSE_SECONDS = 9.0, 3.0  # and for sparse patterns with fewer entries
 # the same for annealing: seconds for a million nonzeros, and the largest number of seconds
 ANNEALING_SECONDS = {FAST: (0.0, 0.0), DEFAULT: (40.0, 50.0), BEST: (150.0, 300.0)}
 COUNTED = 1 << 20  # numbers that are counted to compare this machine with that one,
@@ -34,6 +36,17 @@ def touched_pairs(column_sizes, k):
     """
     sizes = np.asarray(column_sizes, np.int64)
     return int(np.dot(sizes, np.minimum(sizes, k)))
+
+
+def is_sparse(column_sizes):
+    """Return whether columns have few entries, as those of road networks have.
+
+    Parts with few cut edges are then poor ones to begin with. Columns of one entry do not
+    count, because they are no nets.
+    """
+    sizes = np.asarray(column_sizes)
+    sizes = sizes[sizes > 1]
+    return int(sizes.sum()) <= SPARSE * sizes.size
 
 
 def expected_seconds(effort, column_sizes, k, *, holders=False):
@@ -60,6 +73,8 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     of_entry, of_pair = SECONDS[BEST if whole else effort]
     if effort == DEFAULT and entries >= COARSE:
         of_entry, of_pair = COARSE_SECONDS
+    elif effort == DEFAULT and not whole and is_sparse(column_sizes):
+        of_entry, of_pair = SPARSE_SECONDS
     seconds = (of_entry * entries + of_pair * touched_pairs(column_sizes, k)) / 1e6
     if holders:
         annealing, most = ANNEALING_SECONDS[effort]

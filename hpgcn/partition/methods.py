@@ -63,9 +63,9 @@ def make_partition(graph, k, *, method="best", effort="default", engine=None, ep
         vertices).
     effort : str
         "fast": parts by "stream", without an engine, and few passes over nonzeros.
-        "default": the engine does less work, from parts by METIS; in large graphs METIS
-        divides clusters, and the rest is that of "fast". "best": all work of the engine.
-        Small graphs take the work of "best" by default.
+        "default": the engine does less work, in patterns that are not sparse from parts
+        by METIS; in large graphs METIS divides clusters, and the rest is that of "fast".
+        "best": all work of the engine. Small graphs take the work of "best" by default.
     engine : str, optional
         Partitioner behind the method, by default the first of METHOD_ENGINES[method].
     epsilon : float, optional

@@ -36,11 +36,12 @@ class Parts:
     batch: str = ""  # mini-batches whose traffic was minimized, e.g. "vertices:20000"
 
 
-def run(arrays, weights, request, start=None):
+def run(arrays, weights, request, start=None, *, sparse=False):
     """Run the engine of a request; return its Parts. Trivial cases need no engine.
 
     `start`: a function without arguments that returns parts to begin with, for an effort
-    below BEST.
+    below BEST. `sparse`: nets are small, so that a first partition is cheap, and worth
+    more tries.
     """
     k = request.k
     n = weights.size
@@ -62,7 +63,7 @@ def run(arrays, weights, request, start=None):
     arrays = {**arrays, "weights": -(-weights // divisor)}  # their sum stays far from 2^31
     epsilon = min(request.epsilon, k - 1.0)  # k - 1 allows all in one part
     settings = {"k": k, "epsilon": epsilon, "seed": request.seed % MAX_ENGINE_SEED,
-                "threads": request.threads, "quick": quick}
+                "threads": request.threads, "quick": quick, "sparse": sparse}
     part, volume = run_engine(request.engine, arrays, settings, time_limit=request.time_limit,
                               memory=request.memory)
     counted = {} if volume is None else {"engine_volume": volume}

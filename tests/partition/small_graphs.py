@@ -12,10 +12,21 @@ def edges(n, pairs, symmetrize=True):
 
 
 def grid(side):
+    return edges(side * side, _lattice(side))
+
+
+def roads(side, seed=0):
+    """Return a lattice without a third of its edges, which are drawn at random."""
+    pairs = _lattice(side)
+    kept = np.random.default_rng(seed).random(len(pairs)) < 2 / 3
+    return edges(side * side, pairs[kept])
+
+
+def _lattice(side):
     number = np.arange(side * side).reshape(side, side)
     right = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], 1)
     down = np.stack([number[:-1].ravel(), number[1:].ravel()], 1)
-    return edges(side * side, np.concatenate([right, down]))
+    return np.concatenate([right, down])
 
 
 def two_cliques(size=10):

@@ -4,7 +4,8 @@ An engine is a function (arrays, settings) -> (part, volume), which runs in a ch
 process. It returns (n,) integers and the connectivity-1 that it counts itself (None if
 it minimises something else). `arrays` are those of `partition_model`: offsets, pins (or
 adjacent), weights, and costs of nets (or edges) if they are not 1. If parts are to be improved,
-they are `start`, (n,). `settings` holds k, epsilon, seed, threads and whether to be quick.
+they are `start`, (n,). `settings` holds k, epsilon, seed, threads, whether to be quick, and
+whether nets are small (sparse).
 """
 import tempfile
 from collections import namedtuple
@@ -52,9 +53,11 @@ r-lp-maximum-iterations=5 r-sync-lp-sub-rounds=1 r-lp-he-size-activation-thresho
 r-sync-lp-active-nodeset=true r-jet-type=deterministic r-jet-relative-improvement-threshold=0.001
 r-jet-dynamic-rounds=3 r-jet-initial-negative-gain=0.75 r-jet-final-negative-gain=0.0
 r-fm-type=do_nothing r-flow-algo=do_nothing"""
-_SCRATCH = "c-t=10 i-runs=3"  # vertices and tries of a first partition; the preset has 160 and 20
-_CYCLE = "c-t=160 i-runs=20"
-_ROUNDS = "r-jet-num-iterations=1"  # without a gain; the preset has 8
+# Vertices of a part and tries of a first partition, and iterations of Jet that gain little.
+# The preset has 160, 20 and 8.
+_CYCLE = "c-t=160 i-runs=20 r-jet-num-iterations=1"
+_SCRATCH = "c-t=10 i-runs=3 r-jet-num-iterations=1"
+_SPARSE = "c-t=40 i-runs=10 r-jet-num-iterations=4"  # a first partition of small nets
 
 
 def mtkahypar(arrays, settings):
@@ -69,7 +72,7 @@ def mtkahypar(arrays, settings):
     start = arrays.get("start")
     if settings.get("quick"):
         with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
-            file.write(quick_ini(start is not None))
+            file.write(quick_ini(start is not None, settings.get("sparse", False)))
             file.flush()
             context = run.context_from_file(file.name)
     else:
@@ -91,15 +94,16 @@ def mtkahypar(arrays, settings):
     return np.array(cut.get_partition()), cut.km1()
 
 
-def quick_ini(started):
-    """Return a quick configuration of Mt-KaHyPar, one setting per line; `started`: a
-    partition is given.
+def quick_ini(started, sparse=False):
+    """Return a quick configuration of Mt-KaHyPar, one setting per line.
 
     The preset spends half of its time on a first partition, and most of the rest on rounds
-    of Jet. This one refines a partition that is given, in one V-cycle, or makes a first one
-    from few vertices. Its rounds end at the first iteration that gains little.
+    of Jet. This one makes a first partition from fewer vertices, or refines a partition that
+    is given, in one V-cycle (`started`). Its rounds end after fewer iterations that gain
+    little. Small nets (`sparse`) cost little, and get more work.
     """
-    return "\n".join([*_PRESET.split(), *(_CYCLE if started else _SCRATCH).split(), _ROUNDS]) + "\n"
+    work = _CYCLE if started else _SPARSE if sparse else _SCRATCH
+    return "\n".join([*_PRESET.split(), *work.split()]) + "\n"
 
 
 def kahypar(arrays, settings):

@@ -7,7 +7,7 @@ import numpy as np
 from hpgcn.errors import InternalError, MissingError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
-from hpgcn.partition.effort import COARSE, DEFAULT, FAST
+from hpgcn.partition.effort import COARSE, DEFAULT, FAST, is_sparse
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import both_directions, column_nets, neighbours
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
@@ -52,20 +52,22 @@ def partition_columns(rows, weights, request, first=None, block=None):
     """Return the Parts of column nets by an engine; without an engine if effort is FAST.
 
     Effort DEFAULT improves parts with few cut edges: those of `first`, Parts, if given. If
-    `rows` is not square, they are those of `block`, its square part, if given.
+    `rows` is not square, they are those of `block`, its square part, if given. In a sparse
+    pattern such parts are too far from the best ones, and the engine begins anew.
     """
     if _streamed(rows, request):
         return stream(rows, weights, request._replace(refine=False))
     if _coarsened(rows, request):
         return _stream_clusters(rows, weights, request._replace(refine=False))
     offsets, pins = column_nets(rows)
+    sparse = is_sparse(np.diff(offsets))
     block = rows if rows.shape[0] == rows.shape[1] else block
 
     def start():
         return (first or _first_parts(block, weights, request)).part
 
     return run({"offsets": offsets, "pins": pins}, weights, request,
-               None if block is None else start)
+               None if sparse or block is None else start, sparse=sparse)
 
 
 def _first_parts(rows, weights, request):
