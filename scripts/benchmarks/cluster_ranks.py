@@ -26,7 +26,7 @@ from hpgcn.store import read_json
 
 TURNS = 2  # runs of each strategy
 ENOUGH = 5.0  # seconds after which a run ends, with at least LEAST epochs
-LEAST = 2
+LEAST = 3
 KERNELS = ("limits", "machine", "rates")  # objects of a machine file that are of one node
 
 

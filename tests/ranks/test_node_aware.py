@@ -206,6 +206,8 @@ def test_refused(comm):
     source = scattered(make(n=40), on_nodes(comm, [0, 1, 0]))
     for changes, words in (({"strategy": "1d"}, "does not apply to strategy 1d, expected one of"),
                            ({"batch": "vertices:9"}, "supports only full batches"),
+                           ({"strategy": "mop+p2p"}, "does not apply to strategy mop[+]p2p, exp"),
+                           ({"strategy": "vertex-cut", "delay": "2"}, "does not apply to delayed"),
                            ({"strategy": "cover", "model": "gat"}, "does not support it with")):
         config = Config(**{"strategy": "p2p", "node_aware": "always", **changes})
         with pytest.raises(ConfigError, match=words):
@@ -216,6 +218,19 @@ def test_refused(comm):
     with make_trainer(source, config, comm, warm=False) as trainer:
         assert not trainer.plan.node_aware
         assert trainer.train_epoch(1)["bytes_between_nodes"] > 0
+
+
+@pytest.mark.parametrize("comm", [4], indirect=True)
+@pytest.mark.parametrize("settings, words", [
+    ({"strategy": "auto", "model": "gat"}, "p2p on "), ({"strategy": "auto"}, ""),
+    ({"strategy": "auto-per-layer"}, "on several nodes no mixtures are compared")])
+def test_auto_chooses_a_strategy_that_supports_what_the_settings_ask_for(comm, settings, words):
+    """By seconds alone, strategies without node-aware exchange would be taken here."""
+    config = Config(hidden=4, node_aware="always", **settings)
+    with make_trainer(scattered(make(n=80), on_nodes(comm, 2)), config, comm,
+                      warm=False) as trainer:
+        assert trainer.plan.node_aware and trainer.plan.config.strategy in AWARE
+        assert words in trainer.plan.strategy_choice
 
 
 def test_nodes_of_local_ranks():

@@ -18,7 +18,7 @@ from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine
 from hpgcn.runtime.machine import return_freed_memory, size
 from hpgcn.sampling import parse
-from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name
+from hpgcn.strategies import AUTO_PER_LAYER, STRATEGIES, strategy_by_name, variant
 
 log = logging.getLogger("hpgcn")
 
@@ -115,7 +115,7 @@ def _choose(inputs, ranks, nodes=None):
     exchanges = {}
     whole = parse(config.batch) is None
     known = {}  # on parts
-    for candidate in candidates(inputs, (ranks,)):
+    for candidate in _supporting(inputs, ranks, machine.nodes(ranks)):
         if not (whole or STRATEGIES[candidate.strategy].supports_minibatches):
             continue
         footprint = count_fastest(inputs, candidate, machine)
@@ -136,9 +136,24 @@ def _choose(inputs, ranks, nodes=None):
     allowed = fitting(allowed, rows)
     choice = choose(allowed)
     text = choice["text"] + passed_over(rows, allowed[choice["index"]])
+    if config.strategy == AUTO_PER_LAYER and nodes is not None and nodes.max():
+        text += "; on several nodes no mixtures are compared"
     node_aware = config.node_aware
     if node_aware == "auto":
         node_aware = exchanges.get(choice["strategy"], "never")
     if exchanges.get(choice["strategy"]) == "always":
         text += "; rows are sent to each node once"
     return choice["strategy"], node_aware, text
+
+
+def _supporting(inputs, ranks, nodes):
+    """Return the Candidates of a run on these nodes: with node_aware = always only those that
+    support it, if there are any.
+    """
+    config = inputs.config
+    listed = candidates(inputs, (ranks,))
+    if config.node_aware != "always" or nodes is None or not nodes.max():
+        return listed
+    model = config.select(ModelOptions)
+    return [each for each in listed if not unsupported_exchange(
+        variant(strategy_by_name(each.strategy), config), config.batch, model)] or listed

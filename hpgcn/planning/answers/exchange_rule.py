@@ -26,6 +26,8 @@ def unsupported_exchange(strategy, batch, model):
     """
     if not strategy.supports_nodes:
         able = [name for name, each in STRATEGIES.items() if each.supports_nodes]
+        if strategy.name in able:
+            return f"does not apply to delayed sums of strategy {strategy.name}"
         return f"does not apply to strategy {strategy.name}, expected one of {', '.join(able)}"
     if batch != Config.batch:
         return "supports only full batches"
