@@ -8,6 +8,7 @@ from small_graphs import grid
 from hpgcn import store
 from hpgcn.errors import DataError, UsageError
 from hpgcn.partition import METHODS, given_partition, make_partition
+from hpgcn.partition.rows import row_methods
 from hpgcn.partition.rows.node_parts import group_parts
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.refine import refine
@@ -58,6 +59,21 @@ def test_parts_of_nodes_are_balanced_and_reproducible(method):
     numbered = given_partition(graph, plain.part, 8, nodes=2)
     if plain.edge_part is None:
         assert made.statistics["volume_between"] <= numbered.statistics["volume_between"]
+
+
+@pytest.mark.parametrize("method", ["hypergraph", "best"])
+def test_engines_divide_only_clusters_of_a_large_graph(monkeypatch, method):
+    """Neither the nodes nor their parts are made of all vertices."""
+    def divided(rows):
+        raise AssertionError("an engine gets all columns")
+
+    monkeypatch.setattr(row_methods, "COARSE", 1)
+    monkeypatch.setattr(row_methods, "column_nets", divided)
+    graph = grid(24)
+    made = make_partition(graph, 4, method=method, nodes=2, epsilon=0.1)
+    whole = make_partition(graph, 2, method=method, epsilon=0.1)
+    assert made.statistics["imbalance_nnz"] <= 0.1
+    assert made.statistics["volume_between"] <= 1.5 * whole.statistics["volume"]
 
 
 def test_uneven_nodes_have_their_share():

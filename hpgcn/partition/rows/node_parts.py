@@ -13,7 +13,11 @@ from hpgcn.errors import UsageError
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.partition.effort import FAST, SMALL
 from hpgcn.partition.quality import touched
-from hpgcn.partition.rows.row_methods import partition_columns
+from hpgcn.partition.rows.row_methods import (
+    partition_columns,
+    stream_clusters,
+    takes_clusters,
+)
 
 HYPERGRAPHS = ("best", "hypergraph")  # methods whose pieces keep the columns of other nodes
 METHODS_BY_NODE = (*HYPERGRAPHS, "graph", "stream")  # the others group parts that they made
@@ -103,10 +107,12 @@ def _within(find, method, rows, own, weights, request):
     """Return the Parts of the vertices `own` of one node.
 
     Hypergraphs have the columns of other nodes as well: parts of a node that read the
-    same column receive it once.
+    same column receive it once. If the nodes were found by clusters, so are their parts.
     """
     lines = rows[own]
     block = lines[:, own]
+    if takes_clusters(rows.nnz, request):
+        return stream_clusters(block, weights[own], request)
     if method in HYPERGRAPHS and request.effort != FAST:
         return partition_columns(lines, weights[own], request, block=block)
     return find(block, weights[own], request)

@@ -44,7 +44,7 @@ def hypergraph(rows, weights, request):
     if _streamed(rows, request):
         return stream(rows, weights, request)
     if _coarsened(rows, request):
-        return _stream_clusters(rows, weights, request)
+        return stream_clusters(rows, weights, request)
     return _refined(rows, weights, request, partition_columns(rows, weights, request))
 
 
@@ -58,7 +58,7 @@ def partition_columns(rows, weights, request, first=None, block=None):
     if _streamed(rows, request):
         return stream(rows, weights, request._replace(refine=False))
     if _coarsened(rows, request):
-        return _stream_clusters(rows, weights, request._replace(refine=False))
+        return stream_clusters(rows, weights, request._replace(refine=False))
     offsets, pins = column_nets(rows)
     sparse = is_sparse(np.diff(offsets))
     block = rows if rows.shape[0] == rows.shape[1] else block
@@ -84,7 +84,7 @@ def _cut_edges(rows, weights, request):
     return run({"offsets": offsets, "adjacent": adjacent}, weights, request)
 
 
-def _stream_clusters(rows, weights, request):
+def stream_clusters(rows, weights, request):
     """Return the Parts of `stream`, or better ones if METIS divides clusters better."""
     engine = GRAPH_ENGINES[0]
     found = None
@@ -107,11 +107,16 @@ def _stream_clusters(rows, weights, request):
 
 
 def _coarsened(rows, request):
-    """Return whether an engine only divides clusters. Pieces of a matrix, which are not
-    square, and KaHyPar, which is only taken on request, are left to the engine.
+    """Return `takes_clusters` of a square matrix; its pieces are left to the engine."""
+    return rows.shape[0] == rows.shape[1] and takes_clusters(rows.nnz, request)
+
+
+def takes_clusters(entries, request):
+    """Return whether an engine only divides clusters of a matrix with these entries. KaHyPar,
+    which is only taken on request, divides vertices.
     """
-    return (request.effort == DEFAULT and rows.nnz >= COARSE
-            and rows.shape[0] == rows.shape[1] and request.engine != HYPERGRAPH_ENGINES[1])
+    return (request.effort == DEFAULT and entries >= COARSE
+            and request.engine != HYPERGRAPH_ENGINES[1])
 
 
 def _streamed(rows, request):
@@ -129,7 +134,7 @@ def best(rows, weights, request):
     if _streamed(rows, request):
         return replace(stream(rows, weights, request), winner="stream")
     if _coarsened(rows, request):
-        return replace(_stream_clusters(rows, weights, request), winner="stream")
+        return replace(stream_clusters(rows, weights, request), winner="stream")
 
     # parts with few cut edges, if there is an engine for them
     cut_request = request._replace(engine=GRAPH_ENGINES[0])
@@ -207,7 +212,7 @@ def graph(rows, weights, request):
     if _streamed(rows, request):
         return stream(rows, weights, request)
     if _coarsened(rows, request):
-        return _stream_clusters(rows, weights, request)
+        return stream_clusters(rows, weights, request)
     return _refined(rows, weights, request, _cut_edges(rows, weights, request))
 
 
