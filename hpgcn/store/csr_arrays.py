@@ -7,6 +7,8 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError
 from hpgcn.graphs import validation
+from hpgcn.graphs.adjacency import row_blocks
+from hpgcn.store.manifest import map_blocks
 
 LINKS = {"indptr": "pointers_to_1", "indices": "indices_1", "data": "values"}  # names in AnnData
 PIECE = 1 << 17  # numbers that fit in a cache
@@ -72,7 +74,7 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
 
     # columns and values
     indices = reader.read(f"{group}/indices_1", first, last)
-    validation.check_csr(indptr, indices, end, num_columns, where, start)
+    _check_columns(indptr, indices, num_columns, where, start)
     values = None
     if not ones:
         values = reader.read(f"{group}/values", first, last)
@@ -82,6 +84,21 @@ def read_csr(reader, group, start, stop, num_rows, num_columns, ones):
             raise DataError(f"{where}: the value at ({row}, {indices[k]}) is {values[k]}, expected "
                             "a finite number")
     return indptr - first, indices, values
+
+
+def _check_columns(indptr, indices, num_columns, where, start):
+    """Refuse columns like `validation.check_csr`, on all threads and in blocks of rows
+    that fit in a cache.
+    """
+    first = int(indptr[0])
+
+    def check(rows):
+        pointers = indptr[rows[0]:rows[1] + 1]
+        low, high = int(pointers[0]), int(pointers[-1])
+        validation.check_csr(pointers, indices[low - first:high - first], high, num_columns, where,
+                             start + rows[0])
+
+    map_blocks(check, list(row_blocks(indptr, PIECE)))
 
 
 def all_finite(array):

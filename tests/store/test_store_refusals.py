@@ -10,6 +10,7 @@ from stored_graphs import datasets, edit, make_graph, make_partition, middle, re
 
 from hpgcn import store
 from hpgcn.errors import DataError, InputNotFoundError, StorageError
+from hpgcn.store import csr_arrays, manifest
 
 
 @contextlib.contextmanager
@@ -38,6 +39,23 @@ def test_refused_when_read_although_its_checksums_match(graph_file, damage, mess
         with stored, refuses(message, graph_file):
             stored.read()
         restamp(graph_file)
+
+
+@pytest.mark.parametrize("case", ["12 negative", "12 past", "14 unsorted", "14 duplicate",
+                                  "05 weight", "05 feature"])
+def test_blocks_of_rows_name_the_same_entry(graph_file, case, monkeypatch):
+    damage, message = ENTRIES[case]
+    edit(graph_file, damage)
+    words = []
+    for entries in (csr_arrays.PIECE, 7):
+        monkeypatch.setattr(csr_arrays, "PIECE", entries)
+        monkeypatch.setattr(manifest, "LEAST_BLOCKS", 2)
+        monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
+        with store.load(graph_file) as stored:
+            with pytest.raises(DataError, match=message) as refusal:
+                stored.slab(0, 60)
+            words.append(str(refusal.value))
+    assert len(set(words)) == 1
 
 
 def test_slabs_name_the_row_of_the_whole(graph_file):
