@@ -17,7 +17,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes; direct reads and writes move whole p
 READ, WRITE = 1, 2  # PROT_READ, PROT_WRITE
 NO_FILE = 0x4022  # flags of mmap: MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
 FIXED = 0x10  # MAP_FIXED
-DIRECT = getattr(os, "O_DIRECT", 0)  # flag of open, Linux only
 MOVE = 3  # MREMAP_MAYMOVE | MREMAP_FIXED
 HUGE, POPULATE = 14, 23  # advice of madvise: pages of 2 MiB; make all pages at once
 FAILED = -1  # MAP_FAILED

@@ -4,10 +4,9 @@ NumPy lets a context choose the functions that allocate the data of its arrays (
 The functions here are compiled, because NumPy calls them until the process ends.
 """
 import ctypes
-import fcntl
 import os
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numba
 
@@ -15,6 +14,7 @@ from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk import current_files, turns
 from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
 from hpgcn.kernels.disk.c_library import LONG
+from hpgcn.kernels.disk.direct import DIRECT, use_directly
 from hpgcn.kernels.disk.faults import SEGMENTATION_FAULT, on_fault
 from hpgcn.kernels.disk.places import add, find, nbytes_of, remove
 from hpgcn.kernels.disk.table import (
@@ -223,7 +223,5 @@ def _open_flags(folder):
     has them.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | getattr(os, "O_TMPFILE", 0)
-    with tempfile.TemporaryFile(dir=folder) as file, suppress(OSError):
-        fcntl.fcntl(file, fcntl.F_SETFL, os.O_RDWR | c.DIRECT)
-        flags |= c.DIRECT
-    return flags
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return flags | DIRECT * use_directly(file)

@@ -8,6 +8,7 @@ import os
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk.c_library import INT
+from hpgcn.kernels.disk.direct import DIRECT
 from hpgcn.kernels.disk.table import (
     ARRAY,
     BLOCK,
@@ -117,7 +118,7 @@ def _transfer(head, writing, descriptor, address, size, offset):
         if count <= 0 and not (count < 0 and c.int_at(c.place_of_errno()) == errno.EINTR):
             fail(head)
         done += max(count, 0)
-    if not head[OPEN_FLAGS] & c.DIRECT:  # leave the page cache
+    if not head[OPEN_FLAGS] & DIRECT:  # leave the page cache
         if writing:
             c.write_back(INT(descriptor))
         c.drop_cached(INT(descriptor), offset, size, INT(os.POSIX_FADV_DONTNEED))

@@ -4,6 +4,7 @@ import os
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk.c_library import INT, LONG, PAGE
+from hpgcn.kernels.disk.direct import DIRECT
 from hpgcn.kernels.disk.moves import make_room, open_new, reserve, uncount
 from hpgcn.kernels.disk.table import (
     ADDRESS,
@@ -70,7 +71,7 @@ def _open(head):
     # some file systems have no such files: remove the name at once
     name = c.malloc(head[NAME_BYTES])
     c.memcpy(name, head[NAME], head[NAME_BYTES])
-    descriptor = c.mkostemp(name, INT(flags & (c.DIRECT | os.O_CLOEXEC)))
+    descriptor = c.mkostemp(name, INT(flags & (DIRECT | os.O_CLOEXEC)))
     if descriptor >= 0:
         c.unlink(name)
     c.free(name)

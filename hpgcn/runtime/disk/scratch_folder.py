@@ -1,6 +1,5 @@
 """The folder of arrays in files (`--scratch`): make the files, report errors, measure the disk."""
 import errno
-import fcntl
 import mmap
 import os
 import resource
@@ -11,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from hpgcn.errors import StorageError, setting
+from hpgcn.kernels.disk.direct import use_directly
 
 THRESHOLD = 1 << 18  # bytes of the smallest array in a file
 FILES = 1 << 16  # files that a process wants to open at a time
@@ -116,8 +116,7 @@ def _rate(nbytes, move, *given):
 def _file(folder, nbytes):
     """Context manager: return a file with contents, for direct reads and writes."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
-        with suppress(OSError):
-            fcntl.fcntl(file, fcntl.F_SETFL, os.O_RDWR | os.O_DIRECT)
+        use_directly(file)
         os.posix_fallocate(file.fileno(), 0, nbytes)
         _move(os.pwritev, file, nbytes)  # the first write of a file is slower
         yield file
