@@ -17,13 +17,16 @@ from graphs import make
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
 from hpgcn.errors import ConfigError, StorageError, UsageError
+from hpgcn.kernels.disk.following import follow
 from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
-from hpgcn.kernels.disk.turns import begin_turns, bring_in, end_turn, put_out
+from hpgcn.kernels.disk.turns import begin_turns, bring_in, current_turn, end_turn, put_out
+from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.runtime.device import HOST
 from hpgcn.runtime.disk import residency, scratch_folder
 from hpgcn.store.manifest import as_bytes, read_exactly
 from hpgcn.strategies import STRATEGIES
@@ -113,6 +116,37 @@ def test_a_turn_is_read_ahead(arrays):
     bring_in(touched, 0)
     assert 0 < in_memory() - begin < x.nbytes
     assert (x == np.arange(x.size)).all()
+
+
+def test_an_array_is_read_on(arrays):
+    """While a rank reads blocks of an array, those after them are read, until its turn ends."""
+    _, x, _ = arrays
+    end_turn(1, 0)
+    begin = in_memory()
+    assert x[0] == 0
+    touched = in_memory() - begin
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(follow, current_turn())
+        for _ in range(10_000):
+            if in_memory() > begin + touched:
+                break
+            time.sleep(0.001)
+        end_turn(0, 1)
+        following.result(60.0)
+    assert in_memory() == begin + 2 * touched
+    assert (x == np.arange(x.size)).all()
+
+
+def test_new_arrays_are_not_written(tmp_path):
+    """An array without contents is not in memory, so that it is neither written nor read."""
+    begin = in_memory()
+    with file_arrays(tmp_path, BLOCK).use():
+        x = HOST.empty(3 * BLOCK, np.uint8)
+        workspace = Workspace(np.float32)
+        workspace.reserve({"a": (BLOCK, np.float32)})
+    assert in_memory() == begin
+    x[-1] = workspace.arrays["a"][5] = 7
+    assert x[-1] == 7 and workspace.arrays["a"][5] == 7
 
 
 def test_discarded_bytes_are_not_written(arrays):
@@ -353,11 +387,22 @@ def test_a_killed_run_leaves_nothing(tmp_path):
     assert resumed["epochs"] == done + 3
 
 
+def test_a_turn_is_recognized_by_its_last_waits():
+    """In the second epoch a turn is known, although other waits precede the first epoch."""
+    disk = residency.Residency(2, 2)
+    for place in "set-up", "forward", "backward", "sum", "forward":
+        disk.switch(0, 1, place)
+        disk.switch(1, 0, place)
+    assert [len(key[1]) for key in disk._keys(0)] == [4, 3, 2, 1]
+    assert disk._known(0) is not None
+    disk.close()
+
+
 def test_a_worker_that_has_ended_keeps_no_other_waiting():
     writer, reader = residency._Worker("writer"), residency._Worker("reader")
-    writer.put(None, (), [])
+    writer.put(None)
     writer.join()
-    reader.put(writer.finish, (), [])
-    reader.put(None, (), [])
+    reader.put(writer.finish)
+    reader.put(None)
     reader.join(60.0)
     assert not reader.is_alive()

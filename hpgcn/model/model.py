@@ -201,15 +201,16 @@ class Model:
         ranks is the gradient.
         """
         self.columns.comm.in_rank_order()
-        H = features.X
+        H, dropped = features.X, ()
         p = self.spec.first_dropout
         if p:
             with self.clock("dense"):
                 first = self.columns.of(self.spec.widths[0]).start
                 H = features.dropped(self.vertex[0], self.workspace, seed=self.spec.seed,
                                      epoch=step, layer=0, p=p, first=first)
+            dropped = () if features.sparse else (H,)
         logits, backward = chain(self.stages, H, ForwardContext(step, keep=True, AX=features.AX))
-        return logits, partial(self._backward, backward)
+        return logits, partial(self._backward, backward, dropped)
 
     def prepare(self, features, width):
         """Exchange the rows of the input features once, because they stay constant."""
@@ -232,7 +233,8 @@ class Model:
         for norm in self.norms:
             norm.update_running_moments(gradient)
 
-    def _backward(self, backward, G):
+    def _backward(self, backward, dropped, G):
         gradient = Parameters.zeros(self.spec, self.columns.device)
         backward(G, gradient)
+        self.columns.device.discard(*dropped)  # the next step draws again
         return gradient

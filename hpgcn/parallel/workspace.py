@@ -49,11 +49,12 @@ class Workspace:
         dtype).
 
         The system provides memory at the first write, which takes about the time of a
-        product. So all threads write to every page of it once, now.
+        product. So all threads write to every page of it once, now. Arrays in files are
+        left without contents, which would be written and read.
         """
         for name, (size, dtype) in sizes.items():
             array = self.arrays[name] = self.device.empty(size, dtype)
-            if isinstance(array, np.ndarray):
+            if isinstance(array, np.ndarray) and not self.device.in_files:
                 touch(array)
 
     @property

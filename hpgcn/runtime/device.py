@@ -31,8 +31,10 @@ class Host:
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         files = current_files.get()
-        if files is not None and size >= files.threshold:  # begins at a page
-            return np.empty(shape, dtype)
+        if files is not None and size >= files.threshold:
+            array = np.empty(shape, dtype)  # begins at a page
+            files.discard(array)  # it has no contents that are worth a write
+            return array
         memory = np.empty(size + ALIGNMENT, np.uint8)
         return memory[-memory.ctypes.data % ALIGNMENT:][:size].view(dtype).reshape(shape)
 

@@ -10,6 +10,7 @@ import numba
 
 from hpgcn.kernels.disk import c_library as c
 from hpgcn.kernels.disk.c_library import INT
+from hpgcn.kernels.disk.following import note
 from hpgcn.kernels.disk.moves import make_room, open_new, protect, read_blocks
 from hpgcn.kernels.disk.table import (
     ADDRESS,
@@ -22,6 +23,7 @@ from hpgcn.kernels.disk.table import (
     GROUP,
     MOVING,
     NBYTES,
+    NOT_AHEAD,
     OLD_ACTION,
     OPEN,
     ORDINARY,
@@ -84,6 +86,8 @@ def _bring(head, arrays, blocks, a, k, writing):
             address, size = place_of(array, k, end)
             protect(address, size, c.READ)
             mark(blocks, base + k, base + end, READABLE | TOUCHED, 0)
+            if own:
+                note(head, a, end)
         return
 
     # Not in memory: bring in blocks around it too, if its rank runs, which goes through all of
@@ -110,6 +114,8 @@ def _bring(head, arrays, blocks, a, k, writing):
     last = end_of_run(blocks, base, k, min(count, first_of_all + unit // BLOCK), PLACE)
     if flags == STORED:
         read_blocks(head, array, blocks, first, last)
+        if own and array[AHEAD] != NOT_AHEAD:
+            note(head, a, last)
     elif flags == 0:
         open_new(head, array, blocks, first, last)
 

@@ -18,11 +18,14 @@ RUN = 1 << 24  # bytes that are read or written at once
 MOST = 20_000  # arrays at a time
 MOST_BLOCKS = 1 << 25  # 2 TiB in all arrays
 PAUSE = 20  # microseconds between looks at a block that moves
+NAP = 200  # microseconds between looks for notes of accesses
 
 # The table begins with these fields, of int64; the mutex has 8.
 (MUTEX, ROOM, IN_MEMORY, ARRAYS, BLOCKS, FILE_BYTES, ERROR, HAND, RUNNING, UNIT, THRESHOLD,
- OPEN_FLAGS, FOLDER, NAME, NAME_BYTES, OLD_ACTION, MESSAGE, MESSAGE_BYTES) = 0, *range(8, 25)
-HEAD = 25
+ OPEN_FLAGS, FOLDER, NAME, NAME_BYTES, OLD_ACTION, MESSAGE, MESSAGE_BYTES, TURN, NUM_NOTES,
+ NOTES) = 0, *range(8, 28)
+SLOTS = 8  # the last notes of accesses, which `follow` reads: array and block each
+HEAD = NOTES + 2 * SLOTS
 
 # Then each array has these. A free place has no address.
 ADDRESS, NBYTES, DESCRIPTOR, OWNER, FIRST_BLOCK, AHEAD = range(6)
@@ -59,10 +62,10 @@ def unlock(head):
 
 
 @jit(inner=True)
-def pause(head):
+def pause(head, microseconds=PAUSE):
     """Let another thread have the mutex."""
     unlock(head)
-    c.sleep(INT(PAUSE))
+    c.sleep(INT(microseconds))
     lock(head)
 
 

@@ -1,4 +1,6 @@
 """Moves of blocks when ranks take turns: find touched blocks, put out, read ahead, discard."""
+import mmap
+
 import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
@@ -9,6 +11,7 @@ from hpgcn.kernels.disk.table import (
     ARRAY,
     ARRAYS,
     BLOCK,
+    BLOCKS,
     DEAD,
     DEAD_END,
     FIRST_BLOCK,
@@ -20,6 +23,7 @@ from hpgcn.kernels.disk.table import (
     NBYTES,
     NOBODY,
     NOT_AHEAD,
+    NUM_NOTES,
     OPEN,
     OWNER,
     PLACE,
@@ -30,6 +34,7 @@ from hpgcn.kernels.disk.table import (
     STORED,
     TABLE,
     TOUCHED,
+    TURN,
     WRITABLE,
     array_at,
     end_of_run,
@@ -43,29 +48,33 @@ from hpgcn.kernels.disk.table import (
 )
 from hpgcn.kernels.jit import jit
 
+RUN_BYTES = 32  # bytes of the numbers that describe a run of blocks
 
-def _not_in_a_file(count):
-    """Return an array for runs of blocks; reading it never ends in `on_fault`, which needs the
-    mutex that its reader has.
+
+def _runs_in(memory):
+    """Return memory as runs of blocks, (R, 4) int64.
+
+    NumPy does not allocate it, because a large array could be in a file. Its reader has the
+    mutex, which `on_fault` needs to bring the array in.
     """
-    return np.frombuffer(bytearray(32 * count), np.int64).reshape(count, 4)
+    return np.frombuffer(memory, np.int64).reshape(-1, 4)
 
 
 @jit(inner=True)
 def _append(runs, count, last, a, k, nbytes):
-    """Add a block to runs of blocks, if there is room; return how many there are."""
-    new = last != k or not k
-    count += new
-    if count <= len(runs):
-        if new:
-            runs[count - 1, 0], runs[count - 1, 1], runs[count - 1, 3] = a, k, nbytes
-        runs[count - 1, 2] = k + 1
+    """Add a block to runs of blocks; return how many there are."""
+    if last != k:
+        runs[count, 0], runs[count, 1], runs[count, 3] = a, k, nbytes
+        count += 1
+    runs[count - 1, 2] = k + 1
     return count
 
 
 @jit()
-def _end_turn(leaving, entering, known, touched, out, ended):
-    """Find runs of blocks; if the turn has `ended`, forget which blocks it touched."""
+def _end_turn(leaving, entering, known, touched, out):
+    """Fill `touched` and `out` with runs of blocks, as `end_turn` returns them; return
+    their numbers.
+    """
     head, arrays, blocks = table_parts()
     lock(head)
     for number in range(len(known)):
@@ -92,14 +101,15 @@ def _end_turn(leaving, entering, known, touched, out, ended):
                 last_out = k + 1
 
             # what stays accessible counts as touched by the next turn
-            if ended and flags & KEPT and flags & OPEN:
+            if flags & KEPT and flags & OPEN:
                 blocks[b, FLAGS] = (flags | TOUCHED) & ~KEPT
-            elif ended and array[OWNER] != entering:
+            elif array[OWNER] != entering:
                 blocks[b, FLAGS] = flags & ~(TOUCHED | KEPT)
-            elif ended:
+            else:
                 blocks[b, FLAGS] = flags & ~KEPT
-    if ended:
-        head[RUNNING] = entering
+    head[RUNNING] = entering
+    head[TURN] += 1
+    head[NUM_NOTES] = 0
     unlock(head)
     return touches, outs
 
@@ -122,18 +132,26 @@ def end_turn(leaving, entering, known=None):
     out : (S, 4) int64 ndarray
         Runs of blocks that the rank `entering` does not need.
     """
-    # The disk may still move blocks and split a run. What then has no room is found next time.
-    none = _not_in_a_file(0)
-    known = none if known is None else known
-    touches, outs = _end_turn(leaving, entering, known, none, none, False)
-    touched, out = _not_in_a_file(touches), _not_in_a_file(2 * outs)
-    _, outs = _end_turn(leaving, entering, none, touched, out, True)
-    return touched, out[:outs]
+    known = _runs_in(bytearray()) if known is None else known
+    nbytes = RUN_BYTES * max(int(TABLE[BLOCKS]), 1)  # a run has at least a block
+    touched, out = (_runs_in(mmap.mmap(-1, nbytes)) for _ in range(2))
+    touches, outs = _end_turn(leaving, entering, known, touched, out)
+    return _runs_in(bytearray(touched[:touches])), _runs_in(bytearray(out[:outs]))
 
 
 def begin_turns():
     """Note that rank 0 runs now."""
     TABLE[RUNNING] = 0
+
+
+def current_turn():
+    """Return the number of the turn that began last."""
+    return int(TABLE[TURN])
+
+
+def end_turns():
+    """Let `follow` return, after the last turn."""
+    TABLE[TURN] += 1
 
 
 @jit()
@@ -186,23 +204,24 @@ def open_all():
     for a in range(head[ARRAYS]):
         array, k = arrays[a], 0
         array[OWNER] = NOBODY
-        while array[ADDRESS] and k * BLOCK < array[NBYTES]:
-            flags = blocks[array[FIRST_BLOCK] + k, FLAGS]
-            address, size = place_of(array, k, k + 1)
-            if flags & WRITABLE or (
-                    not flags & PRESENT and head[IN_MEMORY] + size > head[ROOM]):
-                k += 1
-                continue
+        while array[ADDRESS] and k < num_blocks(array[NBYTES]):
+            base = array[FIRST_BLOCK]
+            last = min(num_blocks(array[NBYTES]), k + RUN // BLOCK)
+            end = end_of_run(blocks, base, k, last, PLACE | WRITABLE)
+            flags = blocks[base + k, FLAGS]
+            address, size = place_of(array, k, end)
             if flags & MOVING:
                 pause(head)
-            elif not flags & PRESENT and flags & STORED:
-                read_blocks(head, array, blocks, k, k + 1)
+            elif flags & WRITABLE or (
+                    not flags & PRESENT and head[IN_MEMORY] + size > head[ROOM]):
+                k = end
+            elif flags & PLACE == STORED:
+                read_blocks(head, array, blocks, k, end)
             else:
                 open_empty(address, size)
                 if not flags & PRESENT:
                     head[IN_MEMORY] += size
-                b = array[FIRST_BLOCK] + k
-                mark(blocks, b, b + 1, PRESENT | OPEN, STORED)
+                mark(blocks, base + k, base + end, PRESENT | OPEN, STORED)
     unlock(head)
 
 

@@ -2,7 +2,8 @@
 
 After each turn of a rank, the blocks that it has changed are written to their files. All
 blocks that it has touched leave the memory. While a rank runs, the blocks that the next rank
-touched at the same place before are read. hpgcn.kernels.disk notices which they are.
+touched at the same place before are read. hpgcn.kernels.disk notices which they are, and
+reads arrays on while the rank that runs goes through them.
 """
 import queue
 import threading
@@ -32,9 +33,10 @@ class Residency:
     """
 
     def __init__(self, in_files, ranks):
-        from hpgcn.kernels.disk import turns  # Numba, which not all commands need
+        from hpgcn.kernels.disk import following, turns  # Numba, which not all commands need
 
         self._turns = turns
+        self._follow = following.follow
         self.in_files = in_files
         self.ranks = ranks
         self.waited = {"read": 0.0, "write": 0.0}
@@ -56,13 +58,13 @@ class Residency:
         """
         touched, out = self._turns.end_turn(leaving, entering, self._known(entering))
         if leaving < self.in_files:
-            self._touched[leaving, tuple(self._waits[leaving])] = touched
+            self._touched |= dict.fromkeys(self._keys(leaving), touched)
         self._waits[leaving].append(place)
 
         # the last turn is on disk before the blocks of another one are read
         begin = time.perf_counter()
         self.waited["write"] += self._writer.finish()
-        self._writer.put(self._turns.put_out, (out,), self._events[leaving])
+        self._writer.put(self._turns.put_out, out, events=self._events[leaving])
         self.waited["read"] += self._reader.finish()
         self._events[leaving].append(("wait for disk", begin, time.perf_counter()))
 
@@ -70,14 +72,28 @@ class Residency:
         following = (entering + 1) % self.ranks
         if following < self.in_files and following != entering:
             if following == leaving:
-                self._reader.put(self._writer.finish, (), [])
-            known = self._known(following)
-            if known is not None:
-                self._reader.put(self._turns.bring_in, (known, following), self._events[following])
+                self._reader.put(self._writer.finish)
+            ahead = self._known(following)
+            if ahead is not None:
+                self._reader.put(self._turns.bring_in, ahead, following,
+                                 events=self._events[following])
+
+        # what is not known beforehand of the turn that begins
+        if entering < self.in_files:
+            self._reader.put(self._follow, self._turns.current_turn())
 
     def _known(self, rank):
         """Return the blocks that the next turn of a rank touched last time, or None."""
-        return self._touched.get((rank, tuple(self._waits[rank])))
+        keys = self._keys(rank)
+        return next((self._touched[key] for key in keys if key in self._touched), None)
+
+    def _keys(self, rank):
+        """Return the keys of the next turn of a rank: its last CONTEXT waits, then fewer of them.
+
+        Other waits come before the first epoch than before the second one.
+        """
+        waits = tuple(self._waits[rank])
+        return [(rank, waits[first:]) for first in range(len(waits))]
 
     def take_events(self, rank):
         """Return the events of a rank since the last call, a list of (name, begin, end)."""
@@ -86,8 +102,9 @@ class Residency:
 
     def close(self):
         """Wait for the disk; let arrays that remain stay in memory."""
+        self._turns.end_turns()
         for worker in (self._writer, self._reader):
-            worker.put(None, (), [])
+            worker.put(None)
             worker.join()
         self._turns.open_all()
 
@@ -100,8 +117,8 @@ class _Worker(threading.Thread):
         self._jobs = queue.Queue()
         self.start()
 
-    def put(self, move, given, events):
-        """Queue a call of `move(*given)`, which adds to the list `events`."""
+    def put(self, move, *given, events=None):
+        """Queue a call of `move(*given)`; add its time to the list `events`, if there is one."""
         self._jobs.put((move, given, events))
 
     def finish(self):
@@ -118,6 +135,6 @@ class _Worker(threading.Thread):
                 return
             begin = time.perf_counter()
             move(*given)
-            if given and len(given[0]):
+            if events is not None and len(given[0]):
                 events.append((self.name, begin, time.perf_counter()))
             self._jobs.task_done()
