@@ -317,7 +317,8 @@ def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
     save(make(n=30001, f=128, degree=8), tmp_path / "g.h5")
     path = str(tmp_path / "p.h5")
     method = strategy if strategy == "vertex-cut" else "random"
-    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--out", path)
+    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--no-refine",
+            "--out", path)
     config = Config(**SETTINGS | {"hidden": 128, "epochs": 5, "strategy": strategy})
     counts, train_epoch = [], Trainer.train_epoch
 
