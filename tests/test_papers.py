@@ -20,18 +20,13 @@ PAPER = {
     "mixgcn-balance.sh": "Figure 11", "mixgcn-ordering.sh": "papers100M (paper)",
     "scaling.sh": "demirci-2022, Figure 3", "stochastic.sh": "1.10 in the mean"}
 
-REAL = "stochastic.sh",  # its commands are processes of their own, not forks
-
 
 @pytest.mark.long
 @pytest.mark.skipif(not MPIEXEC, reason="needs mpiexec: pip install '.[mpi,mpich]'")
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_script_prints_a_table_and_draws_a_picture(script, tmp_path, forked):
     pytest.importorskip("matplotlib")
-    folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
-    if script not in REAL:
-        folders.insert(0, forked)
-    path = os.pathsep.join(folders)
+    path = os.pathsep.join([forked, str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {**clean_environment(), "PATH": path, "OUT": str(tmp_path / "out")}
     ended = subprocess.run(["bash", FOLDER / script, "--small"], env=variables, text=True,
                            capture_output=True, timeout=600, check=False)
