@@ -111,7 +111,7 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()
-            ordered = ReorderedGraph(source, partition.iperm, window)
+            ordered = ReorderedGraph(source, partition.iperm, path, window)
             features = ordered.features
         else:
             ordered, features = _reordered(graph, partition.perm)

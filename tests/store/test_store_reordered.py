@@ -1,5 +1,6 @@
 """A partitioned file that is written from blocks of a graph file is that of the graph in memory."""
 import dataclasses
+import errno
 
 import h5py
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 from stored_graphs import assert_same, make_graph, make_partition
 
 from hpgcn import Graph, store
-from hpgcn.errors import DataError
-from hpgcn.store.blocks import reordered
+from hpgcn.errors import DataError, StorageError
+from hpgcn.store.blocks import reordered, row_groups
 
 GRAPHS = [{}, {"weighted": False, "labels": "multi", "ids": True},
           {"features": "sparse", "labels": "none", "masks": False}]
@@ -59,6 +60,39 @@ def test_blocks_and_windows_change_nothing(tmp_path, monkeypatch, options, reord
     bare = dataclasses.replace(graph, data=None, features=None, labels=None, original_ids=None,
                                degree_row=zeros, degree_column=zeros, degree_loop=zeros)
     assert_same(structure, bare)
+
+
+@pytest.mark.parametrize("windows", [2, 5])
+def test_features_are_read_at_most_twice(tmp_path, monkeypatch, windows):
+    graph = make_graph()
+    store.write_graph(tmp_path / "g.h5", graph)
+    rows = []
+
+    def read_features(reader, header, start, stop):
+        rows.append(stop - start)
+        return read(reader, header, start, stop)
+
+    read = reordered.row_arrays.read_features
+    monkeypatch.setattr(reordered.row_arrays, "read_features", read_features)
+    monkeypatch.setattr(reordered, "BLOCK", 200)
+    with store.load(tmp_path / "g.h5") as source:
+        window = graph.features.nbytes // windows
+        store.write_partitioned(tmp_path / "p.h5", source.structure(), make_partition(),
+                                source=source, window=window)
+    assert sum(rows) == 60 * (2 if windows == 2 else 1)
+
+
+def test_a_disk_without_room_for_rows_is_named(tmp_path, monkeypatch):
+    def refuse(**options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store.write_graph(tmp_path / "g.h5", make_graph())
+    monkeypatch.setattr(row_groups.tempfile, "TemporaryFile", refuse)
+    with (store.load(tmp_path / "g.h5") as source,
+          pytest.raises(StorageError, match=r"p\.h5: writing failed: No space left")):
+        store.write_partitioned(tmp_path / "p.h5", source.structure(), make_partition(),
+                                source=source, window=100)
+    assert [path.name for path in tmp_path.iterdir()] == ["g.h5"]
 
 
 def test_features_of_entries_are_written(tmp_path, monkeypatch):

@@ -1,8 +1,9 @@
 """A stored graph in another order of its rows, gathered from blocks while it is written.
 
-Arrays of the new order are computed window by window. For each window all blocks of the
-file are read, one after the other, and their rows are put where they belong. So memory
-holds one window and one block, whatever the size of the graph.
+Arrays of the new order are computed window by window. For each window the blocks of the
+file are read that have rows of it, and their rows are put where they belong. So memory
+holds one window and one block, whatever the size of the graph. Dense rows of more than
+two windows are grouped by window on disk first, so that they are read once.
 """
 
 import numpy as np
@@ -12,6 +13,7 @@ from hpgcn.graphs.adjacency import LARGE, row_blocks
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.store import row_arrays
+from hpgcn.store.blocks.row_groups import RowGroups
 from hpgcn.store.csr_arrays import read_csr
 
 WINDOW = 1 << 29  # bytes of the new order that are in memory at once
@@ -23,11 +25,13 @@ class ReorderedGraph:
     """The arrays of a StoredGraph without parts in another order, for the writer.
 
     `number` (n,) is the new number of each ORIGINAL vertex; `window` is at most WINDOW.
+    `path` is the file that is written: large features take as much space beside it.
     Attributes are those of a Graph. Large ones are arrays that can only be sliced.
     """
 
-    def __init__(self, source, number, window=None):
+    def __init__(self, source, number, path, window=None):
         self.source = source
+        self.path = path
         self.header = source.header
         self.class_names = source.class_names
         self.window = min(WINDOW, window or WINDOW)
@@ -121,7 +125,7 @@ class ReorderedGraph:
 
     def _rows(self, name, read):
         entry = self.source.reader.entries[name]
-        return _Rows(read, self.place, entry.shape, entry.dtype, self.window)
+        return _Rows(read, self.place, entry.shape, entry.dtype, self.window, self.path)
 
 
 class _SparseFeatures:
@@ -166,29 +170,43 @@ class _Windows:
 class _Rows(_Windows):
     """Rows of a dense array; `place` (n,) is the new number of each row.
 
-    `read(start, stop)` returns rows of the file.
+    `read(start, stop)` returns rows of the file. More than two windows are grouped on disk,
+    beside the file `path`.
     """
 
-    def __init__(self, read, place, shape, dtype, window):
+    def __init__(self, read, place, shape, dtype, window, path):
         super().__init__(self._gather, shape, dtype)
         self.read = read
         self.place = place
+        self.path = path
         row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:])))
         self.count = max(1, window // row_bytes)
         self.step = max(1, BLOCK // row_bytes)
+        self._groups = None
 
-    def _gather(self, first):
+    def _gather(self, row):
         n = self.shape[0]
-        last = min(first + self.count, n)
-        window = np.empty((last - first, *self.shape[1:]), self.dtype)
-        for start in range(0, n, self.step):
-            block = self.read(start, min(start + self.step, n))
-            target = self.place[start:start + len(block)]
-            if last - first < n:
-                inside = (target >= first) & (target < last)
-                target, block = target[inside], block[inside]
-            window[target - first] = block
+        first = row - row % self.count
+        window = np.empty((min(self.count, n - first), *self.shape[1:]), self.dtype)
+        if n <= 2 * self.count:
+            self._read_into(window, first)
+            return window, first
+
+        if self._groups is None:
+            self._groups = RowGroups(self.read, self.place, self.count, self.step, self.path)
+        self._groups.fill(window, first)
+        if first + len(window) == n:
+            self._groups.close()
+            self._groups = None
         return window, first
+
+    def _read_into(self, window, first):
+        for start in range(0, self.shape[0], self.step):
+            target = self.place[start:start + self.step] - first
+            inside = (target >= 0) & (target < len(window))
+            if inside.any():
+                block = self.read(start, start + len(target))
+                window[target[inside]] = block if inside.all() else block[inside]
 
 
 class OrderedEntries:
