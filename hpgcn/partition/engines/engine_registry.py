@@ -55,7 +55,7 @@ r-jet-dynamic-rounds=3 r-jet-initial-negative-gain=0.75 r-jet-final-negative-gai
 r-fm-type=do_nothing r-flow-algo=do_nothing"""
 # Vertices of a part and tries of a first partition, and iterations of Jet that gain little.
 # The preset has 160, 20 and 8.
-_CYCLE = "c-t=160 i-runs=20 r-jet-num-iterations=1"
+_CYCLE = "c-t=160 i-runs=20 r-jet-num-iterations=2"
 _SCRATCH = "c-t=10 i-runs=3 r-jet-num-iterations=1"
 _SPARSE = "c-t=40 i-runs=10 r-jet-num-iterations=4"  # a first partition of small nets
 
