@@ -111,7 +111,7 @@ def test_only_best_takes_the_parts_of_another_method(monkeypatch, tmp_path):
                                          shape=(20, 20)))
     ends = np.arange(20)
     found = {"mtkahypar": (ends // 2 % 2).astype(np.int32), "metis": (ends % 2).astype(np.int32)}
-    monkeypatch.setattr(row_methods, "run", lambda arrays, weights, request, *_: Parts(
+    monkeypatch.setattr(row_methods, "run", lambda arrays, weights, request, *_, **__: Parts(
         found[request.engine], request.engine))
     made = {method: make_partition(graph, 2, method=method, baseline=True)
             for method in ("hypergraph", "graph", "best")}

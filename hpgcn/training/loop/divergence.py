@@ -8,25 +8,26 @@ from hpgcn.kernels.bits16 import numbers
 from hpgcn.model.layers.layer import layer_of
 
 
-def diverged(epoch, loss, view, number, gradient, parameters, comm, lr):
+def diverged(epoch, loss, view, number, gradient, parameters, optimizer, comm, lr):
     """Return the DivergedError for a step with a NaN or infinite loss or gradient; all
     ranks call this together.
 
     `loss` and `gradient` are sums over all ranks of training step `number` on the
-    StepView `view`. The parameters are updated if the gradient is finite. The error
-    names the first layer of the forward, else of the backward, with numbers that are
-    not finite.
+    StepView `view`, which the `optimizer` has taken. The error names the first layer of
+    the forward, else of the backward, with numbers that are not finite.
     """
+    names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
+                      for each in (gradient, parameters))
+
     # logits remain, but the backward may have overwritten the outputs of other layers
     wrong = _count_wrong(view.model, comm)
     if wrong[-1]:
         logits = wrong[-1]
+        optimizer.undo()
         view.model.forward(view.features, number)
         wrong = np.append(_count_wrong(view.model, comm)[:-1], logits)
     else:
         wrong[:] = 0
-    names, updated = ([name for name, array in each.arrays.items() if not np.isfinite(array).all()]
-                      for each in (gradient, parameters))
 
     # name the first place that went wrong
     if wrong.any():

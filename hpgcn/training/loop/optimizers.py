@@ -20,6 +20,7 @@ class SGD:
         self.decay = {"decay": decay, "decayed": decayed}
         self.clip_norm = clip_norm
         self.steps = 0
+        self.previous = np.empty_like(parameters)
         self.moments = {name: np.zeros_like(parameters) for name in self.MOMENTS}
 
     def step(self, gradient):
@@ -27,9 +28,14 @@ class SGD:
         place.
         """
         self.steps += 1
+        self.previous[:] = self.parameters
         if self.clip_norm:
             clip(gradient, self.clip_norm)
         self.update(gradient, self.rate(self.steps))
+
+    def undo(self):
+        """Set the parameters to those before the last step."""
+        self.parameters[:] = self.previous
 
     def update(self, gradient, lr):
         """Update the parameters with a learning rate."""

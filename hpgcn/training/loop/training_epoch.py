@@ -53,7 +53,7 @@ def take_step(trainer, epoch):
     seconds, *times, resident, max_sent, pending = highest
     if wrong or not math.isfinite(loss):
         raise diverged(epoch, loss / view.loss.norm, view, state.steps, gradient,
-                       trainer.parameters, comm, trainer.config.lr)
+                       trainer.parameters, trainer.optimizer, comm, trainer.config.lr)
 
     # the step counts
     sums.steps += 1

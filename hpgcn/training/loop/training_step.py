@@ -3,8 +3,6 @@ nothing else.
 """
 from typing import NamedTuple
 
-import numpy as np
-
 from hpgcn.model import METRICS, Features, Loss, MaskedRows, Model, MultiLabelLoss, make_loss
 
 
@@ -65,9 +63,7 @@ def train_step(view, number, optimizer, columns):
     columns.reduce(gradient)
     view.model.update_running_moments(gradient)
     with clock("dense", part="update"):
-        # else the weights stay, by which the first number that is not finite is found
-        if np.isfinite(gradient.flat).all():
-            optimizer.step(gradient.flat)
+        optimizer.step(gradient.flat)
     columns.device.synchronize()
     return loss, gradient
 
