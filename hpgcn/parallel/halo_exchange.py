@@ -286,7 +286,8 @@ class HaloExchange(Exchange):
             yield LOCAL, self.H
         self.discard_sent()
         # all of them are wanted
-        yield from self._received(self.channel, what, nearest_first(self.comm, self.sources))
+        yield from self._received(self.channel, what,
+                                  nearest_first(self.comm, self.channel.pieces))
 
     def multiplied(self, source):
         """Drop the rows of a source."""

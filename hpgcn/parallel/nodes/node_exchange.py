@@ -95,8 +95,7 @@ class NodeExchange(Transfer):
 
         # rows of owners are used as they arrive, but those of the last one are sent on first
         arriving = self.first.received_rows(self.first.sources, what)
-        for _ in self.first.sources[1:]:
-            yield next(arriving)
+        yield from islice(arriving, max(0, len(self.first.sources) - 1))
         last = list(islice(arriving, 1))
         if not self.forwarded:
             self.second.start(self.first.incoming, what)
