@@ -17,7 +17,7 @@ SHARE = 0.2  # largest share of the seconds of training that preparation may tak
 # Seconds that each effort takes on one core of the machine on which it was measured. The
 # first number is for a million entries. The second is for a million pairs of
 # `touched_pairs`.
-SECONDS = {FAST: (0.5, 0.03), DEFAULT: (7.0, 0.45), BEST: (10.0, 3.9)}
+SECONDS = {FAST: (0.5, 0.03), DEFAULT: (10.0, 0.7), BEST: (10.0, 3.9)}
 COARSE_SECONDS = 0.7, 0.04  # the same of effort DEFAULT from COARSE entries on
 SPARSE_SECONDS = 9.0, 3.0  # and for sparse patterns with fewer entries
 # the same for annealing: seconds for a million nonzeros, and the largest number of seconds
