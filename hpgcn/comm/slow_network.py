@@ -12,6 +12,7 @@ import re
 import time
 
 from hpgcn.errors import UsageError
+from hpgcn.runtime.machine import is_allowed
 
 VARIABLE = "HPGCN_NETWORK"
 OVERLAP = "HPGCN_OVERLAP"
@@ -97,7 +98,4 @@ def requested_overlap():
     """Return whether ranks compute during broadcasts, by HPGCN_OVERLAP; UsageError
     unless it is 0 or 1.
     """
-    text = os.environ.get(OVERLAP, "1")
-    if text not in ("0", "1"):
-        raise UsageError(f"{OVERLAP}={text}: expected 0 or 1")
-    return text == "1"
+    return is_allowed(OVERLAP)

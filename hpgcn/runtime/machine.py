@@ -115,3 +115,14 @@ def memory_budget():
 def peak_rss():
     """Return the peak resident set of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def is_allowed(variable):
+    """Return whether an environment variable, 0 or 1, allows something; it does if it is not set.
+
+    UsageError if it is something else.
+    """
+    text = os.environ.get(variable, "1")
+    if text not in ("0", "1"):
+        raise UsageError(f"{variable}={text}: expected 0 or 1")
+    return text == "1"

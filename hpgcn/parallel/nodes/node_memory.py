@@ -5,14 +5,12 @@ A writer fills its part, and sends an empty message to each reader. Once a reade
 finished, it returns an empty message. The writer waits for it before it writes again.
 HPGCN_SHARED_MEMORY=0 switches this off: rows within a node are then sent as messages.
 """
-import os
-
 import numpy as np
 
 from hpgcn.comm.pending import format_ranks
-from hpgcn.errors import UsageError
 from hpgcn.parallel.nodes.memory_files import create_file, open_file
 from hpgcn.runtime.device import HOST
+from hpgcn.runtime.machine import is_allowed
 
 VARIABLE = "HPGCN_SHARED_MEMORY"
 LINE = 64  # bytes of a cache line, at which arrays begin
@@ -136,17 +134,9 @@ def node_memory(comm, nodes):
         return None
 
     # ranks that are taken to share a node may be on several
-    wanted = enabled()
+    wanted = is_allowed(VARIABLE)
     memory = NodeMemory(comm, ranks)
     if len(set(memory.node.allgather(comm.host))) == 1 and not memory.any(not wanted):
         return memory
     memory.close()
     return None
-
-
-def enabled():
-    """Return whether HPGCN_SHARED_MEMORY allows shared memory; UsageError unless it is 0 or 1."""
-    text = os.environ.get(VARIABLE, "1")
-    if text not in ("0", "1"):
-        raise UsageError(f"{VARIABLE}={text}: expected 0 or 1")
-    return text == "1"

@@ -18,7 +18,6 @@ from numba.core import event
 from numba.core.dispatcher import Dispatcher
 
 from hpgcn.config import Config
-from hpgcn.errors import UsageError
 from hpgcn.graphs.header import Header
 from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.model.spec import ModelSpec
@@ -84,16 +83,6 @@ class CompileWorkers(event.Listener):
             worker.kill()
         for worker in self.running or ():
             worker.wait()
-
-
-def enabled():
-    """Return whether HPGCN_COMPILE_WORKERS allows workers; UsageError unless it
-    is 0 or 1.
-    """
-    text = os.environ.get(VARIABLE, "1")
-    if text not in ("0", "1"):
-        raise UsageError(f"{VARIABLE}={text}: expected 0 or 1")
-    return text == "1"
 
 
 def num_workers():

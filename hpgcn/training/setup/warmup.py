@@ -22,12 +22,12 @@ from hpgcn.kernels.threads import num_threads, set_num_threads, threshold
 from hpgcn.model import METRICS, products_of
 from hpgcn.planning.counts.shaped_step import LevelSizes, Steps
 from hpgcn.runtime import faults
-from hpgcn.runtime.machine import default_threads
+from hpgcn.runtime.machine import default_threads, is_allowed
 from hpgcn.runtime.progress_bar import log_line, terminal_bar
 from hpgcn.runtime.progress_log import mute_progress_log
 from hpgcn.sampling import smallest
 from hpgcn.training.loop.training_step import evaluate
-from hpgcn.training.setup.compile_workers import KernelsOfRun, compile_workers, enabled
+from hpgcn.training.setup.compile_workers import VARIABLE, KernelsOfRun, compile_workers
 
 log = logging.getLogger("hpgcn")
 EVERY = 10.0  # seconds between two lines of a log
@@ -108,7 +108,7 @@ def _workers(comm, header, config, spec, turn):
     """Return a context manager: processes that compile for this rank if it is the first
     of its node.
     """
-    if not enabled() or not turn or comm.device.name != "cpu":
+    if not is_allowed(VARIABLE) or not turn or comm.device.name != "cpu":
         return nullcontext()
     return compile_workers(KernelsOfRun(header, config, spec, comm.size, num_threads(),
                                         os.sched_getaffinity(0)))
