@@ -51,15 +51,10 @@ def measure(machine, comm, seed=0):
                      in count_strategies(graph, config, machine, comm.size)]
     cases = comm.bcast(cases)
 
-    # strategies take turns
-    epochs = {name: [] for _, name, _ in cases}
-    for config, name, _ in bar(TURNS * cases, desc="training steps", unit="run", leave=False,
-                               shown=comm.rank == 0):
-        epochs[name] += brief_history(graph, config, comm, LEAST, ENOUGH)[1:]
-
     found = {}
-    for _, name, forecast in cases:
-        measured = median_seconds(epochs[name])
+    runs = [(graph, config) for config, _, _ in cases]
+    for (_, name, forecast), epochs in zip(cases, train_in_turns(runs, comm, TURNS, LEAST, ENOUGH)):
+        measured = median_seconds(epochs)
         found[name] = {key: float(seconds / max(told, 1e-12)) for key, seconds, told in
                        zip(("computing", "messages"), measured, forecast)}
     return found
@@ -95,6 +90,18 @@ def count_strategies(source, config, machine, ranks):
             if aware == (node_aware == "always"):
                 yield (own.replace(strategy=strategy.name), factor_name(strategy.name, aware),
                        candidate, count_candidate(inputs, candidate, nodes=nodes))
+
+
+def train_in_turns(runs, comm, turns, least, seconds):
+    """Train each of `runs`, (graph, Config), once in every turn, as `brief_history`.
+
+    Return a list of its epochs for each, without the first of a turn, which touches memory.
+    """
+    epochs = [[] for _ in runs]
+    for number, run in bar(turns * list(enumerate(runs)), desc="training steps", unit="run",
+                           leave=False, shown=comm.rank == 0):
+        epochs[number] += brief_history(*run, comm, least, seconds)[1:]
+    return epochs
 
 
 def brief_history(graph, config, comm, least, seconds):

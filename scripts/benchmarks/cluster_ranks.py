@@ -15,7 +15,7 @@ from mpi4py import MPI
 from hpgcn import Config, load
 from hpgcn.bench import Settings, machine_rates, network
 from hpgcn.bench.host import BenchHost
-from hpgcn.bench.training_steps import brief_history, count_strategies
+from hpgcn.bench.training_steps import count_strategies, train_in_turns
 from hpgcn.comm.communicator import MpiComm
 from hpgcn.planning.answers.choice import choose_strategy, run_machine
 from hpgcn.planning.answers.options import Options
@@ -50,14 +50,10 @@ def main(settings):
     # forecast on one rank, train on all in turns
     rows = forecasts(settings["graph"], config, comm) if comm.rank == 0 else []
     rows = comm.bcast(rows)
-    epochs = [[] for _ in rows]
-    for _ in range(TURNS):
-        for entry, seconds in zip(rows, epochs):
-            history = brief_history(settings["graph"], entry["config"], MPI.COMM_WORLD, LEAST,
-                                    ENOUGH)
-            seconds += [epoch["epoch_s"] for epoch in history[1:]]  # the first touches memory
-    for entry, seconds in zip(rows, epochs):
-        del entry["config"]
+    runs = [(settings["graph"], entry.pop("config")) for entry in rows]
+    found = train_in_turns(runs, MPI.COMM_WORLD, TURNS, LEAST, ENOUGH)
+    for entry, epochs in zip(rows, found):
+        seconds = [epoch["epoch_s"] for epoch in epochs]
         median = statistics.median(seconds)
         entry |= {"measured_s": median, "least_s": min(seconds), "most_s": max(seconds),
                   "ratio": median / entry["planned_s"]}
@@ -72,14 +68,11 @@ def train_cases(settings):
     """Train each of settings["cases"] in turns; write a list with the metrics of the epochs of each
     to settings["out"].
     """
-    found = [[] for _ in settings["cases"]]
-    for _ in range(settings["turns"]):
-        for case, epochs in zip(settings["cases"], found):
-            config = Config(hidden=settings["hidden"], layers=settings["layers"], eval_every=0,
-                            epochs=settings["epochs"], strategy=case["strategy"],
-                            node_aware=case["node_aware"])
-            history = brief_history(case["graph"], config, MPI.COMM_WORLD, LEAST, ENOUGH)
-            epochs += history[1:]  # the first one touches all memory
+    runs = [(case["graph"], Config(hidden=settings["hidden"], layers=settings["layers"],
+                                   eval_every=0, epochs=settings["epochs"],
+                                   strategy=case["strategy"], node_aware=case["node_aware"]))
+            for case in settings["cases"]]
+    found = train_in_turns(runs, MPI.COMM_WORLD, settings["turns"], LEAST, ENOUGH)
     if MPI.COMM_WORLD.Get_rank() == 0:
         Path(settings["out"]).write_text(json.dumps(found))
 
