@@ -14,6 +14,7 @@ from pathlib import Path
 import numba  # noqa: F401 (now, with that number of threads; a command within a test may change it)
 import pytest
 from forked_commands import forked_commands
+from forked_engines import forked_engines
 
 gc.disable()  # until all modules are imported and cases made: these stay, and hold no garbage
 
@@ -189,6 +190,13 @@ def numba_threads():
     before = os.environ["NUMBA_NUM_THREADS"]
     yield
     os.environ["NUMBA_NUM_THREADS"] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engines():
+    """Run partitioning engines in forks of one process (forked_engines.py)."""
+    with forked_engines():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from pathlib import Path
 from commands import clean_environment
 
 from hpgcn.__main__ import main
+from hpgcn.partition.engines.child import main as run_engine
 from hpgcn.runtime import machine
 
 FREE = 100  # larger than any file number of a client
@@ -50,7 +51,7 @@ def forked_commands(*packages):
                        "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg",
                        "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         server = subprocess.Popen([sys.executable, __file__, path, *packages], env=environment,
-                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert server.stdout.readline() == b"ready\n"
             yield folder
@@ -59,17 +60,24 @@ def forked_commands(*packages):
             server.communicate()
 
 
-def serve(path, *packages):
-    """Run each request at the socket `path` in a fork; send the client its exit code."""
+def serve(path, warm_up):
+    """Run each request at the socket `path` in a fork; send the client its exit code.
+
+    `warm_up` is called first; what it imports is there in all forks. The server ends
+    when its standard input does, which its parent keeps open.
+    """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)
-    warm_up(packages)
+    warm_up()
     print("ready", flush=True)
     selector = selectors.DefaultSelector()
     selector.register(listener, selectors.EVENT_READ)
+    selector.register(sys.stdin, selectors.EVENT_READ)
     while True:
         key = selector.select()[0][0]
+        if key.fileobj is sys.stdin:
+            return
         if key.fileobj is listener:
             client, _ = listener.accept()
             child = fork(client)
@@ -138,9 +146,14 @@ def run(request, streams):
 
 
 def execute(program, *argv):
-    """Run `hpgcn` with these arguments, or a file of Python; return the exit code."""
+    """Run `hpgcn` with these arguments, an engine of partitions in its folder, or a
+    file of Python; return the exit code.
+    """
     if program == "hpgcn":
         return main(argv)
+    if program == "engine":
+        sys.stdout.flush()
+        os._exit(run_engine(Path(argv[0]), os.getppid()))
     sys.argv = [*argv]
     sys.path[:0] = [str(Path(argv[0]).parent),
                     *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -168,4 +181,4 @@ def end(code):
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    serve(sys.argv[1], lambda: warm_up(sys.argv[2:]))

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from forked_engines import apart
 from jobs import none_left, processes
 from small_graphs import grid
 
@@ -19,7 +20,11 @@ from hpgcn.runtime.advice import install_command
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """Provide a temporary folder for the test, and check that it is empty at the end."""
+    """Provide a temporary folder for the test, and check that it is empty at the end.
+
+    Engines run in processes of their own.
+    """
+    apart(monkeypatch)
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
