@@ -55,9 +55,9 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
 
     Rows are put into an `order` of `hpgcn.graphs.vertex_order.find_order` if memory
     allows. Apart from the order, the file does not depend on the memory. Edge lists
-    that do not fit are sorted on disk, beside the file. Returns notes for the user on
-    how the input was read, a list of str. Raises the errors of `read` and of
-    `hpgcn.store.write_graph`; then no file is left behind.
+    that do not fit are sorted on disk, beside the file. If `memory` is given, all files
+    leave the page cache. Returns notes for the user on how the input was read, a list
+    of str. Raises the errors of `read` and of `store.write_graph`; then no file is left.
     """
     from hpgcn import store
     from hpgcn.datasets.sorting.disk_arrays import Scratch
@@ -65,11 +65,12 @@ def convert(source, out, fmt="auto", *, compress="none", overwrite=False, order=
     store.check_suffix(out)
     store.refuse_existing(out, overwrite)
     check_order(order)
-    with Scratch(out) as scratch:
+    memory = options.get("memory")
+    with Scratch(out, cached=memory is None) as scratch:
         graph, notes = read(source, fmt, scratch=scratch, **options)
-        perm, note = order_within(graph, order, options.get("memory"))
+        perm, note = order_within(graph, order, memory)
         store.write_graph(out, graph, overwrite=overwrite, compress=compress,
-                          scratch=scratch.folder, order=perm)
+                          scratch=scratch.folder, order=perm, cached=scratch.cached)
     return notes + [note] * bool(note)
 
 
@@ -129,7 +130,8 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
     wanted = None if split is None else parse_split(split)
     of_file = wanted is not None and wanted[0] == "table"
     _check_count(num_splits, wanted)
-    memory = memory_budget() if memory is None else memory
+    cached = memory is None
+    memory = memory_budget() if cached else memory
     asked = {"reverse": reverse, "symmetrize": symmetrize, "unweighted": unweighted,
              "strict": strict, "duplicates": check_duplicates(duplicates)}
     layout = Layout(columns, weights, header, base, num_nodes, bipartite, compact)
@@ -144,10 +146,10 @@ def read(source, fmt="auto", *, features=None, labels=None, symmetrize=False, un
                        None if made or drawn.features else features,
                        wanted[1] if of_file else None, ids)
     _refuse_missing(source, fmt, *paths.files())
-    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout)
+    raw, name, where, digest, entries = _read(source, fmt, memory, scratch, asked, layout, cached)
     notes = raw.notes
     drawn.clear(raw)
-    options = TableOptions(id_column, label_column, feature_columns, header, memory=memory)
+    options = TableOptions(id_column, label_column, feature_columns, header, None, memory, cached)
     with warnings_as(notes, where):
         if labels is None and raw.labels is not None and raw.class_names is None:
             raw.labels, raw.class_names = read_text_labels(raw.labels, where)
@@ -245,7 +247,7 @@ def _refuse_missing(source, fmt, *beside):
     refuse_missing([path for path in (None if known else source, *beside) if path is not None])
 
 
-def _read(source, fmt, memory, scratch, asked, layout):
+def _read(source, fmt, memory, scratch, asked, layout, cached):
     """Read a file or built-in graph; return Raw, graph name, input name, SHA-256, and
     Entries if the edges are on disk.
     """
@@ -263,7 +265,7 @@ def _read(source, fmt, memory, scratch, asked, layout):
     if os.path.isdir(source):
         source = folders.first_file(source, fmt)
     try:
-        file = Source(source)
+        file = Source(source, cached=cached)
     except InputNotFoundError as error:
         words = " or ".join(builtin.BUILTIN)
         raise InputNotFoundError(f"{error}; expected a file, or {words}") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 from hpgcn.datasets.packing import is_broken, packing_of, unpacked_name
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError
 from hpgcn.runtime import files
+from hpgcn.runtime.disk.page_cache import DiskFile
 
 LINE_LIMIT = 1 << 20  # bytes
 HEAD = 4096  # bytes that say what a file is
@@ -71,11 +72,12 @@ def refused(where, what="broken data"):
 
 class Source:
     """A regular input file; `files` are those that `sha256` covers. Raises DataError
-    for other kinds of files.
+    for other kinds of files. What is read leaves the page cache unless it is `cached`.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, *, cached=True):
         self.path = Path(path)
+        self.cached = cached
         try:
             mode = os.stat(self.path).st_mode
             if stat.S_ISREG(mode):  # opening a pipe would wait for its writer
@@ -134,7 +136,8 @@ class Source:
         """
         try:
             with ExitStack() as stack:
-                file = io.FileIO(self.path) if digest is None else _Hashed(self.path, digest)
+                file = (DiskFile(self.path, cached=self.cached) if digest is None
+                        else _Hashed(self.path, digest, cached=self.cached))
                 raw = stack.enter_context(io.BufferedReader(file, 1 << 20))
                 stream = raw
                 if self.packing:
@@ -161,8 +164,9 @@ class Source:
         for source in self.files:
             source.refuse_changed()
             try:
-                with open(source.path, "rb") as file:
-                    files.add_to(digest, source.path, file.fileno(), source.opened)
+                with DiskFile(source.path, cached=self.cached) as file:
+                    files.add_to(digest, source.path, file.fileno(), source.opened,
+                                 cached=self.cached)
             except OSError as error:
                 raise StorageError(f"{source}: {error.strerror}") from error
         return digest.hexdigest()
@@ -189,9 +193,9 @@ def refuse_missing(paths):
         raise InputNotFoundError(f"{', '.join(missing)}: {os.strerror(errno.ENOENT)}")
 
 
-class _Hashed(io.FileIO):
-    def __init__(self, path, digest):
-        super().__init__(path)
+class _Hashed(DiskFile):
+    def __init__(self, path, digest, *, cached):
+        super().__init__(path, cached=cached)
         self.digest = digest
 
     def readinto(self, buffer):

@@ -28,7 +28,8 @@ from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.disk import residency, scratch_folder
-from hpgcn.store.manifest import as_bytes, read_exactly
+from hpgcn.runtime.disk.page_cache import read_exactly
+from hpgcn.store.manifest import as_bytes
 from hpgcn.strategies import STRATEGIES
 from hpgcn.training.loop.trainer import Trainer
 

@@ -108,7 +108,7 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
 
     check_order(order)
     store.refuse_existing(out, overwrite)
-    with Scratch(out) as scratch:
+    with Scratch(out, cached=memory is None) as scratch:
         graph = generate(kind, memory=memory, scratch=scratch, degrees=degrees, **options)
         header = graph.header
         notes = [f"{header.num_nodes:,} vertices, {header.num_edges:,} stored entries"]
@@ -116,7 +116,8 @@ def write(kind, out, *, order=AUTO, overwrite=False, memory=None, degrees=None, 
             notes += [*degrees.notes, describe_match(degrees, graph.indptr, graph.indices,
                                                      _room(memory))]
         perm, note = order_within(graph, order, memory)
-        store.write_graph(out, graph, overwrite=overwrite, scratch=scratch.folder, order=perm)
+        store.write_graph(out, graph, overwrite=overwrite, scratch=scratch.folder, order=perm,
+                          cached=scratch.cached)
     return notes + [note] * bool(note)
 
 

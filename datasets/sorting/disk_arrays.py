@@ -1,23 +1,24 @@
 """Temporary files of a conversion, in the folder of its output; they are removed when
 it ends.
 """
-import os
 from contextlib import ExitStack
 
 import numpy as np
 
 from hpgcn.errors import StorageError
 from hpgcn.runtime.atomic import scratch_folder, writing
+from hpgcn.runtime.disk.page_cache import DiskFile
 
 
 class Scratch(ExitStack):
     """A context manager for a temporary folder beside the file `out`; at its end the
-    folder is removed.
+    folder is removed. Its files leave the page cache unless they are `cached`.
     """
 
-    def __init__(self, out):
+    def __init__(self, out, *, cached=True):
         super().__init__()
         self.out = out
+        self.cached = cached
         self.count = 0
 
     def __enter__(self):
@@ -25,7 +26,8 @@ class Scratch(ExitStack):
         return self
 
     def new_array(self, dtype=np.uint8):
-        stored = DiskArray(self.folder / f"{self.count}.spool", dtype, self.out)
+        path = self.folder / f"{self.count}.spool"
+        stored = DiskArray(path, dtype, self.out, cached=self.cached)
         self.callback(stored.file.close)
         self.count += 1
         return stored
@@ -36,13 +38,13 @@ class DiskArray:
     slice.
     """
 
-    def __init__(self, path, dtype, out):
+    def __init__(self, path, dtype, out, *, cached=True):
         self.path = path
         self.dtype = np.dtype(dtype)
         self.out = out
         self.nbytes = 0
         with writing(out):
-            self.file = open(path, "x+b", buffering=0)  # noqa: SIM115 (closed by Scratch)
+            self.file = DiskFile(path, "x+", cached=cached)  # closed by Scratch
 
     @property
     def size(self):
@@ -57,28 +59,18 @@ class DiskArray:
         begins.
         """
         start = self.nbytes
-        rest = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
         with writing(self.out):
-            while len(rest):
-                written = self.file.write(rest)
-                rest = rest[written:]
-                self.nbytes += written
+            self.file.write_array(np.ascontiguousarray(array), start)
+        self.nbytes += array.nbytes
         return start
 
     def read(self, start, size, dtype):
         """Read `size` elements of `dtype` from the byte position `start` on."""
         array = np.empty(size, dtype)
-        rest = memoryview(array).cast("B") if size else b""
-        while len(rest):
-            try:
-                count = os.preadv(self.file.fileno(), [rest], start)
-            except OSError as error:
-                raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
-            if not count:
-                raise StorageError(f"{self.path}: ends at byte {start}, expected {len(rest)} bytes "
-                                   "more")
-            start += count
-            rest = rest[count:]
+        try:
+            self.file.read_array(array, start)
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         return array
 
     def __getitem__(self, rows):

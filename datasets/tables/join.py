@@ -47,7 +47,7 @@ def join(raw, entries, paths, options, where):
     sources, order = [], None
     if paths.ids is not None:
         path, column = table_files.file_and_column(paths.ids)
-        source = Source(path)
+        source = Source(path, cached=options.cached)
         order = table_files.read_ids(source, column, vertices, options)
         options.count = order.num_rows
         sources.append(source)
@@ -61,16 +61,16 @@ def join(raw, entries, paths, options, where):
     if paths.labels is not None:
         path, column = table_files.file_and_column(paths.labels)
         options.label_column = column or options.label_column
-        sources.append(Source(path))
+        sources.append(Source(path, cached=options.cached))
         files.append(table_files.read_labels(sources[-1], vertices, options))
     if paths.split is not None:
-        sources.append(Source(split))
+        sources.append(Source(split, cached=options.cached))
         counts = [options.count]
         if order is None and vertices.last is not None:
             counts.append(vertices.last - raw.base + 1)
         files.append(read_split(sources[-1], column_of_split, vertices, options, counts))
     if paths.features is not None:  # last: columns of the labels and the split are no features
-        sources.append(Source(paths.features))
+        sources.append(Source(paths.features, cached=options.cached))
         files.append(table_files.read_features(sources[-1], vertices, options))
 
     # refuse an order that nothing uses

@@ -44,6 +44,7 @@ class TableOptions:
     header: bool | None = None
     count: int | None = None  # rows of a table without ids
     memory: int = 0
+    cached: bool = True  # files may stay in the page cache
     used: dict = field(default_factory=dict)  # by file: columns of the labels and the split
 
     @property

@@ -91,7 +91,7 @@ def partition(args):
     sampled = {name: getattr(args, name) for name in ("batch", "theta", "delta")}
     parts.check_sampled(("given",) if args.parts else names, sampled)
 
-    with store.load(args.graph, memory=args.memory) as source:
+    with store.load(args.graph, memory=args.memory, cached=args.memory is None) as source:
         from hpgcn.cli import partitioning
 
         partitioning.partition_file(args, source, out, vector, names, sampled)
@@ -161,7 +161,7 @@ def train_on(comm, args, config, grid, threads):
         if args.dry_run and config.batch != Config.batch:
             raise UsageError("--dry-run forecasts full batches only: `hpgcn plan --batch "
                              f"{config.batch}` forecasts mini-batches")
-        source = store.load(args.graph, verify=not args.no_verify)
+        source = store.load(args.graph, verify=not args.no_verify, cached=not config.memory)
     with source:
         with ranks.collective_errors():
             grid = grid.of(source.header)
@@ -262,7 +262,7 @@ def predict(args):
         path = args.graph or trained_on
         if not path:
             raise UsageError(f"{run}: {why}name the graph to predict on")
-        source = store.load(path)
+        source = store.load(path, cached=not config.memory)
 
     # predict, then write on rank 0
     shown = not args.quiet
@@ -271,7 +271,8 @@ def predict(args):
     with ranks.collective_errors():
         if ranks.rank == 0:
             origin = {"graph": source.header.name, "model": str(run)}
-            write(out, found, origin, overwrite=args.overwrite, follow=follow)
+            write(out, found, origin, overwrite=args.overwrite, follow=follow,
+                  cached=not config.memory)
             print_unless_quiet(args, f"wrote {printable(out)}")
 
 

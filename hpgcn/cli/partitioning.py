@@ -71,7 +71,7 @@ def _write_partition(args, source, graph, made, out, vector):
     else:
         window = window_bytes(source.header, args.memory, stored=graph is None)
         store.write_partitioned(out, graph, made, source=source, overwrite=args.overwrite,
-                                window=window)
+                                window=window, cached=args.memory is None)
     if args.json:
         print_text(json.dumps({"out": out, **partition_as_json(made)}))
     else:

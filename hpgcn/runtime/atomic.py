@@ -5,6 +5,7 @@ OutputError. A full disk, or a failed write, raises a StorageError.
 """
 
 import errno
+import io
 import os
 import stat
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from hpgcn.errors import OutputError, StorageError, UsageError, setting
 from hpgcn.runtime import faults
+from hpgcn.runtime.disk.page_cache import DiskFile, drop_pages
 from hpgcn.runtime.files import check_path
 from hpgcn.runtime.temporary import remove, temporary_file, temporary_folder
 
@@ -59,14 +61,15 @@ def refuse_existing(path, overwrite=False, follow=True):
 
 
 @contextmanager
-def replacing(path, overwrite=False, follow=True):
+def replacing(path, overwrite=False, follow=True, *, cached=True):
     """Context manager: yield an empty temporary file, which replaces `path` if the
     block succeeds.
 
     The temporary file lies beside `path`. File and folder are synchronized to disk. If
     the block raises, also because of a signal, the temporary file is removed and an
     older file at `path` stays. If `path` is a symbolic link, its target is replaced;
-    without `follow` the link itself.
+    without `follow` the link itself. Once the file is on the disk, it leaves the page
+    cache unless it is `cached`.
     """
     target = refuse_existing(path, overwrite, follow)
     with ExitStack() as held:
@@ -78,7 +81,7 @@ def replacing(path, overwrite=False, follow=True):
 
         # make the contents durable before the name
         with writing(path):
-            synchronise(temporary)
+            synchronise(temporary, cached=cached)
         refuse_existing(path, overwrite, follow)  # another process may have been faster
         with writing(path):
             os.replace(temporary, target)
@@ -99,15 +102,15 @@ def scratch_folder(path):
         yield folder
 
 
-def atomic_write(path, content, overwrite=False, follow=True):
+def atomic_write(path, content, overwrite=False, follow=True, *, cached=True):
     """Write a file like `replacing`. The content is bytes, text (UTF-8), or a function
     that writes it.
     """
     if isinstance(content, str):
         content = content.encode()
     write = content if callable(content) else lambda file: file.write(content)
-    with (replacing(path, overwrite, follow) as temporary, writing(path),
-          open(temporary, "r+b") as file):
+    with (replacing(path, overwrite, follow, cached=cached) as temporary, writing(path),
+          io.BufferedRandom(DiskFile(temporary, "r+", cached=cached)) as file):
         write(file)
 
 
@@ -180,10 +183,12 @@ def _mode(path, follow=True):
         return None
 
 
-def synchronise(path):
+def synchronise(path, *, cached=True):
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+        if not cached:
+            drop_pages(handle)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not possible on some file systems
             raise

@@ -13,6 +13,7 @@ import stat
 from contextlib import contextmanager
 
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError, UsageError
+from hpgcn.runtime.disk.page_cache import drop_pages
 
 PIECE = 1 << 20  # bytes hashed at a time
 
@@ -54,12 +55,17 @@ def read_bytes(path):
         return file.read()
 
 
-def file_sha256(path):
+def file_sha256(path, *, cached=True):
     """Return the SHA-256 of a regular file, 64 hexadecimal digits; errors as
     `reading`.
+
+    If it is not `cached`, it leaves the page cache at the end.
     """
     with reading(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if not cached:
+            drop_pages(file.fileno())
+        return found
 
 
 def unreadable(path, error):
@@ -108,13 +114,15 @@ def refuse_rewritten(path, handle, opened):
         raise changed(path)
 
 
-def add_to(digest, path, handle, opened):
+def add_to(digest, path, handle, opened, *, cached=True):
     """Add the content of an open file to a hash without moving its position; errors as
-    `refuse_rewritten`.
+    `refuse_rewritten`. It leaves the page cache unless it is `cached`.
     """
     place = 0
     while block := os.pread(handle, PIECE, place):
         digest.update(block)
+        if not cached:
+            drop_pages(handle, place, len(block))
         place += len(block)
     refuse_rewritten(path, handle, opened)
 

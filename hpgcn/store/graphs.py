@@ -56,7 +56,8 @@ def save(graph: GraphSource, path: str | os.PathLike[str], *, overwrite: bool = 
     write_graph(path, check_source(graph).in_original_order(), overwrite=overwrite)
 
 
-def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None):
+def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, order=None,
+                cached=True):
     """Write a whole graph to a new file of format hpgcn-graph.
 
     `graph` has all rows, in the order that is to be called the original one. Its arrays
@@ -66,7 +67,8 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
     as in `hpgcn.store.writer.create`.
     """
     _require_whole(graph)
-    with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch) as writer:
+    with create(path, GRAPH, overwrite=overwrite, compress=compress, scratch=scratch,
+                cached=cached) as writer:
         features = graph.features
         sha256 = graph.header.source_sha256
         if order is not None:
@@ -77,7 +79,7 @@ def write_graph(path, graph, *, overwrite=False, compress="none", scratch=None, 
 
 
 def write_partitioned(path, graph, partition, *, overwrite=False, compress="none", source=None,
-                      window=None):
+                      window=None, cached=True):
     """Write a whole graph in the order of a partition, to a file of format hpgcn-partitioned-graph.
 
     `graph` has all rows, in ORIGINAL order; rows and columns are permuted on the way.
@@ -106,12 +108,13 @@ def write_partitioned(path, graph, partition, *, overwrite=False, compress="none
                         f"graph stores {graph.indices.size}")
 
     # write the graph in the new order
-    with create(path, PARTITIONED, overwrite=overwrite, compress=compress) as writer:
+    with create(path, PARTITIONED, overwrite=overwrite, compress=compress,
+                cached=cached) as writer:
         sha256 = header.source_sha256
         if source is not None:
             sha256 = source.sha256()
             source.refuse_replaced()
-            ordered = ReorderedGraph(source, partition.iperm, path, window)
+            ordered = ReorderedGraph(source, partition.iperm, path, window, cached)
             features = ordered.features
         else:
             ordered, features = _reordered(graph, partition.perm)
@@ -210,7 +213,7 @@ def _as(array, dtype):
 
 
 def load(path: str | os.PathLike[str], *, verify: bool = True,
-         memory: int | None = None) -> StoredGraph:
+         memory: int | None = None, cached: bool = True) -> StoredGraph:
     """Open a graph or a partitioned graph.
 
     Parameters
@@ -221,6 +224,9 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     memory : int, optional
         Bytes that may be read at once; default 80% of the available memory / ranks on
         this machine.
+    cached : bool
+        What is read may stay in the system's page cache, from which a later run reads
+        it.
 
     Returns
     -------
@@ -238,4 +244,4 @@ def load(path: str | os.PathLike[str], *, verify: bool = True,
     2 [1 0]
     """
     # headers are validated here, arrays when they are read
-    return StoredGraph(check_path(path), verify=verify, memory=memory)
+    return StoredGraph(check_path(path), verify=verify, memory=memory, cached=cached)

@@ -2,7 +2,6 @@
 damaged files.
 """
 
-import errno
 import os
 import zlib
 
@@ -70,26 +69,6 @@ def first_block_not_ones(nbytes, checksums):
 def as_bytes(array):
     """Return the memory of a C-contiguous array as a writable memoryview of bytes."""
     return memoryview(array.reshape(-1).view(np.uint8))
-
-
-def read_exactly(handle, buffer, offset):
-    """Fill a memoryview from an open file at `offset`, without moving its position.
-
-    Raise OSError if the file ends before.
-    """
-    while len(buffer):
-        try:
-            count = os.preadv(handle, [buffer], offset)
-        except OSError as error:
-            if error.errno != errno.EFAULT:
-                raise
-            piece = os.pread(handle, min(len(buffer), BLOCK), offset)
-            count = len(piece)
-            buffer[:count] = piece  # an array in a scratch file, not all of it in memory
-        if not count:
-            raise OSError(f"the file ends at byte {offset}")
-        buffer = buffer[count:]
-        offset += count
 
 
 def map_blocks(function, blocks):

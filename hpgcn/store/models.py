@@ -26,8 +26,8 @@ def write_model(path, weights, *, config_toml, epoch, attributes=None, class_nam
     """Write the weights of a model, arrays by name; a slash in a name creates a group.
 
     `config_toml` is the resolved configuration. `attributes` are bool, int, float, str,
-    lists of numbers, or None (left out); `class_names` a sequence of str, or None;
-    `overwrite`, `follow` as in `replacing`.
+    lists of numbers, or None (left out); `class_names` a sequence of str, or None. Other
+    options are those of `replacing`.
     """
     arrays = {f"weights/{name}": array for name, array in weights.items()}
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
@@ -63,12 +63,13 @@ def read_model_classes(path):
         reader.close()
 
 
-def write_state(path, arrays, *, config_toml, epoch, attributes):
+def write_state(path, arrays, *, config_toml, epoch, attributes, cached=True):
     """Write the state from which a run can resume, like `write_model`; arrays
     by name.
     """
     of_run = {"config_toml": config_toml, "epoch": int(epoch)}
-    _write(path, CHECKPOINT, arrays, _free(attributes) | of_run, point="checkpoint.write")
+    _write(path, CHECKPOINT, arrays, _free(attributes) | of_run, point="checkpoint.write",
+           cached=cached)
 
 
 def read_state(path):

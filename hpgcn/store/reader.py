@@ -10,6 +10,7 @@ import numpy as np
 
 from hpgcn.errors import DataError, HpgcnError, StorageError, UsageError, printable, setting
 from hpgcn.runtime import files
+from hpgcn.runtime.disk.page_cache import STEP, drop_pages, read_exactly, read_nothing_ahead
 from hpgcn.runtime.machine import memory_budget
 from hpgcn.store import manifest
 from hpgcn.store.objects import (
@@ -35,18 +36,22 @@ class Reader:
 
     Its root attribute `format` must be one of `formats`. With `verify` the checksum of
     every block that is read is compared, and of the attributes. `memory` bytes may be
-    read at once, by default 80% of what is available / ranks on this machine.
+    read at once, by default 80% of what is available / ranks on this machine. What is
+    read leaves the page cache unless the file is `cached`.
     """
 
-    def __init__(self, path, formats, *, verify=True, memory=None):
+    def __init__(self, path, formats, *, verify=True, memory=None, cached=True):
         self.path = os.fspath(path)
         self.verify = verify
+        self.cached = cached
         self.memory = memory_budget() if memory is None else memory
         self.opened = check_superblock(self.path)
 
         with self._refusing("the file"):
             self.file = h5py.File(self.path, "r", driver="sec2", locking=False)
         try:
+            if not cached:
+                read_nothing_ahead(self._handle)
             self.refuse_rewritten()  # detect a change between the two times that the file is opened
             with self._refusing("/"):
                 self._raw = {"/": raw_attributes(self.file)}
@@ -60,6 +65,8 @@ class Reader:
             raise
 
     def close(self):
+        if self.file and not self.cached:
+            drop_pages(self._handle)
         self.file.close()
 
     @property
@@ -79,7 +86,7 @@ class Reader:
         """
         digest = hashlib.sha256()
         with self._refusing("the file", data=True):
-            files.add_to(digest, self.path, self._handle, self.opened)
+            files.add_to(digest, self.path, self._handle, self.opened, cached=self.cached)
         return digest.hexdigest()
 
     def attributes(self, group="/"):
@@ -167,7 +174,8 @@ class Reader:
             begin = block * size - first * row
             piece = raw[begin:begin + size]
             if direct:
-                manifest.read_exactly(self._handle, piece, entry.offset + first * row + begin)
+                read_exactly(self._handle, piece, entry.offset + first * row + begin,
+                             cached=self.cached)
             return zlib.crc32(piece) != checksums[block]
 
         with self._refusing(name, data=True):
@@ -244,9 +252,20 @@ class Reader:
     def _fill(self, name, entry, array, start):
         """Read rows from `start` on into an array of rows."""
         with self._refusing(name, data=True):
-            if array.size:
-                rows = np.s_[start:start + len(array)] if entry.shape else None
-                self.file[name].read_direct(array, rows)
+            if self.cached or not entry.shape:
+                if array.size:
+                    rows = np.s_[start:start + len(array)] if entry.shape else None
+                    self.file[name].read_direct(array, rows)
+                return
+
+            # piece by piece, so that few pages are cached
+            step = max(1, STEP // max(1, entry.row_bytes))
+            for first in range(0, len(array), step):
+                piece = array[first:first + step]
+                if piece.size:
+                    rows = np.s_[start + first:start + first + len(piece)]
+                    self.file[name].read_direct(piece, rows)
+                    drop_pages(self._handle)
 
     def _block_checksums(self, name):
         """Return the block checksums of a dataset, (blocks,) uint32, after checking its

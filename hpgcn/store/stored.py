@@ -57,11 +57,11 @@ class StoredGraph(GraphSource):
     path: str
 
     def __init__(self, path: str | os.PathLike[str], *, verify: bool = True,
-                 memory: int | None = None, merge: int = 1) -> None:
-        self._options = {"verify": verify, "memory": memory}
+                 memory: int | None = None, cached: bool = True, merge: int = 1) -> None:
+        self._options = {"verify": verify, "memory": memory, "cached": cached}
         self._merge = merge  # number of parts of the file that are one part here
         self._sha256 = None
-        self.reader = reader = Reader(path, (GRAPH, PARTITIONED), verify=verify, memory=memory)
+        self.reader = reader = Reader(path, (GRAPH, PARTITIONED), **self._options)
         self.path = reader.path
         self.format = reader.format  # "hpgcn-graph" or "hpgcn-partitioned-graph"
 

@@ -3,7 +3,6 @@ mebibyte.
 """
 
 import datetime
-import io
 import math
 import os
 import zlib
@@ -16,6 +15,7 @@ import numpy as np
 from hpgcn import __version__
 from hpgcn.errors import StorageError, UsageError
 from hpgcn.runtime.atomic import refuse_existing, replacing, synchronise, writing
+from hpgcn.runtime.disk.page_cache import DiskFile
 from hpgcn.store import manifest
 from hpgcn.store.objects import raw_attributes
 
@@ -27,22 +27,25 @@ COMPRESSION = ("none", "gzip")
 
 
 @contextmanager
-def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True):
+def create(path, file_format, *, overwrite=False, compress="none", scratch=None, follow=True,
+           cached=True):
     """Context manager: yield a Writer of a new file, which appears at `path` if the
     block succeeds.
 
     `file_format` is the root attribute `format`, `compress` one of COMPRESSION;
-    `overwrite` and `follow` as in `replacing`. `scratch` is a folder for the unfinished
-    file, on the same file system; default that of `path`.
+    `overwrite`, `follow` and `cached` as in `replacing`. `scratch` is a folder for the
+    unfinished file, on the same file system; default that of `path`.
     """
     if compress not in COMPRESSION:
         raise UsageError(f"compress = {compress!r}: expected one of {', '.join(COMPRESSION)}")
-    place = _moved(path, overwrite, scratch) if scratch else replacing(path, overwrite, follow)
+    place = replacing(path, overwrite, follow, cached=cached)
+    if scratch:
+        place = _moved(path, overwrite, scratch, cached)
 
     # an empty file, whose errors are those of writing
     with place as temporary:
         with writing(path):
-            sink = _Sink(temporary, "r+")
+            sink = _Sink(temporary, "r+", cached=cached)
 
         # the block writes; then checksums are added and compared
         try:
@@ -62,13 +65,13 @@ def create(path, file_format, *, overwrite=False, compress="none", scratch=None,
 
 
 @contextmanager
-def _moved(path, overwrite, scratch):
+def _moved(path, overwrite, scratch, cached):
     """Replace a file like `replacing`, but with its temporary file in the folder
     `scratch`.
     """
     finished = Path(scratch) / "finished"
     target = refuse_existing(path, overwrite)
-    with replacing(finished) as temporary:
+    with replacing(finished, cached=cached) as temporary:
         yield temporary
     refuse_existing(path, overwrite)  # another process may have been faster
     with writing(path):
@@ -76,7 +79,7 @@ def _moved(path, overwrite, scratch):
         synchronise(target.parent)
 
 
-class _Sink(io.FileIO):
+class _Sink(DiskFile):
     """A file that hides failed writes from HDF5, because HDF5 can crash after a failed
     write.
 

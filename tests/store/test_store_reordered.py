@@ -9,7 +9,8 @@ from stored_graphs import assert_same, make_graph, make_partition
 
 from hpgcn import Graph, store
 from hpgcn.errors import DataError, StorageError
-from hpgcn.store.blocks import reordered, row_groups
+from hpgcn.runtime.disk import page_cache
+from hpgcn.store.blocks import reordered
 
 GRAPHS = [{}, {"weighted": False, "labels": "multi", "ids": True},
           {"features": "sparse", "labels": "none", "masks": False}]
@@ -87,7 +88,7 @@ def test_a_disk_without_room_for_rows_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     store.write_graph(tmp_path / "g.h5", make_graph())
-    monkeypatch.setattr(row_groups.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(page_cache.tempfile, "TemporaryFile", refuse)
     with (store.load(tmp_path / "g.h5") as source,
           pytest.raises(StorageError, match=r"p\.h5: writing failed: No space left")):
         store.write_partitioned(tmp_path / "p.h5", source.structure(), make_partition(),

@@ -111,7 +111,8 @@ class PlanInput:
         # read the graph once
         self.config = config = config or Config()
         opened = isinstance(source, GraphSource)
-        with nullcontext(source) if opened else store.load(source) as found:
+        with nullcontext(source) if opened else store.load(
+                source, cached=not config.memory) as found:
             masks, feature_pointers, edge_parts = self._read(found, config.split_index)
         if not self.header.num_nodes:
             raise DataError(f"{self.name}: no vertices")

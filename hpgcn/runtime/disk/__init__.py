@@ -1,1 +1,1 @@
-"""Arrays in files: which of them are in memory, and the folder where they are."""
+"""Files on a disk: arrays in them, the folder of these, and contents in the page cache."""

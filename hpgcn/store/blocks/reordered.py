@@ -25,13 +25,15 @@ class ReorderedGraph:
     """The arrays of a StoredGraph without parts in another order, for the writer.
 
     `number` (n,) is the new number of each ORIGINAL vertex; `window` is at most WINDOW.
-    `path` is the file that is written: large features take as much space beside it.
-    Attributes are those of a Graph. Large ones are arrays that can only be sliced.
+    `path` is the file that is written: large features take as much space beside it, and
+    leave the page cache unless they are `cached`. Attributes are those of a Graph. Large
+    ones are arrays that can only be sliced.
     """
 
-    def __init__(self, source, number, path, window=None):
+    def __init__(self, source, number, path, window=None, cached=True):
         self.source = source
         self.path = path
+        self.cached = cached
         self.header = source.header
         self.class_names = source.class_names
         self.window = min(WINDOW, window or WINDOW)
@@ -125,7 +127,8 @@ class ReorderedGraph:
 
     def _rows(self, name, read):
         entry = self.source.reader.entries[name]
-        return _Rows(read, self.place, entry.shape, entry.dtype, self.window, self.path)
+        return _Rows(read, self.place, entry.shape, entry.dtype, self.window, self.path,
+                     self.cached)
 
 
 class _SparseFeatures:
@@ -174,11 +177,12 @@ class _Rows(_Windows):
     beside the file `path`.
     """
 
-    def __init__(self, read, place, shape, dtype, window, path):
+    def __init__(self, read, place, shape, dtype, window, path, cached):
         super().__init__(self._gather, shape, dtype)
         self.read = read
         self.place = place
         self.path = path
+        self.cached = cached
         row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:])))
         self.count = max(1, window // row_bytes)
         self.step = max(1, BLOCK // row_bytes)
@@ -193,7 +197,8 @@ class _Rows(_Windows):
             return window, first
 
         if self._groups is None:
-            self._groups = RowGroups(self.read, self.place, self.count, self.step, self.path)
+            self._groups = RowGroups(self.read, self.place, self.count, self.step, self.path,
+                                     cached=self.cached)
         self._groups.fill(window, first)
         if first + len(window) == n:
             self._groups.close()

@@ -3,14 +3,13 @@
 A window takes its rows from the whole file. To read the file once for each window takes a
 time that grows with the square of its size.
 """
-import errno
 import os
-import tempfile
 import weakref
 
 import numpy as np
 
 from hpgcn.runtime.atomic import writing
+from hpgcn.runtime.disk.page_cache import nameless_file
 
 
 class RowGroups:
@@ -31,16 +30,18 @@ class RowGroups:
         Rows that are read at once.
     path : path-like
         The file is in its folder, and errors name it.
+    cached : bool
+        The file may stay in the page cache.
     """
 
-    def __init__(self, read, place, size, step, path):
+    def __init__(self, read, place, size, step, path, *, cached=True):
         self.place = place
         self.size = size
         self.step = step
         self.path = path
         with writing(path):
             folder = os.path.dirname(os.path.abspath(path))
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 (see close)
+            self._file = nameless_file(folder, cached=cached)
         self.close = weakref.finalize(self, self._file.close)
 
         # each block goes to the ends of its groups
@@ -55,27 +56,17 @@ class RowGroups:
                 ends[number] += rows.size
 
     def _write(self, rows, at):
-        rest = memoryview(rows).cast("B")
         with writing(self.path):
-            self._file.seek(int(at) * (rest.nbytes // len(rows)))
-            while len(rest):
-                rest = rest[self._file.write(rest):]
+            self._file.write_array(rows, int(at) * (rows.nbytes // len(rows)))
 
     def fill(self, window, first):
         """Fill the window that begins with the new row `first`, a multiple of `size`."""
         last = first + len(window)
         places = self.place[(self.place >= first) & (self.place < last)] - first
-        self._file.seek(first * (window.nbytes // len(window)))
+        row_bytes = window.nbytes // len(window)
         for start in range(0, places.size, self.step):
             target = places[start:start + self.step]
             rows = np.empty((target.size, *window.shape[1:]), window.dtype)
-            self._read_into(memoryview(rows).cast("B"))
+            with writing(self.path):
+                self._file.read_array(rows, (first + start) * row_bytes)
             window[target] = rows
-
-    def _read_into(self, rest):
-        with writing(self.path):
-            while len(rest):
-                count = self._file.readinto(rest)
-                if not count:
-                    raise OSError(errno.EIO, "a temporary file ends early")
-                rest = rest[count:]

@@ -79,21 +79,21 @@ def predict(source: GraphSource | str | os.PathLike[str],
     config = Config(device=device, memory=memory, scratch=scratch)
     if not scratch or comm is not None:
         check_comm(config.scratch, comm)
-        return in_process(_predict, comm, ranks, source, run, config.device)
+        return in_process(_predict, comm, ranks, source, run, config)
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
                                                 scratch=scratch)
-    return run_with_scratch(lambda comm, source, _: _predict(comm, source, run, device), source,
-                            config, ranks)
+    return run_with_scratch(lambda comm, source, config: _predict(comm, source, run, config),
+                            source, config, ranks)
 
 
-def _predict(comm, source, run, device):
-    # choose the ranks and the device
+def _predict(comm, source, run, config):
+    """Predict like `predict`, on the device and within the memory of a Config."""
     comm = as_comm(comm)
-    comm.use(choose(device, comm))
-    with opened(source, comm, in_one_part=comm.size == 1) as graph:
-        return _predict_graph(comm, graph, run, device)
+    comm.use(choose(config.device, comm))
+    with opened(source, comm, in_one_part=comm.size == 1, cached=not config.memory) as graph:
+        return _predict_graph(comm, graph, run, config.device)
 
 
 def _predict_graph(comm, source, run, device):

@@ -128,7 +128,8 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
 
     # the ranks, and what they train on
     comm = as_comm(comm, config.comm_timeout)
-    with opened(source, comm) as graph, translate_gpu_oom(comm):
+    cached = not config.memory
+    with opened(source, comm, cached=cached) as graph, translate_gpu_oom(comm):
         same_everywhere(graph, config, comm)
         comm.use(choose(config.updates_on, comm))
 
@@ -143,7 +144,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
                 refuse_existing_run(config.out, overwrite or bool(resume))
 
         # where an earlier run stopped
-        checkpoints = Checkpoints(config.out, graph) if config.out else None
+        checkpoints = Checkpoints(config.out, graph, cached=cached) if config.out else None
         saved = summary = None
         if resume:
             saved, summary = load_resume_state(checkpoints, config, comm)

@@ -197,7 +197,8 @@ class RunDirectory:
         title = find_strategy(options).title(options)
         attributes = {"strategy": title, "multilabel": multilabel}
         store.write_model(self.path / "model.h5", weights, config_toml=self.config.to_toml(),
-                          epoch=epoch, attributes=attributes, class_names=class_names, **OURS)
+                          epoch=epoch, attributes=attributes, class_names=class_names,
+                          cached=not self.config.memory, **OURS)
 
     def finish(self, summary, weights, epoch, **labels):
         """Write model.h5 with the weights of the best epoch, as `keep_model`, and

@@ -19,21 +19,21 @@ from hpgcn.training.setup.run_partition import partitioned
 NAMING = 3600.0  # seconds that ranks wait while one reads all of a file that was found wrong
 
 
-def as_source(source):
+def as_source(source, *, cached=True):
     """Return a GraphSource: the argument itself, or the file of that path, opened like
-    `hpgcn.load`.
+    `hpgcn.load`, with `cached`.
 
     Raise UsageError for an object of another type.
     """
     from hpgcn import store
 
     if isinstance(source, str | os.PathLike):
-        return store.load(source)
+        return store.load(source, cached=cached)
     return check_source(source, "hpgcn.Graph, hpgcn.load(path) or a path")
 
 
 @contextmanager
-def opened(source, comm, *, in_one_part=False):
+def opened(source, comm, *, in_one_part=False, cached=True):
     """Context manager: yield a graph as from `as_source`, and close it afterwards if it
     was opened here.
 
@@ -42,7 +42,7 @@ def opened(source, comm, *, in_one_part=False):
     """
     with ExitStack() as files:
         with comm.collective_errors():
-            found = _closing(files, source, as_source(source))
+            found = _closing(files, source, as_source(source, cached=cached))
             if in_one_part and found.offsets is not None:
                 found = _closing(files, found, found.merged(1))
         yield found

@@ -153,7 +153,8 @@ def kept_partition(source, k, method, out="", also=None, chosen=None, memory=Non
         graph, partition = _make(source, k, made, memory)
         stored = graph is None
         store.write_partitioned(path, graph, partition, source=source, overwrite=True,
-                                window=window_bytes(source.header, memory, stored=stored))
+                                window=window_bytes(source.header, memory, stored=stored),
+                                cached=memory is None)
 
     # refuse a result whose graph was replaced in between
     checksum = _matching(path, source, k, (made.method,), made.effort)
@@ -225,10 +226,8 @@ def _matching(path, source, k, methods, least):
     """Return the checksum of the partition file `path` if it fits the graph, `k` and
     `methods`, and took the effort `least` or more; else None.
     """
-    from hpgcn import store
-
     try:
-        with store.load(path) as stored:
+        with source.reopen(path) as stored:
             made = stored.vertex_partition
     except HpgcnError as error:
         log.warning("%s is not used: %s", path, error)

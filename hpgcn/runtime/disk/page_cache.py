@@ -1,0 +1,133 @@
+"""Read and write files in whole pieces, and let their contents leave the page cache.
+
+Linux keeps in memory what was read from a file or written to it, until memory is short. A
+control group counts these pages as well. So a command with a memory limit opens its files with
+`cached=False`: all functions that open files pass this argument down to this module. Pages
+that were read then leave the cache at once. Pages that were written leave it every STEP
+bytes, after they are on the disk. Systems without these calls (macOS) drop nothing.
+"""
+import errno
+import io
+import os
+import tempfile
+from contextlib import suppress
+
+STEP = 1 << 24  # bytes that are written before they leave the page cache
+PIECE = 1 << 20  # bytes that are read at once into an array that is not in memory
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def read_nothing_ahead(handle):
+    """Let later reads of an open file put the pages that they read into the page cache, and
+    no others.
+
+    Pages that Linux reads ahead are in groups, which leave the cache only as a whole.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+
+
+def drop_pages(handle, start=0, size=0):
+    """Let bytes of an open file leave the page cache; with size 0 all bytes from `start` on.
+
+    Contents that are not on the disk yet stay.
+    """
+    if hasattr(os, "posix_fadvise"):
+        first = start - start % PAGE
+        pages = -(-(start + size - first) // PAGE)
+        with suppress(OSError):  # advice, which a file system need not take
+            os.posix_fadvise(handle, first, size and pages * PAGE, os.POSIX_FADV_DONTNEED)
+
+
+def write_out(handle):
+    """Write the contents of an open file to the disk, and let them leave the page cache."""
+    if hasattr(os, "posix_fadvise"):
+        try:
+            os.fdatasync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not possible on some systems
+                raise
+        drop_pages(handle)
+
+
+def read_exactly(handle, buffer, place, *, cached=True):
+    """Fill a memoryview from an open file at byte `place`, without moving its position.
+
+    Raise OSError if the file ends before.
+    """
+    while len(buffer):
+        piece = buffer if cached else buffer[:STEP]
+        try:
+            count = os.preadv(handle, [piece], place)
+        except OSError as error:
+            if error.errno != errno.EFAULT:
+                raise
+            content = os.pread(handle, min(len(piece), PIECE), place)
+            count = len(content)
+            piece[:count] = content  # an array in a scratch file, not all of it in memory
+        if not count:
+            raise OSError(f"ends at byte {place}, expected {len(buffer)} bytes more")
+        if not cached:
+            drop_pages(handle, place, count)
+        buffer = buffer[count:]
+        place += count
+
+
+class DiskFile(io.FileIO):
+    """An unbuffered file whose contents leave the page cache, unless it is `cached`.
+
+    Other parameters are those of io.FileIO.
+    """
+
+    cached = True
+    _waiting = 0  # bytes that were written since the last ones left the cache
+
+    def __init__(self, file, mode="r", *, cached=True):
+        super().__init__(file, mode)
+        self.cached = cached
+        if not cached:
+            read_nothing_ahead(self.fileno())
+
+    def readinto(self, buffer):
+        count = super().readinto(buffer)
+        if count and not self.cached:
+            drop_pages(self.fileno(), self.tell() - count, count)
+        return count
+
+    def write(self, data):
+        count = super().write(data if self.cached else memoryview(data).cast("B")[:STEP])
+        self._count(count)
+        return count
+
+    def read_array(self, array, place):
+        """Fill a C-contiguous array from byte `place` on; errors as `read_exactly`."""
+        if array.size:
+            raw = memoryview(array).cast("B")
+            read_exactly(self.fileno(), raw, place, cached=self.cached)
+
+    def write_array(self, array, place):
+        """Write all bytes of a C-contiguous array from byte `place` on."""
+        rest = memoryview(array).cast("B") if array.size else b""
+        while len(rest):
+            count = os.pwrite(self.fileno(), rest if self.cached else rest[:STEP], place)
+            self._count(count)
+            rest = rest[count:]
+            place += count
+
+    def close(self):
+        if not self.closed and not self.cached:
+            drop_pages(self.fileno())
+        super().close()
+
+    def _count(self, written):
+        self._waiting += written
+        if self._waiting >= STEP and not self.cached:
+            write_out(self.fileno())
+            self._waiting = 0
+
+
+def nameless_file(folder, *, cached=True):
+    """Return an empty DiskFile without a name in a folder; OSError if it cannot be made."""
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        return DiskFile(os.dup(file.fileno()), "r+", cached=cached)
