@@ -1,6 +1,7 @@
 """A partitioned file that is written from blocks of a graph file is that of the graph in memory."""
 import dataclasses
 import errno
+from collections import Counter
 
 import h5py
 import numpy as np
@@ -11,6 +12,8 @@ from hpgcn import Graph, store
 from hpgcn.errors import DataError, StorageError
 from hpgcn.runtime.disk import page_cache
 from hpgcn.store.blocks import reordered
+from hpgcn.store.reader import Reader
+from hpgcn.store.schema import EDGE_FEATURES
 
 GRAPHS = [{}, {"weighted": False, "labels": "multi", "ids": True},
           {"features": "sparse", "labels": "none", "masks": False}]
@@ -81,6 +84,41 @@ def test_features_are_read_at_most_twice(tmp_path, monkeypatch, windows):
         store.write_partitioned(tmp_path / "p.h5", source.structure(), make_partition(),
                                 source=source, window=window)
     assert sum(rows) == 60 * (2 if windows == 2 else 1)
+
+
+@pytest.mark.parametrize("large", [0, 1 << 20])
+def test_entries_of_many_windows_are_read_once(tmp_path, monkeypatch, large):
+    """Each array is grouped by window on disk; its values need the columns again."""
+    A = make_graph().adjacency
+    draws = np.random.default_rng(4)
+    graph = Graph.from_scipy(A, make_graph(features="sparse").features,
+                             edge_features=draws.random((A.nnz, 2)))
+    store.write_graph(tmp_path / "g.h5", graph)
+    counts = Counter()
+
+    def count(reader, name, start=0, stop=None):
+        rows = read(reader, name, start, stop)
+        counts[name] += len(rows)
+        return rows
+
+    read = Reader.read
+    monkeypatch.setattr(Reader, "read", count)
+    monkeypatch.setattr(reordered, "ENTRIES", 50)
+    monkeypatch.setattr(reordered, "LARGE", large)
+    contents = []
+    for window in (150, 1 << 20):
+        with store.load(tmp_path / "g.h5") as source:
+            structure = source.structure()
+            counts.clear()
+            store.write_partitioned(tmp_path / f"{window}.h5", structure, make_partition(),
+                                    source=source, window=window)
+        passes = {name: counts[name] / source.reader.entries[name].rows for name in counts}
+        assert passes["adjacency/indices_1"] == 3  # and for the features of entries
+        assert passes["adjacency/values"] == passes[EDGE_FEATURES] == 1
+        assert passes["features/indices_1"] == 2 and passes["features/values"] == 1
+        contents.append(content(tmp_path / f"{window}.h5"))
+    assert contents[0] == contents[1]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_disk_without_room_for_rows_is_named(tmp_path, monkeypatch):

@@ -2,8 +2,8 @@
 
 Arrays of the new order are computed window by window. For each window the blocks of the
 file are read that have rows of it, and their rows are put where they belong. So memory
-holds one window and one block, whatever the size of the graph. Dense rows of more than
-two windows are grouped by window on disk first, so that they are read once.
+holds one window and one block, whatever the size of the graph. More than two windows are
+grouped on disk first, so that the file is read once for each array.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from hpgcn.graphs.adjacency import LARGE, row_blocks
 from hpgcn.graphs.partition import run_offsets
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.store import row_arrays
-from hpgcn.store.blocks.row_groups import RowGroups
+from hpgcn.store.blocks.window_rows import WindowRows
 from hpgcn.store.csr_arrays import read_csr
 
 WINDOW = 1 << 29  # bytes of the new order that are in memory at once
@@ -25,25 +25,24 @@ class ReorderedGraph:
     """The arrays of a StoredGraph without parts in another order, for the writer.
 
     `number` (n,) is the new number of each ORIGINAL vertex; `window` is at most WINDOW.
-    `path` is the file that is written: large features take as much space beside it, and
+    `path` is the file that is written: large arrays take as much space beside it, and
     leave the page cache unless they are `cached`. Attributes are those of a Graph. Large
     ones are arrays that can only be sliced.
     """
 
     def __init__(self, source, number, path, window=None, cached=True):
         self.source = source
-        self.path = path
-        self.cached = cached
+        self.files = {"path": path, "cached": cached}  # where large arrays are grouped
         self.header = source.header
         self.class_names = source.class_names
         self.window = min(WINDOW, window or WINDOW)
         self.place = number[source.vertices(0, number.size)] if source.ordered else number
-        self._adjacency = self._entries(source.adjacency_rows)
+        self._adjacency = self._entries(source.pattern_rows)
 
     def _entries(self, read):
         dtype = self.source.reader.entries["adjacency/indices_1"].dtype
         pointers = self.source.pointers(0, self.place.size)
-        return OrderedEntries(read, self.place, pointers, dtype, self.window)
+        return OrderedEntries(read, self.place, pointers, dtype, self.window, **self.files)
 
     @property
     def indptr(self):
@@ -55,7 +54,9 @@ class ReorderedGraph:
 
     @property
     def data(self):
-        return None if self.header.all_ones else self._adjacency.values()
+        if self.header.all_ones:
+            return None
+        return self._entries(self.source.adjacency_rows).values()
 
     @property
     def edge_features(self):
@@ -65,7 +66,7 @@ class ReorderedGraph:
         pointers = self.source.pointers(0, self.place.size)
 
         def read(start, stop):
-            indptr, indices, _ = self.source.adjacency_rows(start, stop)
+            indptr, indices = self.source.pattern_rows(start, stop)
             return indptr, indices, self.source.read_edge_features(pointers[start], pointers[stop])
 
         return self._entries(read).values((width,))
@@ -81,11 +82,15 @@ class ReorderedGraph:
             return None
         n, f = self.place.size, self.header.num_features
 
-        def read(start, stop):
-            return read_csr(source.reader, "features", start, stop, n, f, False)
+        def entries(ones):
+            def read(start, stop):
+                return read_csr(source.reader, "features", start, stop, n, f, ones)
 
-        return _SparseFeatures(OrderedEntries(read, self.place, source.feature_pointers(),
-                                        np.dtype(index_dtype(f)), self.window, square=False))
+            return OrderedEntries(read, self.place, source.feature_pointers(),
+                                  np.dtype(index_dtype(f)), self.window, square=False,
+                                  **self.files)
+
+        return _SparseFeatures(entries(True), entries(False))
 
     @property
     def labels(self):
@@ -127,41 +132,42 @@ class ReorderedGraph:
 
     def _rows(self, name, read):
         entry = self.source.reader.entries[name]
-        return _Rows(read, self.place, entry.shape, entry.dtype, self.window, self.path,
-                     self.cached)
+        return _ordered_rows(read, self.place, entry.shape, entry.dtype, self.window,
+                             **self.files)
 
 
 class _SparseFeatures:
     """Features in CSR form, (n, f)."""
 
-    def __init__(self, entries):
-        self.indptr = entries.pointers
-        self.indices = entries.columns()
+    def __init__(self, pattern, entries):
+        self.indptr = pattern.pointers
+        self.indices = pattern.columns()
         self.data = entries.values()
 
 
 class _Windows:
-    """An array that is sliced from the first to the last row; a window of it is in memory.
+    """An array that is sliced from the first to the last item; a window of it is in memory.
 
-    `gather(first)` returns a window of rows that holds row `first`, and the number of
-    its first row.
+    `gather(number)` returns the items of a window. Window k begins at item starts[k].
     """
 
-    def __init__(self, gather, shape, dtype):
+    def __init__(self, gather, starts, shape, dtype):
         self.gather = gather
+        self.starts = starts
         self.shape = shape
         self.size = int(np.prod(shape))
         self.dtype = dtype
         self._first = 0
         self._window = np.empty((0, *shape[1:]), dtype)
 
-    def __getitem__(self, rows):
-        start, stop, _ = rows.indices(self.shape[0])
+    def __getitem__(self, items):
+        start, stop, _ = items.indices(self.shape[0])
         pieces = []
         while start < stop:
             if not 0 <= start - self._first < len(self._window):
+                number = int(np.searchsorted(self.starts, start, "right")) - 1
                 self._window = None  # the memory of the last one is free first
-                self._window, self._first = self.gather(start)
+                self._window, self._first = self.gather(number), int(self.starts[number])
             piece = self._window[start - self._first:stop - self._first]
             pieces.append(piece)
             start += len(piece)
@@ -170,48 +176,31 @@ class _Windows:
         return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
 
 
-class _Rows(_Windows):
-    """Rows of a dense array; `place` (n,) is the new number of each row.
+def _ordered_rows(read, place, shape, dtype, window, **options):
+    """Return rows of a dense array in another order, an array that can only be sliced.
 
-    `read(start, stop)` returns rows of the file. More than two windows are grouped on disk,
-    beside the file `path`.
+    `read(start, stop)` returns rows of the file, and `place` (n,) is the new number of each
+    row. `options` are `path` and `cached` of WindowRows.
     """
+    n = shape[0]
+    row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:])))
+    starts = np.append(np.arange(0, n, max(1, window // row_bytes)), n)
+    step = max(1, BLOCK // row_bytes)
+    blocks = [(start, min(n, start + step)) for start in range(0, n, step)]
 
-    def __init__(self, read, place, shape, dtype, window, path, cached):
-        super().__init__(self._gather, shape, dtype)
-        self.read = read
-        self.place = place
-        self.path = path
-        self.cached = cached
-        row_bytes = max(1, dtype.itemsize * int(np.prod(shape[1:])))
-        self.count = max(1, window // row_bytes)
-        self.step = max(1, BLOCK // row_bytes)
-        self._groups = None
+    def read_items(start, stop):
+        return np.arange(stop - start + 1), read(start, stop)
 
-    def _gather(self, row):
-        n = self.shape[0]
-        first = row - row % self.count
-        window = np.empty((min(self.count, n - first), *self.shape[1:]), self.dtype)
-        if n <= 2 * self.count:
-            self._read_into(window, first)
-            return window, first
+    rows = WindowRows(read_items, blocks, place, starts, None, **options)
 
-        if self._groups is None:
-            self._groups = RowGroups(self.read, self.place, self.count, self.step, self.path,
-                                     cached=self.cached)
-        self._groups.fill(window, first)
-        if first + len(window) == n:
-            self._groups.close()
-            self._groups = None
-        return window, first
+    def gather(number):
+        window = np.empty((starts[number + 1] - starts[number], *shape[1:]), dtype)
+        for target, _, block in rows.rows(number):
+            inside = target >= 0
+            window[target[inside]] = block if inside.all() else block[inside]
+        return window
 
-    def _read_into(self, window, first):
-        for start in range(0, self.shape[0], self.step):
-            target = self.place[start:start + self.step] - first
-            inside = (target >= 0) & (target < len(window))
-            if inside.any():
-                block = self.read(start, start + len(target))
-                window[target[inside]] = block if inside.all() else block[inside]
+    return _Windows(gather, starts, shape, dtype)
 
 
 class OrderedEntries:
@@ -230,6 +219,8 @@ class OrderedEntries:
         Bytes that are in memory at once.
     square : bool
         Columns are numbered like rows.
+    path, cached
+        As of WindowRows; the path is needed if there may be more than two windows.
 
     Attributes
     ----------
@@ -237,12 +228,14 @@ class OrderedEntries:
         Row pointers in the new order.
     """
 
-    def __init__(self, read, place, pointers, dtype, window, *, square=True):
+    def __init__(self, read, place, pointers, dtype, window, *, square=True, path=None,
+                 cached=True):
         self.read = read
         self.place = place
         self.dtype = dtype
         self.window = window
         self.square = square
+        self.options = {"path": path, "cached": cached}
         self.blocks = list(row_blocks(pointers, ENTRIES))
         sizes = np.empty(place.size, np.int64)
         sizes[place] = np.diff(pointers)
@@ -252,70 +245,62 @@ class OrderedEntries:
     def columns(self):
         """Return the columns, an array that can only be sliced."""
         compiled = self.square and self.count >= LARGE
-        item_bytes = self.dtype.itemsize * (1 if compiled else 5)
-
-        def gather(first):
-            row, stop, local = self._rows_from(first, item_bytes)
-            gathered = self._compiled if compiled else self._columns
-            return gathered(row, stop, local), int(self.pointers[row])
-
-        return _Windows(gather, (self.count,), self.dtype)
+        gathered = self._compiled if compiled else self._columns
+        return self._windows(lambda start, stop: self.read(start, stop)[:2],
+                             self.dtype.itemsize * (1 if compiled else 5), gathered, self.dtype)
 
     def values(self, width=()):
         """Return the values, float32, an array that can only be sliced; `width` is the
         shape of one.
         """
-        item_bytes = 16 + 8 * int(np.prod(width))
-
-        def gather(first):
-            row, stop, local = self._rows_from(first, item_bytes)
+        def gather(blocks, local):
             values = np.empty((local[-1], *width), np.float32)
-            columns = self._columns(row, stop, local, values)
-            if self.square:
-                values = values[_sorting(columns, local)]
-            return values, int(self.pointers[row])
+            columns = self._columns(blocks, local, values)
+            return values[_sorting(columns, local)] if self.square else values
 
-        return _Windows(gather, (self.count, *width), np.dtype(np.float32))
+        return self._windows(self.read, 16 + 8 * int(np.prod(width)), gather,
+                             np.dtype(np.float32), width)
 
-    def _rows_from(self, entry, item_bytes):
-        """Return the first and last row of a window that begins with the row of an
-        entry, and its row pointers.
+    def _windows(self, read, item_bytes, gather, dtype, width=()):
+        """Return an array in windows; `gather(blocks, local)` makes one of its blocks and its
+        row pointers.
         """
-        row = int(np.searchsorted(self.pointers, entry, "right")) - 1
-        end = self.pointers[row] + self.window // item_bytes
-        stop = max(row + 1, int(np.searchsorted(self.pointers, end, "right")) - 1)
-        return row, stop, self.pointers[row:stop + 1] - self.pointers[row]
+        # windows of whole rows
+        starts = [0]
+        while starts[-1] < self.place.size:
+            end = self.pointers[starts[-1]] + self.window // item_bytes
+            stop = int(np.searchsorted(self.pointers, end, "right")) - 1
+            starts.append(max(starts[-1] + 1, stop))
+        rows = WindowRows(read, self.blocks, self.place, np.array(starts), self.pointers,
+                          **self.options)
 
-    def _in_window(self, row, stop):
-        """Read all blocks; yield their arrays and the place of each row in the window, -1
-        outside.
-        """
-        for start, end in self.blocks:
-            target = self.place[start:end] - row
-            target[target >= stop - row] = -1
-            if (target >= 0).any():
-                yield *self.read(start, end), np.maximum(target, -1)
+        def gather_window(number):
+            first, stop = starts[number:number + 2]
+            local = self.pointers[first:stop + 1] - self.pointers[first]
+            return gather(rows.rows(number), local)
 
-    def _compiled(self, row, stop, local):
+        return _Windows(gather_window, self.pointers[rows.windows], (self.count, *width), dtype)
+
+    def _compiled(self, blocks, local):
         """Return the columns of a window, by compiled code."""
         from hpgcn.kernels import orders  # late, as it starts the compiler
 
         columns = np.empty(local[-1], self.dtype)
-        for indptr, indices, _, target in self._in_window(row, stop):
+        for target, indptr, indices in blocks:
             orders.place_rows(indptr, indices, target, self.place, local, columns)
         return columns
 
-    def _columns(self, row, stop, local, values=None):
+    def _columns(self, blocks, local, values=None):
         """Return the columns of a window, and fill its `values`."""
         columns = np.empty(local[-1], self.dtype)
-        for indptr, indices, data, target in self._in_window(row, stop):
+        for target, indptr, indices, *data in blocks:
             sizes = np.diff(indptr)
             inside = np.repeat(target >= 0, sizes)
             shift = np.repeat(local[target] - indptr[:-1], sizes)
             place = (shift + np.arange(indices.size))[inside]
             columns[place] = self.place[indices[inside]] if self.square else indices[inside]
             if values is not None:
-                values[place] = data[inside]
+                values[place] = data[0][inside]
         if values is None and self.square:
             columns = columns[_sorting(columns, local)]
         return columns

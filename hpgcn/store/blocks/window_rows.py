@@ -1,0 +1,135 @@
+"""Rows in another order, one window after the other; many windows are grouped on disk first.
+
+The rows of a window come from the whole file. To read the file once for each window takes a
+time that grows with the square of its size. So rows of more than two windows are put on disk
+once, grouped by window.
+"""
+import os
+import weakref
+from contextlib import ExitStack
+
+import numpy as np
+
+from hpgcn.graphs.partition import run_offsets
+from hpgcn.runtime.atomic import writing
+from hpgcn.runtime.disk.page_cache import nameless_file
+
+
+class WindowRows:
+    """Rows of arrays, one window of the new order at a time.
+
+    A row has a number of items in each array, such as the entries of a row of a matrix.
+
+    Parameters
+    ----------
+    read : callable
+        `read(start, stop)` returns the row pointers of rows of the source, from 0, and the
+        arrays of their items.
+    blocks : list of (start, stop)
+        Rows of the source that are read at once.
+    place : (n,) integers
+        New number of each row.
+    windows : (w + 1,) int64
+        Window k has the new rows windows[k] to windows[k + 1] - 1.
+    pointers : (n + 1,) int64 or None
+        First item of each new row; None if each row has one item.
+    path : path-like
+        Files of groups are in its folder, and errors name it.
+    cached : bool
+        Files of groups may stay in the page cache.
+    """
+
+    def __init__(self, read, blocks, place, windows, pointers, path, *, cached=True):
+        self.read = read
+        self.blocks = blocks
+        self.place = place
+        self.windows = windows
+        self.pointers = pointers
+        self.path = path
+        self.cached = cached
+        self._stored = []  # file, dtype and shape of an item of each array
+
+    def rows(self, number):
+        """Yield blocks with all rows of a window, in the order of the source.
+
+        A block is the number of each of its rows within the window, (m,), or -1 for a row
+        of another window, and what `read` returns.
+        """
+        first, stop = self.windows[number:number + 2]
+        grouped = self.windows.size > 3
+        if grouped and not self._stored:
+            self._group()
+        item = int(self._first_item(first))
+
+        for begin, end in self.blocks:
+            target = self.place[begin:end] - first
+            inside = (target >= 0) & (target < stop - first)
+            if not inside.any():
+                continue
+            if not grouped:
+                yield np.where(inside, target, -1), *self.read(begin, end)
+                continue
+
+            # the next items of the group
+            target = target[inside]
+            new = target + first
+            indptr = run_offsets(self._first_item(new + 1) - self._first_item(new))
+            yield target, indptr, *self._read_items(item, int(indptr[-1]))
+            item += int(indptr[-1])
+
+        if grouped and number == self.windows.size - 2:
+            self._close()
+            self._stored = []
+
+    def _first_item(self, rows):
+        return rows if self.pointers is None else self.pointers[rows]
+
+    def _group(self):
+        """Read all blocks, and write the items of each row behind those of its group."""
+        ends = self._first_item(self.windows[:-1]).copy()  # item at which each group goes on
+        for begin, end in self.blocks:
+            indptr, *arrays = self.read(begin, end)
+            if not self._stored:
+                self._open(arrays)
+            group = np.searchsorted(self.windows, self.place[begin:end], "right") - 1
+            order = np.argsort(group, kind="stable")
+            found, first = np.unique(group[order], return_index=True)
+            for number, rows in zip(found, np.split(order, first[1:]), strict=True):
+                items = _items_of(indptr, rows)
+                self._write_items(int(ends[number]), [array[items] for array in arrays])
+                ends[number] += items.size
+
+    def _open(self, arrays):
+        """Make a file without a name for each array."""
+        files = ExitStack()
+        self._close = weakref.finalize(self, files.close)
+        with writing(self.path):
+            folder = os.path.dirname(os.path.abspath(self.path))
+            for array in arrays:
+                file = files.enter_context(nameless_file(folder, cached=self.cached))
+                self._stored.append((file, array.dtype, array.shape[1:]))
+
+    def _write_items(self, item, arrays):
+        with writing(self.path):
+            for (file, dtype, shape), array in zip(self._stored, arrays, strict=True):
+                file.write_array(array, item * _item_bytes(dtype, shape))
+
+    def _read_items(self, item, count):
+        found = []
+        with writing(self.path):
+            for file, dtype, shape in self._stored:
+                array = np.empty((count, *shape), dtype)
+                file.read_array(array, item * _item_bytes(dtype, shape))
+                found.append(array)
+        return found
+
+
+def _item_bytes(dtype, shape):
+    return dtype.itemsize * int(np.prod(shape))
+
+
+def _items_of(indptr, rows):
+    """Return the numbers of the items of some rows, row by row."""
+    sizes = indptr[rows + 1] - indptr[rows]
+    offsets = run_offsets(sizes)
+    return np.repeat(indptr[rows] - offsets[:-1], sizes) + np.arange(offsets[-1])
