@@ -155,7 +155,7 @@ def test_isolated_vertices_stay(k):
     np.testing.assert_array_equal(refine(rows, part, k, weights, 0.0), part)
 
 
-@pytest.mark.parametrize("k", [5, 70])
+@pytest.mark.parametrize("k", [5, 70, 140])
 def test_bound_excludes_no_move_that_pays(k):
     _, rows, weights = drawn(300, 0.01, directed=True, seed=k)
     part = np.random.default_rng(k).integers(0, k, 300).astype(np.int32)
@@ -171,6 +171,21 @@ def test_bound_excludes_no_move_that_pays(k):
                 assert q == state.part[v]
                 excluded += 1
     assert 10 < excluded < 590
+
+
+@pytest.mark.parametrize("apart", [1, 64])
+def test_bound_excludes_vertices_inside_a_part_of_many(apart):
+    # two parts that touch in the middle of a path, with other bits or with the same one
+    k = 80
+    _, rows, weights = weighed(sp.diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1],
+                                              shape=(10, 10)))
+    part = np.repeat(np.array([3, 3 + apart], np.int32), 5)
+    state = refinement_state(rows, part, k, weights)
+    hopeful = [may_gain(state, v, weights.sum(), np.inf, 0.0, np.empty(64, np.uint64))
+               or may_gain(state, v, weights.sum(), state.sent.mean(), 0.2, np.empty(64, np.uint64))
+               for v in range(10)]
+    assert not any(hopeful[:3] + hopeful[-3:])
+    assert hopeful[4]
 
 
 def test_groups_keep_limits_and_lower_the_volume(monkeypatch):

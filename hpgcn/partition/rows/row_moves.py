@@ -161,6 +161,20 @@ def _excess(sent, target):
     return max(0.0, sent - target)
 
 
+@jit(inner=True)
+def _shares_bit(s, v):
+    """Return whether a net of v touches another part with the bit of v's own part."""
+    p = s.part[v]
+    bit = bit_in_word(p)
+    for t in range(s.indptr[v], s.indptr[v + 1]):
+        net = s.indices[t]
+        for at in range(s.first[net], s.first[net] + s.lam[net]):
+            q = s.touched[at]
+            if q != p and bit_in_word(q) == bit:
+                return True
+    return False
+
+
 @jit()
 def may_gain(s, v, cap, target, steepness, planes):
     """Return False only if `find_best` finds no part: the least change of a move is bounded.
@@ -187,16 +201,14 @@ def may_gain(s, v, cap, target, steepness, planes):
     if misses < 0:
         return False
 
-    # the parts that miss few enough nets
+    # the parts that miss few enough nets; others may share the bit of v's own
     digits, begin = start_counters(misses, planes)
     k = s.sent.size
-    open_parts = ~np.uint64(0)
-    if k <= 64:
-        open_parts = (~np.uint64(0) >> np.uint64(64 - k)) & ~bit
+    open_parts = (~np.uint64(0) >> np.uint64(max(0, 64 - k))) & ~bit
     for t in range(s.indptr[v], s.indptr[v + 1]):
         open_parts &= ~count_misses(~s.masks[s.indices[t], 0], digits, planes)
         if open_parts == 0:
-            return False
+            return k > 64 and _shares_bit(s, v)
     if k > 64:
         return True
 
