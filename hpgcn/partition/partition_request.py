@@ -36,6 +36,12 @@ class Parts:
     batch: str = ""  # mini-batches whose traffic was minimized, e.g. "vertices:20000"
 
 
+def is_quick(request, pins):
+    """Return whether the engine of a request does less than all work for nets with these pins."""
+    return (request.effort != BEST and request.engine == QUICK_ENGINE
+            and (request.piece or pins > SMALL))
+
+
 def run(arrays, weights, request, start=None, *, sparse=False):
     """Run the engine of a request; return its Parts. Trivial cases need no engine.
 
@@ -53,8 +59,7 @@ def run(arrays, weights, request, start=None, *, sparse=False):
         return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
 
     # the engine that can be quick takes parts to begin with
-    quick = request.effort != BEST and request.engine == QUICK_ENGINE
-    quick = quick and (request.piece or arrays["pins"].size > SMALL)
+    quick = is_quick(request, len(arrays.get("pins", ())))
     if quick and start is not None:
         arrays = {**arrays, "start": start()}
 

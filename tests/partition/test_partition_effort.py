@@ -52,6 +52,27 @@ def test_default_effort_is_near_the_best_in_sparse_patterns(no_small):
     assert volume[DEFAULT] <= 1.02 * volume[BEST]
 
 
+def test_default_effort_compares_no_parts_of_sparse_patterns(monkeypatch):
+    """Parts with few cut edges are made for patterns that are denser, or small, or get all work."""
+    engines = []
+
+    def engine(name, arrays, settings, **_):
+        engines.append(name)
+        return np.arange(arrays["weights"].size, dtype=np.int32) % settings["k"], None
+
+    monkeypatch.setattr(partition_request, "run_engine", engine)
+    graphs = {"sparse": roads(8), "denser": grid(8)}
+    for small in (0, 1 << 16):
+        monkeypatch.setattr(partition_request, "SMALL", small)
+        for kind, graph in graphs.items():
+            for effort in (DEFAULT, BEST):
+                engines.clear()
+                make_partition(graph, 4, effort=effort)
+                alone = (small, kind, effort) == (0, "sparse", DEFAULT)
+                assert engines == ["mtkahypar"] if alone else sorted(engines) == [
+                    "metis", "mtkahypar"]
+
+
 @pytest.mark.parametrize("method", ["best", "hypergraph", "graph", "cover"])
 def test_fast_effort_streams_without_an_engine(method):
     made = make_partition(grid(12), 4, method=method, effort=FAST)

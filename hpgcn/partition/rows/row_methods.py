@@ -8,7 +8,7 @@ from hpgcn.errors import InternalError, MissingError
 from hpgcn.graphs.reordering import random_order
 from hpgcn.parallel.layout import cut_evenly
 from hpgcn.partition.effort import COARSE, DEFAULT, FAST, is_sparse
-from hpgcn.partition.partition_request import Parts, run
+from hpgcn.partition.partition_request import Parts, is_quick, run
 from hpgcn.partition.rows.partition_model import both_directions, column_nets, neighbours
 from hpgcn.partition.rows.stochastic import nets_wanted, parse_sampling, stochastic_nets
 
@@ -129,7 +129,8 @@ def best(rows, weights, request):
     less.
 
     The parts of "hypergraph" are first refined further, until the busiest part sends no
-    more than that of "graph". Without refinement they are taken as they are.
+    more than that of "graph". They are taken as they are without refinement. So are those
+    of sparse patterns by a quick engine, because those of "graph" send far more there.
     """
     if _streamed(rows, request):
         return replace(stream(rows, weights, request), winner="stream")
@@ -139,7 +140,8 @@ def best(rows, weights, request):
     # parts with few cut edges, if there is an engine for them
     cut_request = request._replace(engine=GRAPH_ENGINES[0])
     first = None
-    if request.refine:
+    sizes = np.bincount(rows.indices)
+    if request.refine and not (is_quick(request, sizes[sizes > 1].sum()) and is_sparse(sizes)):
         try:
             first = _cut_edges(rows, weights, cut_request)
         except (MissingError, InternalError) as error:
