@@ -131,7 +131,8 @@ def test_the_host_waits_once_an_epoch(gpu, cuda, monkeypatch, options):
     then for the loss.
     """
     waits = []
-    trainer = start(make(), Config(model="gin", layer_norm=True, **options), on(gpu))
+    trainer = start(make(), Config(model="gin", layer_norm=True, dtype="float64", **options),
+                    on(gpu))
     trainer.train_epoch(1)
     for name in ("__float__", "__int__", "__bool__", "item", "tolist", "get"):
         original = getattr(gpu.xp.ndarray, name)
@@ -151,7 +152,8 @@ def test_arrays_of_rows_are_kept_as_they_are(gpu, cuda):
     """Later epochs make no new row pointers, so their row divisions are computed once."""
     if cuda is None:
         pytest.skip("seen through the fake GPU")
-    trainer = start(make(directed=True, train=9, degree=3), Config(model="sage", layers=3), on(gpu))
+    trainer = start(make(directed=True, train=9, degree=3),
+                    Config(model="sage", layers=3, dtype="float64"), on(gpu))
     for epoch in (1, 2):
         trainer.train_epoch(epoch)
         evaluate(trainer.evaluation)
@@ -230,7 +232,7 @@ def test_a_gpu_that_is_full_is_named(gpu, cuda, monkeypatch, call):
     said = (r"^rank 0 of 1: Out of memory allocating 4,096 bytes \(allocated so far: 512 bytes\); "
             r"[\d,]+ of [\d,]+ bytes are free on GPU 0: start more ranks")
     with pytest.raises(DeviceMemoryError, match=said):
-        hpgcn.train(make(), Config(device="cuda", epochs=2))
+        hpgcn.train(make(), Config(device="cuda", epochs=2, dtype="float64"))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
