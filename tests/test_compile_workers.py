@@ -87,8 +87,8 @@ def print_kernels(number, record):
     print(*sorted(names), sep="\n")
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long)
-                                         for number in range(1, len(CASES)))])
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(len(CASES)))
 def test_all_kernels_that_a_run_calls_are_recorded(number):
     outputs = []
     for record in (False, True):

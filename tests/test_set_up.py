@@ -111,6 +111,13 @@ def test_nothing_is_compiled_in_an_epoch(settings, blocked, monkeypatch):
     assert not names.found
 
 
+def test_ranks_of_one_process_load_its_kernels_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(warmup, "call_kernels", lambda *_: calls.append(1))
+    hpgcn.train(make(), Config(epochs=1), ranks=3)
+    assert calls == [1]
+
+
 @pytest.mark.parametrize("options", [{}, {"aligned": False}, {"accumulate": True},
                                      {"masked": True}])
 def test_products_are_loaded_without_their_memory(options):

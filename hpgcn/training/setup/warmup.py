@@ -94,10 +94,11 @@ def warm_up(make_trainer, comm, header, config, spec):
 
     `make_trainer` is the function of hpgcn.training.loop.trainer, which imports this
     module. One rank of each node compiles first; the other ranks then load the kernels
-    from the cache.
+    from the cache. Ranks that are threads of one process share what the first one
+    loads.
     """
     for turn in (True, False):
-        if (comm.local_rank == 0) == turn:
+        if (comm.local_rank == 0) == turn and (turn or not comm.in_process):
             with faults.ignored(), mute_progress_log(), _workers(comm, header, config, spec, turn):
                 call_kernels(make_trainer, header, config, spec, comm.device, comm.size)
         with comm.extended_timeout(COMPILING):
