@@ -14,7 +14,7 @@ setup() {
     stamp=$venv/.hpgcn-$(cat setup.cfg setup.py pyproject.toml <(echo "$extras") | sha256sum | cut -c1-16)
     if [ ! -e "$stamp" ]; then
         echo "installing hpgcn[$extras] into $venv" >&2
-        "$venv/bin/python" -m pip install --disable-pip-version-check -q -e ".[$extras]"
+        "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile -q -e ".[$extras]"
         touch "$stamp"
     fi
 }
