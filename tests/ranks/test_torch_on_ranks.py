@@ -1,4 +1,7 @@
 """PyTorch models on distributed rows have the losses, gradients and counts of one rank."""
+import re
+from pathlib import Path
+
 import numpy as np
 import oracle
 import pytest
@@ -9,9 +12,13 @@ import torch
 from once import once
 from training import on_ranks
 
+import hpgcn
 from hpgcn.errors import ConfigError, UsageError
 from hpgcn.interop.torch import Propagation
 from hpgcn.strategies import STRATEGIES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "torch-on-ranks.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def model_of(graph):
@@ -145,3 +152,20 @@ def test_refusals(comm):
             model = torch.nn.Linear(2 + comm.rank, 1)
             with pytest.raises(ConfigError, match="parameters"):
                 spread.all_reduce_gradients(model)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("example", EXAMPLES, ids=["gcn", "appnp", "hops", "jump"])
+def test_examples_of_the_page(example, tmp_path, capsys):
+    """An example has the same loss on three ranks and on one; a notebook runs torch under MPI."""
+    path = str(tmp_path / "cora.h5")
+    hpgcn.save(make(n=90), path)
+    code = example.replace("from mpi4py import MPI\n", "").replace("cora.h5", path)
+    code = code.replace("MPI.COMM_WORLD", "comm")
+    losses = []
+    for ranks in (3, 1):
+        hpgcn.run_on_ranks(lambda comm: exec(code, {"comm": comm}), ranks)
+        word, loss, *_ = capsys.readouterr().out.split()
+        assert word == "loss"
+        losses.append(float(loss))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
