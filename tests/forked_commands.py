@@ -1,8 +1,9 @@
-"""Commands `hpgcn` and `python FILE` without the seconds of CPU that imports and kernels take.
+"""Commands `hpgcn` and `python` without the seconds of CPU that imports and kernels take.
 
-`forked_commands` makes a folder for the PATH of scripts. Its two commands run in forks
-of one process, which has imported all packages and loaded the usual kernels. Standard
-streams, environment, exit codes and ranks of mpiexec are those of real processes.
+`forked_commands` makes a folder for the PATH of scripts. `hpgcn`, `python -m hpgcn` and
+`python FILE` run in forks of one process there, which has imported all packages and
+loaded the usual kernels. Standard streams, environment, exit codes and ranks of mpiexec
+are those of real processes.
 """
 import atexit
 import contextlib
@@ -43,9 +44,11 @@ def forked_commands(*packages):
         path = str(Path(folder) / "socket")
         for name in ("hpgcn", "python"):
             file = Path(folder) / name
-            words = [sys.executable, "-I", "-S", str(CLIENT), path, name]
-            flags = f"case $1 in -*) exec {sys.executable} \"$@\";; esac\n" * (name == "python")
-            file.write_text(f'#!/bin/sh\n{flags}exec {shlex.join(words)} "$@"\n')
+            words = [sys.executable, "-I", "-S", str(CLIENT), path]
+            module = '"-m hpgcn") shift 2; set -- hpgcn "$@";;'
+            cases = (f'case "$1 $2" in\n{module}\n-*) exec {sys.executable} "$@";;\n'
+                     '*) set -- python "$@";;\nesac' if name == "python" else 'set -- hpgcn "$@"')
+            file.write_text(f'#!/bin/sh\n{cases}\nexec {shlex.join(words)} "$@"\n')
             file.chmod(0o755)
         environment = {**clean_environment(), "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
                        "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg",

@@ -17,7 +17,8 @@ STEPS = ("generate the text", "read the text", "convert", "convert, order kept",
 
 
 @pytest.mark.long
-def test_all_steps_are_measured(tmp_path):
+def test_all_steps_are_measured(tmp_path, monkeypatch, forked):
+    monkeypatch.setattr(sys, "executable", f"{forked}/python")
     text = succeed("preparation", "--entries", 16000, "--parts", 3, "--threads", 1, "--json",
                    "--efforts", "fast,default", "--folder", tmp_path, program=run.main)
     report = json.loads(text, parse_constant=pytest.fail)

@@ -32,6 +32,7 @@ def test_streams_folder_environment_and_exit_codes(shell, tmp_path):
     (tmp_path / "b.py").write_text("1 / 0")
     done = shell("python b.py")
     assert done.returncode == 1 and "ZeroDivisionError" in done.stderr
+    assert "required: graph" in shell("python -m hpgcn train --nonsense").stderr
     assert shell("python -c 'exit(4)'").returncode == 4
 
 
