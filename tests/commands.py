@@ -84,3 +84,8 @@ def refused(code, *args, **options):
     assert "Traceback" not in done.stderr
     assert len(lines) == 1, done.stderr
     return lines[0]
+
+
+def peak_of_group(text):
+    """Return the peak bytes of a control group, from the standard error of limit_memory.sh."""
+    return int(re.search("^peak ([0-9]+) of ", text, re.MULTILINE)[1])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import clean_environment, hpgcn, run, succeed
+from commands import clean_environment, hpgcn, peak_of_group, run, succeed
 from graphs import make
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
@@ -358,6 +358,7 @@ def test_in_a_control_group(tmp_path):
         pytest.skip("no rights to make control groups")
     assert ended.returncode == 0, ended.stderr
     assert "killed 0" in ended.stderr and not os.listdir(scratch_dir)
+    assert peak_of_group(ended.stderr) < limit
     expected = train(load(tmp_path / "p.h5"), Config(
         layers=3, hidden=128, epochs=2, strategy="p2p"), ranks=8)
     found = predict(str(tmp_path / "p.h5"), str(out), memory=str(limit), scratch=str(scratch_dir))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import clean_environment, succeed
+from commands import clean_environment, peak_of_group, succeed
 from small_graphs import edges
 from test_partition_stream import communities
 
@@ -143,5 +143,6 @@ def test_in_a_control_group(tmp_path):
     if made.returncode == 77:
         pytest.skip("no rights to make control groups")
     assert made.returncode == 0 and "killed 0" in made.stderr, made.stderr
+    assert peak_of_group(made.stderr) < memory
     assert "passes over the file" in made.stderr
     assert load(tmp_path / "p.h5").partition.winner == "stream"
