@@ -249,7 +249,8 @@ def test_nodes_of_local_ranks():
 
 
 @pytest.mark.long
-def test_mpi_gives_the_same_bits_on_given_nodes(tmp_path):
+def test_mpi_gives_the_same_bits_on_given_nodes(tmp_path, monkeypatch, forked):
+    monkeypatch.setattr(commands, "HPGCN", [f"{forked}/hpgcn"])
     path = tmp_path / "graph.h5"
     hpgcn.save(make(n=120), path)
     summaries = {}
