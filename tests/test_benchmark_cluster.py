@@ -30,7 +30,22 @@ def test_usage(layouts):
     refused(2, "cluster", "g.h5", "--layouts", layouts, program=script.main)
 
 
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Let ranks measure their machine with small arrays and graphs."""
+    worker = tmp_path / "ranks.py"
+    worker.write_text(f"""
+import runpy
+from hpgcn.bench import host, training_steps
+host.CACHES, host.SMALLEST, host.GEMM_SIZE = 0, 1 << 20, 64
+training_steps.SCALE, training_steps.EPOCHS = 8, 3
+runpy.run_path({str(cluster.WORKER)!r}, run_name="__main__")
+""")
+    monkeypatch.setattr(cluster, "WORKER", worker)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("small")
 def test_every_strategy_is_forecast_and_trained(tmp_path):
     store.write_graph(tmp_path / "g.h5", make(n=60))
     done = run("cluster", tmp_path / "g.h5", "--layouts", "2x1", "--rates", "1gbit", "--hidden", 8,
