@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import clean_environment, hpgcn, peak_of_group, run, succeed
-from graphs import make
+from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
@@ -210,8 +210,9 @@ def test_results_are_those_in_memory(settings, small):
     config = Config(**SETTINGS | settings)
 
     def work(comm):
-        result = train(graph, config, comm)
-        found = predict(graph, result, comm)
+        source = scattered(graph, as_comm(comm))
+        result = train(source, config, comm)
+        found = predict(source, result, comm)
         return result.history, found and found["logits"]
 
     expected = run_on_ranks(work, 3)[0]
@@ -259,7 +260,8 @@ def test_a_full_disk(small):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
         with pytest.raises(StorageError, match=r"^scratch='.*': File too large"):
-            run_on_disk(lambda comm: train(graph, Config(**SETTINGS), comm), 3, str(small))
+            run_on_disk(lambda comm: train(scattered(graph, as_comm(comm)), Config(**SETTINGS),
+                                           comm), 3, str(small))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -272,7 +274,8 @@ def test_a_folder_that_is_removed(small):
         shutil.rmtree(small, ignore_errors=True)
 
     with pytest.raises(StorageError, match="No such file or directory"):
-        run_on_disk(lambda comm: train(graph, Config(**SETTINGS | {"epochs": 9}), comm,
+        run_on_disk(lambda comm: train(scattered(graph, as_comm(comm)),
+                                       Config(**SETTINGS | {"epochs": 9}), comm,
                                        callbacks=[remove]), 3, str(small))
 
 

@@ -125,11 +125,11 @@ def test_a_run_goes_on_with_arrays_in_files_and_back(comm, tmp_path, monkeypatch
     def train_in_files(*arguments):
         return on_rank_0(comm, lambda: run_on_disk(train, comm.size, str(folder), *arguments)[0])
 
-    straight = train(comm.mpi, "straight", 4)
-    train(comm.mpi, "a", 2)
-    assert train_in_files("a", 4, "a") == straight
-    assert train_in_files("b", 2) == straight[:2]
-    assert train(comm.mpi, "b", 4, "b") == straight
+    straight = train(comm.mpi, "straight", 2)
+    train(comm.mpi, "a", 1)
+    assert train_in_files("a", 2, "a") == straight
+    assert train_in_files("b", 1) == straight[:1]
+    assert train(comm.mpi, "b", 2, "b") == straight
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

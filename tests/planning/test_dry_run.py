@@ -185,5 +185,6 @@ def test_needs_no_features_and_no_labels(tmp_path):
         assert "40 classes assumed" in table(found)
         text = succeed("plan", tmp_path / f"{name}.h5", "-k", 1)
         assert "widths 128,16,40" in text and "no labels in the graph: 40 classes assumed" in text
-    assert "assumed; `hpgcn" not in succeed("plan", tmp_path / "bare.h5", "--widths", "8,4")
+    text = succeed("plan", tmp_path / "bare.h5", "-k", 1, "--widths", "8,4")
+    assert "assumed; `hpgcn" not in text
     assert "no labels" in refused(65, "train", tmp_path / "half.h5")

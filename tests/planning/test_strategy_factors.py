@@ -3,7 +3,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from graphs import make
+from graphs import make, scattered
 
 from hpgcn import store
 from hpgcn.bench import rates, training_steps
@@ -138,7 +138,8 @@ def is_node_aware(config):
     graph = make(n=200)
 
     def made(comm):
-        with make_trainer(graph, config, as_comm(comm)) as trainer:
+        comm = as_comm(comm)
+        with make_trainer(scattered(graph, comm), config, comm, warm=False) as trainer:
             return trainer.plan.node_aware
 
     found = run_on_ranks(made, 4, nodes=2)
