@@ -1,5 +1,7 @@
 """`hpgcn inspect` describes each file of a run and suggests the next command."""
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +16,18 @@ CONFIG = hpgcn.Config(epochs=6, hidden=6, lr=0.02, patience=50, checkpoint_every
                       graph="/data/my graph.h5")
 
 
-@pytest.fixture
-def run(tmp_path):
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
     """Return the directory of a finished run of 6 epochs with checkpoints after 4 and 6."""
-    hpgcn.train(make(), CONFIG.replace(out=str(tmp_path / "run")))
-    return tmp_path / "run"
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    hpgcn.train(make(), CONFIG.replace(out=str(folder)))
+    return folder
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """Return a copy of the finished run, which a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
 def words(path, **options):
@@ -85,7 +94,7 @@ def test_a_run_that_was_killed(run, kept, line):
     assert re.fullmatch(listed, found["checkpoint"])
 
 
-def test_a_checkpoint(run):
+def test_a_checkpoint(finished, run):
     assert list(words(run / "checkpoints")) == ["folder", "kind", "checkpoint"]
     folder = run / "checkpoints" / "step-00000004"
     assert describe(folder).splitlines()[0] == "step-00000004: valid, --resume continues after it"
@@ -94,7 +103,8 @@ def test_a_checkpoint(run):
     assert "validation" in found["best epoch"]
     assert found["weights"] == "119 numbers (float32): W0 13 x 6, W1 6 x 5, b0 6, b1 5"
     assert found["optimiser"].startswith("238 numbers (float32): ")
-    assert found["next"] == f"hpgcn train '/data/my graph.h5' --out {run} --resume continues"
+    # the folder of the run when it was trained
+    assert found["next"] == f"hpgcn train '/data/my graph.h5' --out {finished} --resume continues"
     assert not {"metrics", "config_toml", "layout_sha256", "max_sent_bytes"} & found.keys()
     (folder / "manifest.json").write_text("{}")
     assert describe(folder).startswith("step-00000004: damaged, --resume skips it: ")
