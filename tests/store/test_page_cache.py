@@ -16,7 +16,8 @@ from hpgcn.runtime.disk.page_cache import DiskFile, drop_pages, nameless_file
 from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.store.prediction_files import prediction_writer
 
-PART = 1 << 20  # bytes of a file that may stay: small reads, and what Linux reads ahead
+PART = 1 << 20  # bytes of a step in these tests
+FEW = 1 << 18  # bytes that may stay, because the system uses their pages at that moment
 
 
 def cached_bytes(path):
@@ -75,16 +76,16 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
     path = folder / "g.h5"
     store.write_graph(path, watched, compress=compress, cached=False)
     assert max(features.seen) < 3 * PART
-    assert cached_bytes(path) == 0
+    assert cached_bytes(path) < FEW
 
     # reads in steps, of which only the last may stay
     with load(path, cached=False) as stored:
         for start in range(0, 10007, 2000):
             stored.slab(start, min(10007, start + 2000))
-            assert cached_bytes(path) < PART
-        assert stored.sha256() and cached_bytes(path) < PART
+            assert cached_bytes(path) < FEW
+        assert stored.sha256() and cached_bytes(path) < FEW
         assert np.array_equal(stored.read().features, graph.features)
-    assert cached_bytes(path) == 0
+    assert cached_bytes(path) < FEW
     with load(path) as stored:
         stored.read()
         assert cached_bytes(path) > 4 * PART  # without the setting it stays
@@ -99,16 +100,17 @@ def test_commands_with_a_memory_limit(folder, graph, monkeypatch):
         drop_pages(file.fileno())
     memory = "--memory", "2G"
     succeed("partition", path, "-k", 2, "--method", "random", "--out", parts, *memory)
-    assert cached_bytes(path) == cached_bytes(parts) == 0
+    assert max(cached_bytes(path), cached_bytes(parts)) < FEW
     scratch = "--scratch", folder
-    succeed("train", parts, "--epochs", 1, "--checkpoint-every", 1, "--out", run, *memory,
-            *scratch)
+    succeed("train", parts, "--epochs", 1, "--hidden", 512, "--checkpoint-every", 1, "--out", run,
+            *memory, *scratch)
     succeed("plan", parts, *memory, *scratch)
-    assert cached_bytes(run / "model.h5") == 0
+    assert cached_bytes(run / "model.h5") < FEW
     succeed("predict", run, *memory, *scratch)
     state, = run.glob("checkpoints/*/state.h5")
     for written in path, parts, run / "predictions.h5", state:
-        assert cached_bytes(written) == 0
+        assert os.path.getsize(written) > PART
+        assert cached_bytes(written) < FEW
 
 
 def test_conversions_with_a_memory_limit(folder):
@@ -119,17 +121,18 @@ def test_conversions_with_a_memory_limit(folder):
     with open(path, "rb") as file:
         os.fsync(file.fileno())
     succeed("convert", path, out, "--features", "random:64", "--memory", "5M")
-    assert cached_bytes(path) == cached_bytes(out) == 0
+    assert max(cached_bytes(path), cached_bytes(out)) < FEW
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.npz", "p.h5"])
 def test_predictions(folder, monkeypatch, name):
     monkeypatch.setattr(page_cache, "STEP", PART)
-    n = 1 << 14
+    n = 1 << 16
     arrays = {"id": np.arange(n), "logits": np.ones((n, 8), np.float32),
-              "label": np.zeros(n, np.int64), "embedding": np.ones((n, 64), np.float32)}
+              "label": np.zeros(n, np.int64), "embedding": np.ones((n, 16), np.float32)}
     prediction_writer(name)(folder / name, arrays, {}, cached=False)
-    assert cached_bytes(folder / name) == 0
+    assert os.path.getsize(folder / name) > 2 * FEW
+    assert cached_bytes(folder / name) < FEW
 
 
 def test_pieces_of_a_file(folder, monkeypatch):
@@ -153,4 +156,4 @@ def test_systems_without_these_calls(folder, monkeypatch):
     monkeypatch.setattr(page_cache, "STEP", 1 << 16)
     with DiskFile(folder / "file", "w+", cached=False) as file:
         file.write_array(np.ones(PART, np.uint8), 0)
-    assert cached_bytes(folder / "file") == PART
+    assert cached_bytes(folder / "file") > PART // 2
