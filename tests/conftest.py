@@ -6,6 +6,7 @@ import signal
 os.environ["COLUMNS"] = "200"  # tables have the same width on every terminal
 os.environ.setdefault("NUMBA_NUM_THREADS", "3")  # several threads, set before Numba is loaded
 os.environ.setdefault("HPGCN_COMPILE_WORKERS", "0")  # the tests have no free cores for them
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of PyTorch that wait take a core each
 
 from collections import Counter
 from itertools import combinations

@@ -59,7 +59,6 @@ def test_twenty_epochs_equal_the_oracle(settings, changes):
 def of_torch(graph, config, initial):
     """Train with PyTorch's own functions; return training and validation losses."""
     torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)
     A, X, y = (torch.from_numpy(np.asarray(each)) for each in (
         oracle.normalised(graph), oracle.features(graph), graph.labels))
     rows, others = (torch.from_numpy(graph.masks[key]) for key in ("train", "val"))
