@@ -4,6 +4,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from training import settings_of
 
 import hpgcn
 from hpgcn.config import Config
@@ -81,8 +82,7 @@ def test_attention_reads_each_edge_once_and_says_so(caplog):
 
     edges, _ = multigraph()
     counted, merged = (graph_of(edges, None, duplicates=each) for each in ("sum", "merge"))
-    result = hpgcn.train(counted, Config(model="gat", heads=2, hidden=4, layers=2, epochs=1,
-                                         dtype="float64"))
+    result = hpgcn.train(counted, Config(epochs=1, dtype="float64", **settings_of("gat")))
     assert "weights (numbers of parallel edges), which attention ignores" in caplog.text
     state, _ = export_pyg(result)
     with pytest.raises(DataError, match="has repeated edges"):

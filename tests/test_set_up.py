@@ -10,6 +10,7 @@ from commands import python
 from compilations import Names
 from graphs import make
 from numba.core import event
+from training import settings_of
 
 import hpgcn
 from hpgcn.comm import SerialComm, run_on_ranks
@@ -22,15 +23,15 @@ from hpgcn.runtime.progress_log import progress_log, set_activity
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.setup import warmup
 
-# float64 where float32 needs kernels that no other short test needs
+# float64 where float32 needs kernels that no other short test needs, and the shapes of other tests
 SETTINGS = [{}, {"model": "sage", "norm": "layer", "residual": True, "dtype": "float64"},
-            {"model": "gat", "dtype": "float64"}, {"model": "gin", "layers": 3},
+            {**settings_of("gat"), "dtype": "float64"}, {"model": "gin", "layers": 3},
             {"prune": False, "input_dropout": 0.0}]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_an_epoch_makes_no_array_that_was_not_there(settings):
-    trainer = make_trainer(make(), Config(epochs=1, hidden=20, **settings), SerialComm())
+    trainer = make_trainer(make(), Config(epochs=1, **settings), SerialComm())
     workspace = trainer.training.model.workspace
     before = {name: each.ctypes.data for name, each in workspace.arrays.items()}
     assert before
