@@ -207,6 +207,18 @@ def forked():
         yield folder
 
 
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Make arrays of a page files, and return a folder for them."""
+    from hpgcn.runtime.disk import scratch_folder
+
+    monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
+    monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 20)
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def data_dir():
     """Return the folder of real data sets; skip the test if it does not exist."""

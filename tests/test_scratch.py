@@ -16,7 +16,7 @@ from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
-from hpgcn.errors import ConfigError, StorageError, UsageError
+from hpgcn.errors import ConfigError, StorageError
 from hpgcn.kernels.disk.following import follow
 from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
 from hpgcn.kernels.disk.turns import begin_turns, bring_in, current_turn, end_turn, put_out
@@ -42,16 +42,6 @@ def file_arrays(*arguments):
     from hpgcn.kernels.disk.file_arrays import FileArrays
 
     return FileArrays(*arguments)
-
-
-@pytest.fixture
-def small(monkeypatch, tmp_path):
-    """Make arrays of a page files, and return a folder for them."""
-    monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
-    monkeypatch.setattr(scratch_folder, "SAMPLE", 1 << 20)
-    folder = tmp_path / "scratch"
-    folder.mkdir()
-    return folder
 
 
 def test_arrays_in_files(tmp_path):
@@ -234,8 +224,6 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     assert sum(plan.nbytes) > plan.scratch > 0
     with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240"):
         plans.plan_scratch(path, config.replace(memory="10K"))
-    with pytest.raises(UsageError, match="full batches only"):
-        plans.plan_scratch(path, config.replace(batch="vertices:9"))
 
 
 def test_errors_are_one_line(small, tmp_path):

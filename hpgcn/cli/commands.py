@@ -159,8 +159,8 @@ def train_on(comm, args, config, grid, threads):
         if args.resume and not config.out:
             raise UsageError("--resume needs --out RUN, the run directory to continue")
         if args.dry_run and config.batch != Config.batch:
-            raise UsageError("--dry-run forecasts full batches only: `hpgcn plan --batch "
-                             f"{config.batch}` forecasts mini-batches")
+            raise UsageError("--dry-run without --scratch forecasts full batches only: `hpgcn "
+                             f"plan --batch {config.batch}` forecasts mini-batches")
         source = store.load(args.graph, verify=not args.no_verify, cached=not config.memory)
     with source:
         with ranks.collective_errors():

@@ -55,5 +55,5 @@ def select_rows(X, rows, device):
         return X
     if X is None or rows is None:
         return device.put(X)
-    X = X[rows]
+    X = device.take(X, rows)
     return device.put(X) if isinstance(X, np.ndarray) else X  # it was on the device

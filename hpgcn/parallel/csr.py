@@ -81,14 +81,12 @@ class Csr:
         """Return the Csr of the rows `numbers`, (r,) increasing. Its `edges` are
         positions of its entries in this matrix.
         """
-        indptr, numbers = map(self.device.get, (self.indptr, numbers))
-        begins = indptr[numbers]
-        counts = indptr[numbers + 1] - begins
-        pointers = run_offsets(counts)
-        edges = np.repeat(begins - pointers[:-1], counts) + np.arange(pointers[-1])
-        pointers, edges = map(self.device.put, (pointers, edges))
-        return Csr(pointers, self.indices[edges], self.data[edges], self.shape[1], self.device,
-                   edges)
+        device = self.device
+        indptr, numbers = map(device.get, (self.indptr, numbers))
+        ends = device.take(indptr, numbers), device.take(indptr, numbers + 1)
+        pointers, edges = map(device.put, positions_of(*ends))
+        return Csr(pointers, device.take(self.indices, edges), device.take(self.data, edges),
+                   self.shape[1], device, edges)
 
     def select(self, rows, columns):
         """Return the submatrix of the marked rows, (m,) bool, and columns, (n,) bool,
@@ -147,6 +145,16 @@ class Csr:
         if hi - lo < self.shape[0]:
             rows = rows[slice(*np.searchsorted(rows, (lo, hi)))] - lo
         return lo, hi, indptr, None if rows.size == hi - lo else rows
+
+
+def positions_of(begins, ends):
+    """Return the positions of entries in runs from `begins` to before `ends`, (r,) each.
+
+    Returns the offset of each run among them, (r + 1,) int64, and the positions.
+    """
+    counts = ends - begins
+    pointers = run_offsets(counts)
+    return pointers, np.repeat(begins - pointers[:-1], counts) + np.arange(pointers[-1])
 
 
 def cut_rows(indptr, count):

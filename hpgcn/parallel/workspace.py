@@ -94,10 +94,14 @@ class HaloBuffers:
         if self.device.in_files:
             self.device.discard(self.owned, self.ghost)
 
+    def empty_copy(self):
+        """Return buffers of the same kind, which are empty."""
+        return HaloBuffers(*self.settings, pushes=self.pushes)
+
     @cached_property
     def second(self):
         """Buffers of the same kind for a second exchange that goes with the first."""
-        return HaloBuffers(*self.settings, pushes=self.pushes)
+        return self.empty_copy()
 
     def reserve(self, owned, ghost):
         """Make room for `owned` and `ghost` elements in the buffers. Existing requests

@@ -5,11 +5,12 @@ or a GPU.
 import logging
 import socket
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 
 from hpgcn.errors import MissingError, setting
-from hpgcn.kernels.disk import current_files
+from hpgcn.kernels.disk import current_files, in_memory
 from hpgcn.runtime.advice import install_command
 from hpgcn.runtime.launcher import launched_local_rank
 
@@ -31,7 +32,7 @@ class Host:
         dtype = np.dtype(dtype)
         size = int(np.prod(shape)) * dtype.itemsize
         files = current_files.get()
-        if files is not None and size >= files.threshold:
+        if files is not None and size >= files.threshold and not in_memory.get():
             array = np.empty(shape, dtype)  # begins at a page
             files.discard(array)  # it has no contents that are worth a write
             return array
@@ -52,8 +53,25 @@ class Host:
 
     @property
     def in_files(self):
-        """Whether this thread allocates large arrays in files of a scratch folder."""
+        """Whether large arrays of this thread are in files of a scratch folder."""
         return current_files.get() is not None
+
+    def in_memory(self):
+        """Return a context manager in which this thread allocates no arrays in files."""
+        files = current_files.get()
+        return nullcontext() if files is None else files.in_memory()
+
+    def keep(self, array):
+        """Return an array that is in memory: the same, or a copy if arrays are in files."""
+        if not self.in_files:
+            return array
+        with self.in_memory():
+            return array.copy()
+
+    def take(self, array, rows):
+        """Return the rows `rows`, (r,), of an array; only their pages of a file are read."""
+        files = current_files.get()
+        return array[rows] if files is None else files.take(array, rows)
 
     def read_ahead(self, array, wanted):
         """Set whether an array in a file is read ahead of a turn of this rank."""

@@ -65,8 +65,10 @@ class InducedBatchBuilder:
         self.lists = [(pointers, each) for (pointers, _), each in zip(lists, witnesses)]
         units = self.unit[self.known_index]
         # units of rows, and of columns
-        self.units = np.delete(units, np.s_[m:m + g]), units[:m + g]
-        self.new_number = np.empty(m + g, np.int32)  # work: new column numbers
+        device = local.strategy.comm.device
+        self.units = device.keep(np.delete(units, np.s_[m:m + g])), device.keep(units[:m + g])
+        with device.in_memory():
+            self.new_number = np.empty(m + g, np.int32)  # work: new column numbers
         self.assigned = None, None
 
     def assignment(self, epoch):
@@ -109,8 +111,8 @@ class InducedBatchBuilder:
         factor = local.values.dtype.type(self.sampler.factor(batch))
         lines = np.concatenate([rows, m + targets])
         pointers, columns, values = submatrix_kernels.induce(
-            local.indptr, local.columns, local.values, lines, *self.units, assignment.number,
-            batch, factor)
+            *local.entries_of(lines, local.columns, local.values), lines, *self.units,
+            assignment.number, batch, factor)
 
         # leave out ghost columns that no entry reads, and rows of other ranks without
         # entries

@@ -4,16 +4,18 @@ A rank that holds a nonzero has the rows that it reads and the sums that it form
 owners of its row and of its column receive its two vertices once, before training. So
 owners can derive which rows other ranks read, and which sums they send.
 """
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.csr import Csr
+from hpgcn.parallel.csr import Csr, positions_of
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.transfers import LOCAL
+from hpgcn.parallel.workspace import Workspace
 from hpgcn.sampling import submatrix_kernels
 
 
@@ -58,6 +60,35 @@ class LocalMatrix:
     def num_own(self):
         """Rows that this rank owns (m)."""
         return self.row_vertex.size - self.push.ghosts.size
+
+    def in_tables(self):
+        """Return this matrix for random accesses.
+
+        If arrays are in files, the result has those of 8 bytes a vertex in memory, and
+        message buffers of its own.
+        """
+        device = self.strategy.comm.device
+        if not device.in_files:
+            return self
+        pull, push = (replace(plan, **{name: device.keep(getattr(plan, name)) for name in (
+            "ghosts", "send_rows")}) for plan in (self.pull, self.push))
+        return replace(self, strategy=_with_own_buffers(self.strategy), pull=pull, push=push,
+                       **{name: device.keep(getattr(self, name))
+                          for name in ("indptr", "row_vertex", "column_vertex")})
+
+    def entries_of(self, rows, *arrays):
+        """Return where the entries of some rows begin and end, (r,) int64 each, and the arrays
+        of entries that these are places in.
+
+        These are `arrays`, (nnz,) each. If they are in files, only the entries of the
+        rows are read.
+        """
+        begins, ends = (self.indptr[each].astype(np.int64) for each in (rows, rows + 1))
+        device = self.strategy.comm.device
+        if not device.in_files:
+            return begins, ends, *arrays
+        pointers, positions = positions_of(begins, ends)
+        return pointers[:-1], pointers[1:], *(device.take(each, positions) for each in arrays)
 
     def remote_entries(self):
         """Return (rows, columns) of nonzeros in ghost columns, then of nonzeros in rows
@@ -108,6 +139,22 @@ def _run(number, own, plan):
     if number < 0:  # all other ranks together
         return own, own + plan.ghosts.size
     return tuple(own + cut for cut in plan.recv_offsets[number:number + 2].tolist())
+
+
+def _with_own_buffers(strategy):
+    """Return a RowStrategy for `submap`, with message buffers and sums of its own.
+
+    They are empty, and grow as they are needed.
+    """
+    transfers = {}
+    for name in ("pull", "push"):
+        transfers[name] = copy(getattr(strategy.product, name))
+        if transfers[name].buffers is not None:
+            transfers[name].buffers = transfers[name].buffers.empty_copy()
+    strategy = copy(strategy)
+    strategy.product = replace(strategy.product, **transfers)
+    strategy.float32_sums = Workspace(np.float32, strategy.comm.device)
+    return strategy
 
 
 def to_holders(plan, array, comm):

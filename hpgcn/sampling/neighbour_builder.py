@@ -55,14 +55,19 @@ class NeighbourBatchBuilder:
         self.sampler = sampler
         self.comm = comm
         self.nested = nested
-        self.seeds, self.units = seeds, units
+        device = local.strategy.comm.device
+        self.seeds, self.units = device.keep(seeds), units
         m = self.m = local.num_own
 
         # set the diagonal apart: it is never drawn
-        self.diagonal = np.zeros(m, local.values.dtype)
-        self.has_diagonal = np.zeros(m, bool)
-        indptr, columns, values = submatrix_kernels.split_diagonal(
-            local.indptr, local.columns, local.values, self.diagonal, self.has_diagonal)
+        with device.in_memory():
+            self.diagonal = np.zeros(m, local.values.dtype)
+            self.has_diagonal = np.zeros(m, bool)
+        columns, values = np.empty_like(local.columns), np.empty_like(local.values)
+        indptr = submatrix_kernels.split_diagonal(
+            local.indptr, local.columns, local.values, self.diagonal, self.has_diagonal, columns,
+            values)
+        columns, values = columns[:indptr[-1]], values[:indptr[-1]]
 
         # entries of a row in the order of ORIGINAL numbers, places counted over all
         # ranks
@@ -73,20 +78,22 @@ class NeighbourBatchBuilder:
                               shape=(indptr.size - 1, order.size))
         matrix.sort_indices()
         columns = order.astype(local.columns.dtype)[matrix.indices]
-        self.local = replace(local, indptr=indptr, columns=columns, values=matrix.data)
+        self.local = replace(local, indptr=device.keep(indptr), columns=columns, values=matrix.data)
 
         # places and degrees in whole rows, also of rows that other ranks hold parts of
         self.pushes = bool(comm.max([local.push.ghosts.size])[0])
         self.positions, self.degrees = np.empty(0, np.int64), np.diff(indptr)
         if self.pushes:
             self.positions, self.degrees = self._positions()
+        self.degrees = device.keep(self.degrees)
         self.longest = int(self.degrees.max(initial=0))
 
         # work arrays: new numbers of columns, which of them were seen, which rows are
         # wanted
-        self.new_number = np.empty(local.column_vertex.size, np.int32)
-        self.seen = np.zeros(local.column_vertex.size, bool)
-        self.wanted = np.zeros(m, bool)
+        with device.in_memory():
+            self.new_number = np.empty(local.column_vertex.size, np.int32)
+            self.seen = np.zeros(local.column_vertex.size, bool)
+            self.wanted = np.zeros(m, bool)
         self.assigned = None, None
 
     def _positions(self):
@@ -156,9 +163,9 @@ class NeighbourBatchBuilder:
         local, m = self.local, self.m
         targets = self._targets(rows)
         key = key_of(self.sampler.seed, self.sampler.stream, epoch, product)
+        lines = np.concatenate([rows, m + targets])
         pointers, columns, values = submatrix_kernels.sample_entries(
-            local.indptr, local.columns, local.values, self.positions, self.degrees,
-            local.row_vertex, np.concatenate([rows, m + targets]),
+            *self._entries_of(lines), self.degrees, local.row_vertex, lines,
             self.sampler.fan_outs[product], key, self.longest)
         filled = np.diff(pointers[rows.size:]) > 0
         pointers = np.concatenate([pointers[:rows.size + 1], pointers[rows.size + 1:][filled]])
@@ -172,6 +179,15 @@ class NeighbourBatchBuilder:
         needed = submatrix_kernels.distinct(np.concatenate([rows, own, asked]), self.seen)
         return SampledHop(rows, np.sort(needed), (pointers, columns, values), ghosts, targets, sent,
                           returned)
+
+    def _entries_of(self, lines):
+        """Return the LocalMatrix.entries_of some rows: columns, values, and positions in whole
+        rows, which are empty if no other rank holds entries of the rows.
+        """
+        local = self.local
+        if self.pushes:
+            return local.entries_of(lines, local.columns, local.values, self.positions)
+        return *local.entries_of(lines, local.columns, local.values), self.positions
 
     def _targets(self, rows):
         """Send row numbers to the ranks with their nonzeros; return the received rows

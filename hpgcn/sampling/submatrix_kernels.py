@@ -53,16 +53,17 @@ def agreeing(pointers, witnesses, rows, out):
 
 
 @jit()
-def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, factor):
+def induce(begins, ends, columns, values, rows, row_unit, column_unit, number, batch, factor):
     """Select the entries of some rows whose columns are also in a batch.
 
-    Entries between vertices of two units are multiplied by `factor`. Return row
-    pointers, columns with their old numbers, and values.
+    begins, ends: (r,), where the entries of each of `rows` are in `columns` and
+    `values`. Entries between vertices of two units are multiplied by `factor`. Return
+    row pointers, columns with their old numbers, and values.
     """
     # room for all entries of these rows
     most = np.int64(0)
     for k in range(rows.size):
-        most += indptr[rows[k] + 1] - indptr[rows[k]]
+        most += ends[k] - begins[k]
     pointers = np.zeros(rows.size + 1, np.int64)
     kept = np.empty(most, columns.dtype)
     scaled = np.empty(most, values.dtype)
@@ -71,7 +72,7 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
     # keep entries whose columns are in the batch
     for k in range(rows.size):
         i = rows[k]
-        for e in range(indptr[i], indptr[i + 1]):
+        for e in range(begins[k], ends[k]):
             j = columns[e]
             if number[j] == batch:
                 kept[filled] = j
@@ -83,16 +84,14 @@ def induce(indptr, columns, values, rows, row_unit, column_unit, number, batch, 
 
 
 @jit()
-def split_diagonal(indptr, columns, values, diagonal, present):
-    """Move the diagonal entries of own rows to `diagonal`, (m,); return the other
-    entries.
+def split_diagonal(indptr, columns, values, diagonal, present, kept, others):
+    """Move the diagonal entries of own rows to `diagonal`, (m,); return row pointers of
+    the other entries.
 
-    `present`, (m,) bool, becomes True for rows with a diagonal entry. Return row
-    pointers, columns and values.
+    `present`, (m,) bool, becomes True for rows with a diagonal entry. `kept` and
+    `others`, (nnz,), are filled with columns and values of the other entries.
     """
     pointers = np.zeros(indptr.size, np.int64)
-    kept = np.empty(columns.size, columns.dtype)
-    others = np.empty(columns.size, values.dtype)
     filled = np.int64(0)
 
     for i in range(indptr.size - 1):
@@ -105,7 +104,7 @@ def split_diagonal(indptr, columns, values, diagonal, present):
                 others[filled] = values[e]
                 filled += 1
         pointers[i + 1] = filled
-    return pointers, kept[:filled], others[:filled]
+    return pointers
 
 
 @jit(inner=True)
@@ -131,19 +130,21 @@ def _position_in(positions, low, high, wanted):
 
 
 @jit()
-def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, count, key, longest):
+def sample_entries(begins, ends, columns, values, positions, degrees, vertex, rows, count, key,
+                   longest):
     """Draw `count` entries of each row in `rows` (-1: all), keyed by `key` and the
     row's vertex.
 
-    Positions among all entries of the row are drawn by Floyd's algorithm. positions,
-    (nnz,) increasing in each row, are those of the entries stored here, empty if rows
-    are stored whole. degrees: of whole rows. longest: the largest. Return row pointers,
-    columns, and values times degree / count.
+    begins, ends: (r,), where the entries of each of `rows` are in `columns`, `values`
+    and `positions`. Positions among all entries of the row are drawn by Floyd's
+    algorithm. positions, increasing in each row, are those of the entries stored here,
+    empty if rows are stored whole. degrees: of whole rows. longest: the largest. Return
+    row pointers, columns, and values times degree / count.
     """
     # room for all entries
     most = np.int64(0)
     for k in range(rows.size):
-        stored = indptr[rows[k] + 1] - indptr[rows[k]]
+        stored = ends[k] - begins[k]
         most += stored if count < 0 else min(stored, count)
     pointers = np.zeros(rows.size + 1, np.int64)
     kept = np.empty(most, columns.dtype)
@@ -153,7 +154,7 @@ def sample_entries(indptr, columns, values, positions, degrees, vertex, rows, co
 
     for k in range(rows.size):
         i = rows[k]
-        first, last, degree = indptr[i], indptr[i + 1], degrees[i]
+        first, last, degree = begins[k], ends[k], degrees[i]
 
         # a row that is taken whole
         if count < 0 or degree <= count:

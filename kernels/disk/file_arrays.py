@@ -7,15 +7,18 @@ import ctypes
 import os
 import tempfile
 from contextlib import contextmanager
+from functools import cache
 
 import numba
+import numpy as np
 
 from hpgcn.kernels.disk import c_library as c
-from hpgcn.kernels.disk import current_files, turns
+from hpgcn.kernels.disk import current_files, in_memory, turns
 from hpgcn.kernels.disk.c_library import ADDRESS as POINTER
 from hpgcn.kernels.disk.c_library import LONG
 from hpgcn.kernels.disk.direct import DIRECT, use_directly
 from hpgcn.kernels.disk.faults import SEGMENTATION_FAULT, on_fault
+from hpgcn.kernels.disk.gathers import READS, gather, is_in_file
 from hpgcn.kernels.disk.places import add, find, nbytes_of, remove
 from hpgcn.kernels.disk.table import (
     ERROR,
@@ -35,6 +38,7 @@ from hpgcn.kernels.disk.table import (
     table_parts,
 )
 from hpgcn.kernels.jit import jit
+from hpgcn.kernels.pools import start_pool
 
 try:
     from numpy._core import _multiarray_umath
@@ -191,13 +195,45 @@ class FileArrays:
         for field, value in self._fields.items():
             TABLE[field] = value
         _handle_faults()
-        before = _set_handler(self._made)
+        before = self._outside = _set_handler(self._made)
         token = current_files.set(self)
         try:
             yield self
         finally:
             current_files.reset(token)
             _set_handler(before)
+
+    @contextmanager
+    def in_memory(self):
+        """Context manager: allocate arrays of this thread in memory, within `use`."""
+        before = _set_handler(self._outside)
+        token = in_memory.set(True)
+        try:
+            yield
+        finally:
+            in_memory.reset(token)
+            _set_handler(before)
+
+    def take(self, array, rows):
+        """Return the rows `rows`, (r,) int, of an array, like `array[rows]`.
+
+        If it is in a file, only the pages of these rows are read, and it stays there.
+        """
+        address, row_bytes = array.ctypes.data, array.strides[0]
+        if not (array.flags.c_contiguous and is_in_file(address)):
+            return array[rows]
+
+        # several reads at a time, each of neighboring rows
+        rows = np.ascontiguousarray(rows, np.int64)
+        out = np.empty((rows.size, *array.shape[1:]), array.dtype)
+        readers = _readers(os.getpid())
+        size = max(-(-rows.size // READS), 1)
+        reads = [readers.submit(gather, address, row_bytes, rows[first:first + size],
+                                out.ctypes.data + first * row_bytes)
+                 for first in range(0, rows.size, size)]
+        for read in reads:
+            read.result()
+        return out
 
     def read_ahead(self, array, wanted):
         """Set whether an array is read ahead of a turn, because its rank reads it."""
@@ -216,6 +252,12 @@ class FileArrays:
     def error(self):
         """The errno of the last allocation that failed; 0 if none has."""
         return int(TABLE[ERROR])
+
+
+@cache
+def _readers(process):
+    """Return the threads of a process that read rows; a forked one has none of its parent's."""
+    return start_pool(READS, "read rows")[0]
 
 
 def _open_flags(folder):

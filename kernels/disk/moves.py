@@ -107,7 +107,7 @@ def uncount(head, array, blocks, first, last):
 
 
 @jit(inner=True)
-def _transfer(head, writing, descriptor, address, size, offset):
+def transfer(head, writing, descriptor, address, size, offset):
     """Read or write a part of a file."""
     done = 0
     while done < size:
@@ -141,7 +141,7 @@ def read_blocks(head, array, blocks, first, last):
     if not staging:
         fail(head)
     open_empty(staging, size)
-    _transfer(head, False, array[DESCRIPTOR], staging, size, first * BLOCK)
+    transfer(head, False, array[DESCRIPTOR], staging, size, first * BLOCK)
     protect(staging, size, 0)
 
     lock(head)
@@ -162,7 +162,7 @@ def write_blocks(head, array, blocks, first, last):
     if not stored:
         protect(address, size, c.READ)
         unlock(head)
-        _transfer(head, True, array[DESCRIPTOR], address, size, first * BLOCK)
+        transfer(head, True, array[DESCRIPTOR], address, size, first * BLOCK)
         lock(head)
     drop(address, size)
     head[IN_MEMORY] -= size

@@ -4,13 +4,15 @@ uninterrupted run.
 import json
 import signal
 
+import numpy as np
 import pytest
 from commands import hpgcn, succeed
 from graphs import make
 from resuming import left_behind, lines, settings, steps
 
-from hpgcn import store, train
+from hpgcn import predict, store, train
 from hpgcn.errors import DataError, StoppedError
+from hpgcn.planning.answers import scratch_plan
 from hpgcn.runtime import faults
 from hpgcn.training.loop.loop_state import EpochSums
 
@@ -70,6 +72,27 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
     train(graph, resume=tmp_path / "cut")
     train(graph, settings(tmp_path / "whole", **changes))
     assert left_behind(tmp_path / "cut") == left_behind(tmp_path / "whole")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batch", ["vertices:120", "neighbours:4,3:45"])
+def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
+    """A run with --scratch that ended within an epoch goes on in memory, and the reverse."""
+    monkeypatch.setattr(scratch_plan, "PROCESS", 0)
+    graph = make(n=601, f=33)
+    changes = {"batch": batch, "epochs": 3, "checkpoint_every": 3, "strategy": "p2p"}
+    disk = {"memory": "800K", "scratch": str(small)}
+    train(graph, settings(tmp_path / "whole", **changes), ranks=3)
+    for first, second, name in ((disk, {}, "a"), ({}, disk, "b")):
+        out = tmp_path / name
+        fault("raise:0:2:checkpoint.begin")
+        with pytest.raises(Exception, match="on purpose"):
+            train(graph, settings(out, **changes, **first), ranks=3)
+        fault("")
+        train(graph, settings(out, **changes, **second), ranks=3, resume=out)
+        assert left_behind(out) == left_behind(tmp_path / "whole")
+    logits = [predict(graph, out, ranks=3, **where)["logits"] for where in ({}, disk)]
+    assert np.array_equal(*logits)
 
 
 @pytest.mark.long

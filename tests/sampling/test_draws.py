@@ -80,8 +80,10 @@ def rows_of_a_matrix(degrees, seed=0):
 def draw(matrix, degrees, count, seed, places=None, vertex=None):
     places = np.empty(0, np.int64) if places is None else places
     vertex = np.arange(degrees.size) if vertex is None else vertex
+    indptr, columns, values = matrix
     return submatrix_kernels.sample_entries(
-        *matrix, places, degrees, vertex, np.arange(degrees.size), count,
+        indptr[:-1], indptr[1:], columns, values, places, degrees, vertex, np.arange(degrees.size),
+        count,
         keyed_draws.key_of(seed), int(degrees.max()))
 
 

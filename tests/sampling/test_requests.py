@@ -45,7 +45,7 @@ def test_the_smallest_run_the_same_code():
 @pytest.mark.parametrize("batch, changes, words", [
     ("vertices:10", {"strategy": "1d"}, "1d supports only full batches, expected one of p2p"),
     ("vertices:10", {"strategy": "vertex-cut", "delay": "2"}, "cd-2 supports only full batches"),
-    ("vertices:10", {"memory": "2G"}, "needs batch='full'"),
+    ("vertices:10", {"memory": "2G"}, "needs batch='full' or scratch="),
     ("neighbours:3,3,3:10", {}, "3 numbers of neighbors, expected one, or one for each of 2"),
     ("neighbours:3,3:10", {"model": "appnp", "hops": 3}, "one for each of 3 products with A"),
     ("parts:2", {}, "made: the graph is not partitioned; give a number of parts"),

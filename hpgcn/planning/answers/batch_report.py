@@ -112,6 +112,11 @@ def batches_of(ordered, inputs, strategy, shape, offsets, request):
     settings WHOLE_STEPS.
     """
     footprint = count(ordered, inputs, strategy, shape, offsets)
+    return plans_of(footprint, ordered, inputs, request)
+
+
+def plans_of(footprint, ordered, inputs, request):
+    """Return the BatchPlans of a RankFootprint of all OrderedRows; errors as `sampler_of`."""
     sampler, unit = sampler_of(inputs, ordered, request, inputs.config.seed)
     spec = inputs.spec
     levels = footprint.levels

@@ -5,15 +5,17 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from hpgcn.errors import ConfigError, StorageError, UsageError, setting
-from hpgcn.planning.answers.candidates import Candidate, candidates, count_candidate
+from hpgcn.planning.answers.batch_report import plans_of
+from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
+from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.disk.scratch_folder import Disk, check_scratch, measure_disk
 from hpgcn.runtime.machine import size
 from hpgcn.runtime.text_table import label_list
-from hpgcn.sampling import FULL
-from hpgcn.strategies import CHOOSING, STRATEGIES
+from hpgcn.sampling import FULL, parse
+from hpgcn.strategies import CHOOSING, STRATEGIES, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
@@ -32,24 +34,34 @@ class ScratchPlan:
     needed: int  # bytes of a run on one rank in memory
     scratch: int  # bytes of files
     turn: int  # bytes of the largest turn
-    read: int  # bytes that a training step reads
+    read: int | None  # bytes that training steps of an epoch read; None: they are not counted
     written: int
     evaluation_read: int
     evaluation_written: int
     eval_every: int
-    compute_s: float  # computing time of a training step
+    compute_s: float | None  # computing time of these steps; None: not forecast
     disk: Disk
+    batch: str = FULL
+    steps: int = 1  # training steps in an epoch
+    batches_memory: int = 0  # bytes of mini-batches, which are always in memory
 
     @property
     def nbytes(self):
-        """Bytes read and written in an epoch, with its share of an evaluation: a pair."""
+        """Bytes read and written in an epoch, with its share of an evaluation: a pair.
+
+        The first is None if batches are not counted.
+        """
         share = 1 / self.eval_every if self.eval_every else 0
-        return (round(self.read + share * self.evaluation_read),
-                round(self.written + share * self.evaluation_written))
+        read = None if self.read is None else round(self.read + share * self.evaluation_read)
+        return read, round(self.written + share * self.evaluation_written)
 
     @property
     def seconds(self):
-        """Seconds of an epoch: of the disk or of the computing, whichever are more."""
+        """Seconds of an epoch: of the disk or of the computing, whichever are more; None
+        for mini-batches, whose reads are short.
+        """
+        if self.compute_s is None:
+            return None
         return max(self.compute_s, self.disk.seconds(*self.nbytes))
 
     def as_dict(self):
@@ -65,14 +77,11 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     The number of ranks is the first that fits of `ranks`, a list. By default these are
     the parts of a partitioned file, else powers of two. The disk is that of the Machine,
     if it has one; else it is measured. ConfigError if none fits;
-    StorageError if the folder cannot be written or has too little space; UsageError for
-    mini-batches.
+    StorageError if the folder cannot be written or has too little space. Errors of
+    mini-batches as `hpgcn.planning.answers.batch_report.sampler_of`.
     """
     if not config.memory:
         raise UsageError(f"{setting('scratch', config.scratch)}: needs {setting('memory')}")
-    if config.batch != FULL:
-        raise UsageError(f"{setting('scratch')}: full batches only, but {setting('batch')} is "
-                         f"{config.batch}")
     check_scratch(config.scratch)
     machine = machine or Machine()
     disk = machine.disk or measure_disk(config.scratch)
@@ -81,11 +90,13 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
     inputs = PlanInput(path, config, widths)
 
     # on one rank, in memory
-    whole = count_candidate(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
-    needed = int(whole.peak.max()) + PROCESS if whole else 0
+    whole = _count(inputs, candidates(inputs, (1,))[0]) if _has_one(inputs) else None
+    needed = int(whole.footprint.peak.max() + whole.copies.sum()) + whole.memory + PROCESS if (
+        whole) else 0
     if whole and needed <= memory and (ranks is None or 1 in ranks):
         return ScratchPlan(inputs.name, "", 1, 1, 0, memory, needed, 0, 0, 0, 0, 0, 0,
-                           config.eval_every, _compute(machine, whole), disk)
+                           config.eval_every, _compute(machine, whole), disk, config.batch,
+                           whole.steps, whole.memory)
 
     # the fewest ranks that fit
     least = None
@@ -93,9 +104,10 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
         made = _plan_of(inputs, candidate, memory, needed, machine)
         if made.kept >= 0:
             break
-        least = min(least or made.turn, made.turn)
+        needs = TURNS * made.turn + made.batches_memory
+        least = min(least or needs, needs)
     else:
-        number = f"{TURNS * least + PROCESS:,}" if least else "a graph with parts"
+        number = f"{least + PROCESS:,}" if least else "a graph with parts"
         raise ConfigError(f"{inputs.name}: needs {number} bytes, but {setting('memory')} is "
                           f"{memory:,}; more parts may need less")
     free = os.statvfs(config.scratch)
@@ -122,33 +134,52 @@ def _candidates(inputs, ranks):
             yield each
 
 
-def _compute(machine, footprint):
-    """Return the seconds that all ranks compute one after the other in a training step."""
-    return float(machine.compute_factor * compute_seconds(machine, footprint).sum())
+def _count(inputs, candidate):
+    """Return the BatchReads of a Candidate; those of full batches have no bytes."""
+    footprint = count_candidate(inputs, candidate)
+    request = parse(inputs.config.batch)
+    if request is None:
+        return BatchReads(footprint, 1, None, 0, np.zeros_like(footprint.rows))
+    strategy = variant(STRATEGIES[candidate.strategy], inputs.config)
+    ordered = arranged(inputs, candidate, strategy)[0].in_order()
+    return batch_reads(footprint, plans_of(footprint, ordered, inputs, request),
+                       ordered.feature_entries)
+
+
+def _compute(machine, counted):
+    """Return the seconds that all ranks compute one after the other in a training step, None
+    for mini-batches.
+    """
+    if counted.memory:
+        return None
+    return float(machine.compute_factor * compute_seconds(machine, counted.footprint).sum())
 
 
 def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     """Return the ScratchPlan of a Candidate; `kept` is below 0 if it does not fit."""
-    footprint = count_candidate(inputs, candidate)
+    counted = _count(inputs, candidate)
+    footprint, read = counted.footprint, counted.read
     train, evaluated = disk_traffic(footprint, STRATEGIES[candidate.strategy])
-    turn = int(max(train.turn.max(), evaluated.turn.max()))
+    turn, written = int(evaluated.turn.max()), np.zeros_like(train.written)
+    if not counted.memory:
+        turn, read, written = max(turn, int(train.turn.max())), train.read, train.written
 
     # arrays of the last ranks stay in memory if there is room beside the turns
-    total = footprint.total
-    most = memory - PROCESS
+    total = footprint.total + counted.copies
+    most = memory - PROCESS - counted.memory
     rest = most - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), rest, side="right")) if rest >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
 
     def of(sizes):
-        return int(sizes[moved].sum())
+        return None if sizes is None else int(sizes[moved].sum())
 
     room = most - int(total[moved.stop:].sum())
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, room, memory,
-                       needed or int(footprint.total.sum()) + PROCESS, of(total), turn,
-                       of(train.read), of(train.written), of(evaluated.read),
-                       of(evaluated.written), inputs.config.eval_every,
-                       _compute(machine, footprint), machine.disk)
+                       needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
+                       of(read), of(written), of(evaluated.read), of(evaluated.written),
+                       inputs.config.eval_every, _compute(machine, counted), machine.disk,
+                       inputs.config.batch, counted.steps, counted.memory)
 
 
 def table(plan):
@@ -159,11 +190,19 @@ def table(plan):
         return label_list([*lines, ("scratch", "not used: the run fits")], width=19)
     read, written = plan.nbytes
     kept = f", {plan.kept} of them in memory" * (plan.kept > 0)
-    return label_list([
-        *lines, ("local ranks", f"{plan.ranks}{kept}, strategy {plan.strategy}"),
-        ("scratch", f"{plan.scratch / 1e9:.3g} GB"),
-        ("a turn of a rank", f"at most {plan.turn / 1e9:.3g} GB"),
-        ("disk per epoch", f"{read / 1e9:.4g} GB read, {written / 1e9:.4g} GB written"),
-        ("disk", plan.disk.text),
-        ("seconds per epoch", f"{plan.seconds:.3g}: disk {plan.disk.seconds(read, written):.3g}, "
-         f"computing {plan.compute_s:.3g} on the machine that `hpgcn plan` assumes")], width=19)
+    lines += [("local ranks", f"{plan.ranks}{kept}, strategy {plan.strategy}"),
+              ("scratch", f"{plan.scratch / 1e9:.3g} GB"),
+              ("a turn of a rank", f"at most {plan.turn / 1e9:.3g} GB")]
+    if plan.batch != FULL:
+        lines.append(("batches", f"{plan.steps:,} per epoch, {plan.batches_memory / 1e9:.3g} GB of "
+                      "memory"))
+    given = (f"{read / 1e9:.4g} GB" if read is not None else
+             f"not counted for batches of {plan.strategy},")
+    lines += [("disk per epoch", f"{given} read, {written / 1e9:.4g} GB written"),
+              ("disk", plan.disk.text)]
+    if plan.seconds is None:
+        told = "not forecast for mini-batches, whose reads are short"
+    else:
+        told = (f"{plan.seconds:.3g}: disk {plan.disk.seconds(read, written):.3g}, computing "
+                f"{plan.compute_s:.3g} on the machine that `hpgcn plan` assumes")
+    return label_list([*lines, ("seconds per epoch", told)], width=19)

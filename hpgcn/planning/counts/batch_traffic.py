@@ -69,10 +69,7 @@ class BatchPlans:
         """Return the Prediction of a batch, equal to the traffic that its training step
         counts.
         """
-        members = np.zeros(self.unit.size, bool)
-        dealt = self.unit >= 0
-        members[dealt] = self.sampler.batch_of(self.unit[dealt], epoch) == number
-        plans = self._induced(members) if self.sampler.induced else self._drawn(members, epoch)
+        _, plans = self.step(epoch, number)
 
         # products by these plans; all else as in a full step
         prediction = Prediction(self.plan.num_ranks)
@@ -85,14 +82,22 @@ class BatchPlans:
             prediction.add(KINDS[0], product.phase, counts)
         return prediction
 
-    def _induced(self, members):
-        """Return the plan of each product on the submatrix that some rows, (n,) bool,
-        induce.
+    def step(self, epoch, number):
+        """Return the rows of a batch at each level, a list of (n,) bool, and the plan of each
+        product, a list.
         """
+        members = np.zeros(self.unit.size, bool)
+        dealt = self.unit >= 0
+        members[dealt] = self.sampler.batch_of(self.unit[dealt], epoch) == number
+        return self._induced(members) if self.sampler.induced else self._drawn(members, epoch)
+
+    def _induced(self, members):
+        """Return levels and plans on the submatrix that some rows, (n,) bool, induce."""
         pattern = self.plan.pattern
         kept = members[pattern.rows] & members[pattern.indices]
         plan = self._plan(pattern.select(kept, members, members))
-        return [plan] * (1 + max(product.layer for product in self.products))
+        products = 1 + max(product.layer for product in self.products)
+        return [members] * (products + 1), [plan] * products
 
     @cached_property
     def _off_diagonal(self):
@@ -109,27 +114,26 @@ class BatchPlans:
         return off, run_offsets(degrees), degrees
 
     def _drawn(self, members, epoch):
-        """Return the plan of each product, made of the entries that are sampled for its
-        rows.
-        """
+        """Return levels and plans of the entries that are sampled for the rows of each level."""
         pattern, sampler = self.plan.pattern, self.sampler
         off, indptr, degrees = self._off_diagonal
         values = np.empty(off.size, np.float32)
 
         # from the last product to the first: rows that are read are needed in the one before
-        plans = []
+        levels, plans = [members], []
         for product in reversed(range(len(sampler.fan_outs))):
             key = key_of(sampler.seed, sampler.stream, epoch, product)
+            rows = np.flatnonzero(members)
             _, drawn, _ = sample_entries(
-                indptr, off, values, np.empty(0, np.int64), degrees, self.vertex,
-                np.flatnonzero(members), sampler.fan_outs[product], key,
-                int(degrees.max(initial=0)))
+                indptr[rows], indptr[rows + 1], off, values, np.empty(0, np.int64), degrees,
+                self.vertex, rows, sampler.fan_outs[product], key, int(degrees.max(initial=0)))
             kept = np.zeros(pattern.indices.size, bool)
             kept[drawn] = True
             plans.insert(0, self._plan(pattern.select(kept, symmetric=False)))
             members = members.copy()
             members[pattern.indices[drawn]] = True
-        return plans
+            levels.insert(0, members)
+        return levels, plans
 
     def _plan(self, pattern):
         """Return the plan of a submatrix, on the same grid of ranks."""

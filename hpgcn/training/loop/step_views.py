@@ -11,6 +11,8 @@ import numpy as np
 
 from hpgcn.kernels.pools import start_pool
 from hpgcn.model import Model, products_of
+from hpgcn.parallel.workspace import Workspace
+from hpgcn.runtime.device import HOST
 from hpgcn.training.loop.training_step import StepView
 
 
@@ -36,6 +38,10 @@ class FullBatch:
         the order of steps.
         """
         return self.full_view
+
+    def memory(self):
+        """Return the context manager of the training steps of an epoch."""
+        return nullcontext()
 
     def batch_metrics(self, sums):
         """Return the mini-batch fields of one metrics.jsonl line; `sums` are the EpochSums."""
@@ -63,6 +69,17 @@ class MiniBatches(FullBatch):
         super().__init__(view)
         self.builder = plan.builder
         self.shard = shard
+
+        # arrays of batches are in memory; so are labels and numbers of all rows
+        device = shard.comm.device
+        self.workspace = view.model.workspace
+        if device.in_files:
+            self.workspace = Workspace(self.workspace.dtype, device)
+        self.vertex = device.keep(shard.key)
+        self.train = device.keep(shard.masks["train"])
+        self.labels = shard.labels if shard.labels.ndim > 1 else device.keep(shard.labels)
+
+        # batches ahead of their steps
         self.steps = plan.per_epoch
         self.last = epochs * plan.per_epoch
         self.comm = plan.comm
@@ -87,8 +104,8 @@ class MiniBatches(FullBatch):
         # the model and the loss on its rows
         batch, self.field, features, labels, train = made
         self.request_bytes = batch.request_bytes
-        model = Model(base.spec, base.parameters, self.field, base.columns, base.workspace,
-                      self.shard.key)
+        model = Model(base.spec, base.parameters, self.field, base.columns, self.workspace,
+                      self.vertex)
         counters.phase = phase
         loss = self.full_view.loss.part(labels, train, batch.share)
         return StepView(model, loss, features)
@@ -110,10 +127,13 @@ class MiniBatches(FullBatch):
         device = self.full_view.model.columns.device
         features = self.full_view.features.select(device.put(batch.rows[0]), device)
         rows = batch.rows[-1]
-        train = np.flatnonzero(self.shard.masks["train"][rows])
+        train = np.flatnonzero(self.train[rows])
         products = products_of(self.shard.spec)
         field = batch.field(self.shard.strategy, products, device)
-        return batch, field, features, self.shard.labels[rows], train
+        return batch, field, features, HOST.take(self.labels, rows), train
+
+    def memory(self):
+        return self.shard.comm.device.in_memory()
 
     def batch_metrics(self, sums):
         return {"steps": sums.steps, "asked_bytes": sums.asked_bytes}

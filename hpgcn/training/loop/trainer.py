@@ -68,7 +68,9 @@ def make_trainer(source, config, comm, *, warm=True):
     comm.clock.setup.begin("memory")
     set_activity("multiplying the features by the adjacency" if spec.precomputed else
                  "initializing the model")
-    parameters = Parameters.initial(spec).on(comm.device)
+    placed = comm.device.in_memory if plan.steps.builder else nullcontext  # for each of many steps
+    with placed():
+        parameters = Parameters.initial(spec).on(comm.device)
     workspace = Workspace(spec.row_dtype, comm.device)
     training, evaluation = make_views(shard, parameters, workspace, plan.targets)
     batches = make_batches(plan.steps, training, shard, config.epochs)
@@ -77,9 +79,10 @@ def make_trainer(source, config, comm, *, warm=True):
         workspace.reserve(plan.work_arrays)
 
     # the optimizer of its parameters
-    optimizer = OPTIMIZERS[config.optimizer](
-        parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
-        decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
+    with placed():
+        optimizer = OPTIMIZERS[config.optimizer](
+            parameters.flat, rate=plan.learning_rate, decay=config.weight_decay,
+            decayed=parameters.decayed(config.decay_layers), clip_norm=config.clip_norm)
 
     comm.clock.setup.begin()
     run_info = make_run_info(plan, comm, threads, started, begin)
@@ -202,7 +205,7 @@ class Trainer(CollectiveClose):
         drift = measure_exact_loss(self, epoch)
 
         # the steps
-        with comm.clock.span("epoch", epoch):
+        with comm.clock.span("epoch", epoch), self.batches.memory():
             while state.sums.steps < self.batches.steps:
                 comm.counters.phase = "train"
                 take_step(self, epoch)

@@ -83,7 +83,7 @@ def predict(source: GraphSource | str | os.PathLike[str],
 
     # the plan is that of a training with the settings of the run
     config = Config(**read_run(run)[1]).replace(out="", device=device, memory=memory,
-                                                scratch=scratch)
+                                                scratch=scratch, batch=Config.batch)
     return run_with_scratch(lambda comm, source, config: _predict(comm, source, run, config),
                             source, config, ranks)
 

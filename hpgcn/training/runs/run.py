@@ -123,7 +123,7 @@ def _train(comm, source, config, *, progress, overwrite, resume, callbacks):
     # settings that are invalid for every graph
     options = config.select(StrategyOptions)
     strategy = find_strategy(options)
-    check_batch(config.batch, config.memory, strategy, strategy.title(options))
+    check_batch(config, strategy, strategy.title(options))
     find_model(config.select(ModelOptions))
 
     # the ranks, and what they train on

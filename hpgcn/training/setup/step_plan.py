@@ -50,16 +50,18 @@ class StepPlan:
     threaded: bool = False
 
 
-def check_batch(batch, memory, strategy, title):
+def check_batch(config, strategy, title):
     """Raise UsageError if the setting `batch` is malformed or excludes other settings.
 
-    These settings are `memory` and the strategy, whose name is `title`.
+    These settings are `memory` without `scratch`, and the strategy, whose name is
+    `title`.
     """
+    batch = config.batch
     if parse(batch) is None:
         return
-    if memory:
-        raise UsageError(f"{setting('memory', memory)} needs {setting('batch', 'full')}: the "
-                         "memory of mini-batches is not known in advance")
+    if config.memory and not config.scratch:
+        raise UsageError(f"{setting('memory', config.memory)} needs {setting('batch', 'full')} or "
+                         f"{setting('scratch')}: mini-batches have no products to recompute")
     if not strategy.supports_minibatches:
         serving = ", ".join(each.name for each in STRATEGIES.values() if each.supports_minibatches)
         raise UsageError(f"{setting('batch', batch)}: strategy {title} supports only full batches, "
@@ -79,16 +81,18 @@ def plan_steps(batch, source, shard, full_step, out=""):
         return StepPlan(1, full_step, total)
 
     # the builder of batches
-    local = LocalMatrix.of(shard.strategy, shard.vertex, shard.comm)
+    local = LocalMatrix.of(shard.strategy, shard.vertex, shard.comm).in_tables()
     if SAMPLERS[request.name].induced:
         builder = _induced_builder(request, source, shard, local, out)
-        comm, threaded = shard.comm, shard.comm.device.in_tiles
+        device = shard.comm.device
+        comm, threaded = shard.comm, device.in_tiles and not device.in_files
     else:
         builder = _neighbour_builder(request, shard, local)
         comm, threaded = builder.comm, shard.comm.threads
 
     # traffic of set-up belongs to the run, with and without a thread
-    forecast = _forecast(builder, shard, full_step)
+    with shard.comm.device.in_memory():
+        forecast = _forecast(builder, shard, full_step)
     if comm is not shard.comm:
         shard.comm.counters.include(comm.counters)
     return StepPlan(builder.sampler.batches, full_step, forecast, builder, comm, threaded)
