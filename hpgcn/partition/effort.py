@@ -14,12 +14,15 @@ COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for cluste
 SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
 
-# Seconds that each effort takes on one core of the machine on which it was measured. The
-# first number is for a million entries. The second is for a million pairs of
-# `touched_pairs`.
-SECONDS = {FAST: (0.5, 0.03), DEFAULT: (10.0, 0.7), BEST: (10.0, 3.9)}
-COARSE_SECONDS = 0.7, 0.04  # the same of effort DEFAULT from COARSE entries on
-SPARSE_SECONDS = 9.0, 3.0  # and for sparse patterns with fewer entries
+# Seconds on one core of the machine on which they were measured. Without an engine for the
+# whole graph: for a million entries, and for a million pairs of `touched_pairs`. Effort
+# DEFAULT needs none from COARSE entries on.
+STREAM_SECONDS = {FAST: (0.5, 0.03), DEFAULT: (0.7, 0.04)}
+# With an engine the pairs are those of each level of coarsening. The third number is for a
+# million entries of the smallest level and each bisection of it. The last one is the number of
+# vertices of a part in that level.
+ENGINE_SECONDS = {DEFAULT: (4.0, 0.3, 0.0, 160), BEST: (5.0, 1.5, 8.0, 160)}
+SPARSE_SECONDS = 4.0, 0.2, 10.0, 40  # sparse patterns, effort DEFAULT
 # the same for annealing: seconds for a million nonzeros, and the largest number of seconds
 ANNEALING_SECONDS = {FAST: (0.0, 0.0), DEFAULT: (40.0, 50.0), BEST: (150.0, 300.0)}
 COUNTED = 1 << 20  # numbers that are counted to compare this machine with that one,
@@ -69,17 +72,33 @@ def expected_seconds(effort, column_sizes, k, *, holders=False):
     float
     """
     entries = int(np.sum(column_sizes, dtype=np.int64))
-    whole = effort == DEFAULT and entries <= SMALL
-    of_entry, of_pair = SECONDS[BEST if whole else effort]
-    if effort == DEFAULT and entries >= COARSE:
-        of_entry, of_pair = COARSE_SECONDS
-    elif effort == DEFAULT and not whole and is_sparse(column_sizes):
-        of_entry, of_pair = SPARSE_SECONDS
-    seconds = (of_entry * entries + of_pair * touched_pairs(column_sizes, k)) / 1e6
+    if effort == FAST or (effort == DEFAULT and entries >= COARSE):
+        of_entry, of_pair = STREAM_SECONDS[effort]
+        seconds = (of_entry * entries + of_pair * touched_pairs(column_sizes, k)) / 1e6
+    else:
+        seconds = _engine_seconds(effort, entries, column_sizes, k)
     if holders:
         annealing, most = ANNEALING_SECONDS[effort]
         seconds += min(annealing * entries / 1e6, most)
     return seconds
+
+
+def _engine_seconds(effort, entries, column_sizes, k):
+    """Return the seconds of an engine that coarsens the whole graph.
+
+    It refines parts on each level, of half the vertices of the level before. The more parts
+    there are, the fewer levels, but the larger is the level that it divides first.
+    """
+    rates = ENGINE_SECONDS[BEST if entries <= SMALL else effort]
+    if effort == DEFAULT and entries > SMALL and is_sparse(column_sizes):
+        rates = SPARSE_SECONDS
+    of_entry, of_pair, of_bisection, smallest = rates
+
+    share = min(1.0, smallest * k / max(1, len(column_sizes)))
+    levels = 1 - np.log2(share)
+    work = (of_entry * entries + of_pair * levels * touched_pairs(column_sizes, k)
+            + of_bisection * share * np.log2(k) * entries)
+    return float(work) / 1e6
 
 
 def slowness():

@@ -140,11 +140,17 @@ def test_expected_seconds_grow_with_effort_and_parts():
         assert expected_seconds(DEFAULT, sizes, k, holders=True) > seconds[1]
     assert expected_seconds(BEST, sizes, 4) < expected_seconds(BEST, sizes, 8)
     sparse = [expected_seconds(effort, np.full(EDGES // 4, 4), 64) for effort in (DEFAULT, BEST)]
-    denser = [expected_seconds(effort, np.full(EDGES // 5, 5), 64) for effort in (DEFAULT, BEST)]
-    assert denser[0] < sparse[0] < sparse[1]
+    assert sparse[0] < sparse[1] / 2
     large = np.tile(sizes, 5)
     assert expected_seconds(DEFAULT, large, 8) < expected_seconds(DEFAULT, sizes, 8)
     assert expected_seconds(FAST, large, 8) < expected_seconds(DEFAULT, large, 8)
+
+
+def test_expected_seconds_count_levels_of_coarsening():
+    """With many parts the engine coarsens less, so a pair takes fewer seconds."""
+    sizes = np.full(EDGES // 16, 8)
+    few, many = (expected_seconds(DEFAULT, sizes, k) for k in (8, 1024))
+    assert many < few / 2
 
 
 def test_long_training_pays_for_more_effort():

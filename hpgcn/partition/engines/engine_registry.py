@@ -36,7 +36,7 @@ mode=direct preset-type=deterministic deterministic=true maxnet-removal-factor=0
 smallest-maxnet-threshold=50000 maxnet-ignore=1000 num-vcycles=0
 s-use-localized-random-shuffle=false s-static-balancing-work-packages=128
 p-enable-community-detection=true p-louvain-edge-weight-function=hybrid
-p-max-louvain-pass-iterations=5 p-louvain-min-vertex-move-fraction=0.01
+p-louvain-min-vertex-move-fraction=0.01
 p-vertex-degree-sampling-threshold=200000 p-louvain-low-memory-contraction=true
 p-num-sub-rounds=16 c-type=deterministic_multilevel_coarsener c-use-adaptive-edge-size=false
 c-resolve-swaps=true c-min-shrink-factor=1.01 c-max-shrink-factor=2.5 c-s=1
@@ -53,11 +53,12 @@ r-lp-maximum-iterations=5 r-sync-lp-sub-rounds=1 r-lp-he-size-activation-thresho
 r-sync-lp-active-nodeset=true r-jet-type=deterministic r-jet-relative-improvement-threshold=0.001
 r-jet-dynamic-rounds=3 r-jet-initial-negative-gain=0.75 r-jet-final-negative-gain=0.0
 r-fm-type=do_nothing r-flow-algo=do_nothing"""
-# Vertices of a part and tries of a first partition, and iterations of Jet that gain little.
-# The preset has 160, 20 and 8.
-_CYCLE = "c-t=160 i-runs=20 r-jet-num-iterations=2"
-_SCRATCH = "c-t=10 i-runs=3 r-jet-num-iterations=1"
-_SPARSE = "c-t=40 i-runs=10 r-jet-num-iterations=4"  # a first partition of small nets
+# Vertices of a part and tries of a first partition, iterations of Jet that gain little, and
+# passes that find communities. The preset has 160, 20, 8 and 5.
+_CYCLE = "c-t=160 i-runs=20 r-jet-num-iterations=2 p-max-louvain-pass-iterations=5"
+_SCRATCH = "c-t=10 i-runs=3 r-jet-num-iterations=1 p-max-louvain-pass-iterations=5"
+# a first partition of small nets
+_SPARSE = "c-t=40 i-runs=10 r-jet-num-iterations=4 p-max-louvain-pass-iterations=1"
 
 
 def mtkahypar(arrays, settings):
