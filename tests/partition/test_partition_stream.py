@@ -6,7 +6,7 @@ from small_graphs import edges, grid, two_cliques
 from hpgcn import load, save
 from hpgcn.kernels import threads
 from hpgcn.partition import make_partition
-from hpgcn.partition.rows import group_passes
+from hpgcn.partition.rows import group_passes, streaming
 from hpgcn.partition.rows.partition_model import pattern
 from hpgcn.partition.rows.stream_kernels import keep_between, merge_entries, weight_between
 from hpgcn.partition.rows.streaming import memory_level, stored_level, stream_parts
@@ -80,6 +80,28 @@ def test_groups_are_the_same_on_any_threads_and_blocks(monkeypatch):
     entry_row = np.repeat(np.arange(weights.size), np.diff(rows.indptr))
     assert np.mean(made[0][entry_row] != made[0][rows.indices]) < 0.4
     assert np.bincount(made[0], weights).max() <= 1.01 * weights.sum() / 4
+
+
+def test_other_parts_of_clusters_are_compared_at_the_end(monkeypatch):
+    monkeypatch.setattr(streaming, "FEWEST", 1000)
+    rows = pattern(communities())
+    level = memory_level(rows, np.diff(rows.indptr).astype(np.int64))
+    own = stream_parts(level, 4, 0.01)
+    seen = []
+
+    def last_is_better(part):
+        seen.append(part)
+        return -len(seen)
+
+    def cut(clusters):
+        return np.arange(clusters.weights.size, dtype=np.int32) % 4
+
+    other = stream_parts(level, 4, 0.01, cut=cut, cost=last_is_better)
+    assert other is seen[1]
+    np.testing.assert_array_equal(seen[0], own)
+    assert (other != own).any()
+    first = stream_parts(level, 4, 0.01, cut=cut, cost=lambda part: 0)
+    np.testing.assert_array_equal(first, own)
 
 
 def test_stored_loops_are_counted_once():

@@ -193,10 +193,14 @@ def stream(rows, weights, request, cut=None):
     if k == 1 or rows.nnz == n:
         return Parts(cut_evenly(weights, k))  # nothing to cut: only balance
 
+    from hpgcn.partition.part_counts import count_parts
     from hpgcn.partition.rows.streaming import memory_level, stream_parts
 
-    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed,
-                        cut)
+    def cost(part):
+        return int(count_parts(rows, part, k, symmetric=symmetric).sent.sum())
+
+    symmetric = not request.graph.header.directed
+    part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed, cut, cost)
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
 
@@ -205,7 +209,7 @@ def stream(rows, weights, request, cut=None):
     less = request.effort == FAST
     work = {"passes": FAST_PASSES, "large_little": FAST_LITTLE} if less else {}
     refined = refine(rows, part, k, weights, request.epsilon, request.seed, **work,
-                     symmetric=not request.graph.header.directed)
+                     symmetric=symmetric)
     return Parts(refined, epsilon=request.epsilon, unrefined=(part, None))
 
 

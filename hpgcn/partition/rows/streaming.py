@@ -52,7 +52,7 @@ PRICE = 0.75  # what a full part costs, as a share of a vertex's entries: Fennel
 Level = namedtuple("Level", "blocks weights entries")
 
 
-def stream_parts(level, k, epsilon, seed=0, cut=None, room=None, classes=1):
+def stream_parts(level, k, epsilon, seed=0, cut=None, cost=None, room=None, classes=1):
     """Partition the rows of a matrix by passes over its blocks; return parts, (n,) int32.
 
     The volume is lowered by lowering the number of entries between parts. Entries of
@@ -70,7 +70,8 @@ def stream_parts(level, k, epsilon, seed=0, cut=None, room=None, classes=1):
         Keys ties, and the orders in which clusters are assigned.
     cut : callable, optional
         `cut(level)` returns other parts of at most FEWEST clusters; None if it has none.
-        They are taken if less weight lies between them.
+    cost : callable, optional
+        `cost(part)` of parts of the vertices: those of `cut` are taken if it is less.
     room : int, optional
         Bytes that the matrices of clusters may take. They keep fewer entries if it is
         little.
@@ -115,17 +116,19 @@ def stream_parts(level, k, epsilon, seed=0, cut=None, room=None, classes=1):
         tries.append((_weight_cut(last, part), attempt, part))
     part = min(tries)[2]
 
-    # their vertices follow, and move; other parts of clusters may be better
+    # their vertices follow, and move; so do those of other parts of clusters
     few = next((depth for depth, each in enumerate(levels) if each.weights.size <= FEWEST), 0)
+    rivals = [part]
     for depth in reversed(range(len(levels))):
         if depth < len(numbers):
-            part = part[numbers[depth]]
-            _assign(levels[depth], part, k, room[depth], FINER_PASSES, classes=classes)
-        rival = cut(levels[depth]) if cut and depth and depth == few else None
-        if rival is not None:
-            _assign(levels[depth], rival, k, room[depth], FINER_PASSES)
-            part = min(part, rival, key=lambda parts: _weight_cut(levels[depth], parts))
-    return part
+            rivals = [part[numbers[depth]] for part in rivals]
+            for part in rivals:
+                _assign(levels[depth], part, k, room[depth], FINER_PASSES, classes=classes)
+        other = cut(levels[depth]) if cut and depth and depth == few else None
+        if other is not None:
+            _assign(levels[depth], other, k, room[depth], FINER_PASSES)
+            rivals.append(other)
+    return min(rivals, key=cost) if len(rivals) > 1 else part
 
 
 def memory_level(rows, weights, block=BLOCK):
