@@ -12,6 +12,7 @@ from resuming import left_behind, lines, settings, steps
 
 from hpgcn import predict, store, train
 from hpgcn.errors import DataError, StoppedError
+from hpgcn.partition import make_partition
 from hpgcn.planning.answers import scratch_plan
 from hpgcn.runtime import faults
 from hpgcn.training.loop.loop_state import EpochSums
@@ -80,6 +81,8 @@ def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
     """A run with --scratch that ended within an epoch goes on in memory, and the reverse."""
     monkeypatch.setattr(scratch_plan, "PROCESS", 0)
     graph = make(n=601, f=33)
+    parts = make_partition(graph, 3, method="random")
+    graph = graph.permuted(parts.perm, parts.offsets)
     changes = {"batch": batch, "epochs": 3, "checkpoint_every": 3, "strategy": "p2p"}
     disk = {"memory": "800K", "scratch": str(small)}
     train(graph, settings(tmp_path / "whole", **changes), ranks=3)

@@ -91,6 +91,7 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
         assert cached_bytes(path) > 4 * PART  # without the setting it stays
 
 
+@pytest.mark.long
 def test_commands_with_a_memory_limit(folder, graph, monkeypatch):
     """Neither the graph nor a file of results remains in the page cache."""
     monkeypatch.setattr(scratch_plan, "measure_disk", lambda folder: Disk(1e9, 1e9, 1e9))
