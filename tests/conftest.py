@@ -31,7 +31,7 @@ THRESHOLDS = 20_000, 10, 10  # objects, collections: the compiler makes many, an
 # Neighbours in this list need different kernels, so that no kernel is compiled twice at a time.
 LONGEST = (
     "test_readme", "test_papers", "test_notebooks", "test_fuzz", "test_checkpoint_crash",
-    "test_cuda_shim", "test_external", "test_set_up", "test_partition_nonzeros",
+    "test_cuda_shim", "test_scratch", "test_external", "test_set_up", "test_partition_nonzeros",
     "test_trainer_cuda", "test_partition_methods", "test_mini_batches", "test_cli", "test_delay",
     "test_site", "test_contract", "test_bad_inputs_hdf5", "test_models_serial", "test_checks",
     "test_attention", "test_signals", "test_bench_tune", "test_benchmark_accuracy",

@@ -85,6 +85,7 @@ def test_edge_features(gpu, dtype):
     check(with_edges(), Config(model="gine", hidden=7, dropout=0.4, dtype=dtype), gpu)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", ["vertices:60", "neighbours:3:25"])
 @pytest.mark.parametrize("model, sparse", [("gcn", True), ("sage-mean", False), ("gat", False)])
 @pytest.mark.parametrize("strategy", [

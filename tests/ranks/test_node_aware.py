@@ -121,8 +121,9 @@ def test_rows_and_sums_cross_once_for_any_holders(strategy):
 
 @pytest.mark.parametrize("comm, nodes", [(4, 2)], indirect=["comm"], ids=["2 x 2"])
 @pytest.mark.parametrize("settings", [
-    WIDE["gat"], {"strategy": "vertex-cut", "dtype": "bf16"}, {"dtype": "bf16"},
-    *(pytest.param(WIDE[model], marks=pytest.mark.long) for model in ("gin", "sage-mean"))],
+    WIDE["gat"], {"dtype": "bf16"},
+    *(pytest.param(case, marks=pytest.mark.long)
+      for case in ({"strategy": "vertex-cut", "dtype": "bf16"}, WIDE["gin"], WIDE["sage-mean"]))],
     ids=str)
 def test_models_and_dtypes(comm, nodes, settings):
     graph = make(n=90, directed=True)
