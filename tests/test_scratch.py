@@ -24,13 +24,14 @@ from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.disk_traffic import disk_traffic
+from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.runtime.device import HOST
 from hpgcn.runtime.disk import residency, scratch_folder
 from hpgcn.runtime.disk.page_cache import read_exactly
 from hpgcn.store.manifest import as_bytes
 from hpgcn.strategies import STRATEGIES
+from hpgcn.strategies.plan import Operand
 from hpgcn.training.loop.trainer import Trainer
 
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
@@ -219,11 +220,19 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     config = Config(**SETTINGS, memory="1G", scratch=str(small))
     path = str(tmp_path / "g.h5")
     assert plans.plan_scratch(path, config).ranks == 1
-    plan = plans.plan_scratch(path, config.replace(memory="1.5M"))
-    assert plan.ranks > 1 and plans.TURNS * plan.turn <= 1.5 * 2**20
+    monkeypatch.setattr(touches, "LEAST", 1 << 14)
+    plan = plans.plan_scratch(path, config.replace(memory="2.5M"))
+    assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.small <= 2.5 * 2**20
     assert sum(plan.nbytes) > plan.scratch > 0
     with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240"):
         plans.plan_scratch(path, config.replace(memory="10K"))
+
+
+def test_small_blocks_of_a_matrix_are_in_memory(monkeypatch):
+    monkeypatch.setattr(touches, "LEAST", 1000)
+    blocks = Operand.of((3,), np.array([500, 500, 2000]), np.array([200, 900, 900]),
+                        blocks=np.array([2, 4, 8]))
+    assert small_bytes(blocks, 4).tolist() == [1600, 2 * 4 * 500, 900 * 8]
 
 
 def test_errors_are_one_line(small, tmp_path):
@@ -306,7 +315,7 @@ def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
     """Bytes read and written in an epoch, as Linux counts them, are within 10% of the plan."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
-    save(make(n=16001, f=128, degree=8), tmp_path / "g.h5")
+    save(make(n=30001, f=128, degree=8), tmp_path / "g.h5")
     path = str(tmp_path / "p.h5")
     method = strategy if strategy == "vertex-cut" else "random"
     succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--no-refine",

@@ -8,7 +8,7 @@ from hpgcn.errors import ConfigError, StorageError, UsageError, setting
 from hpgcn.planning.answers.batch_report import plans_of
 from hpgcn.planning.answers.candidates import Candidate, arranged, candidates, count_candidate
 from hpgcn.planning.counts.batch_reads import BatchReads, batch_reads
-from hpgcn.planning.counts.disk_traffic import disk_traffic
+from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.planning.seconds.step_seconds import Machine, compute_seconds
 from hpgcn.runtime.disk.scratch_folder import Disk, check_scratch, measure_disk
@@ -44,6 +44,7 @@ class ScratchPlan:
     batch: str = FULL
     steps: int = 1  # training steps in an epoch
     batches_memory: int = 0  # bytes of mini-batches, which are always in memory
+    small: int = 0  # bytes of blocks of the matrix that are too small for files
 
     @property
     def nbytes(self):
@@ -104,7 +105,7 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
         made = _plan_of(inputs, candidate, memory, needed, machine)
         if made.kept >= 0:
             break
-        needs = TURNS * made.turn + made.batches_memory
+        needs = TURNS * made.turn + made.batches_memory + made.small
         least = min(least or needs, needs)
     else:
         number = f"{least + PROCESS:,}" if least else "a graph with parts"
@@ -166,7 +167,9 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
 
     # arrays of the last ranks stay in memory if there is room beside the turns
     total = footprint.total + counted.copies
-    most = memory - PROCESS - counted.memory
+    small = int(sum(small_bytes(operand, footprint.spec.row_itemsize).sum()
+                    for operand in footprint.operands))
+    most = memory - PROCESS - counted.memory - small
     rest = most - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), rest, side="right")) if rest >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
@@ -179,7 +182,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
                        needed or int(total.sum()) + counted.memory + PROCESS, of(total), turn,
                        of(read), of(written), of(evaluated.read), of(evaluated.written),
                        inputs.config.eval_every, _compute(machine, counted), machine.disk,
-                       inputs.config.batch, counted.steps, counted.memory)
+                       inputs.config.batch, counted.steps, counted.memory, small)
 
 
 def table(plan):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpgcn.strategies.plan import sum_bytes
+from hpgcn.planning.counts import touches
+from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ def disk_traffic(footprint, strategy):
         for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
-            matrix = operand.nbytes(itemsize)
+            matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
             longer = operand.results * product.width * (sum_bytes(itemsize) - itemsize)
             read += matrix + sent + longer
@@ -70,6 +71,18 @@ def disk_traffic(footprint, strategy):
             touched[:, place + 1] += sent + matrix // 2
         found.append(DiskTraffic(read, wrote, touched.max(1)))
     return found
+
+
+def small_bytes(operand, itemsize):
+    """Return the bytes of a matrix that are in memory, (P,): arrays too small for files.
+
+    A matrix of many blocks has many such arrays. Blocks of a rank are taken to have
+    equally many entries.
+    """
+    arrays = ((operand.pointers, POINTER), (operand.entries, INDEX),
+              (operand.entries, sum_bytes(itemsize)))
+    return sum(np.where(count * size < touches.LEAST * operand.blocks, count * size, 0)
+               for count, size in arrays)
 
 
 def _between_waits(plan, product, operand):
