@@ -141,3 +141,12 @@ def test_the_plan_of_batches(monkeypatch, tmp_path):
         plan_of(stored, config.replace(memory="1M"))
     save(make(n=600), tmp_path / "whole.h5")
     assert plan_of(str(tmp_path / "whole.h5"), config, None).ranks == 1
+
+
+def test_batches_that_fit_train_in_memory(monkeypatch, tmp_path):
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: Disk(1e9, 1e9, 1e9))
+    config = Config(**SETTINGS, batch="vertices:150")
+    fits = config.replace(memory="2G", scratch=str(tmp_path))
+    losses = [[each["loss"] for each in train(make(n=601, f=33), each).history]
+              for each in (config, fits)]
+    assert losses[0] == losses[1]

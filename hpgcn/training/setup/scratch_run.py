@@ -4,6 +4,7 @@ import logging
 from hpgcn.comm import run_on_disk
 from hpgcn.errors import UsageError, setting
 from hpgcn.planning.answers.scratch_plan import plan_scratch, table
+from hpgcn.sampling import FULL
 
 log = logging.getLogger("hpgcn")
 
@@ -13,14 +14,15 @@ def run_with_scratch(function, source, config, ranks, *arguments, **options):
     files of config.scratch; return the result of rank 0.
 
     `ranks` is their number; 1: the plan chooses it. If the run fits config.memory without
-    files, it is called with None in place of a communicator, and with config.memory. Errors
-    as `plan_scratch`.
+    files, it is called with None in place of a communicator. Full batches then keep
+    config.memory; mini-batches in memory take none. Errors as `plan_scratch`.
     """
     plan = plan_scratch(source, config, None if ranks == 1 else [ranks])
     for line in table(plan).splitlines():
         log.info("%s", line)
     if plan.ranks == 1:
-        return function(None, source, config.replace(scratch=""), *arguments, **options)
+        config = config.replace(scratch="", memory=config.memory if config.batch == FULL else "")
+        return function(None, source, config, *arguments, **options)
     config = config.replace(strategy=plan.strategy)
     return run_on_disk(function, plan.ranks, config.scratch, source, config, *arguments,
                        kept=plan.kept, room=plan.room, **options)[0]
