@@ -127,3 +127,13 @@ def run_offsets(sizes):
     (runs + 1,) int64.
     """
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def positions_of(begins, ends):
+    """Return the positions of entries in runs from `begins` to before `ends`, (r,) each.
+
+    Returns the offset of each run among them, (r + 1,) int64, and the positions.
+    """
+    counts = ends - begins
+    pointers = run_offsets(counts)
+    return pointers, np.repeat(begins - pointers[:-1], counts) + np.arange(pointers[-1])

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn import kernels
-from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.partition import positions_of
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.runtime.device import HOST
 
@@ -145,16 +145,6 @@ class Csr:
         if hi - lo < self.shape[0]:
             rows = rows[slice(*np.searchsorted(rows, (lo, hi)))] - lo
         return lo, hi, indptr, None if rows.size == hi - lo else rows
-
-
-def positions_of(begins, ends):
-    """Return the positions of entries in runs from `begins` to before `ends`, (r,) each.
-
-    Returns the offset of each run among them, (r + 1,) int64, and the positions.
-    """
-    counts = ends - begins
-    pointers = run_offsets(counts)
-    return pointers, np.repeat(begins - pointers[:-1], counts) + np.arange(pointers[-1])
 
 
 def cut_rows(indptr, count):

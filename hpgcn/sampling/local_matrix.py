@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.graphs.partition import run_offsets
-from hpgcn.parallel.csr import Csr, positions_of
+from hpgcn.graphs.partition import positions_of, run_offsets
+from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.layout import RowPartition
 from hpgcn.parallel.transfers import LOCAL

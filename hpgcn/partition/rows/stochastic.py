@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.errors import InternalError, UsageError
-from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.partition import positions_of, run_offsets
 from hpgcn.partition.rows import net_samplers
 from hpgcn.runtime.machine import available_memory
 
@@ -239,8 +239,8 @@ def merge_nets(sizes, pins, costs, n):
     order = np.lexsort((sizes, code))
     sizes = sizes[order]
     code = code[order]
-    offsets = run_offsets(sizes)
-    pins = pins[np.repeat(starts[order] - offsets[:-1], sizes) + np.arange(offsets[-1])]
+    offsets, places = positions_of(starts[order], starts[order] + sizes)
+    pins = pins[places]
 
     # nets that may equal the one before are compared with it, pin by pin
     alike = np.append(False, (code[1:] == code[:-1]) & (sizes[1:] == sizes[:-1]))

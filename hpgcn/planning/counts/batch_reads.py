@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.partition import positions_of, run_offsets
 from hpgcn.kernels.disk.c_library import PAGE
 from hpgcn.kernels.disk.gathers import GAP, READS
-from hpgcn.parallel.csr import positions_of
 from hpgcn.parallel.transfers import OwnRowsPlan
 from hpgcn.planning.counts import touches
 from hpgcn.planning.counts.batch_traffic import counted_batches

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from hpgcn.graphs.partition import run_offsets
+from hpgcn.graphs.partition import positions_of, run_offsets
 from hpgcn.runtime.atomic import writing
 from hpgcn.runtime.disk.page_cache import nameless_file
 
@@ -95,7 +95,7 @@ class WindowRows:
             order = np.argsort(group, kind="stable")
             found, first = np.unique(group[order], return_index=True)
             for number, rows in zip(found, np.split(order, first[1:]), strict=True):
-                items = _items_of(indptr, rows)
+                _, items = positions_of(indptr[rows], indptr[rows + 1])
                 self._write_items(int(ends[number]), [array[items] for array in arrays])
                 ends[number] += items.size
 
@@ -126,10 +126,3 @@ class WindowRows:
 
 def _item_bytes(dtype, shape):
     return dtype.itemsize * int(np.prod(shape))
-
-
-def _items_of(indptr, rows):
-    """Return the numbers of the items of some rows, row by row."""
-    sizes = indptr[rows + 1] - indptr[rows]
-    offsets = run_offsets(sizes)
-    return np.repeat(indptr[rows] - offsets[:-1], sizes) + np.arange(offsets[-1])
