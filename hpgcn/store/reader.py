@@ -252,19 +252,19 @@ class Reader:
     def _fill(self, name, entry, array, start):
         """Read rows from `start` on into an array of rows."""
         with self._refusing(name, data=True):
-            if self.cached or not entry.shape:
-                if array.size:
-                    rows = np.s_[start:start + len(array)] if entry.shape else None
-                    self.file[name].read_direct(array, rows)
+            if not array.size:
+                return
+            if not entry.shape:
+                self.file[name].read_direct(array)
                 return
 
-            # piece by piece, so that few pages are cached
-            step = max(1, STEP // max(1, entry.row_bytes))
+            # piece by piece if pages are dropped, so that few are cached
+            step = len(array) if self.cached else max(1, STEP // entry.row_bytes)
             for first in range(0, len(array), step):
                 piece = array[first:first + step]
-                if piece.size:
-                    rows = np.s_[start + first:start + first + len(piece)]
-                    self.file[name].read_direct(piece, rows)
+                rows = np.s_[start + first:start + first + len(piece)]
+                self.file[name].read_direct(piece, rows)
+                if not self.cached:
                     drop_pages(self._handle)
 
     def _block_checksums(self, name):

@@ -196,10 +196,11 @@ def stream(rows, weights, request, cut=None):
     from hpgcn.partition.part_counts import count_parts
     from hpgcn.partition.rows.streaming import memory_level, stream_parts
 
+    symmetric = not request.graph.header.directed
+
     def cost(part):
         return int(count_parts(rows, part, k, symmetric=symmetric).sent.sum())
 
-    symmetric = not request.graph.header.directed
     part = stream_parts(memory_level(rows, weights), k, request.epsilon, request.seed, cut, cost)
     if not request.refine:
         return Parts(part, epsilon=request.epsilon)
