@@ -53,14 +53,23 @@ def forked_commands(*packages):
         environment = {**clean_environment(), "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
                        "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg",
                        "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        server = subprocess.Popen([sys.executable, __file__, path, *packages], env=environment,
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        try:
-            assert server.stdout.readline() == b"ready\n"
+        with serving(__file__, path, *packages, environment=environment):
             yield folder
-        finally:
-            server.terminate()
-            server.communicate()
+
+
+@contextlib.contextmanager
+def serving(script, path, *arguments, environment):
+    """Context manager: run a script that calls `serve` for the socket `path`, its first argument;
+    it is ready when the block begins.
+    """
+    server = subprocess.Popen([sys.executable, script, path, *arguments], env=environment,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert server.stdout.readline() == b"ready\n"
+        yield
+    finally:
+        server.terminate()
+        server.communicate()
 
 
 def serve(path, warm_up):

@@ -6,14 +6,13 @@ imported NumPy and Mt-KaHyPar. Tests of the processes of engines themselves call
 import contextlib
 import importlib
 import os
-import subprocess
 import sys
 import tempfile
 import threading
 from pathlib import Path
 
 from forked_client import ask
-from forked_commands import serve
+from forked_commands import serve, serving
 
 from hpgcn.errors import InternalError
 from hpgcn.partition.engines import engine_process
@@ -50,14 +49,8 @@ def server():
     """Context manager: start the process that is forked, and return the path of its socket."""
     with tempfile.TemporaryDirectory(prefix="hpgcn-fork-") as folder:
         path = str(Path(folder) / "socket")
-        process = subprocess.Popen([sys.executable, __file__, path], env=child_environment(),
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        try:
-            assert process.stdout.readline() == b"ready\n"
+        with serving(__file__, path, environment=child_environment()):
             yield path
-        finally:
-            process.terminate()
-            process.communicate()
 
 
 def run(path, name, folder, time_limit):
