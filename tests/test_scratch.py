@@ -228,6 +228,14 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
         plans.plan_scratch(path, config.replace(memory="10K"))
 
 
+def test_a_disk_is_measured_by_files_of_the_sample(small, monkeypatch):
+    """The size is that of the call, not of the import: tests write megabytes, not gigabytes."""
+    made = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *given: made.append(given[2]))
+    assert scratch_folder.measure_disk(str(small)).both > 0
+    assert made == [scratch_folder.SAMPLE] * 2
+
+
 def test_small_blocks_of_a_matrix_are_in_memory(monkeypatch):
     monkeypatch.setattr(touches, "LEAST", 1000)
     blocks = Operand.of((3,), np.array([500, 500, 2000]), np.array([200, 900, 900]),

@@ -89,8 +89,12 @@ class Disk:
                 f"{self.both / 1e9:.3g} GB/s both at once")
 
 
-def measure_disk(folder, nbytes=SAMPLE):
-    """Measure the Disk of a folder with files of `nbytes` bytes. OSError as from the system."""
+def measure_disk(folder, nbytes=None):
+    """Measure the Disk of a folder with files of `nbytes` bytes, SAMPLE by default.
+
+    OSError as from the system.
+    """
+    nbytes = nbytes or SAMPLE
     with _file(folder, nbytes) as one, _file(folder, nbytes) as other:
         write = _rate(nbytes, _move, os.pwritev, one)
         read = _rate(nbytes, _move, os.preadv, one)
