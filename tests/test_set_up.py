@@ -1,7 +1,11 @@
 """Set-up allocates work arrays, compiles kernels and names slow phases before the first epoch."""
 import io
 import logging
+import os
+import sys
 import time
+from functools import partial
+from unittest import mock
 
 import numba
 import numpy as np
@@ -10,6 +14,7 @@ from commands import python
 from compilations import Names
 from graphs import make
 from numba.core import event
+from numba.core.dispatcher import Dispatcher
 from training import settings_of
 
 import hpgcn
@@ -18,10 +23,13 @@ from hpgcn.config import Config
 from hpgcn.kernels import ahead
 from hpgcn.kernels.__main__ import main as compile_kernels
 from hpgcn.kernels.cpu import column_blocks, tuning
+from hpgcn.model import ModelOptions, make_spec
 from hpgcn.parallel.workspace import PAGE, PIECE, Workspace, touch
+from hpgcn.runtime.device import Host
 from hpgcn.runtime.progress_log import progress_log, set_activity
 from hpgcn.training.loop.trainer import make_trainer
 from hpgcn.training.setup import warmup
+from hpgcn.training.setup.recording import recorded
 
 # float64 where float32 needs kernels that no other short test needs, and the shapes of other tests
 SETTINGS = [{}, {"model": "sage", "norm": "layer", "residual": True, "dtype": "float64"},
@@ -128,16 +136,16 @@ def test_products_are_loaded_without_their_memory(options):
         ahead.load_product(1 << 24, 64, 1 << 20, "float32", **options)  # arrays of 4 GiB each
 
 
-FEW = ("from hpgcn.kernels import ahead; ahead.WIDTHS = 3, 10, 16; ahead.DTYPES = 'float32',; "
-       "ahead.SIZES = ahead.SIZES[:1]; "
-       "from hpgcn.kernels.__main__ import main; main()")
 # graphs and hidden layers: columns of X, hidden columns, classes
 SHAPES = (10, 16, 5), (1433, 16, 7), (767, 64, 10), (100, 256, 47), (64, 128, 40)
+ONE_KIND = ("from hpgcn.kernels import ahead; "
+            "ahead.cases = lambda: [(ahead.load_product, (400, 8, 3200, 'float32'))]; "
+            "from hpgcn.kernels.__main__ import main; main()")
 
 
 @pytest.mark.parametrize("words, shapes", [
     pytest.param(("-m", "hpgcn.kernels"), SHAPES, marks=pytest.mark.release),
-    pytest.param(("-c", FEW), SHAPES[:1], marks=pytest.mark.long)], ids=["all", "few widths"])
+    pytest.param(("-c", ONE_KIND), (), marks=pytest.mark.long)], ids=["all", "one kind"])
 def test_all_is_compiled_once(tmp_path, words, shapes):
     def run():
         done = python(*words, "--compile", "--jobs", "2", timeout=900,
@@ -157,6 +165,53 @@ def test_all_is_compiled_once(tmp_path, words, shapes):
                       tmp_path / f"run-{f}", NUMBA_CACHE_DIR=str(tmp_path))
         assert done.returncode == 0, done.stderr
         assert "compiling kernels" not in done.stderr, (f, hidden, c)
+
+
+def print_kernels():
+    """Print the number of kernels that are compiled ahead, and each kernel that runs need besides.
+
+    A process of its own calls this, because loaded kernels are not recorded.
+    """
+    def needed(call):
+        """Return the kernels, with types, that a call has to compile or load."""
+        others, nested = set(), []
+
+        def noted(kernel, types):
+            if not nested and kernel.py_func.__module__.startswith("hpgcn."):
+                others.add((kernel, types))
+            nested.append(kernel)
+            try:
+                return compile_it(kernel, types)
+            finally:
+                nested.pop()
+
+        compile_it = Dispatcher.compile
+        with mock.patch.object(Dispatcher, "compile", noted), recorded() as found:
+            call()
+        return others | found.keys()
+
+    def prepare():
+        for function, arguments in ahead.cases():
+            function(*arguments)
+
+    compiled = needed(prepare)
+    print(len(compiled))
+    for f, hidden, c in SHAPES:
+        header, config = make(n=400, f=f, c=c).header, Config(hidden=hidden)
+        spec = make_spec(header, config.select(ModelOptions))
+        found = needed(partial(warmup.call_kernels, make_trainer, header, config, spec, Host(), 1))
+        print(len(found), *(found - compiled), sep="\n")
+
+
+@pytest.mark.long
+def test_runs_call_kernels_that_are_compiled_ahead():
+    """Runs of common shapes call only kernels that `--compile` compiles."""
+    done = python("-c", "from test_set_up import print_kernels; print_kernels()", timeout=600,
+                  PYTHONPATH=os.pathsep.join(sys.path))
+    assert done.returncode == 0, done.stderr
+    compiled, *found = done.stdout.splitlines()
+    assert int(compiled) > 100 and len(found) == len(SHAPES), found
+    assert min(map(int, found)) > 5
 
 
 def test_refused(capsys):
