@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import clean_environment, hpgcn, peak_of_group, run, succeed
+from commands import clean_environment, hpgcn, peak_of_group, run
 from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
@@ -22,17 +22,13 @@ from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
 from hpgcn.kernels.disk.turns import begin_turns, bring_in, current_turn, end_turn, put_out
 from hpgcn.parallel.workspace import Workspace
 from hpgcn.planning.answers import scratch_plan as plans
-from hpgcn.planning.answers.candidates import candidates, count_candidate
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.disk_traffic import disk_traffic, small_bytes
-from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.planning.counts.disk_traffic import small_bytes
 from hpgcn.runtime.device import HOST
-from hpgcn.runtime.disk import residency, scratch_folder
+from hpgcn.runtime.disk import residency
 from hpgcn.runtime.disk.page_cache import read_exactly
 from hpgcn.store.manifest import as_bytes
-from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.plan import Operand
-from hpgcn.training.loop.trainer import Trainer
 
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p"}
@@ -315,38 +311,6 @@ def test_ranks_begin_in_order(small):
 
     run_on_disk(work, 5, small)
     assert arrived == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
-def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
-    """Bytes read and written in an epoch, as Linux counts them, are within 10% of the plan."""
-    monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
-    monkeypatch.setattr(touches, "LEAST", 1 << 14)
-    save(make(n=30001, f=128, degree=8), tmp_path / "g.h5")
-    path = str(tmp_path / "p.h5")
-    method = strategy if strategy == "vertex-cut" else "random"
-    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--no-refine",
-            "--out", path)
-    config = Config(**SETTINGS | {"hidden": 128, "epochs": 4, "strategy": strategy})
-    counts, train_epoch = [], Trainer.train_epoch
-
-    def count(trainer, epoch, *others):
-        if trainer.comm.rank == 0 and trainer.comm.size == 4:  # not in the warm-up
-            counts.append(scratch_folder.disk_bytes())
-        return train_epoch(trainer, epoch, *others)
-
-    monkeypatch.setattr(Trainer, "train_epoch", count)
-    run_on_disk(lambda comm: train(path, config, comm), 4, str(tmp_path))
-    counted = np.array(counts[3]) - counts[2]
-    if not counted.any():
-        pytest.skip("files of this folder are in memory")
-    inputs = PlanInput(path, config)
-    candidate, = (each for each in candidates(inputs, (4,)) if each.strategy == strategy)
-    steps = disk_traffic(count_candidate(inputs, candidate), STRATEGIES[candidate.strategy])
-    planned = [sum(int(getattr(each, name).sum()) for each in steps)
-               for name in ("read", "written")]
-    assert counted == pytest.approx(planned, rel=0.1)
 
 
 @pytest.mark.long

@@ -22,7 +22,12 @@ SHORT_REDUCE_BYTES = 2048  # MPICH reduces longer arrays of at least P elements 
 
 
 class Request:
-    """A call under way, or one that can be started again and again (persistent)."""
+    """A call under way, or one that can be started again and again (persistent).
+
+    `copied`, a function or None, is called after a message that this request sends is copied.
+    """
+
+    copied = None
 
     def __init__(self, start=None, *, done=False):
         self.done = done
@@ -37,7 +42,7 @@ class Request:
         return self.done
 
     def Free(self):
-        self.start = None
+        self.start = self.copied = None
 
     @staticmethod
     def Testsome(requests):
@@ -86,6 +91,8 @@ class Post:
                                 f"{key[2]}, which has room for {received.size}")
         received[:sent.size] = sent
         sender.done = receiver.done = True
+        if sender.copied is not None:
+            sender.copied()
 
     def collective(self, key, rank, size, kind, part, finish):
         """Add a rank's part of a collective call; the last rank to call it runs

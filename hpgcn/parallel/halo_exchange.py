@@ -91,16 +91,6 @@ class Exchange:
             with self.comm.clock("comm"):
                 self.comm.test(self.channel.requests, self.channel.pending)
 
-    def discard_sent(self):
-        """Drop rows in files that the first ranks have received, before this rank waits."""
-        channel = self.channel
-        if channel.pending and self.buffers.device.in_files:
-            self.comm.test(channel.requests, channel.pending)
-            unsent = [q for q, numbers in channel.sends.items()
-                      if not channel.pending.isdisjoint(numbers)]
-            end = channel.ends[min(unsent)] if unsent else channel.ends[-1]
-            self.buffers.device.discard(channel.outgoing[:end])
-
     def _received(self, channel, what, sources=None):
         """Yield (source, rows from it) in the order of `sources`; then wait for all sends.
 
@@ -225,6 +215,8 @@ class Exchange:
             for begin in begins:
                 piece = slice(begin, min(begin + step, last))
                 request = getattr(self.comm.mpi, kind)(host_view[piece], other, tag)
+                if kind == "Send_init" and self.buffers.device.in_files:
+                    request.copied = self.buffers.device.discarder(flat[piece])
                 if self.stager is not None:
                     host = address(host_view[piece]) if self.buffers.pinned else 0
                     way = RECEIVE if kind == "Recv_init" else SEND
@@ -284,7 +276,6 @@ class HaloExchange(Exchange):
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
-        self.discard_sent()
         # all of them are wanted
         yield from self._received(self.channel, what,
                                   nearest_first(self.comm, self.channel.pieces))

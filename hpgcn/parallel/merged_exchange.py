@@ -202,8 +202,6 @@ class OneWayTransfer(Transfer):
         """
         if LOCAL in wanted:
             yield LOCAL, self.H
-        if any(source in wanted for source in self.ghosts):
-            self.exchange.discard_sent()
         for source in nearest_first(self.comm, self.ghosts):
             if source in wanted:
                 self.exchange.wait_for(source, what)

@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 
@@ -88,6 +89,10 @@ class Host:
         if files is not None:
             for array in arrays:
                 files.discard(array)
+
+    def discarder(self, array):
+        """Return a function that discards an array in a file; any thread may call it."""
+        return partial(current_files.get().discard, array)
 
     def numbers(self, values):
         """Return numbers that kernels computed as Python numbers, with a single wait

@@ -318,17 +318,18 @@ class RowTraffic(Traffic):
         self.right, self.left, *back = transfers
         self.reverse = back or None
 
-    def calls(self, product, itemsize):
-        row_bytes = product.width * itemsize
-        pull, push = self.right, self.left
+    def transfers(self, product):
+        """Return the plans of R and S of a Product: of pulled rows, and of pushed sums."""
         if product.backward and not self.symmetric:
-            pull, push = self.left, self.right
-        elif product.backward and self.reverse:
-            pull, push = self.reverse
+            return self.left, self.right
+        return self.reverse if product.backward and self.reverse else (self.right, self.left)
+
+    def calls(self, product, itemsize):
+        pull, push = self.transfers(product)
         if product.heads:
             yield from self.attention_calls(product, itemsize, pull, push)
             return
-        yield from pull.pull(row_bytes)
+        yield from pull.pull(product.width * itemsize)
         yield from push.push(product.width * sum_bytes(itemsize))
 
     def attention_calls(self, product, itemsize, pull, push):

@@ -12,6 +12,7 @@ from hpgcn.kernels.disk.table import (
     FIRST_BLOCK,
     FLAGS,
     PLACE,
+    READ,
     STORED,
     array_at,
     fail,
@@ -73,7 +74,7 @@ def gather(address, row_bytes, rows, out):
     if buffer == c.FAILED:
         fail(head)
 
-    k = 0
+    k = moved = 0
     while k < rows.size:
         # the rows of the next read
         first = (offset + rows[k] * row_bytes) // PAGE * PAGE
@@ -92,9 +93,12 @@ def gather(address, row_bytes, rows, out):
             last = k + 1
         elif _is_stored(head, array, blocks, first, end):
             transfer(head, False, array[DESCRIPTOR], buffer, end - first, first)
-            source = buffer - first
+            source, moved = buffer - first, moved + end - first
         for i in range(k, last):
             c.memcpy(out + i * row_bytes, source + offset + rows[i] * row_bytes, row_bytes)
         k = last
 
     c.munmap(buffer, MOST_READ)
+    lock(head)
+    array[READ] += moved
+    unlock(head)

@@ -27,11 +27,13 @@ from hpgcn.kernels.disk.table import (
     OWNER,
     PLACE,
     PRESENT,
+    READ,
     ROOM,
     RUNNING,
     STORED,
     TOUCHED,
     WRITABLE,
+    WRITTEN,
     end_of_run,
     fail,
     lock,
@@ -147,6 +149,7 @@ def read_blocks(head, array, blocks, first, last):
     lock(head)
     if c.mremap(staging, size, size, INT(c.MOVE), address) == c.FAILED:
         fail(head)
+    array[READ] += size
     mark(blocks, base + first, base + last, PRESENT, MOVING)
 
 
@@ -164,6 +167,7 @@ def write_blocks(head, array, blocks, first, last):
         unlock(head)
         transfer(head, True, array[DESCRIPTOR], address, size, first * BLOCK)
         lock(head)
+        array[WRITTEN] += size
     drop(address, size)
     head[IN_MEMORY] -= size
     mark(blocks, base + first, base + last, STORED, PRESENT | MOVING | OPEN)

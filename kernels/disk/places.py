@@ -29,9 +29,11 @@ from hpgcn.kernels.disk.table import (
     OPEN_FLAGS,
     ORDINARY,
     OWNER,
+    READ,
     ROOM,
     RUNNING,
     USED,
+    WRITTEN,
     array_at,
     lock,
     num_blocks,
@@ -114,7 +116,9 @@ def _enter(head, arrays, blocks, a, base, count, address, size, descriptor):
     """Enter an array into the table; it is in memory at once if it fits."""
     array = arrays[a]
     array[NBYTES], array[DESCRIPTOR], array[OWNER] = size, descriptor, head[RUNNING]
-    array[FIRST_BLOCK], array[AHEAD], array[ADDRESS] = base, ORDINARY, address
+    array[FIRST_BLOCK], array[AHEAD] = base, ORDINARY
+    array[READ] = array[WRITTEN] = 0
+    array[ADDRESS] = address
     head[ARRAYS] = max(head[ARRAYS], a + 1)
     head[BLOCKS] = max(head[BLOCKS], base + count)
     head[FILE_BYTES] += size

@@ -28,7 +28,8 @@ SLOTS = 8  # the last notes of accesses, which `follow` reads: array and block e
 HEAD = NOTES + 2 * SLOTS
 
 # Then each array has these. A free place has no address.
-ADDRESS, NBYTES, DESCRIPTOR, OWNER, FIRST_BLOCK, AHEAD = range(6)
+(ADDRESS, NBYTES, DESCRIPTOR, OWNER, FIRST_BLOCK, AHEAD,
+ READ, WRITTEN) = range(8)  # the last two: bytes of its file that were read, and written
 NOBODY = -1  # OWNER of an array that has outlived its run
 NOT_AHEAD, MESSAGES, ORDINARY = range(3)  # AHEAD: whether the array is read ahead of a turn
 
@@ -39,15 +40,15 @@ USED, PRESENT, STORED, MOVING, READABLE, WRITABLE, TOUCHED, KEPT = (1 << bit for
 OPEN = READABLE | WRITABLE
 PLACE = PRESENT | STORED | MOVING  # where the contents of a block are
 
-TABLE, _table = c.lasting("hpgcn_arrays_in_files", HEAD + 6 * MOST, np.int64)
+TABLE, _table = c.lasting("hpgcn_arrays_in_files", HEAD + 8 * MOST, np.int64)
 _, _blocks = c.lasting("hpgcn_blocks_in_files", 4 * MOST_BLOCKS, np.int32)
 
 
 @jit(inner=True)
 def table_parts():
-    """Return the parts of the table: fields, arrays (MOST, 6) and blocks (MOST_BLOCKS, 4)."""
-    table = numba.carray(_table(), HEAD + 6 * MOST)
-    return (table[:HEAD], table[HEAD:].reshape(MOST, 6),
+    """Return the parts of the table: fields, arrays (MOST, 8) and blocks (MOST_BLOCKS, 4)."""
+    table = numba.carray(_table(), HEAD + 8 * MOST)
+    return (table[:HEAD], table[HEAD:].reshape(MOST, 8),
             numba.carray(_blocks(), (MOST_BLOCKS, 4)))
 
 

@@ -8,17 +8,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.parallel.merged_exchange import MergedSizes
 from hpgcn.planning.counts import touches
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
+
+ARRAYS, MATRIX, MESSAGES = PURPOSES = "arrays of the model", "matrix", "messages"
 
 
 @dataclass(frozen=True, eq=False)
 class DiskTraffic:
     """Bytes by rank, (P,) int64, of a training step or of an evaluation."""
 
-    read: np.ndarray
-    written: np.ndarray
+    moved: dict  # bytes read and written for each of PURPOSES, (2, P)
     turn: np.ndarray  # the most that a turn touches
+
+    @property
+    def read(self):
+        """Bytes that each rank reads."""
+        return sum(each[0] for each in self.moved.values())
+
+    @property
+    def written(self):
+        """Bytes that each rank writes."""
+        return sum(each[1] for each in self.moved.values())
 
     @property
     def nbytes(self):
@@ -36,41 +48,52 @@ def disk_traffic(footprint, strategy):
         # arrays of the model: segments of a rank between its products
         segments = np.array([step.turns[number].segments for step in footprint.rank_steps])
         touched, *moved = np.moveaxis(segments, -1, 0).copy()  # (P, segments)
-        read, wrote = (each.sum(1) for each in moved)
+        moved = {name: np.zeros((2, len(touched)), np.int64) for name in PURPOSES} | {
+            ARRAYS: np.array([each.sum(1) for each in moved])}
         if not strategy.frees_rows:
-            freed = np.array([sum(step.turns[number].freed) for step in footprint.rank_steps])
-            read += freed
-            wrote += freed
+            moved[ARRAYS] += [sum(step.turns[number].freed) for step in footprint.rank_steps]
 
-        # The matrix and the messages of each product, before and after its wait. The later of two
-        # ranks copies a message: it has just filled the one buffer, or empties the other at once.
-        # So only one of them is written and read. Sums of rows of 16 bits are longer than these.
+        # the matrix, the messages and the sums of each product, before and after its wait
         for place, product in enumerate(footprint.rank_steps[0].turns[number].products):
             plan = plans[product.layer]
             operand = plan.operands[product.backward]
             matrix = operand.nbytes(itemsize) - small_bytes(operand, itemsize)
             sent = plan.traffic.counts(product, itemsize)[0] // plan.traffic.period
-            longer = operand.results * product.width * (sum_bytes(itemsize) - itemsize)
-            read += matrix + sent + longer
-            wrote += longer + sent
-            if strategy.frees_rows:
-                # The next rank finds its messages in memory. The last rank waits once more:
-                # LocalComm.end_product.
-                if sent.size > 1:
-                    read -= sent // (sent.size - 1)
-                result = operand.results[-1] * product.width * itemsize
-                read[-1] += result
-                wrote[-1] += result
-            else:
-                wrote -= sent // sent.size
+            moved[MATRIX][0] += matrix
+            moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
+            moved[ARRAYS] += operand.results * product.width * (sum_bytes(itemsize) - itemsize)
             if strategy.waits > 1:
-                between = _between_waits(plan, product, operand) * product.width * itemsize
-                read += between
-                wrote += between
+                moved[MESSAGES] += _between_waits(plan, product, operand) * (
+                    product.width * itemsize)
             touched[:, place] += sent + matrix // 2
             touched[:, place + 1] += sent + matrix // 2
-        found.append(DiskTraffic(read, wrote, touched.max(1)))
+        found.append(DiskTraffic(moved, touched.max(1)))
     return found
+
+
+def _messages(plan, product, sent, itemsize, strategy):
+    """Return the bytes that messages of a product are read and written, (2, P); `sent`: (P,)
+    bytes that ranks send.
+
+    The later of two ranks copies a message: it has just filled the one buffer, or empties
+    the other at once. So only one of them is written and read.
+    """
+    ranks = sent.size
+    _, wrote = moved = np.array([sent, sent])
+    if not strategy.frees_rows:
+        wrote -= sent // ranks
+    elif ranks > 1:
+        # Messages to the next rank are copied before they would be written. The first one is
+        # the next of the last.
+        moved -= sent // (ranks - 1)
+
+        # sums of the ranks before came at once, but stay until all rows have arrived
+        _, pushed = plan.traffic.transfers(product)
+        if isinstance(pushed, MergedSizes):
+            before = np.append(np.arange(ranks - 1), 0)
+            moved += pushed.own.sent * before // (ranks - 1) * (
+                product.width * sum_bytes(itemsize))
+    return moved
 
 
 def small_bytes(operand, itemsize):
@@ -91,7 +114,6 @@ def _between_waits(plan, product, operand):
     These are own rows, sums for other ranks, and rows of the ranks before it, which came
     at once.
     """
-    ends = plan.traffic.right, plan.traffic.left
-    pulled, pushed = reversed(ends) if product.backward else ends
+    pulled, pushed = plan.traffic.transfers(product)
     own = operand.results - pushed.received
     return own + pushed.sent + np.triu(pulled.received_parts, 1).sum(0)

@@ -1,0 +1,73 @@
+"""Bytes that full batches read from files of a scratch folder and write to them: run and plan."""
+import numpy as np
+import pytest
+from commands import succeed
+from graphs import make
+
+from hpgcn import Config, save, train
+from hpgcn.comm import run_on_disk
+from hpgcn.kernels.disk.table import ADDRESS, ARRAYS, HEAD, MOST, OWNER, READ, TABLE, WRITTEN
+from hpgcn.planning.answers.candidates import candidates, count_candidate
+from hpgcn.planning.counts import touches
+from hpgcn.planning.counts.disk_traffic import MESSAGES, disk_traffic
+from hpgcn.planning.counts.plan_input import PlanInput
+from hpgcn.runtime.disk import scratch_folder
+from hpgcn.strategies import STRATEGIES
+from hpgcn.training.loop.trainer import Trainer
+
+
+def moved_bytes(trainer):
+    """Return the bytes that files of a rank were read and written so far: those of messages, and
+    of all other arrays; (2, 2).
+    """
+    product, moved = trainer.shard.strategy.product, np.zeros((2, 2), np.int64)
+    messages = set()
+    for transfer in (product.pull, product.push):
+        if transfer.buffers is not None:
+            messages |= {transfer.buffers.owned.ctypes.data, transfer.buffers.ghost.ctypes.data}
+    for row in TABLE[HEAD:].reshape(MOST, -1)[:TABLE[ARRAYS]]:
+        if row[ADDRESS] and row[OWNER] == trainer.comm.rank:
+            moved[int(row[ADDRESS] not in messages)] += row[[READ, WRITTEN]]
+    return moved
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
+def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
+    """Bytes read and written in an epoch are within 10% of the plan: those that Linux counts, and
+    those of messages of one wait alone.
+    """
+    monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
+    monkeypatch.setattr(touches, "LEAST", 1 << 14)
+    save(make(n=16001, f=128, degree=8), tmp_path / "g.h5")
+    path = str(tmp_path / "p.h5")
+    method = strategy if strategy == "vertex-cut" else "random"
+    succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--no-refine",
+            "--out", path)
+    config = Config(layers=3, hidden=128, epochs=4, device="cpu", strategy=strategy)
+    counts, moved, train_epoch = [], np.zeros((5, 2, 2), np.int64), Trainer.train_epoch
+
+    def count(trainer, epoch, *others):
+        if trainer.comm.size == 4:  # not in the warm-up
+            moved[epoch] += moved_bytes(trainer)
+            if trainer.comm.rank == 0:
+                counts.append(scratch_folder.disk_bytes())
+        return train_epoch(trainer, epoch, *others)
+
+    monkeypatch.setattr(Trainer, "train_epoch", count)
+    run_on_disk(lambda comm: train(path, config, comm), 4, str(tmp_path))
+    inputs = PlanInput(path, config)
+    candidate, = (each for each in candidates(inputs, (4,)) if each.strategy == strategy)
+    steps = disk_traffic(count_candidate(inputs, candidate), STRATEGIES[candidate.strategy])
+
+    # messages, and all arrays
+    messages, others = moved[4] - moved[3]
+    if strategy in ("p2p", "cover"):
+        planned = sum(each.moved[MESSAGES] for each in steps).sum(1)
+        assert messages == pytest.approx(planned, rel=0.1)
+    planned = [sum(int(getattr(each, name).sum()) for each in steps)
+               for name in ("read", "written")]
+    assert messages + others == pytest.approx(planned, rel=0.1)
+    counted = np.array(counts[3]) - counts[2]
+    if counted.any():  # else files of this folder are in memory
+        assert counted == pytest.approx(planned, rel=0.1)
