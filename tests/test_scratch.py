@@ -21,14 +21,14 @@ from hpgcn.kernels.disk.following import follow
 from hpgcn.kernels.disk.table import BLOCK, GROUP, IN_MEMORY, TABLE
 from hpgcn.kernels.disk.turns import begin_turns, bring_in, current_turn, end_turn, put_out
 from hpgcn.parallel.workspace import Workspace
+from hpgcn.partition import Partition
 from hpgcn.planning.answers import scratch_plan as plans
 from hpgcn.planning.counts import touches
-from hpgcn.planning.counts.disk_traffic import small_bytes
 from hpgcn.runtime.device import HOST
-from hpgcn.runtime.disk import residency
+from hpgcn.runtime.disk import residency, scratch_folder
 from hpgcn.runtime.disk.page_cache import read_exactly
+from hpgcn.store import write_partitioned
 from hpgcn.store.manifest import as_bytes
-from hpgcn.strategies.plan import Operand
 
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p"}
@@ -220,8 +220,28 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     plan = plans.plan_scratch(path, config.replace(memory="2.5M"))
     assert plan.ranks > 1 and plans.TURNS * plan.turn + plan.small <= 2.5 * 2**20
     assert sum(plan.nbytes) > plan.scratch > 0
-    with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240"):
+    with pytest.raises(ConfigError, match=r"g\.h5: needs [\d,]+ bytes, but memory= is 10,240; "
+                       "no other number of ranks from 2 to 512 needs less"):
         plans.plan_scratch(path, config.replace(memory="10K"))
+
+
+@pytest.mark.parametrize("parts, features, process, reason", [
+    (4, 64, 0, "more parts may need less"),
+    (64, 3, 0, "most of them are blocks of the matrix that are too small for files, so fewer parts "
+     "may need less"),
+    (4, 64, 1 << 20, "the interpreter and its libraries take 1,048,576")])
+def test_a_refusal_names_what_takes_the_memory(parts, features, process, reason, monkeypatch,
+                                               tmp_path):
+    monkeypatch.setattr(plans, "PROCESS", process)
+    monkeypatch.setattr(touches, "LEAST", 1 << 14)
+    monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
+    path = str(tmp_path / "p.h5")
+    write_partitioned(path, make(n=2001, f=features),
+                      Partition.from_parts(np.arange(2001) % parts, parts))
+    config = Config(layers=2, hidden=64, strategy="p2p", memory="20K", scratch=str(tmp_path))
+    with pytest.raises(ConfigError, match=rf"p\.h5: needs [\d,]+ bytes, but memory= is 20,480; "
+                       f"{reason}$"):
+        plans.plan_scratch(path, config)
 
 
 def test_a_disk_is_measured_by_files_of_the_sample(small, monkeypatch):
@@ -230,13 +250,6 @@ def test_a_disk_is_measured_by_files_of_the_sample(small, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", lambda *given: made.append(given[2]))
     assert scratch_folder.measure_disk(str(small)).both > 0
     assert made == [scratch_folder.SAMPLE] * 2
-
-
-def test_small_blocks_of_a_matrix_are_in_memory(monkeypatch):
-    monkeypatch.setattr(touches, "LEAST", 1000)
-    blocks = Operand.of((3,), np.array([500, 500, 2000]), np.array([200, 900, 900]),
-                        blocks=np.array([2, 4, 8]))
-    assert small_bytes(blocks, 4).tolist() == [1600, 2 * 4 * 500, 900 * 8]
 
 
 def test_errors_are_one_line(small, tmp_path):

@@ -57,6 +57,11 @@ class ScratchPlan:
         return read, round(self.written + share * self.evaluation_written)
 
     @property
+    def least(self):
+        """Bytes of memory that the run needs at least."""
+        return PROCESS + TURNS * self.turn + self.batches_memory + self.small
+
+    @property
     def seconds(self):
         """Seconds of an epoch: of the disk or of the computing, whichever are more; None
         for mini-batches, whose reads are short.
@@ -100,23 +105,41 @@ def plan_scratch(path, config, ranks=None, widths=None, machine=None):
                            whole.steps, whole.memory)
 
     # the fewest ranks that fit
-    least = None
+    made = []
     for candidate in _candidates(inputs, ranks):
-        made = _plan_of(inputs, candidate, memory, needed, machine)
-        if made.kept >= 0:
+        made.append(_plan_of(inputs, candidate, memory, needed, machine))
+        if made[-1].kept >= 0:
             break
-        needs = TURNS * made.turn + made.batches_memory + made.small
-        least = min(least or needs, needs)
     else:
-        number = f"{least + PROCESS:,}" if least else "a graph with parts"
-        raise ConfigError(f"{inputs.name}: needs {number} bytes, but {setting('memory')} is "
-                          f"{memory:,}; more parts may need less")
+        raise ConfigError(f"{inputs.name}: needs {_shortage(made, memory)}")
+    plan = made[-1]
     free = os.statvfs(config.scratch)
-    if free.f_bavail * free.f_frsize < made.scratch:
+    if free.f_bavail * free.f_frsize < plan.scratch:
         raise StorageError(f"{setting('scratch', config.scratch)}: "
                            f"{free.f_bavail * free.f_frsize:,} bytes are free, but the arrays need "
-                           f"{made.scratch:,}")
-    return made
+                           f"{plan.scratch:,}")
+    return plan
+
+
+def _shortage(plans, memory):
+    """Return the bytes that ScratchPlans need beyond the memory, and a remedy; text."""
+    if not plans:
+        return "a graph with parts"
+    plan = min(plans, key=lambda each: each.least)
+    needed = f"{plan.least:,} bytes, but {setting('memory')} is {memory:,}"
+    if memory < PROCESS:
+        return f"{needed}; the interpreter and its libraries take {PROCESS:,}"
+
+    # turns of more ranks are shorter, but blocks between more ranks are smaller
+    _, reason, change = max((TURNS * plan.turn, "more parts may need less", 1),
+                            (plan.batches_memory, "most of them are of batches, so smaller "
+                             "ones need less", 0),
+                            (plan.small, "most of them are blocks of the matrix that are too "
+                             "small for files, so fewer parts may need less", -1))
+    tried = [each.ranks for each in plans]
+    if change and plan.ranks != (max if change > 0 else min)(tried):
+        reason = f"no other number of ranks from {min(tried)} to {max(tried)} needs less"
+    return f"{needed}; {reason}"
 
 
 def _has_one(inputs):
