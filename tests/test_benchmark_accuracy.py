@@ -68,6 +68,7 @@ def test_medians_of_seeds_count_those_that_never_get_there():
     assert (row["reached"], row["to_target_s"]) == ("1 of 2", None)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_report_and_files(graph, tmp_path):
     pytest.importorskip("matplotlib")

@@ -59,6 +59,7 @@ def measured(*args):
     return report
 
 
+@pytest.mark.long  # compiles a kernel of its own
 @pytest.mark.parametrize("cuts, capacity, reads, writes", [
     # rows 0 and 1 read x 0 1 2 and 0 2; all fits: x once, each result written once
     ([[0, 3, 5], [3, 5, 5]], 9, 3, 2),
@@ -147,6 +148,7 @@ def test_a_wrong_kernel_is_an_error_and_a_wrong_peer_is_not(result):
     assert error == (pytest.approx(0.005) if result == [1, 2.01] else None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "kernels", "bytes_of"), [
     # width 7 alone: each shape of a row is compiled; test_gather takes two
     # 16 x 16 lattice: 257 pointers, 1216 columns and values, x and out of 256 x 7; scales; bits
@@ -184,6 +186,7 @@ def test_a_graph_of_the_user(tmp_path):
         run.measure(run.settings_of("gather", graph=tmp_path / "i.h5", widths="5", repeats=1))
 
 
+@pytest.mark.long
 def test_gather():
     report = measured("gather", "--widths", "3,5", *QUICK)
     assert {row["width"] for row in report["rows"]} == {3, 5}
@@ -200,6 +203,7 @@ def test_gather():
         assert row["share_of_copy"] == pytest.approx(row["bytes_per_s"] / rate)
 
 
+@pytest.mark.long
 def test_growth():
     rows = measured("growth", "--widths", "5", *QUICK)["rows"]
     assert [row["vertices"] for row in rows] == [64, 64, 256, 1024]

@@ -187,7 +187,7 @@ def test_other_faults_end_the_process(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [
-    {"strategy": "cover", "norm": "batch"},
+    {"strategy": "cover"}, pytest.param({"norm": "batch"}, marks=pytest.mark.long),
     pytest.param({"model": "gat", "heads": 2}, marks=pytest.mark.long),
     pytest.param({"strategy": "1d", "dtype": "bf16", "prune": False}, marks=pytest.mark.long)],
     ids=str)

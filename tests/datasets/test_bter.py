@@ -187,7 +187,7 @@ def random_graph(n, p, hub=False):
 @pytest.mark.parametrize("A", [
     random_graph(40, 0.3), random_graph(300, 0.05, hub=True), random_graph(9, 1.0),
     random_graph(70, 0.0)], ids=["random", "hub", "clique", "empty"])
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.int32, pytest.param(np.int64, marks=pytest.mark.long)])
 def test_triangles_of_dense(A, dtype):
     graph = Graph.from_scipy(A.astype(float))
     counted = Triangles(graph.indptr, graph.indices.astype(dtype)).count()

@@ -113,7 +113,7 @@ def arrays(scale):
             "labels": rng.integers(0, f, m), "wide": rng.random(m) + 1,
             "bits": np.zeros((m, 2), np.uint8), "means": rng.random((m, 2)),
             "f8": rng.random(f), "g8": rng.random(f) + 1, "pair": rng.random((2, f)),
-            "many": rng.integers(0, 2, (m, f)).astype(np.float64),
+            "many": rng.integers(0, 2, (m, f)).astype(np.float32),
             "counter": rng.integers(0, 99, (3, 4)), "key": np.array([3, 4]),
             "target": rng.random((3, f)), "classes": rng.random((3, f + 3))}
 

@@ -27,7 +27,7 @@ alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
 
 # families of the full tier alone: training on the fake GPU runs their kernels in the quick one
 LATER = tuple(f"of_{family}" for family in ("bits16", "aggregate", "attend", "attend_edges", "loss",
-                                            "norm"))
+                                            "norm", "checks"))
 
 
 def as_twin(name, test):
@@ -311,6 +311,7 @@ def test_what_is_kept_goes_with_its_array(monkeypatch):
     assert list(cuda_device._kept.values()) == [4]
 
 
+@pytest.mark.long
 def test_arrays_of_cupy_are_served_without_an_import_for_others():
     ndarray = type("ndarray", (), {"__module__": "cupy"})
     assert backend(ndarray()) is cuda.trusted

@@ -9,16 +9,16 @@ from threading import Barrier, Event, current_thread
 
 import numpy as np
 import pytest
-from cases import CASES, case, outcome
+from cases import CASES, case, long, outcome
 
 from hpgcn.kernels import cpu, reference, threads
 from hpgcn.kernels.cpu.emit.row_passes import is_packed
 from hpgcn.kernels.threads import Threaded, num_threads, set_num_threads, threshold, worth_threads
 
-AGGREGATIONS = [("aggregate", {"op": op, "reduce": reduce})
+AGGREGATIONS = [long("aggregate", {"op": op, "reduce": reduce})
                 for op in reference.OPS for reduce in reference.REDUCES]
-BACKWARDS = [("aggregate_backward", {"op": "mul", "reduce": "max", "arg": None}),
-             ("aggregate_backward", {"op": "div", "reduce": "sum"})]
+BACKWARDS = [long("aggregate_backward", {"op": "mul", "reduce": "max", "arg": None}),
+             long("aggregate_backward", {"op": "div", "reduce": "sum"})]
 INDEX = np.random.default_rng(0).integers(0, 10, 300)
 ALL = [*((name, {}) for name in CASES), *AGGREGATIONS, *BACKWARDS,
        ("scatter_add", {"index": INDEX})]

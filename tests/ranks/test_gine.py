@@ -49,10 +49,11 @@ def test_strategies_of_layers(comm):
 
 
 @pytest.mark.parametrize("strategy", [*SERVING, "1d+p2p"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
 @on_ranks(1, 4)
-def test_memory_is_planned(comm, strategy):
+def test_memory_is_planned(comm, strategy, dtype):
     graph = scattered(with_edges(), comm)
-    config = Config(strategy=strategy, **GINE | {"dtype": "float32"})
+    config = Config(strategy=strategy, **GINE | {"dtype": dtype})
     inputs = PlanInput(graph, config)
     trainer, _ = run_two_epochs(graph, config, comm)
     check_held(footprint_of(graph, config, comm, inputs), trainer, comm.rank)

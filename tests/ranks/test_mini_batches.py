@@ -25,7 +25,7 @@ HEADS = {"gat": {"heads": 4, "output_heads": 4, "hidden": 12}}
 
 
 def settings(model, **changes):
-    return Config(**{"hidden": 10, "dtype": "float64", "seed": 3, **changes, **SETTINGS[model],
+    return Config(**{"hidden": 12, "dtype": "float64", "seed": 3, **changes, **SETTINGS[model],
                      **HEADS.get(model, {})})
 
 
