@@ -294,6 +294,7 @@ def test_the_script_writes_what_was_found(report, tmp_path, tests, code, status)
     assert ("peer mean ratio" in done.stdout) == (code == 0)
 
 
+@pytest.mark.long
 def test_the_command_says_so_too(tmp_path):
     """The benchmark `cuda` without a GPU exits with 69, also from another folder."""
     done = python("-P", run.__file__, "cuda", cwd=tmp_path, CUDA_VISIBLE_DEVICES="")

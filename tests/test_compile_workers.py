@@ -125,6 +125,7 @@ def test_recorded_kernels_are_compiled_later(monkeypatch):
     assert x.tolist() == [6, 6, 6]
 
 
+@pytest.mark.long
 def test_a_worker_ends_without_an_error():
     workers = CompileWorkers(kernels_of_run(), 1)
     with event.install_listener("numba:compile", workers), \

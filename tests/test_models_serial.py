@@ -95,7 +95,8 @@ def test_registries_agree():
 @pytest.mark.parametrize("changes", [
     {"layers": 1}, {"layers": 2, "hidden": 5}, {"layers": 3, "hidden": 6, "layer_norm": True},
     {"layers": 2, "hidden": 6, "several": True}], ids=str)
-@pytest.mark.parametrize("model", SETTINGS)
+@pytest.mark.parametrize("model", [
+    pytest.param(name, marks=[pytest.mark.long] * (name == "gat")) for name in SETTINGS])
 def test_every_parameter_by_finite_differences(model, changes, directed, weighted, sparse,
                                                input_dropout):
     graph = make(n=24, f=5, c=5, directed=directed, weighted=weighted, sparse=sparse)

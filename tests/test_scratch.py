@@ -176,6 +176,7 @@ def test_a_file_is_read_into_an_array_that_is_not_in_memory(arrays, tmp_path):
     assert y.tobytes() == text
 
 
+@pytest.mark.long
 def test_other_faults_end_the_process(tmp_path):
     """An access to memory that is not an array goes to the handler that was there before."""
     code = ("import ctypes, faulthandler; faulthandler.enable()\n"
@@ -280,6 +281,7 @@ def test_a_full_disk(small):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.long
 def test_a_folder_that_is_removed(small):
     """The files have no names, so a folder can go at any time; new arrays then fail."""
     graph = make(n=601, f=33)

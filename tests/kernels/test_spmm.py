@@ -175,8 +175,8 @@ def test_dot_product_with_the_transpose():
     g = rng.standard_normal((60, 9))
     transposed = sp.csr_array((data, indices, indptr), shape=(60, 45)).T.tocsr()
     forward = (cpu.spmm(indptr, indices, data, x) * g).sum()
-    backward = (x * cpu.spmm(transposed.indptr.astype(np.int64), transposed.indices,
-                             transposed.data, g)).sum()
+    backward = (x * cpu.spmm(transposed.indptr.astype(np.int64),
+                             transposed.indices.astype(np.int32), transposed.data, g)).sum()
     assert forward == pytest.approx(backward, rel=1e-12)
 
 

@@ -66,6 +66,7 @@ def test_blocks_and_files_change_nothing(tmp_path, symmetrize):
     assert (stream_parts(level, 4, 0.01, seed=4) != whole).any()
 
 
+@pytest.mark.long
 def test_groups_are_the_same_on_any_threads_and_blocks(monkeypatch):
     monkeypatch.setattr(group_passes, "LARGE_LEVEL", 0)
     monkeypatch.setattr(group_passes, "GROUP", 512)

@@ -42,7 +42,8 @@ def test_every_model(model, drops, train, monkeypatch):
 @pytest.mark.parametrize("kind, settings", [
     ({}, {"input_dropout": 0.0}), ({}, {"layers": 1}), ({"sparse": True}, {"layers": 1}),
     ({"directed": True, "weighted": True}, {"layers": 3, "dtype": "float64"}),
-    ({"sparse": True}, {"layer_norm": True}), ({"sparse": True}, {"dtype": "float64"})], ids=str)
+    ({"sparse": True}, {"layer_norm": True, "dtype": "float64"}),
+    ({"sparse": True}, {"dtype": "float64"})], ids=str)
 @pytest.mark.parametrize("model", EACH)
 def test_other_graphs_and_steps(tmp_path, model, kind, settings):
     store.write_graph(tmp_path / "graph.h5", make(n=400, c=6, degree=1.5, train=8, **kind))
@@ -52,4 +53,5 @@ def test_other_graphs_and_steps(tmp_path, model, kind, settings):
 
 @pytest.mark.parametrize("model", EACH)
 def test_several_labels(model):
-    check_run(several_labels(make(), 3), Config(**settings_of(model), prune=False))
+    config = Config(**settings_of(model), prune=False, dtype="float64")
+    check_run(several_labels(make(), 3), config)

@@ -121,10 +121,9 @@ def test_rows_and_sums_cross_once_for_any_holders(strategy):
 
 @pytest.mark.parametrize("comm, nodes", [(4, 2)], indirect=["comm"], ids=["2 x 2"])
 @pytest.mark.parametrize("settings", [
-    WIDE["gat"], {"dtype": "bf16"},
-    *(pytest.param(case, marks=pytest.mark.long)
-      for case in ({"strategy": "vertex-cut", "dtype": "bf16"}, WIDE["gin"], WIDE["sage-mean"]))],
-    ids=str)
+    WIDE["gat"], *(pytest.param(case, marks=pytest.mark.long) for case in (
+        {"dtype": "bf16"}, {"strategy": "vertex-cut", "dtype": "bf16"}, WIDE["gin"],
+        WIDE["sage-mean"]))], ids=str)
 def test_models_and_dtypes(comm, nodes, settings):
     graph = make(n=90, directed=True)
     config = Config(**{"strategy": "p2p", "hidden": 8, "dtype": "float64", **settings})
@@ -135,7 +134,8 @@ def test_models_and_dtypes(comm, nodes, settings):
     np.testing.assert_allclose(*losses, rtol=bound)
 
 
-@pytest.mark.parametrize("strategy", AWARE)
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name != "cover")) for name in AWARE])
 def test_shared_memory_changes_no_bit(strategy, monkeypatch):
     graph = make(n=60, directed=True)
     config = Config(strategy=strategy, layers=2, hidden=4)

@@ -40,7 +40,7 @@ GRAPHS = {  # arguments of `make`, of NormalizedAdjacency, row blocks
     "few vertices": ({"n": 5, "directed": True}, {}, "even"),
     "without entries": ({"n": 12, "degree": 0}, PLAIN, "uneven")}
 KINDS = [*GRAPHS]
-QUICK = {"p2p": 3, "cover": 2, "vertex-cut": 7, "1d": 5}  # ranks in short runs; of others 4
+QUICK = {"p2p": 3, "cover": 2, "vertex-cut": 4, "1d": 3}  # ranks in short runs; of others 4
 
 
 def cases(P):

@@ -171,6 +171,7 @@ def test_any_value_of_a_setting_is_taken_or_refused(folder, data, entry):
     assert Config(**Config.from_toml(folder / "c.toml")) == config
 
 
+@pytest.mark.long
 @quick
 @given(st.one_of(st.text(), st.binary().map(lambda raw: raw.decode("latin1")), st.lists(st.tuples(
     st.sampled_from(["hidden", "lr", "out", "x", "[a]"]), st.text(max_size=8)), max_size=3).map(

@@ -55,7 +55,7 @@ def test_what_does_not_fit_a_run(batch, changes, words):
     if batch == "parts:8:5":
         pytest.importorskip("mtkahypar", reason="needs pip install '.[partition]'")
     with pytest.raises(UsageError, match=words):
-        train(make(), Config(batch=batch, epochs=2, **changes))
+        train(make(), Config(batch=batch, epochs=2, dtype="float64", **changes))
 
 
 def test_files_of_parts(tmp_path):
