@@ -141,6 +141,9 @@ def test_expected_seconds_grow_with_effort_and_parts():
     assert expected_seconds(BEST, sizes, 4) < expected_seconds(BEST, sizes, 8)
     sparse = [expected_seconds(effort, np.full(EDGES // 4, 4), 64) for effort in (DEFAULT, BEST)]
     assert sparse[0] < sparse[1] / 2
+    calm, warm = (expected_seconds(DEFAULT, each, 64, holders=True)
+                  - expected_seconds(DEFAULT, each, 64) for each in (np.full(EDGES // 4, 4), sizes))
+    assert calm < warm / 2
     large = np.tile(sizes, 5)
     assert expected_seconds(DEFAULT, large, 8) < expected_seconds(DEFAULT, sizes, 8)
     assert expected_seconds(FAST, large, 8) < expected_seconds(DEFAULT, large, 8)

@@ -11,14 +11,16 @@ from small_graphs import edges, grid, two_cliques
 
 from hpgcn.errors import DataError
 from hpgcn.graphs.graph import Graph
+from hpgcn.kernels.jit import jit
 from hpgcn.parallel.vertex_covers import balanced_cover
 from hpgcn.partition import METHOD_ENGINES, NONZERO_METHODS, make_partition, statistics
 from hpgcn.partition.methods import METHODS
 from hpgcn.partition.nonzeros import nonzero_methods
 from hpgcn.partition.nonzeros.greedy_holders import greedy_holders
+from hpgcn.partition.nonzeros.group_moves import find_target, move_groups
 from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
-from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, move_groups
-from hpgcn.partition.nonzeros.nonzero_state import LAM, pins_of, state_of
+from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts
+from hpgcn.partition.nonzeros.nonzero_state import LAM, PART, PINS, pins_of, state_of
 from hpgcn.partition.nonzeros.refine_nonzeros import Nets, refine_nonzeros
 from hpgcn.partition.partition_request import PartitionRequest, Parts
 from hpgcn.partition.quality import touched
@@ -142,6 +144,12 @@ def test_moves_keep_their_counts(k, paired):
     fits = np.array([loads, rows]).max(axis=1) <= capacity
     assert (np.array([state.load.max(), state.rows.max()]) <= capacity)[fits].all()
 
+    # nets are only noted as inside a part if all that they share units with are
+    assert state.inside.any()
+    for net in np.flatnonzero(state.inside):
+        units = state.members[state.start[net]:state.start[net + 1]]
+        assert (state.nets[nets.ends[units], LAM] == 1).all()
+
     anew = state_of(nets.ends, state.part, 120, k, nets.weight, capacity)
     for name in ("load", "rows", "part_bits"):
         np.testing.assert_array_equal(getattr(state, name), getattr(anew, name))
@@ -149,6 +157,50 @@ def test_moves_keep_their_counts(k, paired):
     for net in range(240):
         pins = [[pins_of(each, net, p) for p in range(k)] for each in (state, anew)]
         assert pins[0] == pins[1]
+
+
+@jit()
+def target_of(s, net, at, room):
+    """Call `group_moves.find_target` for a record of a net."""
+    shared, freed = np.empty((2, 8, room.size), np.uint64)
+    allowed, picked = np.empty((2, 2, room.size), np.uint64)
+    p, pins = np.int64(s.records[at, PART]), np.int64(s.records[at, PINS])
+    return find_target(s, net, at, p, pins, np.uint64(0), shared, freed, allowed, picked, room)
+
+
+@pytest.mark.parametrize("k", [5, 70])
+@pytest.mark.parametrize("paired", [True, False])
+def test_target_is_the_cheapest_part(k, paired):
+    """Compare counters of all parts at once with tries of the parts one by one."""
+    nets = Nets(pattern(drawn("undirected")), paired)
+    rng = np.random.default_rng(k)
+    part = (k * rng.random(nets.weight.size) ** 3).astype(np.int32)
+    state = state_of(nets.ends, part, 120, k, nets.weight, np.array([10**6, 10**6]))
+    open_parts = np.flatnonzero(rng.random(k) < 0.7)
+    room = np.zeros(-(-k // 64), np.uint64)
+    np.bitwise_or.at(room, open_parts >> 6, np.uint64(1) << (open_parts % 64).astype(np.uint64))
+
+    members = [state.members[state.start[net]:state.start[net + 1]] for net in range(240)]
+
+    def cost(net, p, q, near):
+        """Count nets that enter part q less those that leave p, if units of a net move."""
+        others = {e: nets.ends[e].sum() - net for e in members[net] if part[e] == p}
+        if near:
+            others = {e: other for e, other in others.items() if q in part[members[other]]}
+        after = part.copy()
+        after[list(others)] = q
+        return sum(np.unique(after[members[each]]).size - np.unique(part[members[each]]).size
+                   for each in {net, *others.values()}) if others else k
+
+    for net in rng.choice(np.flatnonzero(np.bincount(nets.ends.ravel(), minlength=240)), 40):
+        for at in range(*state.nets[net:net + 2, 0]):
+            p, pins = state.records[at, :2]
+            if pins:
+                q, near, _ = target_of(state, net, at, room)
+                least = min(cost(net, p, other, kind) for other in open_parts if other != p
+                            for kind in (False, True))
+                assert q in open_parts and q != p
+                assert cost(net, p, q, near) == least
 
 
 @pytest.mark.parametrize("method", [
@@ -242,6 +294,21 @@ def test_a_good_start_is_kept():
     plain = statistics(graph, owner, 4)["volume"]
     off = number != rows.indices
     assert len(moved(graph, owners, better[off])) <= plain
+
+
+def test_the_better_of_two_starts_is_refined(monkeypatch):
+    monkeypatch.setitem(refine.TURNS, "default", 2)
+    rows = pattern(grid(24))
+    number = np.repeat(np.arange(576), np.diff(rows.indptr))
+    blocks = (np.arange(576) // 36).astype(np.int32)
+    strewn = np.random.default_rng(0).permutation(blocks)
+    good, poor = ((owner[number], owner) for owner in (blocks, strewn))
+
+    def volume(start, rival=None):
+        better, owners = refine_nonzeros(rows, *start, 16, 0.1, rival=rival)
+        return sum(each.nnz for each in touched(rows, owners, 16, better))
+
+    assert volume(good, poor) == volume(poor, good) == volume(good) < volume(poor)
 
 
 def test_rows_may_be_weighed():

@@ -5,7 +5,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from hpgcn.graphs.partition import run_offsets
-from hpgcn.partition.effort import FAST
+from hpgcn.partition.effort import COARSE, FAST, is_sparse
 from hpgcn.partition.partition_request import Parts, run
 from hpgcn.partition.rows.partition_model import entry_rows, holders
 from hpgcn.partition.rows.row_methods import partition_columns, stream
@@ -18,8 +18,9 @@ def cover(rows, weights, request, parts=None):
     for each pair of parts.
 
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
-    Sci. Comput. 40(4), 2018). With effort "fast" owners are those of method stream, and
-    covers are greedy.
+    Sci. Comput. 40(4), 2018). Patterns that are not sparse are also refined from the
+    parts of `vertex_cut`, whose owners are more even. With effort "fast" owners are those
+    of method stream, and covers are greedy.
 
     parts : Parts, optional
         Rows of the same effort, to begin from.
@@ -37,7 +38,12 @@ def cover(rows, weights, request, parts=None):
     limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
     summed = balanced_cover(rows, parts.part, parts.part, loads, limit)
     holder = np.where(summed, owner, reader)
-    return _refined(rows, request, parts, holder, parts.part)
+
+    # another start for the refinement
+    rival = None
+    if request.refine and rows.nnz < COARSE and not is_sparse(np.bincount(rows.indices)):
+        rival = _greedy_holders(rows, request, stream(rows, weights, request), of_edges=True)
+    return _refined(rows, request, parts, holder, parts.part, rival)
 
 
 def medium_grain(rows, weights, request):
@@ -106,21 +112,29 @@ def _greedy(rows, request, parts, of_edges=False):
     """Find holders for parts of rows in a few passes (`greedy_holders`), and refine them.
 
     Effort "fast" refines small patterns only: refinement takes about 80 bytes for each
-    nonzero. With `of_edges` refinement begins with one part for both directions of an
-    undirected edge.
+    nonzero. `of_edges`: as of `_greedy_holders`.
+    """
+    refined = request.effort != FAST or rows.nnz <= SMALL
+    holder, owner = _greedy_holders(rows, request, parts, of_edges and refined)
+    if not refined:
+        return Parts(owner, parts.engine, request.epsilon, holder=holder)
+    return _refined(rows, request, parts, holder, owner)
+
+
+def _greedy_holders(rows, request, parts, of_edges):
+    """Return holders and owners for parts of rows, as `greedy_holders`; with `of_edges` one
+    holder for both directions of an undirected edge.
     """
     from hpgcn.partition.nonzeros.greedy_holders import greedy_holders  # brings Numba
     from hpgcn.partition.nonzeros.nonzero_limits import part_capacity
 
     capacity = part_capacity(rows, request.k, request.epsilon, request.w0)
     holder, owner = greedy_holders(rows, parts.part, request.k, capacity, request.w0)
-    if request.effort == FAST and rows.nnz > SMALL:
-        return Parts(owner, parts.engine, request.epsilon, holder=holder)
     if of_edges:
         from hpgcn.partition.nonzeros.refine_nonzeros import of_undirected_edges
 
         holder = of_undirected_edges(rows, holder, owner)
-    return _refined(rows, request, parts, holder, owner)
+    return holder, owner
 
 
 def _by_edges(rows, request, deal):
@@ -149,8 +163,10 @@ def _by_groups(rows, request, group, weights):
     return _refined(rows, request, parts, holder, holder[number == rows.indices])
 
 
-def _refined(rows, request, parts, holder, owner):
-    """Refine holders and owners, if requested, and put them into Parts."""
+def _refined(rows, request, parts, holder, owner, rival=None):
+    """Refine holders and owners, if requested, and put them into Parts. `rival`: as of
+    `refine_nonzeros`.
+    """
     epsilon = parts.epsilon
     unrefined = None
     if request.refine and request.k > 1:
@@ -159,5 +175,5 @@ def _refined(rows, request, parts, holder, owner):
         epsilon = request.epsilon
         unrefined = owner, holder
         holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
-                                        request.seed, request.effort)
+                                        request.seed, request.effort, rival)
     return Parts(owner, parts.engine, epsilon, parts.statistics, holder, unrefined=unrefined)

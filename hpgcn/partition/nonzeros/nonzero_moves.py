@@ -11,7 +11,6 @@ from hpgcn.partition.nonzeros.nonzero_state import (
     LAM,
     PART,
     PINS,
-    find_record,
     move,
     pins_of,
     record_range,
@@ -19,7 +18,6 @@ from hpgcn.partition.nonzeros.nonzero_state import (
 )
 
 TRIES = 4  # parts that are looked at for a unit whose nets share none
-LARGE = 8  # units: larger groups are tried in proportion less often
 HALF = np.uint64(32)
 
 
@@ -153,191 +151,6 @@ def _drawn(s, net, bits):
     """Return the part of a random unit of a net; `bits` are the random bits."""
     size = np.uint64(s.start[net + 1] - s.start[net])
     return np.int64(s.part[s.members[s.start[net] + np.int64((bits >> HALF) * size >> HALF)]])
-
-
-@jit(inner=True)
-def _gather(s, net, p, q, near, chosen):
-    """Collect the units of a net in part p in `chosen`; return how many. With `near`,
-    only units whose other net touches part q.
-    """
-    size = 0
-    link = s.records[find_record(s, net, p), HEAD]
-    while link >= 0:
-        e = link >> 1
-        if not near or touches(s, np.int64(s.ends[e, 1 - (link & 1)]), q):
-            chosen[size] = e
-            size += 1
-        link = s.links[link, AFTER]
-    return size
-
-
-@jit(inner=True)
-def _follows(s, net, p, q, entering, leaving):
-    """Decide whether the owner of a net's vertex should move along from part p to part
-    q.
-
-    The owner is the net's last unit in p. Return the decision, and the new counts of
-    nets that enter q and that leave p.
-    """
-    n = s.part.size - s.owners
-    v = net if net < n else net - n
-    if s.part[s.owners + v] != p:
-        return False, entering, leaving
-    second = v if net != v else n + v
-    enters = not touches(s, second, q)
-    leaves = 1 + np.int64(pins_of(s, second, p) == 1)
-    if enters >= leaves:
-        return False, entering, leaving
-    return True, entering + enters, leaving + leaves
-
-
-@jit(inner=True)
-def _change(s, net, p, q, chosen, size):
-    """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
-
-    Owners that would stay behind without nonzeros are chosen as well, while q may own
-    more. Returns nets entering and leaving, how many units are chosen, and how many of
-    them are owners.
-    """
-    n = s.part.size - s.owners
-
-    # what is known of the net itself
-    entering = np.int64(not touches(s, net, q))
-    leaving = np.int64(0)
-    total = size
-    owners = np.int64(0)
-
-    # owners among the chosen units
-    for i in range(size):
-        owners += chosen[i] >= s.owners
-    own = owners > 0
-    room = s.capacity[1] - s.rows[q]
-
-    # the other net of each unit; its owner may come along
-    for i in range(size):
-        e = chosen[i]
-        other = np.int64(s.ends[e, 0] if s.ends[e, 1] == net else s.ends[e, 1])
-        entering += not touches(s, other, q)
-        pins = pins_of(s, other, p)
-        leaving += pins == 1
-        if pins == 2 and e < s.owners and owners < room:
-            along, entering, leaving = _follows(s, other, p, q, entering, leaving)
-            if along:
-                chosen[total] = s.owners + (other if other < n else other - n)
-                total += 1
-                owners += 1
-
-    # the owner of this net may come along
-    left = pins_of(s, net, p) - size
-    leaving += left == 0
-    if left == 1 and not own and owners < room:
-        along, entering, leaving = _follows(s, net, p, q, entering, leaving)
-        if along:
-            chosen[total] = s.owners + (net if net < n else net - n)
-            total += 1
-            owners += 1
-    return entering, leaving, total, owners
-
-
-@jit()
-def move_groups(s, seed, turn, temperature, price, limit):
-    """Try to move the units of each net in each part to the part where that costs least.
-
-    Either all of these units move, or those alone whose other net touches the target. The
-    move is made with probability exp(-cost / temperature). Its cost are the nets that
-    parts gain less `price` times the excess that a part loses. No part grows beyond its
-    capacity, nor beyond a weight of `limit` unless all units of the move are owners.
-    """
-    k = s.load.size
-    key = mix(mix(~np.uint64(seed)) + np.uint64(turn))
-    shared = np.zeros(k, np.int64)  # units whose other net touches a part
-    freed = np.zeros(k, np.int64)  # those of them whose other net then leaves the old part
-
-    # room for the units of the largest net, and an owner of each
-    largest = np.int64(0)
-    for net in range(s.start.size - 1):
-        largest = max(largest, s.start[net + 1] - s.start[net])
-    chosen = np.empty(2 * (1 + largest), np.int64)
-    for net in range(s.part_bits.shape[0]):
-        first, end, _ = record_range(s, net)
-        for at in range(end - 1, first - 1, -1):
-            # large groups are tried in proportion less often
-            pins = np.int64(s.records[at, PINS])
-            p = np.int64(s.records[at, PART])
-            if pins == 0:
-                continue
-            excess = max(0, s.load[p] - s.capacity[0])
-            excess_rows = max(0, s.rows[p] - s.capacity[1])
-            bits = mix(key + np.uint64(at))
-            chance = np.float64(bits >> np.uint64(11)) * 2.0**-53 * max(1.0, pins / LARGE)
-            if chance > 1:
-                continue
-
-            # find the target, and whether all units move there
-            q, near = _target(s, net, at, p, pins, bits, shared, freed)
-            if q < 0:
-                continue
-            size = _gather(s, net, p, q, near, chosen)
-
-            # the target must have room
-            entering, leaving, size, owners = _change(s, net, p, q, chosen, size)
-            weight = np.int64(0)
-            for i in range(size):
-                weight += s.weight[chosen[i]]
-            full = s.capacity[0] if owners == size else limit
-            if s.load[q] + weight > full or (owners and s.rows[q] + owners > s.capacity[1]):
-                continue
-
-            # accept by cost and temperature
-            cost = entering - leaving - price * (min(weight, excess) + min(owners, excess_rows))
-            if cost <= 0 or (temperature > 0 and chance < np.exp(-cost / temperature)):
-                for i in range(size):
-                    move(s, chosen[i], q)
-
-
-@jit(inner=True)
-def _target(s, net, at, p, pins, bits, shared, freed):
-    """Return the part with room to which the units of a record move at least cost.
-
-    It is -1 if no part has room. The second result is whether only those units should
-    move whose other net touches the part. Ties are broken by `bits`.
-    """
-    k = s.load.size
-
-    # count the units that each part is near to
-    leaving = np.int64(0)
-    link = s.records[at, HEAD]
-    while link >= 0:
-        other = np.int64(s.ends[link >> 1, 1 - (link & 1)])
-        last = s.records[s.nets[other, 0] + s.links[link ^ 1, AT], PINS] == 1
-        leaving += last
-        for word in range(s.part_bits.shape[1]):
-            rest = s.part_bits[other, word]
-            while rest:
-                q = 64 * word + np.int64(trailing_zeros(rest))
-                rest &= rest - np.uint64(1)
-                shared[q] += 1
-                freed[q] += last
-        link = s.links[link, AFTER]
-
-    # compare the parts, from one drawn on
-    best = np.int64(-1)
-    least = pins + 2
-    near = False
-    q = np.int64((bits >> HALF) * np.uint64(k) >> HALF)
-    for _ in range(k):
-        q = q + 1 if q + 1 < k else 0
-        if q != p and s.load[q] < s.capacity[0]:
-            enters = np.int64(not touches(s, net, q))
-            cost = enters - 1 + pins - shared[q] - leaving
-            some = enters - freed[q]
-            if shared[q] and some < min(cost, least):
-                best, least, near = q, some, True
-            elif cost < least:
-                best, least, near = q, cost, False
-    shared[:] = 0
-    freed[:] = 0
-    return best, near
 
 
 @jit()

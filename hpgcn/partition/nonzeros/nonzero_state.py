@@ -22,9 +22,10 @@ LAM = 1  # column of State.nets, beside its first record
 # next and the last in its list, and its record, from the first of the net on.
 # members[start[net]:] are the units of a net. weight: of each unit. load and rows:
 # weight and owners of each part. capacity: the most weight and owners of a part.
+# inside: nets noted by moves as touching one part only, like the other nets of their units.
 State = namedtuple(
     "State", "ends part owners nets records part_bits links start members weight load rows "
-             "capacity")
+             "capacity inside")
 
 
 def state_of(ends, part, n, k, weight, capacity):
@@ -58,7 +59,7 @@ def state_of(ends, part, n, k, weight, capacity):
                   np.zeros((2 * n, -(-k // 64)), np.uint64), np.empty((2 * part.size, 3), np.int32),
                   run_offsets(sizes), members, weight,
                   np.bincount(part, weight, k).astype(np.int64),
-                  np.bincount(part[owners:], minlength=k), capacity)
+                  np.bincount(part[owners:], minlength=k), capacity, np.zeros(2 * n, np.bool_))
     _fill(state)
     return state
 
@@ -111,6 +112,14 @@ def pins_of(s, net, p):
 
 
 @jit(inner=True)
+def _open(s, net):
+    """Note that a net and the other nets of its units no longer lie inside a part."""
+    for at in range(s.start[net], s.start[net + 1]):
+        for side in range(2):
+            s.inside[s.ends[s.members[at], side]] = False
+
+
+@jit(inner=True)
 def _put(s, link, net, p):
     # find or make the record of the part in the net's list
     if touches(s, net, p):
@@ -122,6 +131,8 @@ def _put(s, link, net, p):
         s.records[at, HEAD] = -1
         s.nets[net, LAM] += 1
         s.part_bits[net, p >> 6] |= bit_in_word(p)
+        if s.nets[net, LAM] == 2:
+            _open(s, net)
 
     # put the link at its head
     then = s.records[at, HEAD]

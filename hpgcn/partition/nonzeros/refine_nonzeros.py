@@ -17,14 +17,15 @@ Optimization by simulated annealing, Science 220, 1983).
 import numpy as np
 
 from hpgcn.graphs.reordering import random_order
+from hpgcn.partition.nonzeros.group_moves import move_groups
 from hpgcn.partition.nonzeros.nonzero_limits import keep_limits, part_capacity
-from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, move_groups, rebalance_owners
+from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, rebalance_owners
 from hpgcn.partition.nonzeros.nonzero_state import LAM, state_of
 from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import entry_rows
 
 # turns that cool down, at most, and visits of units in all of them, by effort
-TURNS = {"fast": 0, "default": 80, "best": 300}
+TURNS = {"fast": 0, "default": 120, "best": 300}
 WORK = {"fast": 0, "default": 100_000_000, "best": 600_000_000}
 FEWEST = 4  # turns on large patterns, if any
 LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
@@ -39,7 +40,8 @@ HOT, WARM = 0.5, 0.25  # temperature of the first turn, and after pairs
 COOLER = 0.3  # temperature of groups, in that of nets that leave a part
 
 
-def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="default"):
+def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="default",
+                    rival=None):
     """Lower the rows and partial sums that a product sends; return holders and owners.
 
     Parameters
@@ -57,6 +59,9 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     effort : str
         "fast", "default" or "best": how many turns are made; with "fast" those that only
         improve.
+    rival : (holder, owner), optional
+        Other parts to begin from. Both are refined in half of the turns; the rest of them
+        refine those that send less by then.
 
     Returns
     -------
@@ -76,15 +81,16 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     capacity = part_capacity(rows, k, epsilon, w0)
 
     # refine in stages, then enforce the limits
-    refined = holder, owner
+    starts = [(holder, owner)] if rival is None else [(holder, owner), rival]
     for nets, temperature, share in _stages(rows):
         weight = nets.weight.copy()
         weight[-owner.size:] += w0
-        state = state_of(nets.ends, nets.units(*refined), owner.size, k, weight, capacity)
         turns = max(FEWEST, int(share * WORK[effort] / nets.weight.size))
         turns = min(turns, TURNS[effort])
-        _anneal(state, seed, temperature, turns, LAST[effort])
-        refined = nets.entries(state.part)
+        states = [state_of(nets.ends, nets.units(*start), owner.size, k, weight, capacity)
+                  for start in starts]
+        state = _anneal_best(states, seed, temperature, turns, LAST[effort])
+        starts = [nets.entries(state.part)]
     keep_limits(state)
     _even_out(state, nets, seed)
     refined = nets.entries(state.part)
@@ -190,8 +196,25 @@ def _stages(rows):
         yield Nets(rows, False), HOT, 1
 
 
+def _anneal_best(states, seed, hot, turns, last):
+    """Anneal and return the state that sends least after half of the turns."""
+    runs = [_anneal(state, seed, hot, turns, last) for state in states]
+    if len(runs) > 1:
+        for _ in range(turns // 2):
+            for run in runs:
+                next(run)
+    sent = [state.nets[:, LAM].sum() for state in states]
+    chosen = int(np.argmin(sent))
+    for _ in runs[chosen]:
+        pass
+    return states[chosen]
+
+
 def _anneal(state, seed, hot, turns, last):
-    """Run passes at falling temperature, and further ones while a part is too large."""
+    """Run passes at falling temperature, and further ones while a part is too large.
+
+    Yield after each.
+    """
     capacity = state.capacity.copy()
     mean = state.load.mean()
     tight = np.array([max(mean + SLACK * (capacity[0] - mean), np.ceil(mean)), capacity[1]],
@@ -210,6 +233,7 @@ def _anneal(state, seed, hot, turns, last):
         limit = tight[0] if over else capacity[0]
         move_groups(state, seed, turn, COOLER * temperature, price, limit)
         price = price * DEARER if over else PRICE
+        yield
 
 
 def _even_out(state, nets, seed):
