@@ -154,6 +154,7 @@ def run(request, streams):
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
+    tempfile.tempdir = None  # TMPDIR may name another folder
     end(execute(*request["argv"]))
 
 

@@ -1,4 +1,8 @@
-"""A command that gets a signal cleans up, exits with the signal's code, and leaves no file."""
+"""A command that gets a signal cleans up, exits with the signal's code, and leaves no file.
+
+Signals at a named function reach a fork (forked_commands.py). Those that a test sends
+itself, or sends while Python imports, reach processes of their own.
+"""
 import contextlib
 import os
 import shutil
@@ -50,15 +54,20 @@ def folder(trained, monkeypatch):
     return trained
 
 
-def run(how, point, *args, ranks=None, **environment):
-    """Run signalled.py with a signal `how` at the function `point`; return the finished process."""
-    if ranks is not None and MPIEXEC is None:
-        pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
-    launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
-    return subprocess.run([*launcher, sys.executable, SIGNALLED, how, point, *map(str, args)],
-                          timeout=300, capture_output=True, text=True, check=False,
-                          env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
-                               **environment})
+@pytest.fixture
+def run(forked):
+    """Return a function that runs signalled.py, in forks of one process."""
+    def run(how, point, *args, ranks=None, **environment):
+        """Send a signal `how` at the function `point`; return the finished process."""
+        if ranks is not None and MPIEXEC is None:
+            pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
+        launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
+        command = [*launcher, f"{forked}/python", SIGNALLED, how, point, *map(str, args)]
+        return subprocess.run(command, timeout=300, capture_output=True, text=True, check=False,
+                              env={**clean_environment(), "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+                                   **environment})
+
+    return run
 
 
 def lines(done):
@@ -76,7 +85,7 @@ def leftovers(*folders):
     ("read in pieces", signal.SIGTERM), *(pytest.param(*case, marks=pytest.mark.long) for case in (
         *((name, NUMBERS[place % 3]) for place, name in enumerate(SERIAL)),
         ("convert", signal.SIGUSR1)))])
-def test_every_command_ends_in_order(folder, tmp_path, name, number):
+def test_every_command_ends_in_order(run, folder, tmp_path, name, number):
     point, args = SERIAL[name]
     if name == "partition by an engine":
         pytest.importorskip("mtkahypar")
@@ -95,7 +104,7 @@ def test_every_command_ends_in_order(folder, tmp_path, name, number):
 @pytest.mark.parametrize("number", [
     signal.SIGINT, *(pytest.param(number, marks=pytest.mark.long)
                      for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))])
-def test_a_signal_in_compiled_code_ends_in_order(folder, number):
+def test_a_signal_in_compiled_code_ends_in_order(run, folder, number):
     point, args = SERIAL["generate"]
     done = run(f"0:{number.name}!:1", point, *args)
     assert done.returncode == 128 + number, done.stderr
@@ -179,8 +188,8 @@ def losses(out):
     (None, "karate.h5", "0:SIGUSR1:1", "hpgcn.training.runs.run_directory.RunDirectory.__init__"),
     (2, "karate.p2.h5", "1:SIGUSR1:1", "hpgcn.training.loop.trainer.warm_up"),
     (2, "karate.h5", "0:SIGUSR1:1", "hpgcn.partition.engines.engine_process._spawn")])
-def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_path, ranks, graph,
-                                                                 how, point):
+def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(run, folder, tmp_path, ranks,
+                                                                 graph, how, point):
     if "partition" in point:
         pytest.importorskip("mtkahypar")
     command = ("train", graph, "--strategy", "p2p", "--epochs", 3, "--out", tmp_path / "run")
@@ -198,7 +207,7 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(folder, tmp_pat
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks, graph, rank", [(None, "karate.h5", 0), (2, "karate.p2.h5", 1)])
-def test_ctrl_c_keeps_the_best_model_so_far(folder, tmp_path, ranks, graph, rank):
+def test_ctrl_c_keeps_the_best_model_so_far(run, folder, tmp_path, ranks, graph, rank):
     command = ("train", graph, "--strategy", "p2p", "--epochs", 40, "--out", tmp_path / "run")
     done = run(f"{rank}:SIGINT:12", "hpgcn.training.loop.trainer.evaluate", *command, ranks=ranks)
     assert done.returncode == 130, done.stderr
