@@ -33,8 +33,9 @@ def moved_bytes(trainer):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("strategy", ["p2p", "cover", "vertex-cut", "1d"])
-def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
+@pytest.mark.parametrize("strategy, model", [
+    ("p2p", "gcn"), ("cover", "gcn"), ("vertex-cut", "gcn"), ("1d", "gcn"), ("p2p", "gat")])
+def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):
     """Bytes read and written in an epoch are within 10% of the plan: those that Linux counts, and
     those of messages of one wait alone.
     """
@@ -45,7 +46,8 @@ def test_bytes_are_those_of_the_plan(strategy, monkeypatch, tmp_path):
     method = strategy if strategy == "vertex-cut" else "random"
     succeed("partition", tmp_path / "g.h5", "-k", 4, "--method", method, "--no-refine",
             "--out", path)
-    config = Config(layers=3, hidden=128, epochs=4, device="cpu", strategy=strategy)
+    config = Config(layers=3, hidden=128, epochs=4, device="cpu", strategy=strategy,
+                    model=model, heads=1 + (model == "gat"))
     counts, moved, train_epoch = [], np.zeros((5, 2, 2), np.int64), Trainer.train_epoch
 
     def count(trainer, epoch, *others):

@@ -138,6 +138,7 @@ class Attention:
                 ops.add(added, dx[lo:lo + tile])
             else:
                 ops.scatter_add(added, rows[lo:lo + tile], dx)
+        self.device.discard(room)
 
     def keep_rows(self, X, width):
         """Store the received rows of X, which never change. By default does nothing."""

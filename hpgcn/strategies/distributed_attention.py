@@ -114,6 +114,7 @@ class RowAttention(Attention):
                 self._attend(target, blocks, rows, far[target], part, self.others.get(target),
                              drawn)
                 pack(part, buffer)
+                self.device.discard(*(array for array in part if array is not None))
                 self.push.send(target)
 
         # own rows, as rows of other ranks arrive
@@ -124,6 +125,7 @@ class RowAttention(Attention):
             for numbers, sums in self.push.received_sums(what):
                 with self.clock("comm"):
                     self._merge(state, numbers, sums)
+        self.strategy.comm.end_product()
 
     def _attend(self, target, blocks, own, l, state, vertex, drawn):  # noqa: E741
         """Add the nonzeros in all blocks of `target` to the softmax in `state`."""
@@ -164,7 +166,9 @@ class RowAttention(Attention):
                     r = kernels.backend(x).matmul(x, spread)
                 self.ghosts[source] = x, r
             yield source, *self.ghosts[source]
-            if not keep and mine:
+            if mine and self.constant is None:
+                self.pull.multiplied(source)
+            if mine and not keep:
                 del self.ghosts[source]
 
     def _constant(self, wanted, own, W):
@@ -225,8 +229,14 @@ class RowAttention(Attention):
                             *(rows_of(array, lo, hi) for array in to), vertex=vertex,
                             neighbour=rows_of(neighbour, lo, hi), accumulate=accumulate, **drawn)
                 accumulate = True
+                if mine:
+                    pull.multiplied(source)
+                    if P is pulled and self.strategy.frees_rows:
+                        self.device.discard(pulled)
             if Z is not None:
                 pack(to, Z)
+            if not mine:
+                self.device.discard(*to)
             push.send(target)
         push.finish(packed, what)
 
@@ -234,7 +244,9 @@ class RowAttention(Attention):
         if packed is not None:
             for array, part in zip(gradients, unpack(packed, [dx.shape[1], dr.shape[1]], None)):
                 array[:] = part
+            self.device.discard(packed)
         self.ghosts = {}
+        self.strategy.comm.end_product()
 
 
 def received_rows_of(pull, wanted, own, mine, what):

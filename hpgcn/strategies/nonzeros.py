@@ -49,11 +49,12 @@ class NonzeroTraffic(RowTraffic):
         both = 2 * (product.width + product.heads)
         return max(RowTraffic.columns(product), both if product.heads else 0)
 
-    def attention_calls(self, product, itemsize, pull, push):
-        # The backward takes the transposed blocks, even where A is symmetric.
+    def transfers(self, product):
+        # The backward of attention takes the transposed blocks, even where A is symmetric.
+        if not product.heads:
+            return super().transfers(product)
         ends = (self.left, self.right) if product.backward else (self.right, self.left)
-        pull, push = (end.message_transfer for end in ends)
-        yield from super().attention_calls(product, itemsize, pull, push)
+        return tuple(end.message_transfer for end in ends)
 
 
 class NonzeroPlan(RowPlan):

@@ -83,7 +83,9 @@ class OneBlockHaloExchange(HaloExchange):
             yield REMOTE, channel.incoming
 
     def multiplied(self, source):
-        """Do nothing, because the rows of all sources are discarded at the end."""
+        """Drop the rows of all other ranks."""
+        if source == REMOTE:
+            self.buffers.device.discard(self.channel.incoming)
 
     @property
     def sources(self):

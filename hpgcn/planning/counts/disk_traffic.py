@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hpgcn.parallel.halo_plan import HaloPlanSizes
 from hpgcn.parallel.merged_exchange import MergedSizes
 from hpgcn.planning.counts import touches
 from hpgcn.strategies.plan import INDEX, POINTER, sum_bytes
@@ -62,9 +63,13 @@ def disk_traffic(footprint, strategy):
             moved[MATRIX][0] += matrix
             moved[MESSAGES] += _messages(plan, product, sent, itemsize, strategy)
             moved[ARRAYS] += operand.results * product.width * (sum_bytes(itemsize) - itemsize)
+            if product.heads and plan.returns:
+                moved[ARRAYS] += _returned(plan, product, itemsize, training=number == 0)
             if strategy.waits > 1:
-                moved[MESSAGES] += _between_waits(plan, product, operand) * (
-                    product.width * itemsize)
+                # rows that are multiplied before the wait and after it, unless a rank need not wait
+                rows = (plan.layout if product.backward else plan.layout_in).offsets
+                waiting = np.arange(sent.size) != sent.size - 2
+                moved[ARRAYS] += np.diff(rows) * waiting * product.width * itemsize
             touched[:, place] += sent + matrix // 2
             touched[:, place + 1] += sent + matrix // 2
         found.append(DiskTraffic(moved, touched.max(1)))
@@ -79,21 +84,68 @@ def _messages(plan, product, sent, itemsize, strategy):
     the other at once. So only one of them is written and read.
     """
     ranks = sent.size
-    _, wrote = moved = np.array([sent, sent])
     if not strategy.frees_rows:
-        wrote -= sent // ranks
-    elif ranks > 1:
-        # Messages to the next rank are copied before they would be written. The first one is
-        # the next of the last.
-        moved -= sent // (ranks - 1)
+        return np.array([sent, sent - sent // ranks])
+    if ranks == 1:
+        return np.array([sent, sent])
 
-        # sums of the ranks before came at once, but stay until all rows have arrived
-        _, pushed = plan.traffic.transfers(product)
-        if isinstance(pushed, MergedSizes):
-            before = np.append(np.arange(ranks - 1), 0)
-            moved += pushed.own.sent * before // (ranks - 1) * (
-                product.width * sum_bytes(itemsize))
-    return moved
+    # columns of pulled rows, and of sums
+    pull, push = product.width, product.width
+    if product.heads:
+        pull += 3 * product.heads * product.backward
+        push = (push + product.heads) * (1 if product.backward else 2)
+    pulled, pushed = plan.traffic.transfers(product)
+    if strategy.waits > 1:
+        return np.array([_of_two_waits(pulled, pushed, pull * itemsize,
+                                       push * sum_bytes(itemsize))] * 2)
+
+    # Messages to the next rank are copied before they would be written. The first one is the
+    # next of the last.
+    moved = sent - sent // (ranks - 1)
+
+    # sums of the ranks before came at once, but stay until all rows have arrived
+    pushed = pushed.own if isinstance(pushed, MergedSizes) else product.heads and pushed
+    if isinstance(pulled, HaloPlanSizes | MergedSizes) and isinstance(pushed, HaloPlanSizes):
+        before = np.append(np.arange(ranks - 1), 0)
+        moved += pushed.sent * before // (ranks - 1) * push * sum_bytes(itemsize)
+    return np.array([moved, moved])
+
+
+def _of_two_waits(pulled, pushed, pull_bytes, push_bytes):
+    """Return the bytes of buffers that each rank writes, and reads again, if it waits for rows
+    and then for sums; (P,).
+
+    The last rank finds all rows, so it sends its sums first. The one before it finds all sums,
+    so it sends the rows of the next product first. Rows and sums of a rank are taken to be
+    equally many for each other one.
+    """
+    ranks = pulled.sent.size
+    number = np.arange(ranks)
+    last, before_last, others = number == ranks - 1, number == ranks - 2, ranks - 1
+    later = np.maximum(ranks - 3 - number, 0)  # ranks that take a message only in their turn
+
+    # rows come before the wait for all of them, and sums of other ranks are begun before it
+    rows = pulled.received * ~last * others
+    sums = pushed.received * (~last * others + np.where(last, ranks - 2, later))
+
+    # messages in the buffer of their sender, and sums that came before a wait
+    rows += pulled.sent * np.select([last, before_last], [0, ranks - 2], np.maximum(later, 1))
+    sums += pushed.sent * np.select([last, before_last], [ranks - 2, 0], others - number)
+    return (rows * pull_bytes + sums * push_bytes) // others
+
+
+def _returned(plan, product, itemsize, *, training):
+    """Return the bytes that rows which attention keeps for its gradients are moved, (2, P).
+
+    Rows of other ranks stay from the forward product to the backward one. Packed gradients
+    of own rows stay until those of other ranks arrive.
+    """
+    ghosts = np.broadcast_to(np.ravel(plan.traffic.right.ghost_rows), (plan.num_ranks,))
+    kept = ghosts * product.width * itemsize * training
+    if not product.backward:
+        return np.array([0 * kept, kept])
+    packed = np.diff(plan.layout_in.offsets) * (product.width + product.heads) * itemsize
+    return np.array([kept + packed, packed])
 
 
 def small_bytes(operand, itemsize):
@@ -106,14 +158,3 @@ def small_bytes(operand, itemsize):
               (operand.entries, sum_bytes(itemsize)))
     return sum(np.where(count * size < touches.LEAST * operand.blocks, count * size, 0)
                for count, size in arrays)
-
-
-def _between_waits(plan, product, operand):
-    """Return the rows of each rank that stay from the wait for rows to that for sums, (P,).
-
-    These are own rows, sums for other ranks, and rows of the ranks before it, which came
-    at once.
-    """
-    pulled, pushed = plan.traffic.transfers(product)
-    own = operand.results - pushed.received
-    return own + pushed.sent + np.triu(pulled.received_parts, 1).sum(0)

@@ -154,11 +154,13 @@ class ShapeAttention(Attention):
 
     def attend(self, rows, l, state, drawn, spread, W):  # noqa: E741
         width, kept = rows[0].shape[1], 0 if W is None else W.shape[0]
-        self.owner.note(Product(self.owner.hop, width, heads=self.heads.count, kept=kept), rows)
+        product = Product(self.owner.hop, width, heads=self.heads.count, kept=kept)
+        self.owner.note(product, (*rows, l), tuple(state))
 
     def return_(self, pulled, rows, gradients, drawn):
-        self.owner.note(Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count,
-                                backward=True), rows)
+        product = Product(self.owner.hop, rows[0].shape[1], heads=self.heads.count, backward=True)
+        self.device.kernels.work.touches.call(rows)
+        self.owner.note(product, (pulled,), tuple(gradients), last_use=True)
 
 
 class ShapeMessages:
