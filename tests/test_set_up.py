@@ -33,7 +33,8 @@ from hpgcn.training.setup.recording import recorded
 
 # float64 where float32 needs kernels that no other short test needs, and the shapes of other tests
 SETTINGS = [{}, {"model": "sage", "norm": "layer", "residual": True, "dtype": "float64"},
-            {**settings_of("gat"), "dtype": "float64"}, {"model": "gin", "layers": 3},
+            {**settings_of("gat"), "dtype": "float64"},
+            {"model": "gin", "layers": 3, "dtype": "float64"},
             {"prune": False, "input_dropout": 0.0}]
 
 

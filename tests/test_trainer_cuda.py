@@ -236,7 +236,9 @@ def test_a_gpu_that_is_full_is_named(gpu, cuda, monkeypatch, call):
         hpgcn.train(make(), Config(device="cuda", epochs=2, dtype="float64"))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name not in ("p2p", "mop")))
+    for name in STRATEGIES])
 def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
     monkeypatch.setattr("hpgcn.runtime.gpu_limits.MAX_NONZEROS", 700)
     graph = make()
@@ -246,7 +248,7 @@ def test_more_nonzeros_than_a_gpu_takes(gpu, monkeypatch, strategy):
     said = (f"^a rank of 1 has {nonzeros:,} nonzeros, but a GPU supports at most 700: "
             f"start at least {ranks} ranks{other}, or use device=.cpu.")
     with pytest.raises(ConfigError, match=said) as found:
-        hpgcn.train(graph, Config(device="cuda", strategy=strategy))
+        hpgcn.train(graph, Config(device="cuda", strategy=strategy, dtype="float64"))
     assert found.value.code == 78
 
 

@@ -180,6 +180,7 @@ def test_real_engine_under_a_small_memory_limit():
         make_partition(grid(100), 2, memory=1 << 20)
 
 
+@pytest.mark.long
 def test_real_engine_under_a_launcher(monkeypatch):
     pytest.importorskip("mtkahypar")
     monkeypatch.setenv("PMI_RANK", "1")

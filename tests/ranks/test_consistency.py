@@ -27,7 +27,9 @@ def swapped(file):
 
 
 @pytest.mark.parametrize("comm", [1, 3], indirect=True)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name in ("cover", "1d", "1.5d", "3d")))
+    for name in STRATEGIES])
 @pytest.mark.parametrize(("change", "message"), [
     (None, ""), (directed, "directed is 0, but the adjacency is not symmetric: the entry at"),
     (put("degree/column", 40, 99), r"degree/column\[40\] is 99, but the weights of column 40 sum"),

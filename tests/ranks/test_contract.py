@@ -149,8 +149,10 @@ def test_volume_is_what_one_exchange_of_width_1_sends(comm, directed):
 
 
 @pytest.mark.parametrize("comm", [4], indirect=True)
-@pytest.mark.parametrize("strategy, model", [*zip(STRATEGIES, cycle(
-    ["gcn", "sage-mean", "gat", "gin", "sgc", "appnp", "sage-gcn", "gat"]))])
+@pytest.mark.parametrize("strategy, model", [
+    pytest.param(name, model, marks=[pytest.mark.long] * (name in ("cover", "1d", "1.5d", "3d")))
+    for name, model in zip(STRATEGIES, cycle(
+        ["gcn", "sage-mean", "gat", "gin", "sgc", "appnp", "sage-gcn", "gat"]))])
 def test_same_command_same_bits(comm, strategy, model):
     source = scattered(make(directed=True), comm)
     config = Config(strategy=strategy, hidden=12, dtype="float64", **WIDE[model])

@@ -60,8 +60,9 @@ def test_memory_is_planned(comm, strategy, dtype):
     trainer.close()
 
 
-@pytest.mark.parametrize("settings", [{}, {"layers": 1, "input_dropout": 0.0}, {"residual": True}],
-                         ids=str)
+@pytest.mark.parametrize("settings", [{}, *(
+    pytest.param(each, marks=pytest.mark.long)
+    for each in ({"layers": 1, "input_dropout": 0.0}, {"residual": True}))], ids=str)
 def test_finite_differences(settings):
     graph = with_edges(n=24, f=4, c=3, directed=True)
     with start(graph, Config(**GINE | settings | {"hidden": 4})) as trainer:

@@ -56,7 +56,9 @@ def losses_of_one_rank(graph):
 
 
 @pytest.mark.parametrize("directed, sparse", [(False, False), (True, True)])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [
+    pytest.param(name, marks=[pytest.mark.long] * (name not in ("p2p", "2d", "mop")))
+    for name in STRATEGIES])
 def test_losses_and_gradients_equal_those_of_one_rank(comm, strategy, directed, sparse):
     graph = make(directed=directed, weighted=True, sparse=sparse)
     expected, gradients = losses_of_one_rank(graph)
