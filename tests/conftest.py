@@ -12,6 +12,7 @@ from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
+import commands
 import numba  # noqa: F401 (now, with that number of threads; a command within a test may change it)
 import pytest
 from forked_commands import forked_commands
@@ -205,6 +206,12 @@ def forked():
     """Return the folder of commands that run in forks of one process (forked_commands.py)."""
     with forked_commands() as folder:
         yield folder
+
+
+@pytest.fixture
+def forks(forked, monkeypatch):
+    """Start `hpgcn` of commands.py, also its ranks, in forks of one process."""
+    monkeypatch.setattr(commands, "HPGCN", [f"{forked}/hpgcn"])
 
 
 @pytest.fixture

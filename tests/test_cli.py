@@ -3,7 +3,6 @@ import json
 import shutil
 from pathlib import Path
 
-import commands
 import numpy as np
 import pytest
 from commands import hpgcn, refused, run, succeed
@@ -34,12 +33,6 @@ def here(tmp_path, monkeypatch):
 def graphs(digits, here):
     for path in digits.iterdir():
         shutil.copy(path, path.name)
-
-
-@pytest.fixture
-def forks(forked, monkeypatch):
-    """Start ranks as forks of one process; tests of refusals start real processes."""
-    monkeypatch.setattr(commands, "HPGCN", [f"{forked}/hpgcn"])
 
 
 def summary_of(run):
@@ -133,8 +126,10 @@ def test_the_default_run_directory_is_new_each_time(graphs):
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_ranks_against_parts(graphs, ranks):
+def test_ranks_against_parts(request, graphs, ranks):
     options = {"ranks": ranks} if ranks > 1 else {}
+    if options:
+        request.getfixturevalue("forks")
     line = refused(78, "train", "digits.p3.h5", "--out", "a", **options)
     assert f"partition has 3 parts but {ranks} ranks started" in line
     assert not Path("a", "summary.json").exists()
@@ -170,6 +165,7 @@ def test_multi_label_predictions(here):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 def test_ranks_refuse_a_file_in_one_line(graphs):
     whole = Path("digits.h5").read_bytes()
     Path("cut.h5").write_bytes(whole[:len(whole) // 2])

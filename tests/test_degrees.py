@@ -56,6 +56,7 @@ def test_one_warning_of_the_users_own_graph(caplog, source, settings, words):
 
 @pytest.mark.long
 @pytest.mark.skipif(not MPIEXEC, reason="no mpiexec: pip install '.[mpi,mpich]'")
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("strategy", [pytest.param("1d", marks=pytest.mark.long), "2d"])
 def test_rank_0_says_it_for_all(tmp_path, strategy):
     store.write_graph(tmp_path / "g.h5", chain(-1, False))

@@ -57,13 +57,14 @@ def test_usage(script, words):
 
 
 @pytest.mark.long
-def test_a_raw_graph_is_converted_partitioned_and_trained_on_two_ranks(tmp_path):
+def test_a_raw_graph_is_converted_partitioned_and_trained_on_two_ranks(tmp_path, forked):
     if MPIEXEC is None:
         pytest.skip("no mpiexec: pip install '.[mpi,mpich]'")
     edges = tmp_path / "ring.txt"
     edges.write_text("".join(f"{i} {(i + 1) % 40}\n" for i in range(40)))
     done = start("convert.sh", edges, tmp_path / "g.h5", 2, "--features", "random:4",
-                 "--labels", "random:3", "--split", "all", METHOD="block")
+                 "--labels", "random:3", "--split", "all", METHOD="block",
+                 HPGCN=f"{forked}/hpgcn")
     assert done.returncode == 0, done.stderr
     with hpgcn.load(tmp_path / "g.p2.h5") as parts:
         assert parts.offsets.size == 3

@@ -79,6 +79,7 @@ def test_every_kind_of_file(folder):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 def test_several_ranks_write_the_same(folder):
     succeed("predict", folder / "run", "-o", folder / "one.csv")
     ended = started("predict", folder / "run", "-o", folder / "three.csv", ranks=3)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import clean_environment, hpgcn, peak_of_group, run
+from commands import clean_environment, peak_of_group, run, succeed
 from graphs import make, scattered
 
 from hpgcn import Config, load, predict, run_on_ranks, save, train
@@ -333,8 +333,8 @@ def test_in_a_control_group(tmp_path):
     """A training that needs more memory than its control group allows succeeds there."""
     graph, scratch_dir, out = (tmp_path / name for name in ("g.h5", "scratch", "run"))
     scratch_dir.mkdir()
-    hpgcn("generate", "sbm", "--scale", 15, "--features", 128, graph)
-    hpgcn("partition", graph, "-k", 8, "--method", "stream", "--out", tmp_path / "p.h5")
+    succeed("generate", "sbm", "--scale", 15, "--features", 128, graph)
+    succeed("partition", graph, "-k", 8, "--method", "stream", "--out", tmp_path / "p.h5")
     settings = ["--layers", 3, "--hidden", 128, "--epochs", 2, "--strategy", "p2p"]
     limit = 420 << 20
     ended = subprocess.run(list(map(str, [

@@ -201,9 +201,11 @@ def test_ranks_share_one_axis_of_time(tmp_path, shift):
 
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(3, marks=pytest.mark.long)])
-def test_a_run_leaves_its_timeline_and_traffic(tmp_path, ranks):
+def test_a_run_leaves_its_timeline_and_traffic(request, tmp_path, ranks):
     succeed("generate", "rmat", "g.h5", "--scale", 7, cwd=tmp_path)
     options = {"ranks": ranks} if ranks > 1 else {}
+    if options:
+        request.getfixturevalue("forks")
     succeed("train", "g.h5", "--epochs", 3, "--trace", "--out", "run", "--threads", 1,
             "--eval-every", 3, cwd=tmp_path, **options)
     found = json.loads((tmp_path / "run" / "trace.json").read_text())

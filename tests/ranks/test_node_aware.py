@@ -1,10 +1,10 @@
 """A node-aware exchange sends each row to a node once, and changes results by rounding only."""
 import json
 
-import commands
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from commands import succeed
 from graphs import make, scattered
 from held import check_held, footprint_of, run_two_epochs
 from training import WIDE, alone, assert_same_curves, run
@@ -250,8 +250,8 @@ def test_nodes_of_local_ranks():
 
 
 @pytest.mark.long
-def test_mpi_gives_the_same_bits_on_given_nodes(tmp_path, monkeypatch, forked):
-    monkeypatch.setattr(commands, "HPGCN", [f"{forked}/hpgcn"])
+@pytest.mark.usefixtures("forks")
+def test_mpi_gives_the_same_bits_on_given_nodes(tmp_path):
     path = tmp_path / "graph.h5"
     hpgcn.save(make(n=120), path)
     summaries = {}
@@ -259,10 +259,9 @@ def test_mpi_gives_the_same_bits_on_given_nodes(tmp_path, monkeypatch, forked):
             ("local", ["--ranks", 4, "--nodes", 2], {}),
             ("mpi", [], {"ranks": 4, "HPGCN_NODES": "2"}),
             ("apart", [], {"ranks": 4})):
-        done = commands.hpgcn("train", path, "--out", tmp_path / name, "--strategy", "cover",
-                              "--epochs", 3, "--json", *words, **launch)
-        assert done.returncode == 0, done.stderr
-        summaries[name] = json.loads(done.stdout)
+        summaries[name] = json.loads(succeed(
+            "train", path, "--out", tmp_path / name, "--strategy", "cover", "--epochs", 3,
+            "--json", *words, **launch))
     local, mpi, apart = summaries.values()
     for name in ("final_loss", "nodes", "node_aware", "bytes_between_nodes_per_epoch",
                  "predicted_bytes_between_nodes_per_epoch", "sent_bytes_per_epoch"):

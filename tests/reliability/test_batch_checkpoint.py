@@ -99,6 +99,7 @@ def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("batch, ranks", [(BATCHES[0], 3), (BATCHES[1], 1)])
 def test_killed_within_an_epoch(tmp_path, batch, ranks):
     """A run killed at a checkpoint within an epoch resumes to the same weights, on local ranks."""
