@@ -108,6 +108,7 @@ def test_a_run_of_three_epochs(comm, settings, tmp_path):
     assert on_rank_0(comm, train_locally) == ours
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_arrays_in_files_and_back(comm, tmp_path, monkeypatch):
     """A run of MPI ranks resumes with --scratch, and the reverse, to the same bits."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
