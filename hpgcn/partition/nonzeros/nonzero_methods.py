@@ -18,9 +18,8 @@ def cover(rows, weights, request, parts=None):
     for each pair of parts.
 
     Holders are minimum vertex covers, balanced (Kayaaslan, Aykanat and Ucar, SIAM J.
-    Sci. Comput. 40(4), 2018). Patterns that are not sparse are also refined from the
-    parts of `vertex_cut`, whose owners are more even. With effort "fast" owners are those
-    of method stream, and covers are greedy.
+    Sci. Comput. 40(4), 2018). The refinement has a second start (`_rival`). With effort
+    "fast" owners are those of method stream, and covers are greedy.
 
     parts : Parts, optional
         Rows of the same effort, to begin from.
@@ -38,12 +37,7 @@ def cover(rows, weights, request, parts=None):
     limit = max(int(share * rows.nnz / request.k), int(np.diff(rows.indptr).max()))
     summed = balanced_cover(rows, parts.part, parts.part, loads, limit)
     holder = np.where(summed, owner, reader)
-
-    # another start for the refinement
-    rival = None
-    if request.refine and rows.nnz < COARSE and not is_sparse(np.bincount(rows.indices)):
-        rival = _greedy_holders(rows, request, stream(rows, weights, request), of_edges=True)
-    return _refined(rows, request, parts, holder, parts.part, rival)
+    return _refined(rows, request, parts, holder, parts.part, _rival(rows, weights, request))
 
 
 def medium_grain(rows, weights, request):
@@ -61,7 +55,7 @@ def medium_grain(rows, weights, request):
     groups, group = np.unique(np.where(by_row, number, n + columns.astype(np.int64)),
                               return_inverse=True)
     grouped = np.bincount(group) + np.where(groups < n, request.w0, 0)
-    return _by_groups(rows, request, group, grouped)
+    return _by_groups(rows, weights, request, group, grouped)
 
 
 def fine_grain(rows, weights, request):
@@ -70,8 +64,8 @@ def fine_grain(rows, weights, request):
 
     Catalyurek and Aykanat, IPDPS 2001.
     """
-    weights = 1 + request.w0 * (entry_rows(rows) == rows.indices)
-    return _by_groups(rows, request, np.arange(rows.nnz), weights)
+    single = 1 + request.w0 * (entry_rows(rows) == rows.indices)
+    return _by_groups(rows, weights, request, np.arange(rows.nnz), single)
 
 
 def vertex_cut(rows, weights, request, parts=None):
@@ -145,22 +139,35 @@ def _by_edges(rows, request, deal):
     return _refined(rows, request, Parts(owner), holder, owner)
 
 
-def _by_groups(rows, request, group, weights):
+def _by_groups(rows, weights, request, group, grouped):
     """Partition groups of nonzeros by nets of rows and of columns. `group`: (nnz,)
-    group of each nonzero.
+    group of each nonzero. `grouped`: weights of the groups.
     """
     number = entry_rows(rows)
     n = rows.shape[0]
     lines = np.concatenate([rows.indices, n + number.astype(np.int64)])
     # each group is in a net once
     nets = sp.csr_array((np.ones(lines.size, bool), (lines, np.tile(group, 2))),
-                        shape=(2 * n, weights.size))
+                        shape=(2 * n, grouped.size))
     sizes = np.diff(nets.indptr)
     kept = sizes > 1
     arrays = {"offsets": run_offsets(sizes[kept]), "pins": nets.indices[np.repeat(kept, sizes)]}
-    parts = run(arrays, weights, request)
+    parts = run(arrays, grouped, request)
     holder = parts.part[group]
-    return _refined(rows, request, parts, holder, holder[number == rows.indices])
+    rival = None if request.effort == FAST else _rival(rows, weights, request)
+    return _refined(rows, request, parts, holder, holder[number == rows.indices], rival)
+
+
+def _rival(rows, weights, request):
+    """Return the start of `vertex_cut`, (holder, owner), as a second one for the refinement.
+
+    Engines balance nonzeros, so their parts own very different numbers of rows, and it
+    costs sums to even them out. The result is None for large patterns. It is None for
+    sparse ones as well, in which parts of `stream` send far more.
+    """
+    if not request.refine or rows.nnz >= COARSE or is_sparse(np.bincount(rows.indices)):
+        return None
+    return _greedy_holders(rows, request, stream(rows, weights, request), of_edges=True)
 
 
 def _refined(rows, request, parts, holder, owner, rival=None):

@@ -197,7 +197,7 @@ def _stages(rows):
 
 
 def _anneal_best(states, seed, hot, turns, last):
-    """Anneal and return the state that sends least after half of the turns."""
+    """Run all turns of the state that sends least after half of them; return it."""
     runs = [_anneal(state, seed, hot, turns, last) for state in states]
     if len(runs) > 1:
         for _ in range(turns // 2):
