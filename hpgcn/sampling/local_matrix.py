@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpgcn.graphs.partition import positions_of, run_offsets
+from hpgcn.graphs.validation import index_dtype
 from hpgcn.parallel.csr import Csr
 from hpgcn.parallel.halo_plan import HaloPlan
 from hpgcn.parallel.layout import RowPartition
@@ -50,9 +51,10 @@ class LocalMatrix:
         (m,). All ranks call this together.
         """
         matrix = strategy.local_matrix()
+        columns = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)
         pull, push = strategy.plans
         ghosts, targets = (to_holders(plan, vertex, comm) for plan in (pull, push))
-        return LocalMatrix(strategy, matrix.indptr, matrix.indices, matrix.data,
+        return LocalMatrix(strategy, matrix.indptr, columns, matrix.data,
                            np.concatenate([vertex, targets]), np.concatenate([vertex, ghosts]),
                            pull, push)
 

@@ -34,7 +34,7 @@ class ScratchPlan:
     needed: int  # bytes of a run on one rank in memory
     scratch: int  # bytes of files
     turn: int  # bytes of the largest turn
-    read: int | None  # bytes that training steps of an epoch read; None: they are not counted
+    read: int  # bytes that training steps of an epoch read
     written: int
     evaluation_read: int
     evaluation_written: int
@@ -48,13 +48,10 @@ class ScratchPlan:
 
     @property
     def nbytes(self):
-        """Bytes read and written in an epoch, with its share of an evaluation: a pair.
-
-        The first is None if batches are not counted.
-        """
+        """Bytes read and written in an epoch, with its share of an evaluation: a pair."""
         share = 1 / self.eval_every if self.eval_every else 0
-        read = None if self.read is None else round(self.read + share * self.evaluation_read)
-        return read, round(self.written + share * self.evaluation_written)
+        return (round(self.read + share * self.evaluation_read),
+                round(self.written + share * self.evaluation_written))
 
     @property
     def least(self):
@@ -163,7 +160,8 @@ def _count(inputs, candidate):
     footprint = count_candidate(inputs, candidate)
     request = parse(inputs.config.batch)
     if request is None:
-        return BatchReads(footprint, 1, None, 0, np.zeros_like(footprint.rows))
+        zero = np.zeros_like(footprint.rows)
+        return BatchReads(footprint, 1, zero, 0, zero)
     strategy = variant(STRATEGIES[candidate.strategy], inputs.config)
     ordered = arranged(inputs, candidate, strategy)[0].in_order()
     return batch_reads(footprint, plans_of(footprint, ordered, inputs, request),
@@ -198,7 +196,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     moved = slice(0, candidate.ranks - max(kept, 0))
 
     def of(sizes):
-        return None if sizes is None else int(sizes[moved].sum())
+        return int(sizes[moved].sum())
 
     room = most - int(total[moved.stop:].sum())
     return ScratchPlan(inputs.name, candidate.strategy, candidate.ranks, kept, room, memory,
@@ -222,9 +220,7 @@ def table(plan):
     if plan.batch != FULL:
         lines.append(("batches", f"{plan.steps:,} per epoch, {plan.batches_memory / 1e9:.3g} GB of "
                       "memory"))
-    given = (f"{read / 1e9:.4g} GB" if read is not None else
-             f"not counted for batches of {plan.strategy},")
-    lines += [("disk per epoch", f"{given} read, {written / 1e9:.4g} GB written"),
+    lines += [("disk per epoch", f"{read / 1e9:.4g} GB read, {written / 1e9:.4g} GB written"),
               ("disk", plan.disk.text)]
     if plan.seconds is None:
         told = "not forecast for mini-batches, whose reads are short"

@@ -29,7 +29,7 @@ class BatchReads:
 
     footprint: RankFootprint  # memory of the run, whose training steps have the rows of a batch
     steps: int  # batches of an epoch
-    read: np.ndarray | None  # (P,) bytes that they read in an epoch; None: not counted
+    read: np.ndarray  # (P,) bytes that they read in an epoch
     memory: int  # bytes in memory, over all ranks
     copies: np.ndarray  # (P,) bytes of the matrix that batches are cut out of
 
@@ -57,18 +57,14 @@ def batch_reads(footprint, batches, feature_entries=None):
     spec, sampler, plan = footprint.spec, batches.sampler, batches.plan
     offsets, pattern = plan.rank_grid.layout.offsets, plan.pattern
 
-    # the arrays that rows of a batch are read from: offsets of rows, bytes of an element
-    numbers = np.arange(pattern.num_rows + 1)
-    features = [(numbers, spec.widths[0] * spec.row_itemsize)]
-    if feature_entries is not None:
-        pointers = run_offsets(feature_entries)
-        features = [(numbers, POINTER)] * 2 + [(pointers, INDEX), (pointers, spec.itemsize)]
+    # the arrays that rows of a batch are read from
+    whole = isinstance(plan.traffic.left, OwnRowsPlan)  # each rank stores its rows
+    owner = plan.rank_grid.layout.row_blocks
+    holder = owner[pattern.rows] if whole else pattern.holders
+    features = _features(offsets, spec, feature_entries)
+    matrix = _matrix(pattern, owner, holder, spec.itemsize, induced=sampler.induced,
+                     positions=not (whole or sampler.induced))
     degrees = np.diff(pattern.indptr).astype(np.int64)
-    if not sampler.induced:  # the diagonal is kept apart
-        degrees -= np.bincount(pattern.rows[pattern.rows == pattern.indices],
-                               minlength=degrees.size)
-    pointers = run_offsets(degrees)
-    matrix = [(pointers, INDEX), (pointers, spec.itemsize)]
 
     # the batches that are counted
     counted = counted_batches(sampler.batches)
@@ -76,8 +72,8 @@ def batch_reads(footprint, batches, feature_entries=None):
     for number in counted:
         levels, plans = batches.step(1, number)
         drawn = levels[1:2] if sampler.induced else levels[1:]  # products may share a matrix
-        read += _read(levels[0], features, offsets)
-        read += sum(_read(level, matrix, offsets) for level in drawn)
+        read += _read(levels[0], features)
+        read += sum(_read(level, matrix) for level in drawn)
         entries = max(entries, sum(int(degrees[level].sum()) for level in drawn))
         rows = np.maximum(rows, [[np.count_nonzero(level[first:last])
                                   for first, last in pairwise(offsets.tolist())]
@@ -87,10 +83,10 @@ def batch_reads(footprint, batches, feature_entries=None):
     read = read * sampler.batches // len(counted)
 
     # once per epoch: units of the rows that each rank computes with
-    ghosts = np.broadcast_to(np.ravel(plan.traffic.right.buffer_rows), read.shape)
-    owner = plan.rank_grid.layout.row_blocks
-    remote = np.bincount(owner[pattern.rows[owner[pattern.rows] != owner[pattern.indices]]],
-                         minlength=read.size)
+    ghosts = np.broadcast_to(np.ravel(
+        plan.traffic.right.buffer_rows + plan.traffic.left.buffer_rows), read.shape)
+    remote = sum(np.bincount(owner[lines[owner[lines] != holder]], minlength=read.size)
+                 for lines in (pattern.rows, pattern.indices))
     witnesses = POINTER * remote * sampler.induced
     read += witnesses + 2 * POINTER * (footprint.rows + ghosts) * sampler.induced
 
@@ -105,24 +101,59 @@ def batch_reads(footprint, batches, feature_entries=None):
     memory += entries * (COPIES * (2 * INDEX + spec.itemsize) + POINTER) + buffers
     memory += int(footprint.rows.sum()) * TABLE_ROW + int(ghosts.sum()) * TABLE_GHOST
 
-    whole = isinstance(plan.traffic.left, OwnRowsPlan)  # each rank stores its rows
-    stored = np.array([degrees[first:last].sum() for first, last in pairwise(offsets.tolist())])
-    copies = stored * (INDEX + spec.itemsize) * (1 if sampler.induced else 2) + witnesses
-    return BatchReads(footprint, sampler.batches, read if whole else None, int(memory), copies)
+    copies = witnesses + [sum(pointers[-1] * itemsize for pointers, itemsize in arrays)
+                          for _, arrays in matrix]
+    if not sampler.induced:  # the matrix, and a copy in another order
+        copies = copies + np.bincount(holder, minlength=read.size) * (INDEX + spec.itemsize)
+    return BatchReads(footprint, sampler.batches, read, int(memory), copies)
 
 
-def _read(level, arrays, offsets):
+def _features(offsets, spec, feature_entries):
+    """Return the rows that each rank stores of the features, and their arrays: a list of pairs.
+
+    An array is a pair: offsets of its rows, and bytes of an element.
+    """
+    found = []
+    for first, last in pairwise(offsets.tolist()):
+        numbers = np.arange(last - first + 1)
+        arrays = [(numbers, spec.widths[0] * spec.row_itemsize)]
+        if feature_entries is not None:
+            pointers = run_offsets(feature_entries[first:last])
+            arrays = [(numbers, POINTER)] * 2 + [(pointers, INDEX), (pointers, spec.itemsize)]
+        found.append((first + numbers[:-1], arrays))
+    return found
+
+
+def _matrix(pattern, owner, holder, itemsize, *, induced, positions):
+    """Return the rows that each rank stores of the matrix, and their arrays, as `_features`.
+
+    Own rows precede those of other ranks. `holder`: (nnz,) ranks that store the entries.
+    The diagonal is kept apart unless batches are `induced`. With `positions` the rank also
+    stores the position of each entry in its whole row.
+    """
+    rows, n = pattern.rows, pattern.num_rows
+    keys = (2 * holder.astype(np.int64) + (owner[rows] != holder)) * n + rows
+    lines, counts = np.unique(keys if induced else keys[rows != pattern.indices],
+                              return_counts=True)
+    cuts = np.searchsorted(lines, 2 * n * np.arange(owner.max(initial=0) + 2))
+    found = []
+    for first, last in pairwise(cuts.tolist()):
+        pointers = run_offsets(counts[first:last])
+        arrays = [(pointers, INDEX), (pointers, itemsize)] + [(pointers, POINTER)] * positions
+        found.append((lines[first:last] % n, arrays))
+    return found
+
+
+def _read(level, stored):
     """Return the bytes that each rank reads, (P,), of the rows marked in `level`, (n,) bool.
 
-    `arrays`: of each array the offsets of its rows, (n + 1,), and the bytes of an
-    element. Small arrays are in memory.
+    `stored`: as from `_features`. Small arrays are in memory.
     """
-    found = np.zeros(offsets.size - 1, np.int64)
-    for rank, (first, last) in enumerate(pairwise(offsets.tolist())):
-        rows = first + np.flatnonzero(level[first:last])
+    found = np.zeros(len(stored), np.int64)
+    for rank, (rows, arrays) in enumerate(stored):
+        chosen = np.flatnonzero(level[rows])
         for pointers, itemsize in arrays:
-            if (pointers[last] - pointers[first]) * itemsize >= touches.LEAST:
-                _, places = positions_of(*(pointers[each] - pointers[first]
-                                           for each in (rows, rows + 1)))
+            if pointers[-1] * itemsize >= touches.LEAST:
+                _, places = positions_of(pointers[chosen], pointers[chosen + 1])
                 found[rank] += span_bytes(places * itemsize, itemsize)
     return found
