@@ -22,7 +22,8 @@ def test_measured_rates_are_read(comm, tmp_path, monkeypatch):
         monkeypatch.setattr(rates, name, value)
     for name, value in {"CACHES": 0, "SMALLEST": 1 << 20, "GEMM_SIZE": 64}.items():
         monkeypatch.setattr(host, name, value)
-    monkeypatch.setattr(training_steps, "SCALE", 6)
+    for name, value in {"SCALE": 6, "EPOCHS": 3}.items():
+        monkeypatch.setattr(training_steps, name, value)
     report = machine_rates.measure(Settings(repeats=1), host.BenchHost(), comm)
     counts = [1] if comm.size == 1 else [1, comm.size]
     assert ("network" in report) == ("steps" in report) == (comm.size > 1)

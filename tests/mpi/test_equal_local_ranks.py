@@ -20,11 +20,11 @@ pytestmark = pytest.mark.mpi
 MORE = [{"strategy": "p2p", **SETTINGS["gat"]}, {"strategy": "p2p", **SETTINGS["appnp"]},
         {"strategy": "vertex-cut", "delay": "2"}, {"strategy": "mop+p2p+cover"},
         {"strategy": "p2p", "dtype": "bf16"},
-        *({"strategy": "cover", "batch": batch}
-          for batch in ("vertices:60", "parts:1", "neighbours:3,2,2:40"))]
-# models whose ranks exchange nothing that the models above do not
-ALIKE = [{"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS if model not in (
-    "gcn", "gat", "appnp")]
+        {"strategy": "cover", "batch": "neighbours:3,2,2:40"}]
+# models and samplers whose ranks exchange nothing that those above do not
+ALIKE = [*({"strategy": "cover", "batch": batch} for batch in ("vertices:60", "parts:1")),
+         *({"strategy": "p2p", **SETTINGS[model]} for model in SETTINGS
+           if model not in ("gcn", "gat", "appnp"))]
 RUNS = [*(pytest.param({"strategy": strategy}, marks=[pytest.mark.long] * (strategy in LATER))
           for strategy in STRATEGIES),
         *(pytest.param(settings, marks=pytest.mark.long) for settings in MORE),
@@ -108,7 +108,8 @@ def test_a_run_of_three_epochs(comm, settings, tmp_path):
     assert on_rank_0(comm, train_locally) == ours
 
 
-@pytest.mark.long
+# test_scratch.py shows it of local ranks, whose checkpoints are those of MPI
+@pytest.mark.release
 def test_a_run_goes_on_with_arrays_in_files_and_back(comm, tmp_path, monkeypatch):
     """A run of MPI ranks resumes with --scratch, and the reverse, to the same bits."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 4096)
