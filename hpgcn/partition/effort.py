@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from hpgcn.partition.engines.engine_registry import COARSENED, LEVELS
+
 log = logging.getLogger("hpgcn")
 
 FAST, DEFAULT, BEST = EFFORTS = ("fast", "default", "best")
@@ -97,6 +99,8 @@ def _engine_seconds(effort, entries, column_sizes, k):
     of_entry, of_pair, of_bisection, smallest = rates
 
     share = min(1.0, smallest * k / max(1, len(column_sizes)))
+    if rates is ENGINE_SECONDS[DEFAULT] and share > 1 / LEVELS:
+        share = 1 / COARSENED
     levels = 1 - np.log2(share)
     work = (of_entry * entries + of_pair * levels * touched_pairs(column_sizes, k)
             + of_bisection * share * np.log2(k) * entries)

@@ -9,6 +9,7 @@ from small_graphs import grid, roads
 from hpgcn import errors, load, store
 from hpgcn.partition import describe, make_partition, partition_request
 from hpgcn.partition.effort import BEST, DEFAULT, FAST, expected_seconds, paying_effort
+from hpgcn.partition.engines.engine_registry import quick_ini
 from hpgcn.partition.partition_memory import needed_memory
 
 EDGES = 1 << 21  # sizes of a larger graph, for forecasts alone
@@ -152,8 +153,19 @@ def test_expected_seconds_grow_with_effort_and_parts():
 def test_expected_seconds_count_levels_of_coarsening():
     """With many parts the engine coarsens less, so a pair takes fewer seconds."""
     sizes = np.full(EDGES // 16, 8)
-    few, many = (expected_seconds(DEFAULT, sizes, k) for k in (8, 1024))
+    few, many, most = (expected_seconds(DEFAULT, sizes, k) for k in (8, 400, 512))
     assert many < few / 2
+    assert most > many  # its V-cycle coarsens further
+
+
+def test_v_cycle_coarsens_graphs_with_small_parts():
+    def smallest(*arguments):
+        return [line for line in quick_ini(*arguments).split() if line.startswith("c-t=")]
+
+    assert smallest(True, False, 1000) == smallest(True, False, 320) == ["c-t=160"]
+    assert smallest(True, False, 319) == ["c-t=79"]
+    assert smallest(True, False, 2) == ["c-t=1"]
+    assert smallest(False, False, 2) == smallest(False, False, 1000)
 
 
 def test_long_training_pays_for_more_effort():

@@ -53,9 +53,13 @@ r-lp-maximum-iterations=5 r-sync-lp-sub-rounds=1 r-lp-he-size-activation-thresho
 r-sync-lp-active-nodeset=true r-jet-type=deterministic r-jet-relative-improvement-threshold=0.001
 r-jet-dynamic-rounds=3 r-jet-initial-negative-gain=0.75 r-jet-final-negative-gain=0.0
 r-fm-type=do_nothing r-flow-algo=do_nothing"""
+SMALLEST = 160  # vertices of a part in the smallest level, as in the preset
+# If parts have less than LEVELS times this number, a V-cycle without other levels moves almost
+# nothing. It then coarsens to one of COARSENED vertices.
+LEVELS, COARSENED = 2, 4
 # Vertices of a part and tries of a first partition, iterations of Jet that gain little, and
 # passes that find communities. The preset has 160, 20, 8 and 5.
-_CYCLE = "c-t=160 i-runs=20 r-jet-num-iterations=2 p-max-louvain-pass-iterations=5"
+_CYCLE = f"c-t={SMALLEST} i-runs=20 r-jet-num-iterations=2 p-max-louvain-pass-iterations=5"
 _SCRATCH = "c-t=10 i-runs=3 r-jet-num-iterations=1 p-max-louvain-pass-iterations=5"
 # a first partition of small nets
 _SPARSE = "c-t=40 i-runs=10 r-jet-num-iterations=4 p-max-louvain-pass-iterations=1"
@@ -73,7 +77,8 @@ def mtkahypar(arrays, settings):
     start = arrays.get("start")
     if settings.get("quick"):
         with tempfile.NamedTemporaryFile("w", suffix=".ini") as file:
-            file.write(quick_ini(start is not None, settings.get("sparse", False)))
+            file.write(quick_ini(start is not None, settings.get("sparse", False),
+                                 arrays["weights"].size / settings["k"]))
             file.flush()
             context = run.context_from_file(file.name)
     else:
@@ -95,15 +100,18 @@ def mtkahypar(arrays, settings):
     return np.array(cut.get_partition()), cut.km1()
 
 
-def quick_ini(started, sparse=False):
+def quick_ini(started, sparse=False, part_size=np.inf):
     """Return a quick configuration of Mt-KaHyPar, one setting per line.
 
     The preset spends half of its time on a first partition, and most of the rest on rounds
     of Jet. This one makes a first partition from fewer vertices, or refines a partition that
     is given, in one V-cycle (`started`). Its rounds end after fewer iterations that gain
-    little. Small nets (`sparse`) cost little, and get more work.
+    little. Small nets (`sparse`) cost little, and get more work. If the mean part has few
+    vertices (`part_size`), the V-cycle ends at fewer, so that the graph is coarsened.
     """
     work = _CYCLE if started else _SPARSE if sparse else _SCRATCH
+    if started and part_size < LEVELS * SMALLEST:
+        work = work.replace(f"c-t={SMALLEST}", f"c-t={max(1, int(part_size / COARSENED))}")
     return "\n".join([*_PRESET.split(), *work.split()]) + "\n"
 
 

@@ -36,12 +36,14 @@ SLACK = 0.5  # share of the room above the mean that nonzeros may take while a p
 LARGEST = 16  # units of a net that leave a part together
 SPREADS = 20  # passes over owners, at most
 PAIRED = 1.5  # entries of a pair, on average, from which on pairs move first
-HOT, WARM = 0.5, 0.25  # temperature of the first turn, and after pairs
+# temperature of the first turn, and after pairs or from good parts
+HOT, WARM = 0.5, 0.25
+COLD = 0.1  # temperature of the last one; below it hardly any move goes uphill
 COOLER = 0.3  # temperature of groups, in that of nets that leave a part
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="default",
-                    rival=None):
+                    rival=None, hot=HOT):
     """Lower the rows and partial sums that a product sends; return holders and owners.
 
     Parameters
@@ -62,6 +64,8 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     rival : (holder, owner), optional
         Other parts to begin from. Both are refined in half of the turns; the rest of them
         refine those that send less by then.
+    hot : float
+        Temperature of the first turn; WARM keeps most of good parts.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
 
     # refine in stages, then enforce the limits
     starts = [(holder, owner)] if rival is None else [(holder, owner), rival]
-    for nets, temperature, share in _stages(rows):
+    for nets, temperature, share in _stages(rows, hot):
         weight = nets.weight.copy()
         weight[-owner.size:] += w0
         turns = max(FEWEST, int(share * WORK[effort] / nets.weight.size))
@@ -178,7 +182,7 @@ class Nets:
         return pulled + np.bincount(keys % k, minlength=k) - state.rows
 
 
-def _stages(rows):
+def _stages(rows, hot):
     """Yield for each stage its Nets, the first temperature, and its share of the work.
 
     If most entries (i, j) have a counterpart (j, i), both move together first, even if
@@ -188,12 +192,12 @@ def _stages(rows):
     paired = Nets(rows, True)
     arcs, pairs = paired.off.size, paired.first.size
     if arcs == 2 * pairs:
-        yield paired, HOT, 1
+        yield paired, hot, 1
     elif arcs > PAIRED * pairs:
-        yield paired, HOT, 0.5
+        yield paired, hot, 0.5
         yield Nets(rows, False), WARM, 0.5
     else:
-        yield Nets(rows, False), HOT, 1
+        yield Nets(rows, False), hot, 1
 
 
 def _anneal_best(states, seed, hot, turns, last):
@@ -226,7 +230,7 @@ def _anneal(state, seed, hot, turns, last):
         over = state.load.max() > capacity[0] or state.rows.max() > capacity[1]
         if turn >= turns + last and not over:
             break
-        temperature = hot * max(0, 1 - turn / turns) if turns else 0.0
+        temperature = hot + (COLD - hot) * turn / turns if turn < turns else 0.0
         state.capacity[:] = tight if over else capacity  # owners must find room
         empty_small_parts(state, seed, turn, temperature, LARGEST)
         state.capacity[:] = capacity
