@@ -16,6 +16,8 @@ COMMANDS = {
     "train": ("train", "karate.h5", "--epochs", "2", "--out", "new"),
     "predict": ("predict", "done", "-o", "new.h5"), "report": ("report", "done"),
     "--help": ("--help",), "--version": ("--version",)}
+# commands that write like `train` and `report`
+ALIKE = ("convert", "partition", "predict", "--version")
 
 
 def run(redirected, *args, unbuffered="", **options):
@@ -27,7 +29,9 @@ def run(redirected, *args, unbuffered="", **options):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("place, name", list(enumerate(COMMANDS)))
+@pytest.mark.parametrize("place, name", [
+    pytest.param(place, name, marks=[pytest.mark.release] * (name in ALIKE))
+    for place, name in enumerate(COMMANDS)])
 def test_output_that_goes_nowhere(trained, tmp_path, place, name):
     """A command whose standard output is full or closed exits with 74 and names the reason.
 
