@@ -31,13 +31,14 @@ WIDE = {name: given | {"heads": 4, "output_heads": 4} if MODELS[name].uses_atten
         for name, given in SETTINGS.items()}  # heads that two and four ranks can share
 
 
-def served(models=PLAIN, strategies=STRATEGIES, ranks=RANKS, rare="release"):
+def served(models=PLAIN, strategies=STRATEGIES, ranks=RANKS, rare="release", later=()):
     """Run a test with all numbers of ranks, strategies and models that support each other.
 
-    Numbers of ranks in RARE have the marker `rare`.
+    Numbers of ranks in RARE have the marker `rare`. Strategies in `later` need --product.
     """
     cases = [
-        pytest.param(P, strategy, model, marks=[getattr(pytest.mark, rare)] * (P in RARE))
+        pytest.param(P, strategy, model, marks=[getattr(pytest.mark, rare)] * (P in RARE)
+                     + [pytest.mark.release] * (strategy in later))
         for P in ranks for strategy in strategies for model in models
         if not STRATEGIES[strategy].unsupported_reason([4 * MODELS[model].uses_attention], P)]
     return pytest.mark.parametrize("comm, strategy, model", cases, indirect=["comm"])

@@ -6,7 +6,7 @@ import oracle
 import pytest
 from graphs import make, scattered
 from test_contract import check_against_the_oracle
-from training import WIDE, served
+from training import LATER, WIDE, served
 
 import hpgcn
 from hpgcn.config import Config
@@ -25,7 +25,7 @@ def test_another_norm(comm, strategy, model, norm):
 
 
 @pytest.mark.long
-@served(ranks=[2, 3])
+@served(ranks=[2, 3], later=(*LATER, "3d"))  # left: whole rows, replicas, shared rows
 def test_predictions_equal_the_dense_model(comm, tmp_path, strategy, model):
     graph = make(directed=True)
     out = comm.bcast(str(tmp_path / "run"))
