@@ -1,7 +1,7 @@
 """Passes that move the nonzeros of a net in a part together, to the part where that costs least.
 
 Each part has a counter of the units of a group that are near to it. Digit d of the
-counters of 64 parts is one word, as in `rows.miss_counters`, so an entry counts for all
+counters of 64 parts is one word, as in `rows.miss_counters`. So an entry counts for all
 parts of its other net at once.
 """
 import numpy as np
