@@ -13,7 +13,7 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelOptions, make_spec
-from hpgcn.planning.answers.scratch_plan import PROCESS, TURNS
+from hpgcn.planning.answers.scratch_plan import PROCESS, RANK, TURNS
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.footprint import VERTEX
 from hpgcn.planning.counts.shaped_step import LevelSizes, run_rank
@@ -55,9 +55,10 @@ def main(ghosts=1.0):
     for memory in MEMORIES:
         for ranks in (2**k for k in range(1, 12)):
             stored, turn, read, written = plan(ranks, ghosts, spec)
-            if TURNS * turn + PROCESS <= memory * 1e9:
+            room = memory * 1e9 - PROCESS - ranks * RANK - TURNS * turn
+            if room >= 0:
                 break
-        room = max(memory * 1e9 - PROCESS - TURNS * turn, 0)
+        room = max(room, 0)
         moved = 1 - int(room // (stored / ranks)) / ranks
         stored, read, written = (moved * each / 1e9 for each in (stored, read, written))
         hours = " | ".join(f"{(read + written) / rate / 3600:.2f}" for rate in DISKS)

@@ -213,6 +213,7 @@ def test_results_are_those_in_memory(settings, small):
 def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
     """A run that fits is not divided; else the fewest ranks that fit; else one line says so."""
     monkeypatch.setattr(plans, "PROCESS", 0)
+    monkeypatch.setattr(plans, "RANK", 0)
     save(make(n=2001, f=64, degree=12), tmp_path / "g.h5")
     config = Config(**SETTINGS, memory="1G", scratch=str(small))
     path = str(tmp_path / "g.h5")
@@ -226,14 +227,16 @@ def test_the_plan_chooses_ranks(small, monkeypatch, tmp_path):
         plans.plan_scratch(path, config.replace(memory="10K"))
 
 
-@pytest.mark.parametrize("parts, features, process, reason", [
-    (4, 64, 0, "more parts may need less"),
-    (64, 3, 0, "most of them are blocks of the matrix that are too small for files, so fewer parts "
-     "may need less"),
-    (4, 64, 1 << 20, "the interpreter and its libraries take 1,048,576")])
-def test_a_refusal_names_what_takes_the_memory(parts, features, process, reason, monkeypatch,
+@pytest.mark.parametrize("parts, features, process, rank, reason", [
+    (4, 64, 0, 0, "more parts may need less"),
+    (64, 3, 0, 0, "most of them are blocks of the matrix that are too small for files, so fewer "
+     "parts may need less"),
+    (64, 3, 0, 1 << 20, "most of them are small arrays of each rank, so fewer parts may need less"),
+    (4, 64, 1 << 20, 0, "the interpreter and its libraries take 1,048,576")])
+def test_a_refusal_names_what_takes_the_memory(parts, features, process, rank, reason, monkeypatch,
                                                tmp_path):
     monkeypatch.setattr(plans, "PROCESS", process)
+    monkeypatch.setattr(plans, "RANK", rank)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     monkeypatch.setattr(plans, "measure_disk", lambda folder: scratch_folder.Disk(1e9, 1e9, 1e9))
     path = str(tmp_path / "p.h5")
@@ -299,6 +302,7 @@ def test_a_folder_that_is_removed(small):
 def test_resume_in_memory(small, monkeypatch, tmp_path):
     """A run with files goes on in memory, and the reverse, to the same bits."""
     monkeypatch.setattr(plans, "PROCESS", 0)
+    monkeypatch.setattr(plans, "RANK", 0)
     graph, config = make(n=601, f=33), Config(**SETTINGS, checkpoint_every=1)
     on_disk = config.replace(memory="900K", scratch=str(small))
     straight = train(graph, config.replace(epochs=4, checkpoint_every=0), ranks=3)

@@ -42,7 +42,7 @@ def test_rows_are_read_without_their_blocks(tmp_path):
     for rows in (np.random.default_rng(0).permutation(len(x))[:500], [5, 5, 6], [], [len(x) - 1]):
         rows = np.array(rows, int)
         assert np.array_equal(files.take(x, rows), expected[rows])
-    assert int(TABLE[IN_MEMORY]) == begin
+    assert int(TABLE[IN_MEMORY]) <= begin  # arrays of other tests may be freed
     assert np.array_equal(files.take(expected, np.array([3])), expected[[3]])
     assert np.array_equal(x, expected)
 
@@ -106,6 +106,7 @@ def test_bytes_are_those_of_the_plan(batch, strategy, memory, monkeypatch, tmp_p
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)
     monkeypatch.setattr(touches, "LEAST", 1 << 14)
     monkeypatch.setattr(plans, "PROCESS", 0)
+    monkeypatch.setattr(plans, "RANK", 0)
     config = Config(**SETTINGS | {"layers": 2, "hidden": 64, "batch": batch, "eval_every": 0,
                                   "epochs": 3, "strategy": strategy})
     stored = in_four_parts(30001, tmp_path)
@@ -130,6 +131,7 @@ def test_bytes_are_those_of_the_plan(batch, strategy, memory, monkeypatch, tmp_p
 def test_the_plan_of_batches(monkeypatch, tmp_path):
     """A batch is in memory, or the run is refused."""
     monkeypatch.setattr(plans, "PROCESS", 0)
+    monkeypatch.setattr(plans, "RANK", 0)
     config = Config(**SETTINGS, batch="vertices:100", memory="20M", scratch=str(tmp_path))
     stored = in_four_parts(6001, tmp_path)
     plan = plan_of(stored, config)

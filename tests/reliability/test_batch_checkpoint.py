@@ -80,6 +80,7 @@ def test_a_signal_stops_after_a_step(graph, tmp_path, monkeypatch):
 def test_arrays_in_files(small, tmp_path, fault, monkeypatch, batch):
     """A run with --scratch that ended within an epoch goes on in memory, and the reverse."""
     monkeypatch.setattr(scratch_plan, "PROCESS", 0)
+    monkeypatch.setattr(scratch_plan, "RANK", 0)
     graph = make(n=601, f=33)
     parts = make_partition(graph, 3, method="random")
     graph = graph.permuted(parts.perm, parts.offsets)

@@ -18,6 +18,7 @@ from hpgcn.sampling import FULL, parse
 from hpgcn.strategies import CHOOSING, STRATEGIES, variant
 
 PROCESS = 240 << 20  # bytes of the interpreter, its libraries and small arrays
+RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each rank
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
 
 
@@ -56,7 +57,8 @@ class ScratchPlan:
     @property
     def least(self):
         """Bytes of memory that the run needs at least."""
-        return PROCESS + TURNS * self.turn + self.batches_memory + self.small
+        return (PROCESS + self.ranks * RANK + TURNS * self.turn + self.batches_memory
+                + self.small)
 
     @property
     def seconds(self):
@@ -132,7 +134,9 @@ def _shortage(plans, memory):
                             (plan.batches_memory, "most of them are of batches, so smaller "
                              "ones need less", 0),
                             (plan.small, "most of them are blocks of the matrix that are too "
-                             "small for files, so fewer parts may need less", -1))
+                             "small for files, so fewer parts may need less", -1),
+                            (plan.ranks * RANK, "most of them are small arrays of each rank, "
+                             "so fewer parts may need less", -1))
     tried = [each.ranks for each in plans]
     if change and plan.ranks != (max if change > 0 else min)(tried):
         reason = f"no other number of ranks from {min(tried)} to {max(tried)} needs less"
@@ -190,7 +194,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     total = footprint.total + counted.copies
     small = int(sum(small_bytes(operand, footprint.spec.row_itemsize).sum()
                     for operand in footprint.operands))
-    most = memory - PROCESS - counted.memory - small
+    most = memory - PROCESS - candidate.ranks * RANK - counted.memory - small
     rest = most - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), rest, side="right")) if rest >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))

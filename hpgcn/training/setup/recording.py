@@ -26,12 +26,17 @@ def recorded():
     A recorded kernel sets all arrays of floats among its arguments to 0, and returns
     None. So no result means anything. Kernels that were called before still run.
     """
-    found = {}
+    found, compiling = {}, []
     compile_kernel, compile_function = Dispatcher.compile, CompiledFunction.compile
 
     def record_kernel(kernel, types):
-        if not kernel.py_func.__module__.startswith(RECORDED):
-            return compile_kernel(kernel, types)
+        # others need the kernels that they call
+        if compiling or not kernel.py_func.__module__.startswith(RECORDED):
+            compiling.append(kernel)
+            try:
+                return compile_kernel(kernel, types)
+            finally:
+                compiling.pop()
         found.setdefault((kernel, types), partial(compile_kernel, kernel, types))
         return _fill_with_zeros
 
