@@ -13,7 +13,7 @@ import numpy as np
 from hpgcn.config import Config
 from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelOptions, make_spec
-from hpgcn.planning.answers.scratch_plan import PROCESS, RANK, TURNS
+from hpgcn.planning.answers.scratch_plan import TURNS, process_bytes
 from hpgcn.planning.counts.disk_traffic import disk_traffic
 from hpgcn.planning.counts.footprint import VERTEX
 from hpgcn.planning.counts.shaped_step import LevelSizes, run_rank
@@ -55,7 +55,7 @@ def main(ghosts=1.0):
     for memory in MEMORIES:
         for ranks in (2**k for k in range(1, 12)):
             stored, turn, read, written = plan(ranks, ghosts, spec)
-            room = memory * 1e9 - PROCESS - ranks * RANK - TURNS * turn
+            room = memory * 1e9 - process_bytes(ranks) - TURNS * turn
             if room >= 0:
                 break
         room = max(room, 0)

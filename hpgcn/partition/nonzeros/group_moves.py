@@ -307,4 +307,3 @@ def _change(s, net, p, q, chosen, size):
             total += 1
             owners += 1
     return entering, leaving, total, owners
-

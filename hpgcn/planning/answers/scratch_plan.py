@@ -22,6 +22,11 @@ RANK = 2 << 20  # bytes of the small arrays, the objects and the thread of each 
 TURNS = 3  # turns whose pages are in memory: one runs, one is read, one is written
 
 
+def process_bytes(ranks):
+    """Return the bytes of a process of local ranks without their large arrays."""
+    return PROCESS + ranks * RANK
+
+
 @dataclass(frozen=True)
 class ScratchPlan:
     """Number of ranks on which a run fits the memory, and the bytes that it moves."""
@@ -57,8 +62,7 @@ class ScratchPlan:
     @property
     def least(self):
         """Bytes of memory that the run needs at least."""
-        return (PROCESS + self.ranks * RANK + TURNS * self.turn + self.batches_memory
-                + self.small)
+        return process_bytes(self.ranks) + TURNS * self.turn + self.batches_memory + self.small
 
     @property
     def seconds(self):
@@ -194,7 +198,7 @@ def _plan_of(inputs, candidate: Candidate, memory, needed, machine):
     total = footprint.total + counted.copies
     small = int(sum(small_bytes(operand, footprint.spec.row_itemsize).sum()
                     for operand in footprint.operands))
-    most = memory - PROCESS - candidate.ranks * RANK - counted.memory - small
+    most = memory - process_bytes(candidate.ranks) - counted.memory - small
     rest = most - TURNS * turn
     kept = int(np.searchsorted(np.cumsum(total[::-1]), rest, side="right")) if rest >= 0 else -1
     moved = slice(0, candidate.ranks - max(kept, 0))
