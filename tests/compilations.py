@@ -1,5 +1,11 @@
 """Record the kernels that Numba compiles during a test."""
+from contextlib import contextmanager
+from unittest import mock
+
 from numba.core import event
+from numba.core.dispatcher import Dispatcher
+
+from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction
 
 
 class Names(event.Listener):
@@ -11,3 +17,26 @@ class Names(event.Listener):
 
     def on_end(self, each):
         pass
+
+
+@contextmanager
+def noted_calls(note):
+    """Context manager: call `note(kernel, *types)` for each kernel that Python code calls and
+    that is not loaded yet, but not for those that kernels call. C functions have no types.
+    """
+    nested = []
+
+    def noting(compile_it):
+        def noted(kernel, *types):
+            if not nested:
+                note(kernel, *types)
+            nested.append(kernel)
+            try:
+                return compile_it(kernel, *types)
+            finally:
+                nested.pop()
+        return noted
+
+    with (mock.patch.object(Dispatcher, "compile", noting(Dispatcher.compile)),
+          mock.patch.object(CompiledFunction, "compile", noting(CompiledFunction.compile))):
+        yield

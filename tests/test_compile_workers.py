@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from commands import python
+from compilations import noted_calls
 from graphs import make
 from numba.core import event
 from numba.core.dispatcher import Dispatcher
@@ -15,7 +16,6 @@ from numba.core.dispatcher import Dispatcher
 from hpgcn.comm import SerialComm
 from hpgcn.config import Config
 from hpgcn.errors import UsageError
-from hpgcn.kernels.cpu.emit.c_functions import CompiledFunction
 from hpgcn.kernels.jit import jit
 from hpgcn.kernels.threads import set_num_threads
 from hpgcn.model import ModelOptions, make_spec
@@ -52,20 +52,14 @@ def called_kernels(call):
     """Return the names of the kernels that a function calls, without those that kernels
     call.
     """
-    called, nested = [], []
+    called = []
 
-    def noted(compile_it, kernel, *types):
-        if not nested and (not types or kernel.py_func.__module__.startswith(recording.RECORDED)):
+    def note(kernel, *types):
+        if not types or kernel.py_func.__module__.startswith(recording.RECORDED):
             called.append(name_of(kernel, *types))
-        nested.append(kernel)
-        try:
-            return compile_it(kernel, *types)
-        finally:
-            nested.pop()
 
-    for kind in (Dispatcher, CompiledFunction):
-        kind.compile = lambda *kernel, before=kind.compile: noted(before, *kernel)
-    call()
+    with noted_calls(note):
+        call()
     return called
 
 

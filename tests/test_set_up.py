@@ -5,16 +5,14 @@ import os
 import sys
 import time
 from functools import partial
-from unittest import mock
 
 import numba
 import numpy as np
 import pytest
 from commands import python
-from compilations import Names
+from compilations import Names, noted_calls
 from graphs import make
 from numba.core import event
-from numba.core.dispatcher import Dispatcher
 from training import settings_of
 
 import hpgcn
@@ -175,19 +173,13 @@ def print_kernels():
     """
     def needed(call):
         """Return the kernels, with types, that a call has to compile or load."""
-        others, nested = set(), []
+        others = set()
 
-        def noted(kernel, types):
-            if not nested and kernel.py_func.__module__.startswith("hpgcn."):
-                others.add((kernel, types))
-            nested.append(kernel)
-            try:
-                return compile_it(kernel, types)
-            finally:
-                nested.pop()
+        def note(kernel, *types):
+            if types and kernel.py_func.__module__.startswith("hpgcn."):
+                others.add((kernel, *types))
 
-        compile_it = Dispatcher.compile
-        with mock.patch.object(Dispatcher, "compile", noted), recorded() as found:
+        with noted_calls(note), recorded() as found:
             call()
         return others | found.keys()
 
