@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hpgcn.errors import UsageError, setting, warn
 from hpgcn.graphs import validation
 from hpgcn.graphs.edge_weights import count_rounded, rounded_note
+from hpgcn.graphs.partition import positions_of, run_offsets
 
 LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
 LARGE = 1 << 20  # number of entries from which compiled code is worth its start
@@ -261,17 +262,16 @@ def permuted_entries(indptr, indices, perm, *, with_source):
     """
     inverse = np.empty(perm.size, indices.dtype)
     inverse[perm] = np.arange(perm.size, dtype=inverse.dtype)
-    counts = np.diff(indptr)[perm]
-    moved = np.concatenate([[0], np.cumsum(counts)])
     if indices.size >= LARGE and not with_source:
         from hpgcn.kernels import orders  # late, as it starts the compiler
 
+        moved = run_offsets(np.diff(indptr)[perm])
         columns = np.empty_like(indices)
         orders.reordered(indptr, indices, perm, inverse, moved, columns)
         return moved, columns, None
 
     # entry k comes from entry source[k]: rows moved whole, then columns sorted within each
-    source = np.repeat(indptr[perm] - moved[:-1], counts) + np.arange(moved[-1])
+    moved, source = positions_of(indptr[perm], indptr[perm + 1])
     columns = inverse[indices[source]].astype(indices.dtype)
     matrix = sp.csr_array((source, columns, moved), shape=(perm.size, perm.size))
     matrix.sort_indices()
