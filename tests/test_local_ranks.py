@@ -180,7 +180,7 @@ def test_short_sums_at_a_root_start_there(ranks, root, order):
 
 def test_training_and_prediction_take_a_number_of_ranks(tmp_path):
     graph = make(n=120)
-    config = Config(epochs=3, hidden=8, strategy="p2p")
+    config = Config(epochs=3, hidden=8, strategy="p2p", effort="default")  # no blocks of rows
     alone = hpgcn.train(graph, config)
     several = hpgcn.train(graph, config.replace(out=str(tmp_path / "run")), ranks=3)
     assert (several["ranks"], several["sent_bytes_per_epoch"] > 0) == (3, True)

@@ -43,9 +43,11 @@ def test_methods_without_effort_stay():
     assert choose(Large(), "block", 1) == ("block", DEFAULT, "")
 
 
-def test_small_graphs_take_the_method_of_their_strategy():
-    made = choose(make(), "hypergraph", 1)
-    assert (made.method, made.effort) == ("hypergraph", DEFAULT)
+def test_small_graphs_take_the_method_of_their_strategy_unless_they_train_for_an_instant():
+    made = {epochs: choose(make(), "hypergraph", epochs) for epochs in (1, 200)}
+    assert [(each.method, each.effort) for each in made.values()] == [
+        ("block", FAST), ("hypergraph", DEFAULT)]
+    assert "effort= asks for other parts" in made[1].reason
 
 
 def test_epochs_are_shorter_on_more_ranks():

@@ -21,7 +21,7 @@ from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.training.loop.trainer import Trainer
 
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p",
-            "dropout": 0.3}
+            "dropout": 0.3, "effort": "default"}  # parts that are no blocks of rows
 BATCHES = {"vertices": "vertices:150", "neighbours": "neighbours:4,3,2:70", "parts": "parts:1:4"}
 
 

@@ -13,7 +13,8 @@ from hpgcn.errors import DataError, UsageError
 from hpgcn.planning.counts.plan_input import PlanInput
 from hpgcn.strategies import STRATEGIES
 
-GINE = {"model": "gine", "hidden": 7, "dtype": "float64", "dropout": 0.4}
+GINE = {"model": "gine", "hidden": 7, "dtype": "float64", "dropout": 0.4,
+        "effort": "default"}  # parts that are no blocks of rows
 SERVING = [name for name, each in STRATEGIES.items() if not each.unsupported_reason([0], 1, True)]
 
 

@@ -39,7 +39,8 @@ def files(comm, folder, **options):
     for name in ("vertex-cut", "cover", "1d", "1.5d", "2d", "mop"))])
 def test_training_planning_and_prediction(comm, tmp_path, strategy):
     path, graph = files(comm, tmp_path, n=120, directed=True, weighted=True)
-    config = Config(strategy=strategy, epochs=3, dtype="float64", hidden=10, dropout=0.4)
+    config = Config(strategy=strategy, epochs=3, dtype="float64", hidden=10, dropout=0.4,
+                    effort="default")
     result = train(path, config, comm.mpi)
     expected, logits = of_one_rank(graph, config.replace(strategy="p2p"))
     np.testing.assert_allclose([each["loss"] for each in result.history], expected, rtol=1e-11)
