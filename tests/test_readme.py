@@ -19,7 +19,8 @@ import pytest
 from commands import clean_environment, succeed
 from commands import run as in_process
 from graphs import make
-from test_packaging import NOT_TRACKED, ROOT
+from lent_packages import lend
+from test_packaging import NOT_TRACKED, ROOT, SETUP
 
 import hpgcn
 
@@ -131,7 +132,20 @@ def compiled():
 
 
 @pytest.fixture(scope="module")
-def tried(run, compiled):
+def lent(request, clone, run):
+    """Make the clone's environment with links to the packages that the demo installs, and pip."""
+    if request.config.option.product:
+        return
+    run("$PYTHON -m venv --without-pip .venv")
+    script = (clone / "scripts" / "demo.sh").read_text()
+    extras, = re.findall(r"^setup (\S+)$", script, re.MULTILINE)
+    lists = [SETUP["options"]["install_requires"],
+             *(SETUP["options.extras_require"][extra] for extra in extras.split(","))]
+    lend(clone / ".venv", ["pip", *"".join(lists).split()])
+
+
+@pytest.fixture(scope="module")
+def tried(run, compiled, lent):
     """Run the README's demo, which sets up the clone; return its output."""
     try:
         return run(block("scripts/demo.sh")[0])
@@ -144,9 +158,9 @@ def tried(run, compiled):
 @pytest.fixture(scope="module")
 def work(request, clone, run, tried):
     install, doctor = block("pip install '.[mpi")
-    if request.config.option.product:  # test_packaging.py builds and unpacks the wheel
+    if request.config.option.product:  # test_packaging.py and test_doctor.py cover these
         run(install)
-    run(doctor)
+        run(doctor)
     folder = clone.parent / "work"
     folder.mkdir()
 
@@ -217,7 +231,12 @@ def test_a_run_that_is_stopped_and_goes_on(work, run, environment):
 
 
 @pytest.mark.long
-def test_clusters(work, run, clone):
-    for words, folder in (("module load", clone), ("--bind-to numa", work)):
-        for line in block(words, CLUSTERS):
-            run(on_two(bare(line)), folder)
+def test_ranks_bound_to_cores(work, run):
+    for line in block("--bind-to numa", CLUSTERS):
+        run(on_two(bare(line)), work)
+
+
+@pytest.mark.release
+def test_an_installation_on_a_cluster(tried, run):
+    for line in block("module load", CLUSTERS):
+        run(line)
