@@ -100,7 +100,7 @@ def test_training_on_several_labels_warns_of_none_of_its_own():
     graph = graphs.several_labels(graphs.make(20, 3, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        hpgcn.train(graph, hpgcn.Config(epochs=1))
+        hpgcn.train(graph, hpgcn.Config(epochs=1, dtype="float64"))  # with kernels of other tests
 
 
 def test_the_parser_imports_nothing_heavy_and_an_interrupt_in_it_is_one_line(monkeypatch, capsys):

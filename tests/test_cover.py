@@ -155,6 +155,7 @@ def heavy_tailed(seed):
     A = sp.coo_array((np.ones(i.size, bool), (i, j)), shape=(n, n)) + sp.eye_array(n, dtype=bool)
     A = A.tocsr()
     A.sort_indices()
+    A.indptr, A.indices = (each.astype(np.int32) for each in (A.indptr, A.indices))  # as in files
     return A, bool(seed % 3), rng
 
 

@@ -225,9 +225,10 @@ _count_held = Threaded(_count_held_blocks)
 
 def bandwidth(indptr, indices):
     """Return the largest distance of an entry from the diagonal."""
+    indptr = indptr.astype(np.int64, copy=False)
     bounds = by_nonzeros(indptr)
     found = np.zeros(bounds.size - 1, np.int64)
-    _bandwidth(indices.size, indptr.astype(np.int64, copy=False), indices, bounds, found)
+    _bandwidth(indices.size, indptr, indices, bounds, found)
     return int(found.max(initial=0))
 
 

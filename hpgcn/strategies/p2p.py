@@ -315,8 +315,9 @@ def product_of(matrix, exchange):
     bounds = np.cumsum([0, m, *counts.values()])
     if not isinstance(plan, HaloPlan):  # rows of an owner come by several sources
         matrix.sort_indices()
-    split = entries.split_columns(matrix.indptr.astype(np.int64, copy=False), matrix.indices,
-                                   matrix.data, bounds)
+    numbers = matrix.indices.astype(index_dtype(matrix.shape[1]), copy=False)  # SciPy widens them
+    split = entries.split_columns(matrix.indptr.astype(np.int64, copy=False), numbers,
+                                  matrix.data, bounds)
     blocks = {}
     for source, width, (indptr, columns, data) in zip([LOCAL, *counts], np.diff(bounds), split):
         columns = columns.astype(index_dtype(width), copy=False)

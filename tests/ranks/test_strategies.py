@@ -116,6 +116,9 @@ def pattern_of(graph, symmetric, loops=True):
     if loops:
         matrix = (matrix + sp.eye_array(graph.num_rows, dtype=bool)).tocsr()
     matrix.sort_indices()
+    # the numbers of files
+    matrix.indptr, matrix.indices = (each.astype(np.int32)
+                                     for each in (matrix.indptr, matrix.indices))
     pattern = Pattern(matrix, symmetric)
     return pattern if graph.edge_parts is None else pattern.with_holders(graph, graph.edge_parts)
 

@@ -11,7 +11,8 @@ from hpgcn.errors import DivergedError
 from hpgcn.runtime import faults
 from hpgcn.training.runs.run import train
 
-MODELS = {**SETTINGS, "norm": {"layer_norm": True}}
+# norms in float64, whose kernels other short tests need as well
+MODELS = {**SETTINGS, "norm": {"layer_norm": True, "dtype": "float64"}}
 
 
 @pytest.mark.parametrize("layer, value", [(0, np.nan), (1, np.inf), (2, np.nan)])
