@@ -122,8 +122,9 @@ def test_reductions_with_gradients_of_both_operands(name, shape, ones):
 
 @pytest.mark.parametrize("reduce", ["max", "min"])
 def test_of_equals_the_first_gets_the_gradient(reduce):
-    A = torch.sparse_csr_tensor([0, 3, 5], [0, 1, 2, 2, 0], torch.ones(5), size=(2, 3))
-    x = torch.ones(3, 2, requires_grad=True)
+    ones = torch.ones(5, dtype=DOUBLE)
+    A = torch.sparse_csr_tensor([0, 3, 5], [0, 1, 2, 2, 0], ones, size=(2, 3))
+    x = torch.ones(3, 2, dtype=DOUBLE, requires_grad=True)
     assert assert_as_torch(lambda: torch.sparse.mm(A, x, reduce), x, rtol=0)
     assert x.grad.tolist() == [[2, 2], [0, 0], [2, 2]]
 

@@ -135,7 +135,7 @@ def test_rows_of_any_length_are_sorted():
     rng = np.random.default_rng(0)
     counts = [0, 1, 48, 64, 65, 66, 200, 3000]
     pointers = np.r_[0, np.cumsum(counts)]
-    columns = rng.integers(0, 1500, pointers[-1])
+    columns = rng.integers(0, 1500, pointers[-1], np.int32)
     columns[-200:-100] = 7
     columns[-3000:-2800] = np.arange(200)[::-1]
     values = rng.random(columns.size)
