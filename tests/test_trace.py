@@ -207,7 +207,7 @@ def test_a_run_leaves_its_timeline_and_traffic(request, tmp_path, ranks):
     if options:
         request.getfixturevalue("forks")
     succeed("train", "g.h5", "--epochs", 3, "--trace", "--out", "run", "--threads", 1,
-            "--eval-every", 3, cwd=tmp_path, **options)
+            "--eval-every", 3, "--effort", "default", cwd=tmp_path, **options)
     found = json.loads((tmp_path / "run" / "trace.json").read_text())
     for rank in range(ranks):
         names = [event["name"] for event in complete(found) if event["pid"] == rank]

@@ -64,7 +64,8 @@ def test_training_planning_and_prediction(comm, tmp_path, strategy):
 @pytest.mark.parametrize("batch", ["vertices:60", "parts:2:6", "neighbours:3,3:40"])
 def test_batches_are_the_same(comm, tmp_path, batch):
     path, graph = files(comm, tmp_path)
-    config = Config(batch=batch, epochs=2, dtype="float64", hidden=10, layers=2, strategy="p2p")
+    config = Config(batch=batch, epochs=2, dtype="float64", hidden=10, layers=2, strategy="p2p",
+                    effort="default")
     result = train(path, config, comm.mpi)
     expected, _ = of_one_rank(graph, config)
     np.testing.assert_allclose([each["loss"] for each in result.history], expected, rtol=1e-11)
