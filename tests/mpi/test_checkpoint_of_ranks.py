@@ -42,10 +42,14 @@ def weights(out):
     return {name: array.tobytes() for name, array in read_run(out)[0].items()}
 
 
+# others resume on local ranks in tests/reliability and tests/ranks; test_equal_local_ranks.py
+# shows that ranks of MPI write and compute the same
 @pytest.mark.parametrize("changes", [
-    {}, *(pytest.param(changes, marks=pytest.mark.long) for changes in (
+    {}, pytest.param(
         {"strategy": "2d", "optimizer": "adamw", "schedule": "step", "step_every": 2, "warmup": 5,
          "clip_norm": 0.1, "label_smoothing": 0.1, "class_weight": "balanced"},
+        marks=pytest.mark.long),
+    *(pytest.param(changes, marks=pytest.mark.release) for changes in (
         {"optimizer": "sgd", "lr": 0.5, "strategy": "1d"}, {"dtype": "float64", "patience": 3},
         {"strategy": "mop", "model": "sage"}))], ids=str)
 def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, folder, changes):

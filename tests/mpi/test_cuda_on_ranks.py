@@ -48,12 +48,24 @@ def settings(model, **options):
     return Config(**SETTINGS[model], **options)
 
 
-@pytest.mark.parametrize("model, graph, options", [
-    ("gcn", {"directed": True, "sparse": True, "train": 9, "degree": 3}, {}),
-    ("sage-mean", {"directed": True, "degree": 8}, {"input_dropout": 0.0, "hidden": 20}),
-    ("gin", {"directed": False, "train": 9, "degree": 3}, {"layer_norm": True})])
-@pytest.mark.parametrize("strategy", [
-    pytest.param(name, marks=[pytest.mark.long] * (name in LATER)) for name in STRATEGIES])
+KINDS = [("gcn", {"directed": True, "sparse": True, "train": 9, "degree": 3}, {}),
+         ("sage-mean", {"directed": True, "degree": 8}, {"input_dropout": 0.0, "hidden": 20}),
+         ("gin", {"directed": False, "train": 9, "degree": 3}, {"layer_norm": True})]
+
+
+def cases():
+    """Yield (strategy, model, graph, options): one model for each strategy, the others for release.
+
+    test_trainer_cuda.py trains all models on one rank.
+    """
+    for turn, strategy in enumerate(STRATEGIES):
+        for number, kind in enumerate(KINDS):
+            marks = [pytest.mark.long] * (strategy in LATER)
+            marks += [pytest.mark.release] * (number != turn % len(KINDS))
+            yield pytest.param(strategy, *kind, marks=marks)
+
+
+@pytest.mark.parametrize("strategy, model, graph, options", cases())
 def test_every_strategy_and_model(comm, gpus, strategy, model, graph, options):
     graph = make(weighted=True, **graph)
     if model == "sage-mean":

@@ -16,9 +16,9 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", (
 def test_examples_of_propagation(comm, example, tmp_path, capsys):
     path = comm.bcast(str(tmp_path / "cora.h5"))
     if comm.rank == 0:
-        hpgcn.save(make(n=40), path)
+        hpgcn.save(make(n=40, degree=30), path)  # dense: other eigenvalues are small
     comm.barrier()
-    exec(example.replace("cora.h5", path).replace("200", "400"), {})
+    exec(example.replace("cora.h5", path).replace("range(200)", "range(20)"), {})
     out = capsys.readouterr().out
     if "eigenvalue" in example:
         assert comm.rank or "largest eigenvalue 1.000" in out
