@@ -82,7 +82,7 @@ def test_before_and_after_are_compared_by_medians(monkeypatch, tmp_path):
     assert "5.000 (4.000-9.000)" in node_gain.text(report)
 
 
-@pytest.mark.long
+@pytest.mark.release  # the test above trains on such a cluster, test_node_aware.py both exchanges
 def test_both_sides_are_trained(tmp_path):
     store.write_graph(tmp_path / "g.h5", make(n=60))
     done = run("nodes", tmp_path / "g.h5", "--strategies", "p2p", "--hidden", 8, "--epochs", 2,

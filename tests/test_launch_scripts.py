@@ -70,7 +70,7 @@ def test_a_raw_graph_is_converted_partitioned_and_trained_on_two_ranks(tmp_path,
         assert parts.offsets.size == 3
 
     done = start("mpi/train.sh", tmp_path / "g.p2.h5", 2, "--epochs", 2, "--out", tmp_path / "run",
-                 MPIR_CVAR_ENABLE_HEAVY_YIELD="1")
+                 MPIR_CVAR_ENABLE_HEAVY_YIELD="1", HPGCN=f"{forked}/hpgcn")
     assert done.returncode == 0, done.stderr
     assert "ranks x threads      2 x " in done.stdout
     assert (tmp_path / "run" / "summary.json").exists()
