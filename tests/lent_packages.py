@@ -10,7 +10,8 @@ from packaging.requirements import Requirement
 def lend(environment, requirements):
     """Link the packages of `requirements` into a new virtual environment of this Python.
 
-    Packages that are missing here are left out, so that pip installs them there.
+    Packages that are missing here are left out, so that pip installs them there. So are
+    commands written in Python, such as `pip`, which would change this environment.
     """
     variables = {"base": str(environment), "platbase": str(environment)}
     folder = Path(sysconfig.get_path("purelib", "venv", variables))
@@ -19,10 +20,20 @@ def lend(environment, requirements):
             # a whole package, or a single file outside, such as a command
             first = file.parts[0]
             place = file if first == ".." else Path(first)
-            link = folder / place
-            if first != "__pycache__" and not link.is_symlink():
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(Path(distribution.locate_file(place)).resolve())
+            link, target = folder / place, Path(distribution.locate_file(place)).resolve()
+            if first == "__pycache__" or link.is_symlink() or starts_python(target):
+                continue
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+
+
+def starts_python(path):
+    """Return whether a file is a script that Python runs."""
+    if path.is_dir():
+        return False
+    with path.open("rb") as file:
+        begin = file.readline(200)
+    return begin.startswith(b"#!") and b"python" in begin
 
 
 def needed(requirements):
