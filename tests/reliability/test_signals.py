@@ -192,7 +192,8 @@ def test_a_run_that_is_stopped_before_epoch_1_starts_there_again(run, folder, tm
                                                                  graph, how, point):
     if "partition" in point:
         pytest.importorskip("mtkahypar")
-    command = ("train", graph, "--strategy", "p2p", "--epochs", 3, "--out", tmp_path / "run")
+    command = ("train", graph, "--strategy", "p2p", "--epochs", 3, "--effort", "default",
+               "--out", tmp_path / "run")
     done = run(how, point, *command, ranks=ranks)
     assert done.returncode == 75, done.stderr
     (line,) = [line for line in lines(done) if "partition" not in line]
