@@ -14,7 +14,7 @@ import pytest
 from commands import clean_environment, peak_of_group, run, succeed
 from graphs import make, scattered
 
-from hpgcn import Config, predict, run_on_ranks, save, train
+from hpgcn import Config, load, predict, run_on_ranks, save, train
 from hpgcn.comm import as_comm, run_on_disk
 from hpgcn.errors import ConfigError, StorageError
 from hpgcn.kernels.disk.following import follow
@@ -350,6 +350,11 @@ def test_in_a_control_group(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert "killed 0" in ended.stderr and not os.listdir(scratch_dir)
     assert peak_of_group(ended.stderr) < limit
+    expected = train(load(tmp_path / "p.h5"), Config(
+        layers=3, hidden=128, epochs=2, strategy="p2p"), ranks=8)
+    found = predict(str(tmp_path / "p.h5"), str(out), memory=str(limit), scratch=str(scratch_dir))
+    assert np.array_equal(found["logits"], predict(str(tmp_path / "p.h5"), expected,
+                                                   ranks=8)["logits"])
 
 
 @pytest.mark.long
