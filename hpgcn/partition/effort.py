@@ -15,6 +15,8 @@ WORTH_SAYING = 2.0  # seconds from which on a forecast is logged
 COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for clusters only
 SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
+A_SECOND = 1.0  # seconds that it may take beside a training of less,
+LONGER = 2.0  # but at most so many times those of the training
 
 # Seconds on one core of the machine on which they were measured. Without an engine for the
 # whole graph: for a million entries, and for a million pairs of `touched_pairs`. Effort
@@ -125,18 +127,23 @@ def slowness():
 def paying_effort(column_sizes, k, training_seconds, *, holders=False):
     """Choose the effort of parts by the seconds of the training that they serve.
 
-    It is DEFAULT if that takes at most SHARE of the training, or a second; else FAST.
+    It is DEFAULT if that takes at most SHARE of the training, or A_SECOND; else FAST. No
+    effort pays if even FAST takes more than SHARE of the training. If it takes less than
+    A_SECOND, it may take LONGER times the training.
 
     Returns
     -------
-    effort : str
+    effort : str or None
+        None: no effort pays.
     seconds : float
         Seconds that it is expected to take.
     """
+    least = expected_seconds(FAST, column_sizes, k, holders=holders)
+    share = SHARE * training_seconds
+    if least > max(share, min(A_SECOND, LONGER * training_seconds)):
+        return None, 0.0
     seconds = expected_seconds(DEFAULT, column_sizes, k, holders=holders)
-    if seconds <= max(1.0, SHARE * training_seconds):
-        return DEFAULT, seconds
-    return FAST, expected_seconds(FAST, column_sizes, k, holders=holders)
+    return (DEFAULT, seconds) if seconds <= max(share, A_SECOND) else (FAST, least)
 
 
 @contextmanager

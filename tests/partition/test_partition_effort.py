@@ -175,7 +175,18 @@ def test_long_training_pays_for_more_effort():
     assert seconds == expected_seconds(DEFAULT, sizes, 8)
     assert paying_effort(sizes, 8, 5 * seconds)[0] == DEFAULT
     assert paying_effort(sizes, 8, 4.9 * seconds) == (FAST, expected_seconds(FAST, sizes, 8))
-    assert paying_effort(sizes[:100], 8, 0.0)[0] == DEFAULT  # less than a second
+
+    # parts of less than a second
+    tiny = sizes[:100]
+    least = expected_seconds(FAST, tiny, 8)
+    assert paying_effort(tiny, 8, least / 2) == (DEFAULT, expected_seconds(DEFAULT, tiny, 8))
+    assert paying_effort(tiny, 8, 0.49 * least) == (None, 0.0)
+
+    # parts of more
+    least = expected_seconds(FAST, sizes, 8)
+    assert least > 1
+    assert paying_effort(sizes, 8, 5 * least) == (FAST, least)
+    assert paying_effort(sizes, 8, 4.9 * least) == (None, 0.0)
 
 
 def test_default_effort_needs_little_memory_for_large_graphs():

@@ -12,13 +12,12 @@ from hpgcn.config import Config
 from hpgcn.errors import setting
 from hpgcn.model import find_model, find_widths
 from hpgcn.partition import NONZERO_METHODS
-from hpgcn.partition.effort import DEFAULT, FAST, SHARE, expected_seconds, paying_effort
+from hpgcn.partition.effort import DEFAULT, FAST, paying_effort
 from hpgcn.partition.method_table import WITHOUT_EFFORT
 
 # Seconds of an operation on one core of the machine that `partition.effort` describes
 ENTRY = 0.4e-9  # a nonzero times one column of H
 MULTIPLY_ADD = 0.07e-9  # a multiplication and addition in a dense product
-LONGER = 2.0  # times the training that parts of less than a second may take
 
 # the method and effort of a partition, and why they were chosen
 Preparation = namedtuple("Preparation", "method effort reason")
@@ -39,8 +38,7 @@ def choose_preparation(source, method, ranks, *, epochs, effort, model):
     """Return the Preparation of a run on an unpartitioned source, by the number of its
     epochs.
 
-    Parts are blocks of rows if the least effort takes more than SHARE of the training.
-    If it takes less than a second, it may take LONGER times the training.
+    Parts are blocks of rows if no effort pays (`hpgcn.partition.effort.paying_effort`).
 
     Parameters
     ----------
@@ -69,9 +67,8 @@ def choose_preparation(source, method, ranks, *, epochs, effort, model):
     # the method and its effort
     holders = method in NONZERO_METHODS
     effort, seconds = paying_effort(sizes, ranks, training, holders=holders)
-    least = expected_seconds(FAST, sizes, ranks, holders=holders)
-    if least > max(SHARE * training, min(1.0, LONGER * training)):
-        method, effort, seconds = "block", FAST, 0.0
+    if effort is None:
+        method, effort = "block", FAST
     reason = (f"about {seconds:.2g} s for {epochs} epochs of about "
               f"{training / epochs:.2g} s; {setting('effort')} asks for other parts")
     return Preparation(method, effort, reason)
