@@ -64,9 +64,8 @@ if [ ${#tier[@]} -gt 0 ]; then
     part "3 ranks" on_ranks 3 "${tier[@]}" tests/mpi --ignore=tests/mpi/test_memory.py
     part "4 ranks" on_ranks 4 "${sides[@]}" "${pairs[@]}"
 else
-    # on 3 ranks 3d makes the calls of 2d; memory on GPUs is counted for one strategy
-    part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py \
-        -k "not (3d or told and vertex)"
+    # on 3 ranks 3d makes the calls of 2d
+    part "3 ranks" on_ranks 3 tests/mpi --ignore=tests/mpi/test_memory.py -k "not 3d"
 fi
 
 if [ ${#measure[@]} -gt 0 ]; then

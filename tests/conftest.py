@@ -39,6 +39,7 @@ LONGEST = (
     "test_contract", "test_bad_inputs_hdf5", "test_models_serial", "test_attention",
     "test_signals", "test_bench_tune", "test_benchmark_accuracy", "test_heterophilous",
     "test_faults", "test_benchmarks", "test_prose", "test_names")
+IMPORT_TORCH = "interop", "test_torch_on_ranks.py"  # their imports take seconds of each process
 LEFT_OUT = pytest.StashKey[Counter]()
 
 
@@ -51,6 +52,14 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.stash[LEFT_OUT] = Counter()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out files that import PyTorch, as long tests, unless they are named."""
+    if collection_path.name not in IMPORT_TORCH or config.option.full or config.option.product:
+        return None
+    named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
+    return None if any(collection_path in (path, *path.parents) for path in named) else True
 
 
 def pytest_make_parametrize_id(val, argname):
@@ -182,10 +191,11 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter, config):
     counts = config.stash[LEFT_OUT]
+    files = "" if config.option.full or config.option.product else " and those of PyTorch"
     if counts["left out"] or counts["long"]:
         terminalreporter.write_line(
-            f"left out {counts['left out']} of {counts['cases']} parametrised cases and "
-            f"{counts['long']} long tests; scripts/test.sh --full or --product runs more")
+            f"left out {counts['left out']} of {counts['cases']} parametrised cases, "
+            f"{counts['long']} long tests{files}; scripts/test.sh --full or --product runs more")
 
 
 @pytest.fixture(autouse=True)

@@ -87,6 +87,7 @@ def test_report_and_files(graph, tmp_path):
     assert "exists already" in refused(73, "accuracy", *args, *QUICK, program=run.main)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("in_process")
 def test_a_target_that_is_never_reached_is_said_plainly(graph):
     report = measured(graph, "--batch", "vertices:200", "--epochs", 2, "--target", 1)
@@ -207,6 +208,7 @@ class TheirLoader:
                 num_sampled_edges=counts[1] if self.told else None)
 
 
+@pytest.mark.long
 @PEERS
 @pytest.mark.parametrize("sampler", ["own", "hops", "no hops"])
 def test_all_neighbours_of_the_peer_are_the_whole_matrix(tmp_path, monkeypatch, sampler):

@@ -8,6 +8,8 @@ from cuda_ranks import cuda, gpu
 from benchmarks import cuda_epoch, run
 from hpgcn.errors import InternalError
 
+pytestmark = pytest.mark.long
+
 __all__ = ["cuda", "gpu"]
 
 

@@ -171,6 +171,7 @@ def test_products(command, kernels, bytes_of):
         assert row["share_of_floor"] == pytest.approx(floor_ms / row["time_ms"])
 
 
+@pytest.mark.long
 def test_a_graph_of_the_user(tmp_path):
     """Benchmarks run on a file of four vertices, and count the one row that the other
     half reads.

@@ -118,6 +118,7 @@ def test_the_oracle_rounds_as_the_kernels_do():
     np.testing.assert_array_equal(rounded(x), hpgcn.kernels.bits16.to_float32(bits))
 
 
+@pytest.mark.long
 def test_weights_and_logits_are_float32():
     result = hpgcn.train(make(), Config(dtype="bf16", epochs=1, hidden=10))
     assert {array.dtype for array in result.weights.values()} == {np.dtype(np.float32)}

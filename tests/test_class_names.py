@@ -89,7 +89,7 @@ def test_an_archive_may_name_classes(tmp_path):
         assert any("neither read" in note and "class_names" in note for note in notes) == (not kept)
 
 
-def test_other_libraries_hold_names(tmp_path):
+def test_networkx_holds_names():
     networkx = pytest.importorskip("networkx")
     G = hpgcn.to_networkx(named())
     assert G.graph["class_names"] == list(NAMES)
@@ -105,6 +105,10 @@ def test_other_libraries_hold_names(tmp_path):
     G.nodes[4]["year"] = "x"
     with pytest.raises(DataError, match="attribute year: node 4: label 'x', expected"):
         hpgcn.from_networkx(G, None, "year")
+
+
+@pytest.mark.long
+def test_pyg_holds_names(tmp_path):
     pytest.importorskip("torch_geometric")
     data = hpgcn.to_pyg(named())
     assert data.num_nodes == 6 and hpgcn.from_pyg(data).class_names == NAMES

@@ -17,6 +17,7 @@ def code_of(page):
     return code
 
 
+@pytest.mark.long
 def test_pyg(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
@@ -27,6 +28,7 @@ def test_pyg(tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_readme(recwarn):
     pytest.importorskip("torch_geometric", reason="needs PyG: pip install torch-geometric")
     from torch_geometric.nn import GraphSAGE

@@ -75,6 +75,7 @@ def test_propagation(path, parts):
     assert_closed(path.parent)
 
 
+@pytest.mark.long
 def test_predict_pyg(path, parts):
     pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
     from hpgcn.interop.torch import export_pyg, predict_pyg

@@ -43,6 +43,7 @@ def test_nan_is_unlabeled_and_whole_numbers_are_classes(tmp_path):
             Graph.from_scipy(np.eye(N), y=y)
 
 
+@pytest.mark.long
 def test_nan_in_tensors_and_attributes():
     torch = pytest.importorskip("torch")
     pyg = pytest.importorskip("torch_geometric.data")

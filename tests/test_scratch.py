@@ -30,6 +30,8 @@ from hpgcn.runtime.disk.page_cache import read_exactly
 from hpgcn.store import write_partitioned
 from hpgcn.store.manifest import as_bytes
 
+pytestmark = pytest.mark.long
+
 LIMIT = Path(__file__).parents[1] / "scripts" / "limit_memory.sh"
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p"}
 
@@ -176,7 +178,6 @@ def test_a_file_is_read_into_an_array_that_is_not_in_memory(arrays, tmp_path):
     assert y.tobytes() == text
 
 
-@pytest.mark.long
 def test_other_faults_end_the_process(tmp_path):
     """An access to memory that is not an array goes to the handler that was there before."""
     code = ("import ctypes, faulthandler; faulthandler.enable()\n"
@@ -284,7 +285,6 @@ def test_a_full_disk(small):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-@pytest.mark.long
 def test_a_folder_that_is_removed(small):
     """The files have no names, so a folder can go at any time; new arrays then fail."""
     graph = make(n=601, f=33)
@@ -298,7 +298,6 @@ def test_a_folder_that_is_removed(small):
                                        callbacks=[remove]), 3, str(small))
 
 
-@pytest.mark.long
 def test_resume_in_memory(small, monkeypatch, tmp_path):
     """A run with files goes on in memory, and the reverse, to the same bits."""
     monkeypatch.setattr(plans, "PROCESS", 0)
@@ -332,7 +331,6 @@ def test_ranks_begin_in_order(small):
     assert arrived == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.long
 def test_in_a_control_group(tmp_path):
     """A training that needs more memory than its control group allows succeeds there."""
     graph, scratch_dir, out = (tmp_path / name for name in ("g.h5", "scratch", "run"))
@@ -357,7 +355,6 @@ def test_in_a_control_group(tmp_path):
                                                    ranks=8)["logits"])
 
 
-@pytest.mark.long
 def test_a_killed_run_leaves_nothing(tmp_path):
     """After kill -9 in an epoch the folder is empty, and the run resumes."""
     scratch_dir, out = tmp_path / "scratch", tmp_path / "run"

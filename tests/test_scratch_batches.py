@@ -20,6 +20,8 @@ from hpgcn.runtime.disk import scratch_folder
 from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.training.loop.trainer import Trainer
 
+pytestmark = pytest.mark.long
+
 SETTINGS = {"layers": 3, "hidden": 32, "epochs": 2, "device": "cpu", "strategy": "p2p",
             "dropout": 0.3, "effort": "default"}  # parts that are no blocks of rows
 BATCHES = {"vertices": "vertices:150", "neighbours": "neighbours:4,3,2:70", "parts": "parts:1:4"}
@@ -100,7 +102,6 @@ def in_four_parts(n, folder):
     return path
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("batch, strategy, memory", [
     ("vertices:1000", "p2p", "60M"), ("neighbours:3,3:500", "cover", "63M")])
 def test_bytes_are_those_of_the_plan(batch, strategy, memory, monkeypatch, tmp_path):

@@ -16,6 +16,8 @@ from hpgcn.strategies import STRATEGIES
 from hpgcn.strategies.plan import Operand
 from hpgcn.training.loop.trainer import Trainer
 
+pytestmark = pytest.mark.long
+
 
 def moved_bytes(trainer):
     """Return the bytes that files of a rank were read and written so far: those of messages, and
@@ -32,7 +34,6 @@ def moved_bytes(trainer):
     return moved
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("strategy, model", [
     ("p2p", "gcn"), ("cover", "gcn"), ("vertex-cut", "gcn"), ("1d", "gcn"), ("p2p", "gat")])
 def test_bytes_are_those_of_the_plan(strategy, model, monkeypatch, tmp_path):

@@ -1,5 +1,4 @@
 """All public names have type hints, from which mypy infers the expected types."""
-import importlib.util
 import inspect
 import subprocess
 import sys
@@ -14,10 +13,6 @@ from hpgcn.training.runs.propagator import Propagator
 
 ROOT = Path(__file__).parents[1]
 OTHERS = {"Run": Run, "StoredGraph": StoredGraph, "Propagator": Propagator}
-if importlib.util.find_spec("torch"):
-    import hpgcn.interop.torch as interop
-
-    OTHERS |= {f"torch.{name}": getattr(interop, name) for name in interop.__all__}
 PUBLIC = {name: getattr(hpgcn, name) for name in hpgcn.__all__} | OTHERS
 
 
@@ -34,15 +29,28 @@ def functions(thing):
     return found
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_functions_say_all_types(name):
-    for key, function in functions(PUBLIC[name]).items():
+def assert_typed(name, thing):
+    for key, function in functions(thing).items():
         signature = inspect.signature(function)
         untyped = [word for word, each in signature.parameters.items()
                    if each.annotation is each.empty and word not in ("self", "cls")]
         if signature.return_annotation is signature.empty:
             untyped.append("return")
         assert not untyped, f"{name}.{key}: {', '.join(untyped)}"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_say_all_types(name):
+    assert_typed(name, PUBLIC[name])
+
+
+@pytest.mark.long
+def test_public_functions_of_torch_say_all_types():
+    pytest.importorskip("torch", reason="needs PyTorch: pip install '.[torch]'")
+    import hpgcn.interop.torch as interop
+
+    for name in interop.__all__:
+        assert_typed(f"torch.{name}", getattr(interop, name))
 
 
 @pytest.mark.long

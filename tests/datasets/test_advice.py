@@ -112,7 +112,7 @@ PYTHON = [  # a file, what makes it, how the call begins that is advised, and th
      "networkx.", np.maximum(A, A.T)),
     ("g.rua", lambda path: scipy.io.hb_write(path, sp.csc_array(A)), "A = scipy", A),
     ("g.mat", matlab73, "f = h5py", A), ("g.h5ad", cells, "A = anndata", A),
-    ("g.pt", old_torch, "torch.save", A.T),
+    pytest.param("g.pt", old_torch, "torch.save", A.T, marks=pytest.mark.long),
     ("g.npy", lambda path: np.save(path, np.argwhere(A).T), "numpy.savez", ONES.T),
     ("g.npy", lambda path: np.save(path, A), "A = scipy", A),
     ("g.feather", lambda path: library("pyarrow.feather").write_feather(table(), path),
@@ -176,7 +176,8 @@ def test_shell(tmp_path, name, make, start, options, expected):
 
 @pytest.mark.parametrize("make, variable, start, expected", [
     (lambda: sp.csr_array(A), "A", "scipy.sparse.save_npz", A),
-    (digraph, "G", "networkx.write", A.T), (data, "data", "torch.save", A.T)])
+    (digraph, "G", "networkx.write", A.T),
+    pytest.param(data, "data", "torch.save", A.T, marks=pytest.mark.long)])
 def test_pickles(tmp_path, monkeypatch, capsys, make, variable, start, expected):
     monkeypatch.chdir(tmp_path)
     path = put(tmp_path / "g.pkl", pickle.dumps(make()))

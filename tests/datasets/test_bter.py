@@ -21,6 +21,8 @@ from hpgcn.graphs.graph import Graph
 from hpgcn.graphs.validation import check_csr
 from hpgcn.kernels.triangles import Triangles
 
+pytestmark = pytest.mark.long
+
 MEMORY = 1 << 30
 NAN = float("nan")
 
@@ -61,7 +63,6 @@ def distances(asked, graph):
             bter_check.clustering_difference(asked, known, clustering[known]))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["email-Enron", "soc-Slashdot0902"])
 def test_like_a_real_graph(data_dir, name):
     graph, _ = read(data_dir / "snap" / f"{name}.txt.gz")
@@ -120,7 +121,6 @@ def test_star_stays_simple():
     assert np.mean(degree == 1) > 0.9 and degree.max() > 100
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("threads, chunk", [(1, 1 << 18), (4, 1000), (3, 7)])
 @pytest.mark.parametrize("bter_like", [True, False])
 def test_same_bits_on_disk_by_blocks_and_threads(tmp_path, monkeypatch, threads, chunk, bter_like):
@@ -195,7 +195,6 @@ def test_triangles_of_dense(A, dtype):
     assert np.array_equal(2 * counted, np.diagonal(A @ A @ A))
 
 
-@pytest.mark.long
 def test_triangles_by_many_threads():
     graph = generate.generate("rmat", scale=13, features=0, classes=0)
     triangles = Triangles(graph.indptr, graph.indices)

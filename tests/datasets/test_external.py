@@ -111,6 +111,7 @@ OPTIONS = {
 ALONE = ("symmetrize", "strict")  # also within "all"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [
     pytest.param(name, marks=[pytest.mark.release] * (name in ALONE)) for name in OPTIONS])
 @pytest.mark.parametrize("trap", TRAPS)

@@ -20,6 +20,8 @@ from hpgcn.kernels.cuda import gpu_device as cuda_device
 from hpgcn.kernels.cuda.gpu_device import OPTIONS, CupyDevice, kept, using
 from hpgcn.kernels.cuda.spmm import pieces_of, shape_of
 
+pytestmark = pytest.mark.long
+
 on_device = pytest.mark.usefixtures("device")
 # kernels that are the same without warps: those that training on the fake GPU compiles
 alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
@@ -311,7 +313,6 @@ def test_what_is_kept_goes_with_its_array(monkeypatch):
     assert list(cuda_device._kept.values()) == [4]
 
 
-@pytest.mark.long
 def test_arrays_of_cupy_are_served_without_an_import_for_others():
     ndarray = type("ndarray", (), {"__module__": "cupy"})
     assert backend(ndarray()) is cuda.trusted

@@ -83,11 +83,10 @@ def test_rows_cross_to_each_node_once(comm, gpus, strategy):
     check(graph, settings("gcn", strategy=strategy, node_aware="always"), comm, gpus)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model, graph, options", [
-    pytest.param("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3},
-                 marks=pytest.mark.long),
-    pytest.param("gin", {"directed": False, "degree": 8}, {"pipeline_batches": 1},
-                 marks=pytest.mark.long),
+    ("gcn", {"directed": True, "train": 9, "degree": 3}, {"pipeline_batches": 3}),
+    ("gin", {"directed": False, "degree": 8}, {"pipeline_batches": 1}),
     ("sage-mean", {"directed": True, "degree": 8}, {"pipeline_batches": 3, "layer_norm": True})])
 def test_aggregation_on_the_host(comm, gpus, model, graph, options):
     config = settings(model, strategy="mop", **options)
@@ -106,9 +105,8 @@ def test_rows_of_16_bits(comm, gpus, strategy):
                                    [entry[key] for entry in theirs], rtol=1e-4)
 
 
-@pytest.mark.parametrize("delay, sparse", [
-    pytest.param("none", True, marks=pytest.mark.long),
-    pytest.param("1", False, marks=pytest.mark.long), ("2", True)])
+@pytest.mark.long
+@pytest.mark.parametrize("delay, sparse", [("none", True), ("1", False), ("2", True)])
 def test_delayed_sums(comm, gpus, delay, sparse):
     config = settings("gcn", strategy="vertex-cut", delay=delay)
     source = scattered(make(directed=True, weighted=True, sparse=sparse), comm)
@@ -124,9 +122,10 @@ def test_delayed_sums(comm, gpus, delay, sparse):
     np.testing.assert_allclose(*losses, rtol=1e-11)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy, options", [
     ("vertex-cut", {"delay": "2"}), ("mop", {"aggregate_on": "cpu", "update_on": "cuda"}),
-    *(pytest.param(strategy, {}, marks=pytest.mark.long) for strategy in STRATEGIES)])
+    *((strategy, {}) for strategy in STRATEGIES)])
 def test_memory_is_what_was_told(comm, cuda, gpus, strategy, options):
     if cuda is None:
         pytest.skip("seen through the fake GPU")

@@ -168,6 +168,7 @@ def target_of(s, net, at, room):
     return find_target(s, net, at, p, pins, np.uint64(0), shared, freed, allowed, picked, room)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", [5, 70])
 @pytest.mark.parametrize("paired", [True, False])
 def test_target_is_the_cheapest_part(k, paired):
@@ -384,6 +385,7 @@ def test_limits_hold_where_there_is_no_time_to_anneal(k, directed, monkeypatch):
     assert total.sum() == rows.nnz
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["cover", "medium-grain"])
 def test_engines_that_unbalance_rows_do_not_harm(method):
     """Refined from the parts of the engine alone, graphs like the web send 40% more."""
@@ -406,6 +408,7 @@ def test_rows_beyond_the_limit_are_said(caplog):
             "would keep this limit") in caplog.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("k", [2, 3])
 def test_both_directions_of_an_edge_have_one_holder(k):
     graph = make(n=70, weighted=True)

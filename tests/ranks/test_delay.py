@@ -53,6 +53,7 @@ def cut(comm, tmp_path, graph, method="vertex-cut"):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("directed, sparse, method", [
     (True, False, "vertex-cut"), (True, True, "vertex-cut"), (True, False, "random"),
     pytest.param(False, False, "vertex-cut", marks=pytest.mark.long)])

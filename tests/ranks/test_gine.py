@@ -49,6 +49,7 @@ def test_strategies_of_layers(comm):
     assert_same_curves(run(scattered(graph, comm), config, comm)[0], alone(graph, config)[0], 1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", [*SERVING, "1d+p2p"])
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
 @on_ranks(1, 4)

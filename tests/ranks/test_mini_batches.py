@@ -123,6 +123,7 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
         assert_same_curves(found, full, 1e-10)
 
 
+@pytest.mark.long
 @on_ranks(3, 5)
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch", BATCHES[:3])

@@ -47,6 +47,7 @@ def of_one_rank(graph, config):
     return three_epochs(graph, config.replace(strategy="p2p"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("directed, sparse", GRAPHS)
 @served(["p2p", "1.5d", "2d", "3d", "mop"])  # whole rows, replicas, and shared rows
 def test_equals_one_rank_and_the_prediction(comm, strategy, kind, stack, directed, sparse):

@@ -59,6 +59,7 @@ def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
     assert none_left(str(tmp_path))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault, where", [
     ("hang:0:2:update", "an allreduce of weights"),
     pytest.param("hang:1:0:setup", "a reduction of scalars (rank(s) 0, 1)",

@@ -16,6 +16,8 @@ from hpgcn.runtime.disk.page_cache import DiskFile, drop_pages, nameless_file
 from hpgcn.runtime.disk.scratch_folder import Disk
 from hpgcn.store.prediction_files import prediction_writer
 
+pytestmark = pytest.mark.long
+
 PART = 1 << 20  # bytes of a step in these tests
 FEW = 1 << 18  # bytes that may stay, because the system uses their pages at that moment
 
@@ -91,7 +93,6 @@ def test_a_file_leaves_as_it_is_written_and_read(folder, graph, monkeypatch, com
         assert cached_bytes(path) > 4 * PART  # without the setting it stays
 
 
-@pytest.mark.long
 def test_commands_with_a_memory_limit(folder, graph, monkeypatch):
     """Neither the graph nor a file of results remains in the page cache."""
     monkeypatch.setattr(scratch_plan, "measure_disk", lambda folder: Disk(1e9, 1e9, 1e9))

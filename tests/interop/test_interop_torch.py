@@ -342,7 +342,7 @@ def test_without_torch_the_extra_is_named(tmp_path):
 
 @pytest.mark.long
 def test_examples_of_the_page_run():
-    page = (Path(__file__).parents[1] / "docs" / "torch.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
     names = {"np": np}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         if "torch_geometric" in block:
