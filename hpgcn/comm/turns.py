@@ -30,9 +30,7 @@ class Turns:
     def __init__(self, size, observer=None):
         self.size = size
         self.observer = observer
-        self._turn = [threading.Lock() for _ in range(size)]  # held while others run
-        for lock in self._turn:
-            lock.acquire()
+        self._turn = [threading.Semaphore(0) for _ in range(size)]
         # rank: (whether it can go on, a function; what it waits for, a function; the place)
         self._waits = {}
         self._over = set()
