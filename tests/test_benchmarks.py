@@ -275,6 +275,7 @@ def test_layers_of_pyg():
                                       "accelerated_overhead_ms"}
 
 
+@pytest.mark.long
 def test_output_for_people():
     text = succeed("gather", "--widths", "3", *QUICK[:-1], program=run.main)
     heading = next(line for line in text.splitlines() if line.startswith("operation"))

@@ -131,6 +131,7 @@ def test_weights_and_logits_are_float32():
         assert trainer.training.features.X.dtype == np.uint16
 
 
+@pytest.mark.long
 def test_a_loss_that_is_not_finite_names_its_layer():
     config = Config(dtype="bf16", hidden=10, lr=1e30, epochs=3, eval_every=0)
     with pytest.raises(hpgcn.errors.DivergedError, match=r"layer \d forward has"):

@@ -46,6 +46,7 @@ MODELS = [  # settings, weighted, duplicates that equal PyG's layers
     ({"model": "gin"}, False, "sum")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings, weighted, duplicates", MODELS, ids=str)
 def test_models_equal_those_of_pyg_on_the_edges_as_listed(tmp_path, monkeypatch, settings,
                                                           weighted, duplicates):

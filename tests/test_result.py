@@ -42,7 +42,7 @@ def test_weights_and_history_go_on_from_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [
-    {"model": "gin", "layer_norm": True}, {"layers": 1, "dtype": "float64"}], ids=str)
+    {"model": "gin", "layer_norm": True, "dtype": "float64"}, {"layers": 1}], ids=str)
 def test_predict_takes_a_result(tmp_path, changes):
     graph, out = make(), tmp_path / "run"
     result = hpgcn.train(graph, hpgcn.Config(out=str(out), epochs=5, hidden=6, **changes))

@@ -153,6 +153,7 @@ def test_every_operator_and_type(index, pointer, dtype, f, columns):
             compare(results, gradients, dtype)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("op, reduce, f, columns", [
     # a last vector in part; vectors in groups of 32 edges; two passes over columns
     ("mul", "sum", 3, 3), ("div", "mean", 3, 1), long("add", "min", 3, 3),
@@ -177,6 +178,7 @@ def test_bits_are_those_of_sums_in_edge_order(op, reduce, f, columns):
             np.testing.assert_array_equal(de, exact[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [3, 1])
 @pytest.mark.parametrize("op, reduce", EVERY)
 def test_finite_differences(op, reduce, columns):
@@ -205,6 +207,7 @@ def test_finite_differences(op, reduce, columns):
             np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.long
 @BOTH
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("op", OPS)

@@ -61,6 +61,7 @@ def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, folder, cha
     assert weights(folder / "cut") == weights(folder / "whole")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy, dtype, tolerance", [
     ("p2p", "float64", 1e-10), pytest.param("1.5d", "float32", 1e-5, marks=pytest.mark.long),
     pytest.param("p2p", "float32", 1e-5, marks=pytest.mark.release),

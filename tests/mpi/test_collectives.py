@@ -206,6 +206,7 @@ def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
     return [first, other, gathered, mine, swapped, early] + ([] if group.rank else [total])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [
     np.float64, *(pytest.param(dtype, marks=pytest.mark.long)
                   for dtype in (np.float32, np.uint8, np.int64))])
@@ -249,6 +250,7 @@ def test_long_sums_of_several_groups_in_any_order(comm, monkeypatch):
             group.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", ["reduce", "allreduce"])
 def test_long_sums_take_little_memory(comm, operation):
     """A sum of a large array needs less than half of the array as extra memory."""
