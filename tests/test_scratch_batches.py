@@ -103,7 +103,8 @@ def in_four_parts(n, folder):
 
 
 @pytest.mark.parametrize("batch, strategy, memory", [
-    ("vertices:1000", "p2p", "60M"), ("neighbours:3,3:500", "cover", "63M")])
+    ("vertices:1000", "p2p", "60M"),
+    pytest.param("neighbours:3,3:500", "cover", "63M", marks=pytest.mark.release)])
 def test_bytes_are_those_of_the_plan(batch, strategy, memory, monkeypatch, tmp_path):
     """Bytes that Linux counts follow the batches: within 10% of the plan, and none written."""
     monkeypatch.setattr(scratch_folder, "THRESHOLD", 1 << 14)

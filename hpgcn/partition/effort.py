@@ -16,7 +16,7 @@ COARSE = 1 << 23  # entries from which effort DEFAULT calls an engine for cluste
 SPARSE = 4.0  # pins of a net, on average, up to which a pattern is sparse
 SHARE = 0.2  # largest share of the seconds of training that preparation may take
 A_SECOND = 1.0  # seconds that it may take beside a training of less,
-LONGER = 2.0  # but at most so many times those of the training
+LONGER = 2.0  # but no more than this multiple of the training
 
 # Seconds on one core of the machine on which they were measured. Without an engine for the
 # whole graph: for a million entries, and for a million pairs of `touched_pairs`. Effort

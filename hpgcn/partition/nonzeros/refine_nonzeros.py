@@ -25,8 +25,9 @@ from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import entry_rows
 
 # turns that cool down, at most, and visits of units in all of them, by effort
-TURNS = {"fast": 0, "default": 120, "best": 300}
-WORK = {"fast": 0, "default": 100_000_000, "best": 600_000_000}
+TURNS = {"fast": 0, "default": 240, "best": 300}  # "default": from HOT, with few parts
+TWICE = 512  # parts with which a turn takes twice as long, so effort "default" makes half of them
+WORK = {"fast": 0, "default": 50_000_000, "best": 600_000_000}
 FEWEST = 4  # turns on large patterns, if any
 LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
@@ -89,8 +90,10 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     for nets, temperature, share in _stages(rows, hot):
         weight = nets.weight.copy()
         weight[-owner.size:] += w0
-        turns = max(FEWEST, int(share * WORK[effort] / nets.weight.size))
-        turns = min(turns, TURNS[effort])
+        most = TURNS[effort]
+        if effort == "default":
+            most = round(most * temperature / HOT / (1 + k / TWICE))
+        turns = min(most, max(FEWEST, int(share * WORK[effort] / nets.weight.size)))
         states = [state_of(nets.ends, nets.units(*start), owner.size, k, weight, capacity)
                   for start in starts]
         state = _anneal_best(states, seed, temperature, turns, LAST[effort])
