@@ -56,10 +56,13 @@ def pytest_configure(config):
 
 def pytest_ignore_collect(collection_path, config):
     """Leave out files that import PyTorch, as long tests, unless they are named."""
-    if collection_path.name not in IMPORT_TORCH or config.option.full or config.option.product:
+    if collection_path.name not in IMPORT_TORCH or "long" not in later_markers(config):
         return None
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
-    return None if any(collection_path in (path, *path.parents) for path in named) else True
+    if any(collection_path in (path, *path.parents) for path in named):
+        return None
+    config.stash[LEFT_OUT]["of PyTorch"] += 1
+    return True
 
 
 def pytest_make_parametrize_id(val, argname):
@@ -116,6 +119,8 @@ def pytest_collection_modifyitems(config, items):
 
 def later_markers(config):
     """Return the names of markers whose tests are not run in this tier."""
+    if config.option.product:
+        return set()
     return {"release"} if config.option.full else {"long", "release"}
 
 
@@ -191,7 +196,7 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter, config):
     counts = config.stash[LEFT_OUT]
-    files = "" if config.option.full or config.option.product else " and those of PyTorch"
+    files = " and the files of PyTorch" if counts["of PyTorch"] else ""
     if counts["left out"] or counts["long"]:
         terminalreporter.write_line(
             f"left out {counts['left out']} of {counts['cases']} parametrised cases, "

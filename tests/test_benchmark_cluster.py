@@ -44,7 +44,7 @@ runpy.run_path({str(cluster.WORKER)!r}, run_name="__main__")
     monkeypatch.setattr(cluster, "WORKER", worker)
 
 
-@pytest.mark.release
+@pytest.mark.long
 @pytest.mark.usefixtures("small")
 def test_every_strategy_is_forecast_and_trained(tmp_path):
     store.write_graph(tmp_path / "g.h5", make(n=60))

@@ -11,7 +11,7 @@ from commands import MPIEXEC, clean_environment
 
 FOLDER = Path(__file__).parents[1] / "scripts" / "papers"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh") if path.name != "common.sh")
-LONG = "accuracy.sh", "cagnet-breakdown.sh"
+SLOWEST = "accuracy.sh", "cagnet-breakdown.sh"  # run before a release
 # a sentence or a cell of the paper, in the output of each script
 PAPER = {
     "accuracy.sh": "about 75% on Cora", "cagnet-breakdown.sh": "2d is never faster than 1.5d",
@@ -25,7 +25,7 @@ PAPER = {
 @pytest.mark.long
 @pytest.mark.skipif(not MPIEXEC, reason="needs mpiexec: pip install '.[mpi,mpich]'")
 @pytest.mark.parametrize("script", [
-    pytest.param(name, marks=[pytest.mark.release] * (name in LONG)) for name in SCRIPTS])
+    pytest.param(name, marks=[pytest.mark.release] * (name in SLOWEST)) for name in SCRIPTS])
 def test_script_prints_a_table_and_draws_a_picture(script, tmp_path, forked):
     pytest.importorskip("matplotlib")
     path = os.pathsep.join([forked, str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -189,10 +189,8 @@ def test_other_faults_end_the_process(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [
-    {"strategy": "cover"}, pytest.param({"norm": "batch"}, marks=pytest.mark.long),
-    pytest.param({"model": "gat", "heads": 2}, marks=pytest.mark.long),
-    pytest.param({"strategy": "1d", "dtype": "bf16", "prune": False}, marks=pytest.mark.long)],
-    ids=str)
+    {"strategy": "cover"}, {"norm": "batch"}, {"model": "gat", "heads": 2},
+    {"strategy": "1d", "dtype": "bf16", "prune": False}], ids=str)
 def test_results_are_those_in_memory(settings, small):
     """Losses and predictions are equal to the bit, and nothing remains in the folder."""
     graph = make(n=601, f=33, degree=12)

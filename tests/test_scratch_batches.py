@@ -60,18 +60,14 @@ def test_bytes_of_reads():
     assert span_bytes(places[:0], 9) == 0
 
 
-def cases():
-    """Yield (sampler, strategy, other settings); one case is quick."""
-    yield "vertices", "p2p", {}
-    others = [(name, strategy, {}) for name in BATCHES
-              for strategy in ("p2p", "cover", "vertex-cut")][1:]
-    others += [("neighbours", "p2p", {"model": "gat", "heads": 2}),
-               ("vertices", "vertex-cut", {"dtype": "bf16"}),
-               ("vertices", "p2p", {"sparse": True})]
-    yield from (pytest.param(*case, marks=pytest.mark.long) for case in others)
+CASES = [  # sampler, strategy, other settings
+    *((name, strategy, {}) for name in BATCHES for strategy in ("p2p", "cover", "vertex-cut")),
+    ("neighbours", "p2p", {"model": "gat", "heads": 2}),
+    ("vertices", "vertex-cut", {"dtype": "bf16"}),
+    ("vertices", "p2p", {"sparse": True})]
 
 
-@pytest.mark.parametrize("sampler, strategy, more", list(cases()))
+@pytest.mark.parametrize("sampler, strategy, more", CASES)
 def test_results_are_those_in_memory(sampler, strategy, more, small):
     """Losses and weights are equal to the bit, also those of a rank that stays in memory."""
     more = dict(more)

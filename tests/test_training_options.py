@@ -106,7 +106,6 @@ def of_torch(graph, config, initial):
 
 
 @pytest.mark.long
-@pytest.mark.long
 @pytest.mark.parametrize("changes", OPTIONS, ids=str)
 @pytest.mark.parametrize("several", [False, True])
 def test_twenty_epochs_equal_pytorch(settings, changes, several):

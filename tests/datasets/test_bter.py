@@ -73,8 +73,7 @@ def test_like_a_real_graph(data_dir, name):
 
 
 @pytest.mark.parametrize("asked, distance, clustering", [
-    pytest.param(power_law(20_000, 2.2, 400, 0.7), 0.001, 0.02, id="power law",
-                 marks=pytest.mark.long),
+    pytest.param(power_law(20_000, 2.2, 400, 0.7), 0.001, 0.02, id="power law"),
     pytest.param(power_law(20_000, 3.0, 60, 0.1), 0.001, 0.02, id="steep"),
     pytest.param(degrees({4: 9000, 12: 3000}, {4: 0.5, 12: 0.25}), 0.01, 0.02, id="two degrees"),
     pytest.param(degrees({1: 5000, 2: 5000, 3: 2000}, {2: 0.05, 3: 0.04}), 0.001, 0.01, id="roads"),
@@ -187,7 +186,7 @@ def random_graph(n, p, hub=False):
 @pytest.mark.parametrize("A", [
     random_graph(40, 0.3), random_graph(300, 0.05, hub=True), random_graph(9, 1.0),
     random_graph(70, 0.0)], ids=["random", "hub", "clique", "empty"])
-@pytest.mark.parametrize("dtype", [np.int32, pytest.param(np.int64, marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_triangles_of_dense(A, dtype):
     graph = Graph.from_scipy(A.astype(float))
     counted = Triangles(graph.indptr, graph.indices.astype(dtype)).count()

@@ -27,15 +27,8 @@ on_device = pytest.mark.usefixtures("device")
 alone = pytest.mark.parametrize("device", ["threads"], indirect=True)
 
 
-# families of the full tier alone: training on the fake GPU runs their kernels in the quick one
-LATER = tuple(f"of_{family}" for family in ("bits16", "aggregate", "attend", "attend_edges", "loss",
-                                            "norm", "checks"))
-
-
 def as_twin(name, test):
-    """Run a test of the CPU kernels on the fake devices; mark slow families as long."""
-    if name.endswith(LATER):
-        test = pytest.mark.long(test)
+    """Run a test of the CPU kernels on the fake devices."""
     return on_device(alone(test) if name.endswith(WITHOUT_WARPS) else test)
 
 
@@ -47,8 +40,8 @@ def devices():
     return [ShimDevice(shim.shared_folder(), warps) for warps in (False, True)]
 
 
-# as a GPU runs them; without warps as well with the long tests
-@pytest.fixture(params=["warps", pytest.param("threads", marks=pytest.mark.long)])
+# as a GPU runs them, and without warps
+@pytest.fixture(params=["warps", "threads"])
 def device(request):
     if COMPILER is None:
         pytest.skip("no C++ compiler: set CXX")

@@ -63,7 +63,7 @@ def test_a_run_that_goes_on_has_the_bits_of_an_undisturbed_one(comm, folder, cha
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy, dtype, tolerance", [
-    ("p2p", "float64", 1e-10), pytest.param("1.5d", "float32", 1e-5, marks=pytest.mark.long),
+    ("p2p", "float64", 1e-10), ("1.5d", "float32", 1e-5),
     pytest.param("p2p", "float32", 1e-5, marks=pytest.mark.release),
     pytest.param("1.5d", "float64", 1e-10, marks=pytest.mark.release)])
 def test_other_ranks_and_strategies_are_equal_to_rounding(comm, folder, strategy, dtype, tolerance):

@@ -207,9 +207,7 @@ def several_at_once(group, world_rank, dtype, salt=0, made=np.copy):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", [
-    np.float64, *(pytest.param(dtype, marks=pytest.mark.long)
-                  for dtype in (np.float32, np.uint8, np.int64))])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, np.int64])
 def test_pieces_change_no_bit_and_no_count(comm, counted, dtype, monkeypatch):
     for group, ranks in groups_of(comm):
         outcomes = set()

@@ -56,7 +56,7 @@ def cut(comm, tmp_path, graph, method="vertex-cut"):
 @pytest.mark.long
 @pytest.mark.parametrize("directed, sparse, method", [
     (True, False, "vertex-cut"), (True, True, "vertex-cut"), (True, False, "random"),
-    pytest.param(False, False, "vertex-cut", marks=pytest.mark.long)])
+    (False, False, "vertex-cut")])
 @pytest.mark.parametrize("model, hidden, input_dropout, layer_norm", [
     ("gcn", 10, -1, False), ("sage-mean", 20, -1, True), ("sage-gcn", 20, 0, False),
     ("sage-mean", 10, 0, False), ("gin", 20, 0, True), ("gin", 10, -1, True)])

@@ -51,7 +51,7 @@ def test_strategies_of_layers(comm):
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", [*SERVING, "1d+p2p"])
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @on_ranks(1, 4)
 def test_memory_is_planned(comm, strategy, dtype):
     graph = scattered(with_edges(), comm)

@@ -127,7 +127,7 @@ def test_a_batch_of_everything_is_the_full_batch(comm):
 @on_ranks(3, 5)
 @pytest.mark.parametrize("strategy", SAMPLING)
 @pytest.mark.parametrize("batch", BATCHES[:3])
-@pytest.mark.parametrize("model", ["gcn", pytest.param("gat", marks=pytest.mark.long)])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_counters_equal_the_plans_of_batches(comm, tmp_path, strategy, batch, model, directed):
     graph = make(directed=directed)

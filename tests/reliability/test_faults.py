@@ -62,9 +62,8 @@ def test_a_rank_that_never_comes_is_named(launcher, karate, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("fault, where", [
     ("hang:0:2:update", "an allreduce of weights"),
-    pytest.param("hang:1:0:setup", "a reduction of scalars (rank(s) 0, 1)",
-                 marks=pytest.mark.long),
-    pytest.param("hang:1:0:end", "a barrier (rank(s) 0, 1)", marks=pytest.mark.long)])
+    ("hang:1:0:setup", "a reduction of scalars (rank(s) 0, 1)"),
+    ("hang:1:0:end", "a barrier (rank(s) 0, 1)")])
 def test_no_wait_is_without_a_deadline(here, karate, tmp_path, fault, where):
     code, err = here.run("train", karate / "karate.p2.h5", *settings(tmp_path), HPGCN_FAULT=fault)
     late, waiting = int(fault.split(":")[1]), 1 - int(fault.split(":")[1])

@@ -26,8 +26,8 @@ from hpgcn.partition.rows.partition_model import entry_rows
 
 # turns that cool down, at most, and visits of units in all of them, by effort
 TURNS = {"fast": 0, "default": 240, "best": 300}  # "default": from HOT, with few parts
-TWICE = 512  # parts with which a turn takes twice as long, so effort "default" makes half of them
 WORK = {"fast": 0, "default": 45_000_000, "best": 600_000_000}
+TWICE = 512  # parts with which a turn takes twice as long, so effort "default" makes half of them
 FEWEST = 4  # turns on large patterns, if any
 LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
