@@ -104,14 +104,19 @@ def _imported_by(file):
     return [sys.modules[name].__file__ for name in names if name in sys.modules]
 
 
-def jit(inner=False, **options):
+def jit(inner=False, makes_arrays=False, **options):
     """Return a decorator like numba.njit(cache=True, nogil=True, **options), with this
     module's cache.
 
     An `inner` function, or one with `forceinline`, can be called from compiled code
     only: Numba compiles no wrapper, which may take longer than the function.
+
+    An `inner` function counts no references to arrays, because that may take longer than
+    its work. It needs `makes_arrays` if it makes or returns arrays; Numba refuses to
+    compile it otherwise.
     """
     options["no_cfunc_wrapper"] = True
+    options["_nrt"] = makes_arrays or not inner
     options["no_cpython_wrapper"] = inner or "forceinline" in options
 
     def decorate(function):
