@@ -177,12 +177,11 @@ def _refined(rows, request, parts, holder, owner, rival=None):
     epsilon = parts.epsilon
     unrefined = None
     if request.refine and request.k > 1:
-        from hpgcn.partition.nonzeros.refine_nonzeros import HOT, WARM, refine_nonzeros
+        from hpgcn.partition.nonzeros.refine_nonzeros import refine_nonzeros
 
-        # parts of sparse patterns by an engine are near the best
-        hot = WARM if parts.engine and is_sparse(np.bincount(rows.indices)) else HOT
         epsilon = request.epsilon
         unrefined = owner, holder
         holder, owner = refine_nonzeros(rows, holder, owner, request.k, epsilon, request.w0,
-                                        request.seed, request.effort, rival, hot)
+                                        request.seed, request.effort, rival,
+                                        by_engine=bool(parts.engine))
     return Parts(owner, parts.engine, epsilon, parts.statistics, holder, unrefined=unrefined)

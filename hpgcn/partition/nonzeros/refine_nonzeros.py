@@ -17,6 +17,7 @@ Optimization by simulated annealing, Science 220, 1983).
 import numpy as np
 
 from hpgcn.graphs.reordering import random_order
+from hpgcn.partition.effort import is_sparse
 from hpgcn.partition.nonzeros.group_moves import move_groups
 from hpgcn.partition.nonzeros.nonzero_limits import keep_limits, part_capacity
 from hpgcn.partition.nonzeros.nonzero_moves import empty_small_parts, rebalance_owners
@@ -25,9 +26,9 @@ from hpgcn.partition.quality import touched
 from hpgcn.partition.rows.partition_model import entry_rows
 
 # turns that cool down, at most, and visits of units in all of them, by effort
-TURNS = {"fast": 0, "default": 240, "best": 300}  # "default": from HOT, with few parts
-WORK = {"fast": 0, "default": 45_000_000, "best": 600_000_000}
-TWICE = 512  # parts with which a turn takes twice as long, so effort "default" makes half of them
+TURNS = {"fast": 0, "default": 240, "best": 300}
+WORK = {"fast": 0, "default": 60_000_000, "best": 600_000_000}
+CALM = 0.5  # share of the turns of effort "default" in sparse patterns, where they gain less
 FEWEST = 4  # turns on large patterns, if any
 LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
@@ -44,7 +45,7 @@ COOLER = 0.3  # temperature of groups, in that of nets that leave a part
 
 
 def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="default",
-                    rival=None, hot=HOT):
+                    rival=None, by_engine=False):
     """Lower the rows and partial sums that a product sends; return holders and owners.
 
     Parameters
@@ -65,8 +66,9 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     rival : (holder, owner), optional
         Other parts to begin from. Both are refined in half of the turns; the rest of them
         refine those that send less by then.
-    hot : float
-        Temperature of the first turn; WARM keeps most of good parts.
+    by_engine : bool
+        An engine made the parts. Those of sparse patterns are then near the best, so the
+        first turn is at WARM, which keeps most of them.
 
     Returns
     -------
@@ -84,16 +86,17 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
     holder = holder.astype(np.int32, copy=False)
 
     capacity = part_capacity(rows, k, epsilon, w0)
+    sparse = is_sparse(np.bincount(rows.indices))
 
     # refine in stages, then enforce the limits
     starts = [(holder, owner)] if rival is None else [(holder, owner), rival]
-    for nets, temperature, share in _stages(rows, hot):
+    for nets, temperature, share in _stages(rows, WARM if by_engine and sparse else HOT):
         weight = nets.weight.copy()
         weight[-owner.size:] += w0
         most = TURNS[effort]
         if effort == "default":
-            most = round(most * temperature / HOT / (1 + k / TWICE))
-        turns = min(most, max(FEWEST, int(share * WORK[effort] / nets.weight.size)))
+            most = round(most * temperature / HOT * (CALM if sparse else 1))
+        turns = min(most, max(FEWEST, int(share * WORK[effort] / weight.size)))
         states = [state_of(nets.ends, nets.units(*start), owner.size, k, weight, capacity)
                   for start in starts]
         state = _anneal_best(states, seed, temperature, turns, LAST[effort])
