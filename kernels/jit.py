@@ -104,19 +104,19 @@ def _imported_by(file):
     return [sys.modules[name].__file__ for name in names if name in sys.modules]
 
 
-def jit(inner=False, makes_arrays=False, **options):
+def jit(inner=False, counted=True, **options):
     """Return a decorator like numba.njit(cache=True, nogil=True, **options), with this
     module's cache.
 
     An `inner` function, or one with `forceinline`, can be called from compiled code
     only: Numba compiles no wrapper, which may take longer than the function.
 
-    An `inner` function counts no references to arrays, because that may take longer than
-    its work. It needs `makes_arrays` if it makes or returns arrays; Numba refuses to
-    compile it otherwise.
+    If not `counted`, the function counts no references to its arrays, because that may
+    take longer than its work. It can then neither make nor return arrays; Numba refuses to
+    compile it.
     """
     options["no_cfunc_wrapper"] = True
-    options["_nrt"] = makes_arrays or not inner
+    options["_nrt"] = counted
     options["no_cpython_wrapper"] = inner or "forceinline" in options
 
     def decorate(function):

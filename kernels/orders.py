@@ -205,7 +205,7 @@ def sort_pairs(keys, values):
         values[at] = value
 
 
-@jit(inner=True, makes_arrays=True)
+@jit(inner=True)
 def sort_row(numbers):
     """Sort an array in place: by insertion, the fastest for most rows, long ones first
     by quicksort. Numba takes three times as long to compile `numbers.sort()`.

@@ -44,7 +44,7 @@ TABLE, _table = c.lasting("hpgcn_arrays_in_files", HEAD + 8 * MOST, np.int64)
 _, _blocks = c.lasting("hpgcn_blocks_in_files", 4 * MOST_BLOCKS, np.int32)
 
 
-@jit(inner=True, makes_arrays=True)
+@jit(inner=True)
 def table_parts():
     """Return the parts of the table: fields, arrays (MOST, 8) and blocks (MOST_BLOCKS, 4)."""
     table = numba.carray(_table(), HEAD + 8 * MOST)

@@ -111,7 +111,7 @@ def _tabulate_pieces(next_chunk, cuts, excess, prices, taker, sums, ptr, fresh, 
                     tables[piece, q, _bin(fresh[s], size, prices)] += size
 
 
-@jit(inner=True, makes_arrays=True)
+@jit(inner=True)
 def _mark_cheapest(first, last, sums, ptr, fresh, row, marks, most, whole, mark, other):
     """Replace OPEN in the marks of blocks `first` to `last` - 1: the cheapest sums get
     `mark`, the rest `other`.

@@ -102,7 +102,7 @@ def move_groups(s, seed, turn, temperature, price, limit):
                 _note_room(s, room, q)
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _note_room(s, room, q):
     """Set or clear the bit of part q in `room`."""
     if s.load[q] < s.capacity[0]:
@@ -111,7 +111,7 @@ def _note_room(s, room, q):
         room[q >> 6] &= ~bit_in_word(q)
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _digits_of(pins):
     """Return the binary digits of counters that count a net itself and its units."""
     digits = 1
@@ -120,7 +120,7 @@ def _digits_of(pins):
     return digits
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _count(counters, word, parts):
     """Add 1 to the counters of the parts whose bits are set, in a word of parts."""
     digit = 0
@@ -131,7 +131,7 @@ def _count(counters, word, parts):
         digit += 1
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def find_target(s, net, at, p, pins, bits, shared, freed, allowed, picked, room):
     """Return the part with room to which the units of a record move at least cost.
 
@@ -187,7 +187,7 @@ def find_target(s, net, at, p, pins, bits, shared, freed, allowed, picked, room)
     return _first_from(picked, np.int64(near), drawn), near, cost - 2 * (owners + near)
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _pick_most(counters, digits, allowed, picked, which):
     """Find the parts with the largest count in the set allowed[which]; return the count,
     or -1 if the set is empty. picked[which]: the set of these parts, filled in.
@@ -213,7 +213,7 @@ def _pick_most(counters, digits, allowed, picked, which):
     return most
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _first_from(sets, which, drawn):
     """Return the first part of the non-empty set sets[which] from `drawn` on, in a circle."""
     word = drawn >> 6
@@ -225,7 +225,7 @@ def _first_from(sets, which, drawn):
     return 64 * word + np.int64(trailing_zeros(rest))
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _gather(s, net, p, q, near, chosen):
     """Collect the units of a net in part p in `chosen`; return how many. With `near`,
     only units whose other net touches part q.
@@ -241,7 +241,7 @@ def _gather(s, net, p, q, near, chosen):
     return size
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _follows(s, net, p, q, entering, leaving):
     """Decide whether the owner of a net's vertex should move along from part p to part
     q.
@@ -261,7 +261,7 @@ def _follows(s, net, p, q, entering, leaving):
     return True, entering + enters, leaving + leaves
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _change(s, net, p, q, chosen, size):
     """Count the nets that enter part q, and that leave p, if the chosen units of a net move.
 

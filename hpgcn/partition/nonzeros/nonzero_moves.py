@@ -88,7 +88,7 @@ def empty_small_parts(s, seed, turn, temperature, most):
     return left
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _weigh(s, at, chosen):
     """List the links of the units of a record; return the units' weight and the number
     of owners.
@@ -106,13 +106,13 @@ def _weigh(s, at, chosen):
     return weight, owner
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _fits(s, q, p, weight, owner):
     return (q != p and s.load[q] + weight <= s.capacity[0]
             and (not owner or s.rows[q] + owner <= s.capacity[1]))
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _shared(s, other, p, weight, owner, inside, bits):
     """Return a part with room, other than p, in the set `inside` and touched by net
     `other`; else -1.
@@ -132,7 +132,7 @@ def _shared(s, other, p, weight, owner, inside, bits):
     return np.int64(-1)
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _either(s, net, other, p, weight, owner, bits):
     """Draw a part with room, other than p, that one of two nets touches; -1 if no try
     finds one.
@@ -146,7 +146,7 @@ def _either(s, net, other, p, weight, owner, bits):
     return np.int64(-1)
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _drawn(s, net, bits):
     """Return the part of a random unit of a net; `bits` are the random bits."""
     size = np.uint64(s.start[net + 1] - s.start[net])

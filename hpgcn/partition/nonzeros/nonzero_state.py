@@ -77,7 +77,7 @@ def _fill(s):
             _put(s, 2 * e + side, np.int64(s.ends[e, side]), np.int64(s.part[e]))
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def record_range(s, net):
     """Return the first and the end of a net's records in use, and whether it has a
     record for every part.
@@ -88,13 +88,13 @@ def record_range(s, net):
     return first, first + (size if direct else lam), direct
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def touches(s, net, p):
     """Return whether a net has units in part p."""
     return s.part_bits[net, p >> 6] >> np.uint64(p & 63) & np.uint64(1) != 0
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def find_record(s, net, p):
     """Return the index of the record of a net's units in part p."""
     at, _, direct = record_range(s, net)
@@ -111,7 +111,7 @@ def pins_of(s, net, p):
     return s.records[find_record(s, net, p), PINS] if touches(s, net, p) else 0
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _open(s, net):
     """Note that a net and the other nets of its units no longer lie inside a part."""
     for at in range(s.start[net], s.start[net + 1]):
@@ -119,7 +119,7 @@ def _open(s, net):
             s.inside[s.ends[s.members[at], side]] = False
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _put(s, link, net, p):
     # find or make the record of the part in the net's list
     if touches(s, net, p):
@@ -145,7 +145,7 @@ def _put(s, link, net, p):
     s.records[at, PINS] += 1
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def _take(s, link, net, p):
     then = s.links[link, AFTER]
     previous = s.links[link, BEFORE]
@@ -175,7 +175,7 @@ def _take(s, link, net, p):
                 link = s.links[link, AFTER]
 
 
-@jit(inner=True)
+@jit(inner=True, counted=False)
 def move(s, e, q):
     """Move a unit to part q."""
     p = np.int64(s.part[e])

@@ -26,7 +26,7 @@ LINE = 64
 COUNTS = tuple((0,) * count for count in range(MOST + 1))
 
 
-@jit(inner=True, makes_arrays=True)
+@jit(inner=True)
 def _aligned(rows, row_bytes):
     """Return `rows` rows of zeros that begin at a cache line, and their address."""
     memory = np.zeros(rows * row_bytes + LINE, np.uint8)
