@@ -28,7 +28,7 @@ from hpgcn.partition.rows.partition_model import entry_rows
 # turns that cool down, at most, and visits of units in all of them, by effort
 TURNS = {"fast": 0, "default": 240, "best": 300}
 WORK = {"fast": 0, "default": 60_000_000, "best": 600_000_000}
-CALM = 0.5  # share of the turns of effort "default" in sparse patterns, where they gain less
+SPARSE_TURNS = 0.5  # share of the turns of effort "default" in sparse patterns: they gain less
 FEWEST = 4  # turns on large patterns, if any
 LAST = {"fast": 2, "default": 4, "best": 4}  # turns that only go downhill
 PATIENCE = 40  # more, at most, while a part is too large
@@ -95,7 +95,7 @@ def refine_nonzeros(rows, holder, owner, k, epsilon, w0=0, seed=0, effort="defau
         weight[-owner.size:] += w0
         most = TURNS[effort]
         if effort == "default":
-            most = round(most * temperature / HOT * (CALM if sparse else 1))
+            most = round(most * temperature / HOT * (SPARSE_TURNS if sparse else 1))
         turns = min(most, max(FEWEST, int(share * WORK[effort] / weight.size)))
         states = [state_of(nets.ends, nets.units(*start), owner.size, k, weight, capacity)
                   for start in starts]
