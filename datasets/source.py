@@ -83,6 +83,7 @@ class Source:
             if stat.S_ISREG(mode):  # opening a pipe would wait for its writer
                 with open(self.path, "rb") as file:
                     self.opened = os.fstat(file.fileno())
+                    files.refuse_output(self.path, self.opened)
                     self.magic = file.read(512)
         except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
             reason = error.strerror if isinstance(error, OSError) else error

@@ -201,3 +201,29 @@ def test_generated_graph_trains(here):
     succeed("train", "g.h5", "--epochs", 30, "--out", "run")
     assert summary_of("run")["test_acc"] > 0.6
     assert "512" in succeed("inspect", "g.h5", "--verify")
+
+
+@pytest.mark.usefixtures("here")
+def test_an_output_that_is_an_input_is_refused():
+    """Whatever path or link leads to it, and whatever --overwrite says."""
+    succeed("convert", "karate", "k.h5")
+    Path("edges.txt").write_text("0 1\n1 2\n")
+    Path("y.h5").write_text("id,label\n0,1\n1,0\n2,1\n")
+    succeed("train", "k.h5", "--epochs", 1, "--out", "run")
+    Path("linked.h5").symlink_to("k.h5")
+    Path("same.h5").hardlink_to("k.h5")
+    Path("twin.h5").hardlink_to("edges.txt")
+    Path("run.toml").hardlink_to("run/summary.json")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+    for command in (
+            "predict run -o k.h5", "predict run -o linked.h5", "predict run -o same.h5",
+            "predict run linked.h5 -o ./k.h5", "predict run -o run/model.h5",
+            "predict run/model.h5 -o run/../run/model.h5", "partition k.h5 -k 2 -o same.h5",
+            "partition same.h5 -k 2 -o linked.h5", "export run run/model.h5 --to pyg",
+            "convert edges.txt twin.h5",
+            "convert edges.txt y.h5 --labels y.h5:label", "generate bter same.h5 --like k.h5",
+            "train k.h5 --config run/config.toml --out run",
+            "train k.h5 --config run.toml --out run"):
+        refused(2, "is read by this command, whose output", *command.split(), "--overwrite")
+        assert all(path.read_bytes() == content for path, content in before.items())

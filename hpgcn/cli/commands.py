@@ -15,7 +15,7 @@ from hpgcn.cli.data_arguments import parse_degrees, refuse_flags
 from hpgcn.cli.output import given, launch_signature, print_text, print_unless_quiet
 from hpgcn.config import COST_FIELDS, Config, settings_of_run
 from hpgcn.errors import UsageError, printable
-from hpgcn.runtime import launcher, machine
+from hpgcn.runtime import files, launcher, machine
 from hpgcn.runtime.text_table import label_list
 
 
@@ -30,6 +30,23 @@ def compiles(command):
     return run
 
 
+def writes(*outputs):
+    """Make a command refuse to read a file that its output would replace.
+
+    `outputs` are names of arguments, or functions of the arguments that return a path.
+    """
+    def decorate(command):
+        @functools.wraps(command)
+        def run(args):
+            paths = [output(args) if callable(output) else getattr(args, output)
+                     for output in outputs]
+            with files.replaced(*paths):
+                return command(args)
+        return run
+    return decorate
+
+
+@writes("out")
 @compiles
 def convert(args):
     """Convert a graph from any known format to HDF5."""
@@ -44,6 +61,7 @@ def convert(args):
     print_unless_quiet(args, *notes, f"wrote {printable(args.out)}")
 
 
+@writes("out")
 @compiles
 def generate(args):
     """Generate a graph with features and labels, or an edge list."""
@@ -69,6 +87,11 @@ def generate(args):
     print_unless_quiet(args, f"wrote {printable(args.out)}")
 
 
+def _partition_path(args):
+    return args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
+
+
+@writes(_partition_path)
 @compiles
 def partition(args):
     """Assign the vertices to ranks and write the graph in that order."""
@@ -76,7 +99,7 @@ def partition(args):
     from hpgcn import store
 
     # refuse an output that cannot be written before the work begins
-    out = args.out or f"{Path(args.graph).with_suffix('')}.p{args.k}.h5"
+    out = _partition_path(args)
     vectors = (".npy", ".txt", f".part.{args.k}")
     vector = out.endswith(vectors)
     if not vector:
@@ -97,6 +120,7 @@ def partition(args):
         partitioning.partition_file(args, source, out, vector, names, sampled)
 
 
+@writes("plot")
 @compiles
 def plan(args):
     """Forecast messages, memory and seconds, without training."""
@@ -190,6 +214,7 @@ def train_on(comm, args, config, grid, threads):
             if ranks.rank == 0 and not args.resume:
                 for run_config in configs:
                     run_directory.refuse_existing_run(run_config.out, args.overwrite)
+                    run_directory.refuse_inputs(run_config.out, args.config, config.class_weight)
 
         # train
         summaries = [
@@ -225,6 +250,12 @@ def table(summary, batch=Config.batch):
     return label_list([[text.format(**said) for text in row] for row in rows], width=19)
 
 
+def _predictions_path(args):
+    run = Path(args.model)
+    return args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
+
+
+@writes(_predictions_path)
 def predict(args):
     """Predict labels, logits and embeddings of all vertices."""
     # libraries read the number of threads when they are imported
@@ -238,7 +269,7 @@ def predict(args):
     # validate on all ranks together
     run = Path(args.model)
     follow = args.out is not None  # a link in the run directory is replaced, not written through
-    out = args.out or str((run if os.path.isdir(run) else run.parent) / "predictions.h5")
+    out = _predictions_path(args)
     ranks = comm.world(device=args.device)
     if ranks.size > 1:
         set_threads(config.threads)  # MPI counts the ranks on this node
@@ -276,6 +307,7 @@ def predict(args):
             print_unless_quiet(args, f"wrote {printable(out)}")
 
 
+@writes("out")
 def export(args):
     """Write a trained model as a state_dict for PyG."""
     from hpgcn.interop.torch import export_pyg, save_state_dict
@@ -287,6 +319,7 @@ def export(args):
     print_unless_quiet(args, code.rstrip())
 
 
+@writes("html", "breakdown")
 def report(args):
     """Compare runs in a table; with --html or --breakdown also in pictures."""
     from hpgcn import report

@@ -10,12 +10,15 @@ import errno
 import hashlib
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 
 from hpgcn.errors import DataError, HpgcnError, InputNotFoundError, StorageError, UsageError
 from hpgcn.runtime.disk.page_cache import drop_pages
 
 PIECE = 1 << 20  # bytes hashed at a time
+# path of each output that exists already, by device and inode
+OUTPUTS = ContextVar("outputs", default={})  # noqa: B039 (it is never changed)
 
 
 def check_path(path):
@@ -35,6 +38,29 @@ def regular(path, flags):
         os.close(handle)
         raise
     return handle
+
+
+@contextmanager
+def replaced(*paths):
+    """Refuse to read, in this block, a file that one of these outputs would replace.
+
+    A file is the same by any path or link. None is no path. UsageError from the function
+    that opens the file.
+    """
+    found = {}
+    with ExitStack() as held:
+        for path in paths:
+            try:
+                handle = os.open(path or b"", os.O_PATH)
+            except (OSError, ValueError):  # there is nothing to replace
+                continue
+            held.callback(os.close, handle)  # until then no other file gets its inode
+            found[_identity(os.fstat(handle))] = os.fsdecode(path)
+        token = OUTPUTS.set({**OUTPUTS.get(), **found})
+        try:
+            yield
+        finally:
+            OUTPUTS.reset(token)
 
 
 @contextmanager
@@ -83,6 +109,19 @@ def _check_regular(path, status):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise DataError(f"{os.fsdecode(path)}: is a special file, expected a regular file")
+    refuse_output(path, status)
+
+
+def refuse_output(path, status):
+    """Raise UsageError if the file with this os.stat is an output of `replaced`."""
+    output = OUTPUTS.get().get(_identity(status))
+    if output is not None:
+        raise UsageError(f"{os.fsdecode(path)}: is read by this command, whose output {output} "
+                         "would replace it; choose another output")
+
+
+def _identity(status):
+    return status.st_dev, status.st_ino
 
 
 def signature(status):

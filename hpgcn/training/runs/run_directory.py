@@ -25,6 +25,7 @@ from hpgcn.errors import (
     setting,
 )
 from hpgcn.runtime import faults
+from hpgcn.runtime.files import reading, replaced
 from hpgcn.runtime.temporary import remove
 from hpgcn.strategies import StrategyOptions, find_strategy
 from hpgcn.training.runs.records import read_history
@@ -69,6 +70,18 @@ def refuse_existing_run(path, overwrite):
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"{path}: cannot be created: {reason}") from error
+
+
+def refuse_inputs(path, *inputs):
+    """Raise UsageError if a run in the directory would replace one of these files.
+
+    None and the empty text are no files.
+    """
+    with replaced(*(Path(path, name) for name in FILES)):
+        for each in filter(None, inputs):
+            if os.path.isfile(each):
+                with reading(each):
+                    pass
 
 
 def _exists(path):
