@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import math
 import numbers
@@ -12,7 +11,7 @@ import tomllib
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpgcn.errors import InputNotFoundError, UsageError
+from hpgcn.errors import InputNotFoundError, UsageError, suggestion
 from hpgcn.runtime.files import reading
 from hpgcn.runtime.machine import size
 
@@ -337,8 +336,7 @@ def check_keys(values, where):
     names = [entry.name for entry in dataclasses.fields(Config)]
     for key in values:
         if key not in names:
-            near = difflib.get_close_matches(key[:80].replace("-", "_"), names, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names)}"
+            hint = suggestion(key.replace("-", "_"), names) or f"; known: {', '.join(names)}"
             raise UsageError(f"{where} {key!r:.80} is unknown{hint}")
 
 
@@ -388,12 +386,12 @@ def _checked(entry, value):
         if not math.isfinite(value) or too_low or too_high:
             bound = f"at least {low}"
             if high is not None:
-                bound = f"{low} to {high}" + ", below it" * limits["open_high"]
-            raise UsageError(f"{name} = {value!r}: expected {bound}")
+                bound = f"{bound} and below {high}" if limits["open_high"] else f"{low} to {high}"
+            finite = "" if math.isfinite(value) else "a finite number, "
+            raise UsageError(f"{name} = {value!r}: expected {finite}{bound}")
 
     # words are among the choices
     if limits["choices"] and value not in limits["choices"]:
-        near = difflib.get_close_matches(value[:80], limits["choices"], 1)
-        words = ", ".join(limits["choices"]) + (f"; did you mean {near[0]}?" if near else "")
+        words = ", ".join(limits["choices"]) + suggestion(value, limits["choices"])
         raise UsageError(f"{name} = {value!r:.80}: expected one of {words}")
     return value

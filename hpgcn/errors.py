@@ -158,6 +158,16 @@ def warn(message):
     warnings.warn(message, DataWarning, stacklevel=level)
 
 
+def suggestion(word, known):
+    """Return "; did you mean X?" for the known name nearest to a word, or ""."""
+    import difflib
+
+    word = str(word)[:80]
+    near = difflib.get_close_matches(word, list(known))
+    near.sort(key=lambda each: sorted(each) != sorted(word))  # swapped letters first
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def require(module, extra, purpose):
     """Import an optional module, or raise a MissingError with the name of the extra and
     the pip command.

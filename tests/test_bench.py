@@ -3,6 +3,7 @@ not checked.
 """
 import json
 import os
+import re
 
 import pytest
 from commands import refused, succeed
@@ -114,9 +115,9 @@ def test_usage(options, message):
 def test_refusals_of_the_command_line_and_of_more_than_the_memory(capsys):
     assert "threads = -1: expected 0 to 4096" in refused(2, "bench", "tune", "--threads", -1)
     for words in (("machine", "--reset"), ("tune", "--widths", 16), ("machine", "graph.h5")):
-        assert "unrecognized arguments" in refused(2, "bench", *words)
+        assert re.search("unknown|unrecognized", refused(2, "bench", *words))
     assert main(["bench", "spmm"]) == 2
-    assert "invalid choice: 'spmm'" in capsys.readouterr().err
+    assert "'spmm': expected one of" in capsys.readouterr().err
     message = r"x needs 1\d{18} bytes of memory, but the limit is \d+; use --scale-down"
     with pytest.raises(UsageError, match=message):
         host.BenchHost().need(10**18, "x")

@@ -1,6 +1,7 @@
 """scripts/benchmarks: bytes by hand, commands and refusals; times are not checked."""
 import json
 import math
+import re
 from collections import OrderedDict
 
 import numpy as np
@@ -305,10 +306,10 @@ def test_refusals_of_the_command_line(capsys):
                                                          program=run.main)
     for words in (("gather", "--graphs", "road"), ("gather", "--starved"), ("growth", "g.h5"),
                   ("batches", "g.h5", "--widths", 16), ("kernels", "g.h5"), ("spmm", "--ranks", 3)):
-        assert "unrecognized arguments" in refused(2, *words, program=run.main)
+        assert re.search("unknown|unrecognized", refused(2, *words, program=run.main))
     assert "required: graph" in refused(2, "batches", program=run.main)
     assert run.main(["nothing"]) == 2
-    assert "invalid choice: 'nothing'" in capsys.readouterr().err
+    assert "'nothing': expected one of" in capsys.readouterr().err
 
 
 @pytest.mark.long

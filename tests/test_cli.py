@@ -131,7 +131,7 @@ def test_ranks_against_parts(request, graphs, ranks):
     if options:
         request.getfixturevalue("forks")
     line = refused(78, "train", "digits.p3.h5", "--out", "a", **options)
-    assert f"partition has 3 parts but {ranks} ranks started" in line
+    assert f"partition has 3 parts but {ranks} rank{'s' * (ranks > 1)} started" in line
     assert not Path("a", "summary.json").exists()
 
 
@@ -204,6 +204,31 @@ def test_generated_graph_trains(here):
 
 
 @pytest.mark.usefixtures("here")
+def test_flags_are_whole_words():
+    """An abbreviation may be another flag's name in the user's mind."""
+    succeed("convert", "karate", "k.h5")
+    for words, message in {
+            ("plan", "k.h5", "--rank", 4): "--rank: unknown; did you mean --ranks? See `hpgcn plan",
+            ("train", "k.h5", "--dropuot", .5): "--dropuot: unknown; did you mean --dropout?",
+            ("train", "k.h5", "--epoch=5"): "--epoch: unknown; did you mean --epochs?",
+            ("convert", "karate", "g.h5", "--overw"): "--overw: unknown; did you mean --overwrite?",
+            ("trian",): "did you mean train? See `hpgcn --help`",
+            ("train", "k.h5", "--lr", "inf"): "expected a finite number, at least 0",
+            ("train", "k.h5", "--strategy", "p2p+"): "a name is missing before or after +",
+            ("train", "k.h5", "--model", "gnc"): "did you mean gcn?"}.items():
+        assert message in refused(2, *words)
+    plan = json.loads(succeed("plan", "k.h5", "--ranks", 4, "--json"))
+    assert {row["ranks"] for row in plan["rows"]} == {4} and "nodes" not in plan["rows"][0]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("command", [("train", "k.h5"), ("train", "k.h5", "--dry-run")])
+def test_a_machine_file_is_read_on_one_rank(command):
+    succeed("convert", "karate", "k.h5")
+    assert "/nonexistent.json" in refused(66, *command, "--machine", "/nonexistent.json")
+
+
+@pytest.mark.usefixtures("here")
 def test_an_output_that_is_an_input_is_refused():
     """Whatever path or link leads to it, and whatever --overwrite says."""
     succeed("convert", "karate", "k.h5")
@@ -213,7 +238,7 @@ def test_an_output_that_is_an_input_is_refused():
     Path("linked.h5").symlink_to("k.h5")
     Path("same.h5").hardlink_to("k.h5")
     Path("twin.h5").hardlink_to("edges.txt")
-    Path("run.toml").hardlink_to("run/summary.json")
+    Path("run.toml").hardlink_to("run/config.toml")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
     for command in (
@@ -225,5 +250,6 @@ def test_an_output_that_is_an_input_is_refused():
             "convert edges.txt y.h5 --labels y.h5:label", "generate bter same.h5 --like k.h5",
             "train k.h5 --config run/config.toml --out run",
             "train k.h5 --config run.toml --out run"):
-        refused(2, "is read by this command, whose output", *command.split(), "--overwrite")
+        line = refused(2, *command.split(), "--overwrite")
+        assert "is read by this command, whose output" in line
         assert all(path.read_bytes() == content for path, content in before.items())

@@ -60,7 +60,8 @@ def test_every_number_has_bounds_and_a_type(entry):
     ({"comm_timeout": 0}, "comm_timeout = 0.0: expected 0.001 to 1000000000"),
     ({"input_dropout": -0.5}, r"input_dropout = -0.5: expected 0 to 1, or -1 \(same as dropout\)"),
     ({"hidden": 0}, "hidden = 0: expected 1 to 16777216"), ({"hidden": 2.5}, "= 2.5: expected int"),
-    ({"dropout": 1.0}, "dropout = 1.0: expected 0 to 1"), ({"dropout": 0.999999}, "drops everyth"),
+    ({"dropout": 1.0}, "dropout = 1.0: expected at least 0 and below 1"),
+    ({"dropout": 0.999999}, "drops everyth"),
     *(({"memory": text}, "is not a size") for text in ("much", "-1", "0", "1e300")),
     ({"lr": "fast"}, "expected float"), ({"optimizer": "adamm"}, "did you mean adam"),
     ({"aggregate_on": "cuda", "update_on": "cpu"}, "needs update_on = cuda")])

@@ -23,8 +23,8 @@ LINE = {"epoch": 1, "loss": 2.0, "train_acc": 0.5, "val_acc": 0.25, "test_acc": 
         "val_loss": 1.9, "epoch_s": 0.5, "eval_s": 0.1, "spmm_s": 0.2, "dense_s": 0.1,
         "comm_s": 0.05, "wait_s": 0.125, "sent_bytes": 2_500_000, "sent_messages": 4,
         "peak_rss_bytes": 3_000_000_000}
-SUMMARY = {"graph": "cora", "strategy": "p2p", "ranks": 2, "threads": 4, "epochs": 3,
-           "best_epoch": 2}
+SUMMARY = {"graph": "cora", "metric": "macro-f1", "strategy": "p2p", "ranks": 2, "threads": 4,
+           "epochs": 3, "best_epoch": 2}
 SETTINGS = 'graph = "/data/cora.h5"\nstrategy = "p2p"\nthreads = 4\n'
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -90,7 +90,7 @@ def test_a_row_by_hand(tmp_path):
     assert dict(zip(HEADINGS, cells(run), strict=True)) == {
         "run": "run", "graph": "cora", "model": "sage", "layers x hidden": "3 x 128",
         "strategy": "p2p", "ranks": "2", "threads": "4",
-        "epochs": "3", "best epoch": "2", "val acc %": "75.00", "test acc %": "70.00",
+        "epochs": "3", "best epoch": "2", "metric": "macro-f1", "val %": "75.00", "test %": "70.00",
         "s/epoch": "0.2", "spmm s": "0.2", "dense s": "0.1", "comm s": "0.05", "wait s": "0.125",
         "MB sent": "2.500", "peak GB": "3.00"}
     assert run.notes == []
@@ -161,7 +161,8 @@ def test_no_evaluation_and_no_epoch(tmp_path):
                              make(tmp_path / "b", [], None, None)])
     for run, epochs in zip(runs, ("1", "0")):
         row = dict(zip(HEADINGS, cells(run)))
-        assert (row["epochs"], row["val acc %"], row["test acc %"]) == (epochs, "-", "-")
+        assert (row["epochs"], row["val %"], row["test %"]) == (epochs, "-", "-")
+    assert [run.metric for run in runs] == ["macro-f1", "score"]
     report.write(runs, tmp_path / "report.html")
 
 
@@ -313,10 +314,12 @@ def test_what_the_pictures_show(tmp_path):
     add_trace(path)
     run, = report.read_runs([path])
     with figures.style():
-        loss, accuracy = figures.curves([run]).axes
+        loss, score = figures.curves([run]).axes
+        assert score.get_title("left") == "Macro-f1: validation (thick), test (thin)"
+        assert score.get_ylabel() == "macro-f1, %"
         assert loss.lines[0].get_xydata().tolist() == [[1, 2.0], [2, 2.0], [3, 2.0]]
-        assert [25, 75, 25] in [line.get_ydata().tolist() for line in accuracy.lines]
-        points = [line.get_xydata().tolist() for line in accuracy.lines]
+        assert [25, 75, 25] in [line.get_ydata().tolist() for line in score.lines]
+        points = [line.get_xydata().tolist() for line in score.lines]
         assert [[2.0, 75.0]] in points  # the ring marks the best epoch
         axis = figures.matrix(run).axes[0]
         assert {(*text.get_position(), text.get_text()) for text in axis.texts} == {

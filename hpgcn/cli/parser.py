@@ -53,7 +53,7 @@ def plan(command):
     add = command.add_argument
     add("graph", nargs="?", help="graph file (.h5), partitioned or not (default: that of --from)")
     add = command.heading("cases to compare").add_argument
-    add("-k", dest="ranks", metavar="K,K",
+    add("-k", "--ranks", dest="ranks", metavar="K,K",
         help="numbers of ranks (default: powers of two up to 512; for a partitioned file its "
              "number of parts)")
     add("--method", metavar="METHOD,...",
@@ -70,8 +70,9 @@ def plan(command):
              f"devices (docs/mixed-devices.md), or one of {', '.join(MACHINES)} (default: a server "
              "with InfiniBand)")
     add("--ranks-per-node", metavar="N",
-        help="ranks that share a node, N consecutive ones each: messages between nodes are counted "
-             "and timed apart (default: that of the machine file, else one network for all ranks)")
+        help="ranks that share a node, N consecutive ones each, or those of each node, such as "
+             "4,4,2: messages between nodes are counted and timed apart (default: that of the "
+             "machine file, else one network for all ranks)")
     add("--from", dest="from_run", metavar="RUN",
         help="a finished run: use its settings, and correct the forecast by its measured seconds")
     add("--memory", type=size, metavar="BYTES",

@@ -8,7 +8,7 @@ import sys
 
 from hpgcn.cli.headings import COMMON_HEADING, HEADINGS, heading_of
 from hpgcn.config import Config
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, suggestion
 from hpgcn.runtime import machine
 from hpgcn.runtime.launcher import launched_rank
 
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args, examples=(), **options):
-        super().__init__(*args, formatter_class=HelpFormatter, **options)
+        super().__init__(*args, formatter_class=HelpFormatter, allow_abbrev=False, **options)
         self.examples = examples
         self.hidden = ()
         self._headings = {}
@@ -98,8 +98,25 @@ class Parser(argparse.ArgumentParser):
             formatter.add_text("\n  ".join([title, *self.examples]))
         return formatter.format_help()
 
+    def parse_known_args(self, args=None, namespace=None):
+        """Parse like argparse, but refuse an unknown flag here, where the known ones are."""
+        found, rest = super().parse_known_args(args, namespace)
+        unknown = [word for word in rest if word.startswith("-")]
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            known = [flag for action in self._actions for flag in action.option_strings]
+            self.error(f"{word}: unknown{suggestion(word, known)}")
+        return found, rest
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            words = list(map(str, action.choices))
+            raise argparse.ArgumentError(action, f"{value!r:.80}: expected one of "
+                                         f"{', '.join(words)}{suggestion(value, words)}")
+
     def error(self, message):
-        raise UsageError(f"{message}; see `{self.prog} --help`")
+        see = " See" if message.endswith("?") else "; see"
+        raise UsageError(f"{message}{see} `{self.prog} --help`")
 
     def _print_message(self, message, file=None):
         if message and not launched_rank():

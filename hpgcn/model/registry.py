@@ -2,7 +2,7 @@
 from dataclasses import replace
 
 from hpgcn.config import Config
-from hpgcn.errors import UsageError, agreed, setting
+from hpgcn.errors import UsageError, agreed, setting, suggestion
 from hpgcn.model.layers.appnp import PersonalizedPropagation
 from hpgcn.model.layers.gat import GraphAttention
 from hpgcn.model.layers.gcn import GraphConvolution, MeanConvolution
@@ -96,7 +96,8 @@ def _model_name(model, aggregator):
     if aggregators:
         raise UsageError(f"aggregator = {aggregator!r}: "
                          f"expected one of {', '.join(aggregators)}")
-    raise UsageError(f"model = {model!r}: expected one of {', '.join(model_kinds())}")
+    raise UsageError(f"model = {model!r}: expected one of {', '.join(model_kinds())}"
+                     f"{suggestion(model, model_kinds())}")
 
 
 def norm_of(spec):

@@ -1,9 +1,10 @@
 """Training targets: label smoothing and class weights."""
+import os
 from typing import NamedTuple
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError, agreed, setting
+from hpgcn.errors import DataError, InputNotFoundError, UsageError, agreed, setting
 from hpgcn.graphs.validation import MAX_NAME
 from hpgcn.runtime.files import reading
 
@@ -77,6 +78,10 @@ def read_weights(path, classes, names=None):
     weight, in any order. A DataError, with file and line, for what is neither; as
     `hpgcn.runtime.files.reading`.
     """
+    if not os.path.exists(path):
+        raise InputNotFoundError(f"{setting('class_weight', path)}: there is no such file; "
+                                 "expected balanced, or a text file with a line per class")
+
     # read no more lines than there may be, and find out which form they have
     with reading(path) as file:
         lines = file.read((LONGEST + MAX_NAME) * (classes + 1)).splitlines()

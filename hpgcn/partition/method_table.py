@@ -3,13 +3,12 @@
 A method is a function (rows, weights, request) -> Parts. It gets the pattern of A + I,
 the vertex weights, and the caller's request.
 """
-import difflib
 import math
 import operator
 
 import numpy as np
 
-from hpgcn.errors import DataError, UsageError
+from hpgcn.errors import DataError, UsageError, suggestion
 from hpgcn.kernels.cgroups import usable_cores
 from hpgcn.partition.effort import EFFORTS
 from hpgcn.partition.nonzeros.nonzero_methods import (
@@ -116,9 +115,8 @@ def check_sampled(methods, given):
 def _choose(method, engine):
     """Return the engine of a method, given or default; refuse unknown names."""
     if method not in METHODS:
-        near = difflib.get_close_matches(str(method), METHODS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"method = {method!r}: expected one of {', '.join(METHODS)}{hint}")
+        raise UsageError(f"method = {method!r}: expected one of {', '.join(METHODS)}"
+                         f"{suggestion(method, METHODS)}")
     known = METHOD_ENGINES[method]
     if engine not in (None, *known):
         expected = f"one of {', '.join(known)}" if known else "none"

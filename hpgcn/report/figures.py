@@ -86,7 +86,7 @@ def plain_ticks(axis):
 
 
 def curves(runs):
-    """Draw loss and accuracy over epochs, one color per run; a ring marks the best
+    """Draw loss and metric over epochs, one color per run; a ring marks the best
     epoch.
     """
     runs = [run for run in runs if run.epochs]
@@ -96,24 +96,25 @@ def curves(runs):
     # lines
     rows = -(-min(len(runs), MOST_CURVES) // 3)
     drawing = figure(11, 4.4 + 0.22 * rows)
-    loss, accuracy = drawing.subplots(1, 2)
+    loss, score = drawing.subplots(1, 2)
     handles = []
     for number, run in enumerate(runs):
         style = line_style(number)
         handles += _curve(loss, run, "loss", 1.6, 1, style, label=truncate(run.name))
         _curve(loss, run, "val_loss", 0.8, 1, style)
-        _curve(accuracy, run, "val_acc", 1.6, 100, style)
-        _curve(accuracy, run, "test_acc", 0.8, 100, style)
+        _curve(score, run, "val_acc", 1.6, 100, style)
+        _curve(score, run, "test_acc", 0.8, 100, style)
 
     # axes
     loss.set(title="Loss: training (thick), validation (thin)", xlabel="epoch", ylabel="loss")
-    accuracy.set(title="Accuracy: validation (thick), test (thin)", xlabel="epoch",
-                 ylabel="accuracy, %")
-    for axis in (loss, accuracy):
+    metrics = ", ".join(dict.fromkeys(run.metric for run in runs))
+    score.set(title=f"{metrics[0].upper()}{metrics[1:]}: validation (thick), test (thin)",
+              xlabel="epoch", ylabel=f"{metrics}, %")
+    for axis in (loss, score):
         axis.xaxis.get_major_locator().set_params(integer=True)
-    if not accuracy.lines:
-        accuracy.text(0.5, 0.5, "no evaluation yet", transform=accuracy.transAxes, ha="center",
-                      color="#666666")
+    if not score.lines:
+        score.text(0.5, 0.5, "no evaluation yet", transform=score.transAxes, ha="center",
+                   color="#666666")
 
     # legend; a long one is cut off
     if len(handles) > MOST_CURVES:

@@ -19,6 +19,7 @@ from hpgcn.errors import (
     UsageError,
     printable,
 )
+from hpgcn.model.metrics import METRICS as SCORES
 from hpgcn.runtime.files import check_path, read_bytes
 from hpgcn.runtime.text_table import html_list
 from hpgcn.store import check_fields, parse_json, read_json, read_lines, read_model_classes
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 FIELDS = {name: kind if name in ("epoch", "loss") else kind._replace(optional=True)
           for name, kind in (METRICS | PART_SECONDS).items()}
+METRIC_NAMES = ("accuracy", "micro-f1", *SCORES)  # the first two are by the labels of the graph
 MAX_TRACE = 1 << 30  # bytes
 MOST_EVENT = [2**31, 2**53, 1e15, 1e15]  # rank, epoch, microseconds from when and for how long
 
@@ -71,6 +73,13 @@ class Run:
                                ) from error
         return pandas.DataFrame(self.metrics).astype({"epoch": int}).set_index("epoch")
 
+    @property
+    def metric(self) -> str:
+        """Name of the metric in the columns val_acc and test_acc; "score" if unknown."""
+        known = [name for name in METRIC_NAMES if name in (
+            self.summary.get("metric"), self.settings.get("metric"))]
+        return known[0] if known else "score"
+
     def get(self, key: str) -> Any:
         """Return the value of `key` from the summary, else from the settings, else
         None.
@@ -90,7 +99,7 @@ class Run:
     @property
     def best(self) -> int | None:
         """Index of the best epoch in the metrics: the summary's, else the one with the
-        highest accuracy.
+        highest validation metric.
         """
         known = np.flatnonzero(self.metrics["epoch"] == (self.number("best_epoch") or 0))
         if known.size:

@@ -10,7 +10,7 @@ from hpgcn.store.describe_runs import listed
 
 WORK = ("spmm", "dense", "comm", "wait")  # kinds of work, each timed in a column of the metrics
 HEADINGS = ("run", "graph", "model", "layers x hidden", "strategy", "ranks", "threads", "epochs",
-            "best epoch", "val acc %", "test acc %", "s/epoch", *(f"{kind} s" for kind in WORK),
+            "best epoch", "metric", "val %", "test %", "s/epoch", *(f"{kind} s" for kind in WORK),
             "MB sent", "peak GB")
 TEXTS = range(5)  # columns that are set to the left
 LEGEND = (
@@ -41,8 +41,8 @@ def cells(run):
         run.name, printable(graph), printable(run.get("model") or "-"), printable(widths),
         printable(run.get("strategy") or "-"),
         _cell(run.summary.get("ranks"), "d"), _cell(run.number("threads") or None, "d"),
-        _cell(run.epochs, "d"), _cell(epoch, ".0f"), _cell(val_acc, ".2f", 100),
-        _cell(test_acc, ".2f", 100),
+        _cell(run.epochs, "d"), _cell(epoch, ".0f"), printable(run.metric),
+        _cell(val_acc, ".2f", 100), _cell(test_acc, ".2f", 100),
         *(_cell(run.median(f"{name}_s"), ".3g") for name in ("epoch", *WORK)),
         _cell(run.median("sent_bytes"), ",.3f", 1e-6), _cell(peak or None, ".2f", 1e-9)]
 

@@ -6,7 +6,7 @@ maps the names that --strategy accepts to these classes; the rest of the package
 nothing else.
 """
 from hpgcn.config import Config
-from hpgcn.errors import UsageError
+from hpgcn.errors import UsageError, suggestion
 from hpgcn.strategies.cover import Cover
 from hpgcn.strategies.delayed import DelayedVertexCut
 from hpgcn.strategies.delayed_paper import PaperVertexCut
@@ -54,8 +54,13 @@ def strategy_by_name(name):
     if len(names) == 1:
         words = ", ".join((AUTO, *STRATEGIES, AUTO_PER_LAYER))
         raise UsageError(f"strategy = {name!r}: expected one of {words}, or one for each product "
-                         f"with A, such as {BETWEEN.join((able[-1], able[0]))}")
+                         f"with A, such as {BETWEEN.join((able[-1], able[0]))}"
+                         f"{suggestion(name, STRATEGIES)}")
     for part in names:
+        if part not in STRATEGIES:
+            empty = "a name is missing before or after +" if not part else f"{part!r} is unknown"
+            raise UsageError(f"strategy = {name!r}: {empty}{suggestion(part, able)}; expected some "
+                             f"of {', '.join(able)}, joined by +")
         if part not in able:
             raise UsageError(f"strategy = {name!r}: {part!r} divides rows, expected strategies "
                              f"that keep rows whole: {', '.join(able)}")

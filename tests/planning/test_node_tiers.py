@@ -152,7 +152,7 @@ def test_one_tier_measured_on_a_node_is_said(made, tmp_path):
     assert "64 ranks" in said and "--ranks-per-node 2" in said
 
     # the flag settles it: the network of the node is that within nodes
-    settled = replace(one, machine=with_nodes(measured, 2, 2))
+    settled = replace(one, machine=with_nodes(measured, (2,), 2))
     assert "between nodes assumed: 2 us, 12 GB/s" in node_notes(settled, 64)[0]
     assert settled.machine.within == measured.network
 
@@ -170,10 +170,19 @@ def test_machine_files_with_half_a_tier_are_refused(tmp_path, objects, words):
         read_machine(file(tmp_path, **objects))
 
 
-@pytest.mark.parametrize("text", ["0", "x", "1.5"])
+@pytest.mark.parametrize("text", ["0", "x", "1.5", "4,x", "4,", "2,0"])
 def test_ranks_per_node_is_a_whole_number(text):
     with pytest.raises(UsageError, match="--ranks-per-node"):
         Options.parse(ranks_per_node=text)
+
+
+def test_ranks_of_each_node():
+    for ranks in (None, "5"):
+        found = Options.parse(ranks, ranks_per_node="2,3")
+        assert found.ranks == (5,) and found.machine.nodes(5).tolist() == [0, 0, 1, 1, 1]
+    for ranks in ("4", "4,5"):
+        with pytest.raises(UsageError, match="--ranks-per-node 2,3: these nodes have 5 ranks"):
+            Options.parse(ranks, ranks_per_node="2,3")
 
 
 def test_bench_measures_both_tiers(monkeypatch):

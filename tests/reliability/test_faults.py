@@ -112,7 +112,7 @@ def test_what_one_rank_finds_before_it_meets_the_others(launcher, karate, tmp_pa
     for ranks, said in (
             ((same, (*same, "--hidden", 0)), "hidden = 0: expected 1 to 16777216 (on rank 1 of 2)"),
             (((*same, "--nonsense"), same),
-             "unrecognized arguments: --nonsense; see `hpgcn --help` (on rank 0 of 2)")):
+             "--nonsense: unknown; see `hpgcn train --help` (on rank 0 of 2)")):
         code, err = launcher.run(*ranks)
         assert (code, lines(err)) == (2, [f"hpgcn: {said}"]), err
 

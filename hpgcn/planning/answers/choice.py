@@ -76,6 +76,13 @@ def choose_exchange(source, config, strategy, shape, comm):
     return node_aware
 
 
+def check_machine(config, comm):
+    """Refuse an invalid config.machine on all ranks, also where nothing is chosen by it."""
+    with comm.collective_errors():
+        if config.machine and comm.rank == 0:
+            read_machine(config.machine)
+
+
 def _on_first_rank(function, comm):
     """Return the result of `function` on rank 0 on all ranks."""
     found = None

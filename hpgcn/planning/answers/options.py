@@ -4,6 +4,8 @@ run.
 import dataclasses
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hpgcn.config import Config
 from hpgcn.errors import DataError, UsageError
 from hpgcn.graphs.validation import layer_widths, numbers
@@ -81,8 +83,13 @@ class Options:
         rates, network = (Machine(), False) if machine is None else read_machine(machine)
         single = 0 if rates.ranks_per_node else single_node(rates, network)
         if ranks_per_node is not None:
-            size, = numbers("--ranks-per-node", ranks_per_node.partition(",")[0], MAX_RANKS)
-            rates = with_nodes(rates, size, single)
+            sizes = numbers("--ranks-per-node", ranks_per_node, MAX_RANKS)
+            if len(sizes) > 1 and ranks not in (None, (sum(sizes),)):
+                raise UsageError(f"--ranks-per-node {ranks_per_node}: these nodes have "
+                                 f"{sum(sizes)} ranks together, but -k is "
+                                 f"{','.join(map(str, ranks))}")
+            ranks = ranks if len(sizes) == 1 else (sum(sizes),)
+            rates = with_nodes(rates, sizes, single)
         config = Config(**settings)
         rates = dataclasses.replace(rates, shared_memory=config.device != "cuda")
         return Options(ranks, widths, names, rates, network, memory, config, goal,
@@ -100,13 +107,15 @@ def single_node(machine, network):
     return most if most > 1 else 0
 
 
-def with_nodes(machine, ranks_per_node, single):
-    """Return the Machine with a number of ranks per node.
+def with_nodes(machine, sizes, single):
+    """Return the Machine with nodes of these numbers of ranks, or with equal nodes of one.
 
     If its only tier is that of a node (`single`, not 0), it is the tier within nodes. The
     network between nodes is then that of the default machine.
     """
-    changed = {"ranks_per_node": ranks_per_node}
+    changed = {"ranks_per_node": max(sizes)}
+    if len(sizes) > 1:
+        changed["layout"] = tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
     if single:
         changed["within"] = machine.network
         changed |= {name: getattr(Machine, name) for name in NETWORK_ATTRIBUTES.values()}

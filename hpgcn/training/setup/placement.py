@@ -11,7 +11,7 @@ from hpgcn.graphs.graph_source import GraphSource, check_source
 from hpgcn.model import ModelOptions
 from hpgcn.parallel.layout import BlockLayout, split
 from hpgcn.planning.answers.automatic import METHOD
-from hpgcn.planning.answers.choice import choose_exchange, choose_strategy
+from hpgcn.planning.answers.choice import check_machine, choose_exchange, choose_strategy
 from hpgcn.planning.answers.exchange_rule import exchange_setting, unsupported_exchange
 from hpgcn.strategies import CHOOSING, RankGrid, Strategy, StrategyOptions, find_strategy
 from hpgcn.training.setup.run_partition import partitioned
@@ -120,6 +120,7 @@ def assign_rows(source, comm, config):
     shape = strategy.choose_shape(options, comm.size)
     open_choice = config.strategy in CHOOSING and comm.size > 1
     choice = ""
+    check_machine(config, comm)
 
     with ExitStack() as files:  # closed here only after an error
         # parts, stored or made
@@ -186,10 +187,13 @@ def _in_parts(source, comm):
         merges = source.merges
         if comm.size in merges:
             return source.merged(comm.size)
-    others = f" or {', '.join(map(str, merges))}" * bool(merges)
+    others = f", or on {', '.join(map(str, merges))}" * bool(merges)
+    started = f"{comm.size} ranks started" if comm.size > 1 else "1 rank started"
+    again = (f"partition the graph again with `hpgcn partition -k {comm.size}`" if comm.size > 1
+             else "use the graph that is not partitioned")
     raise agreed(ConfigError(
-        f"{source.where}: partition has {parts} parts but {comm.size} ranks "
-        f"started; rerun `hpgcn partition -k {comm.size}` or `mpiexec -n {parts}`{others}"))
+        f"{source.where}: partition has {parts} parts but {started}; run on {parts} ranks, by "
+        f"{setting('ranks', parts)} or `mpiexec -n {parts}`{others}; or {again}"))
 
 
 def _check_order(source, comm):
