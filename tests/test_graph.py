@@ -68,7 +68,8 @@ def test_an_edge_index_is_read_as_from_a_file(tmp_path):
 
 @pytest.mark.parametrize(("arguments", "expected"), [
     ({}, 3), ({"num_nodes": 7}, 7), ({"features": sp.eye_array(5)}, 5), ({"labels": [0] * 4}, 4),
-    ({"features": np.eye(5), "labels": [0] * 5}, 5), ({"edge_index": np.zeros((2, 0), int)}, 0)])
+    ({"features": np.eye(5), "labels": [0] * 5}, 5),
+    ({"edge_index": np.zeros((2, 0), int), "num_nodes": 2}, 2)])
 def test_number_of_vertices_of_an_edge_index(arguments, expected):
     assert Graph.from_edge_index(**{"edge_index": EDGES, **arguments}).num_rows == expected
 
@@ -88,10 +89,24 @@ def test_number_of_vertices_of_an_edge_index(arguments, expected):
     ({"edge_weight": [1, 2]}, r"edge_weight has dtype int64 and shape \(2,\), expected numbers"),
     ({"edge_weight": ["a"] * 5}, "edge_weight has dtype <U1"),
     ({"edge_weight": [np.inf] * 5}, "edge_weight at 0 is inf"),
+    ({"edge_index": [[0, 2**40], [1, 0]]}, "1099511627777 vertices: needs 52,777 GB"),
+    ({"num_nodes": 2**62}, "4611686018427387904 vertices: needs"),
+    *(({"num_nodes": n}, f"num_nodes is {n}, expected an integer") for n in (2**70, True)),
+    ({"edge_index": np.zeros((2, 0), int)}, "mine: no vertices"),
+    ({"original_ids": [7, 5, 7]}, "vertices 0 and 2 are both 7, expected distinct ids"),
+    ({"original_ids": ["b", "a", "a"]}, "vertices 1 and 2 are both a"),
+    *(({"original_ids": ["a", "b", name]}, "name 2 is .*, expected no control characters")
+      for name in ("c\n", "c\x1b[0m")),
 ])
 def test_what_is_no_edge_index(arguments, message):
     with pytest.raises(DataError, match=message):
         Graph.from_edge_index(**{"edge_index": EDGES, "name": "mine", **arguments})
+
+
+def test_weights_that_float32_stores_as_0_are_dropped():
+    """As `hpgcn convert` drops them; an entry of weight 0 would be an edge for some models."""
+    with pytest.warns(match=r"removed 1 edges of weight 0 \(as float32\)"):
+        assert Graph.from_scipy(np.array([[0, 1e-50], [1, 0]])).header.num_edges == 1
 
 
 def test_more_than_255_duplicates_of_an_edge_stay_an_edge():
@@ -114,6 +129,8 @@ BAD = [
     ({"A": np.ones((2, 3))}, "square"),
     ({"A": np.array([[0, np.nan], [1, 0]])}, "weight at 0 is nan"),
     ({"A": np.array([[0, 1e39], [1, 0]])}, "float32"),
+    ({"A": np.zeros((0, 0))}, "no vertices"),
+    ({"A": sp.coo_array((2**40, 2**40))}, "1099511627776 vertices: needs 52,777 GB"),
     ({"X": np.ones((3, 2))}, r"features have shape \(3, 2\), expected \(2, f\)"),
     ({"X": np.array([[1, 2], [3, np.inf]])}, r"feature at \(1, 1\) is inf"),
     ({"X": sp.csr_array(np.array([[0, 2], [np.nan, 0]]))}, r"feature at \(1, 0\) is nan"),

@@ -75,7 +75,7 @@ def imports(path):
 
 def test_files_are_short_and_imports_go_down():
     for path in SOURCES:
-        assert len(path.read_text().splitlines()) <= 400, path
+        assert len(path.read_text().splitlines()) <= 500, path
         here = room(path)
         assert here in LAYERS, f"{path} is in no layer"
         for line, name in imports(path):
@@ -139,9 +139,9 @@ def test_files_that_pages_name_exist():
 
 
 def test_folders_are_small_and_files_have_names_of_their_own():
-    """A folder has at most 16 files, and file names are unique outside kernels."""
+    """A folder has at most 20 files, and file names are unique outside kernels."""
     for folder in {path.parent for path in SOURCES}:
-        assert len([*folder.glob("*.py")]) <= 16, folder
+        assert len([*folder.glob("*.py")]) <= 20, folder
     names = Counter(path.name for path in SOURCES
                     if not path.is_relative_to(ROOT / "kernels") and "__" not in path.name)
     assert not {name for name, count in names.items() if count > 1}

@@ -11,7 +11,7 @@ from hpgcn.graphs.adjacency import (
     repeated_loops,
     without,
 )
-from hpgcn.graphs.edge_weights import count_rounded, rounded_note
+from hpgcn.graphs.edge_weights import count_rounded, rounded_note, stored_as_zero
 from hpgcn.graphs.validation import check_finite
 from hpgcn.kernels.entries import mark_neighbors
 
@@ -77,8 +77,8 @@ def describe_zeros(count):
     """Return the note that `count` entries of weight 0 were dropped, and how an edge
     list can keep them.
     """
-    return (f"{count} entries of weight 0 dropped, also with --unweighted; use --columns u,v,- to "
-            "keep them in an edge list")
+    return (f"{count} entries of weight 0 dropped (as float32), also with --unweighted; use "
+            "--columns u,v,- to keep them in an edge list")
 
 
 def _grouped(rows, columns):
@@ -91,12 +91,6 @@ def _grouped(rows, columns):
     first = np.ones(order.size, bool)
     first[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
     return order, first
-
-
-def stored_as_zero(values):
-    """Return for each value whether float32 stores it as 0, (e,) bool."""
-    with np.errstate(over="ignore", under="ignore"):
-        return values.astype(np.float32, copy=False) == 0
 
 
 def _drop_zeros(raw, unweighted, where, notes):

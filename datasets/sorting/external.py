@@ -13,13 +13,12 @@ import numpy as np
 
 from hpgcn.datasets.edges.ids import Ids, Numbering
 from hpgcn.datasets.sorting import sort_kernels
-from hpgcn.datasets.sorting.edges_to_csr import stored_as_zero
 from hpgcn.datasets.sorting.sorted_runs import RANGES, Runs
 from hpgcn.datasets.source import need
 from hpgcn.errors import DataError
 from hpgcn.graphs.adjacency import Counts
 from hpgcn.graphs.contents import check_contents
-from hpgcn.graphs.edge_weights import count_rounded
+from hpgcn.graphs.edge_weights import count_rounded, stored_as_zero
 from hpgcn.graphs.graph import Graph, Header
 from hpgcn.graphs.validation import index_dtype
 from hpgcn.kernels.pools import start_pool

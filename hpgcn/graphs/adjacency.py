@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from hpgcn.errors import UsageError, setting, warn
 from hpgcn.graphs import validation
-from hpgcn.graphs.edge_weights import count_rounded, rounded_note
+from hpgcn.graphs.edge_weights import count_rounded, rounded_note, stored_as_zero
 from hpgcn.graphs.partition import positions_of, run_offsets
 
 LOST = "edges of negative weight dropped: max(A, A^T), which symmetrizes, is 0 for them"
@@ -124,10 +124,10 @@ def adjacency_of(A, name, *, symmetrize=False, unweighted=False, duplicates=None
     asked = check_duplicates(duplicates)
     A = validation.check_adjacency(A, name)
     validation.check_finite(A.data, f"{name}: weight")
-    kept = A.data != 0
+    kept = ~stored_as_zero(A.data)
     rows, columns, values = *(axis[kept] for axis in A.coords), A.data[kept]
     if zeros := A.data.size - values.size:
-        warn(f"{name}: removed {zeros} edges of weight 0")
+        warn(f"{name}: removed {zeros} edges of weight 0 (as float32)")
     values = None if unweighted or np.all(values == 1) else values
     if values is not None and (lost := count_rounded(values)):
         warn(f"{name}: {rounded_note(lost)}")

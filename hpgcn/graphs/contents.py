@@ -4,6 +4,7 @@ import scipy.sparse as sp
 from hpgcn.errors import DataError
 from hpgcn.graphs.labels import read_text_labels, warn_of_labels
 from hpgcn.graphs.validation import (
+    CONTROL,
     MAX_NAME,
     check_features,
     check_labels,
@@ -70,7 +71,7 @@ def check_class_names(names, least, most, where):
     Parameters
     ----------
     names : sequence of str, (c,)
-        Each of 1 to MAX_NAME bytes in UTF-8, without NUL, none twice.
+        Each of 1 to MAX_NAME bytes in UTF-8, without control characters, none twice.
     least, most : int
         How many classes there may be.
     where : str
@@ -106,9 +107,9 @@ def check_class_names(names, least, most, where):
         except UnicodeEncodeError as error:
             raise DataError(f"{where}[{k}]: {name!r:.80} is not valid text "
                             f"({error.reason})") from error
-        if not 1 <= size <= MAX_NAME or "\0" in name:
+        if not 1 <= size <= MAX_NAME or CONTROL.search(name):
             raise DataError(f"{where}[{k}] is {name!r:.80} of {size} bytes, expected 1 to "
-                            f"{MAX_NAME} without NUL")
+                            f"{MAX_NAME} without control characters")
         if name in number:
             raise DataError(f"{where}[{k}] is {name!r:.80}, the same as "
                             f"class_names[{number[name]}]")

@@ -169,6 +169,12 @@ def count_rounded(values):
         return int(np.count_nonzero(large.astype(np.float32) != large))
 
 
+def stored_as_zero(values):
+    """Return for each value whether float32 stores it as 0, (e,) bool."""
+    with np.errstate(over="ignore", under="ignore"):
+        return values.astype(np.float32, copy=False) == 0
+
+
 def rounded_note(count):
     """Return a note for the user: `count` weights were rounded to float32."""
     return (f"{count} weights are beyond 2^24 and not kept exactly, for float32 rounds them: are "

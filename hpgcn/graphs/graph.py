@@ -164,8 +164,9 @@ class Graph(GraphSource):
         Raises
         ------
         DataError
-            Not square, columns or row pointers that leave the matrix, NaN or Inf, wrong row counts,
-            labels below -1, overlapping masks, class names that are too few or not distinct.
+            Not square, no vertices or more than fit the memory, columns or row pointers that leave
+            the matrix, NaN or Inf, wrong row counts, labels below -1, overlapping masks, class
+            names that are too few. Ids and names that are not distinct or have control characters.
 
         Examples
         --------

@@ -1,5 +1,6 @@
 """Check graphs before kernels trust them; errors name the first invalid entry."""
 
+import re
 from itertools import combinations
 
 import numpy as np
@@ -7,11 +8,14 @@ import scipy.sparse as sp
 
 from hpgcn.errors import DataError, UsageError, warn
 from hpgcn.graphs.edge_weights import count_rounded
+from hpgcn.runtime.machine import memory_budget
 
 SPLIT = ("train", "val", "test")
 ALL = "all"  # a split whose three masks are equal: every labelled vertex
 MAX_WIDTH = 1 << 24
 MAX_SPLITS = 1000
+VERTEX_BYTES = 48  # of the arrays of a graph, without features and labels
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")  # line ends, escapes; but tabs are allowed
 MAX_NAME = 1000  # bytes of a vertex's name in UTF-8
 INT32_MAX = int(np.iinfo(np.int32).max)  # larger counts and numbers take 64 bits
 
@@ -111,10 +115,22 @@ def check_adjacency(A, name):
         raise DataError(f"{name}: adjacency has shape {A.shape}, expected a square matrix")
     if A.dtype.kind not in "fiub":
         raise DataError(f"{name}: adjacency has dtype {A.dtype}, expected numbers")
+    check_num_vertices(A.shape[0], name)
     if sp.issparse(A):
         check_sparse(A, f"{name}: adjacency")
         return sp.coo_array(A)
     return sp.coo_array(A.astype(np.float64))  # SciPy takes no float16 and no foreign byte order
+
+
+def check_num_vertices(n, name):
+    """Refuse a graph without vertices, or with more than the memory can hold."""
+    if not n:
+        raise DataError(f"{name}: no vertices")
+    need, budget = VERTEX_BYTES * n, memory_budget()
+    if need > budget:
+        raise DataError(f"{name}: {n} vertices: needs {need / 1e9:,.0f} GB of memory, but the "
+                        f"limit is {budget / 1e9:,.1f} GB. If vertex numbers are ids with gaps, number them first: "
+                        "np.unique(edge_index, return_inverse=True)")
 
 
 def check_edges(edge_index, edge_weight, num_nodes, name):
@@ -141,11 +157,13 @@ def check_edges(edge_index, edge_weight, num_nodes, name):
     # number of vertices: the largest number plus 1 unless their count is given
     if num_nodes is None:
         num_nodes = min(int(edges.max()) + 1, np.iinfo(np.int64).max) if edges.size else 0
-    elif not isinstance(num_nodes, (int, np.integer)) or num_nodes < 0:
+    elif (not isinstance(num_nodes, (int, np.integer)) or isinstance(num_nodes, bool)
+          or not 0 <= num_nodes < 1 << 63):
         raise DataError(f"{name}: num_nodes is {num_nodes!r}, expected an integer from 0")
 
     for row, numbers in enumerate(edges):
         check_range(numbers, num_nodes, f"{where} row {row}")
+    check_num_vertices(num_nodes, name)
     source, target = edges.astype(np.int64, copy=False)
     return source, target, weights, int(num_nodes)
 
@@ -258,6 +276,7 @@ def check_ids(ids, n, name):
     if ids.dtype.kind != "U":
         if ids.dtype == np.uint64:
             check_range(ids, 1 << 63, where)
+        _refuse_equal(ids, where)
         return ids.astype(np.int64, copy=False)
 
     # names must fit into a file
@@ -269,8 +288,21 @@ def check_ids(ids, n, name):
         sizes = np.char.str_len(encoded)
         k = int(sizes.argmax())
         raise DataError(f"{where}: name {k} has {sizes[k]} bytes, expected at most {MAX_NAME}")
+    if CONTROL.search("".join(ids.tolist())):
+        k, name = next((k, name) for k, name in enumerate(ids.tolist()) if CONTROL.search(name))
+        raise DataError(f"{where}: name {k} is {name!r:.80}, expected no control characters")
+    _refuse_equal(ids, where)
 
     return ids
+
+
+def _refuse_equal(ids, where):
+    if (ids[1:] > ids[:-1]).all():
+        return
+    order = np.argsort(ids, kind="stable")
+    if (k := first(ids[order[1:]] == ids[order[:-1]])) is not None:
+        raise DataError(f"{where}: vertices {order[k]} and {order[k + 1]} are both "
+                        f"{ids[order[k]]}, expected distinct ids")
 
 
 def num_splits(masks):

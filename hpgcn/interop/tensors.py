@@ -23,6 +23,9 @@ def to_array(value):
     if not hasattr(value, "detach"):
         return value
 
+    if getattr(value, "is_meta", False):
+        raise DataError("a tensor on the device meta has no values; give one on the CPU or a GPU")
+
     # a dense tensor on the CPU, or the arrays of a sparse one
     value = value.detach().cpu()
     if hasattr(value, "as_tensor"):  # torch_geometric.EdgeIndex

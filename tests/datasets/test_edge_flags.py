@@ -269,7 +269,7 @@ def test_edges_of_weight_0_are_counted(tmp_path):
     for options in ({}, {"unweighted": True}):
         for memory in (None, 1 << 20):
             notes = convert(path, tmp_path / "g.h5", overwrite=True, memory=memory, **options)
-            assert "2 entries of weight 0 dropped, also with --unweighted" in "\n".join(notes)
+            assert "2 entries of weight 0 dropped (as float32), also" in "\n".join(notes)
     assert read(path, columns="u,v,-")[0].header.num_edges == 3
 
 

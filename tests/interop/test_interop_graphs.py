@@ -94,6 +94,10 @@ class TestPyg:
         self.torch = pytest.importorskip("torch")
         self.Data = pytest.importorskip("torch_geometric.data").Data
 
+    def test_a_tensor_without_values(self):
+        with pytest.raises(DataError, match="on the device meta has no values"):
+            hpgcn.from_pyg(self.data(x=self.torch.ones(N, 1, device="meta")))
+
     def data(self, **more):
         fields = {"edge_index": self.torch.from_numpy(EDGES), "num_nodes": N}
         return self.Data(**(fields | more))
