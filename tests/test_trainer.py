@@ -8,7 +8,7 @@ from graphs import make
 from training import SETTINGS
 
 import hpgcn
-from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError
+from hpgcn.errors import DataError, DivergedError, InputNotFoundError, OutputError, UsageError
 from hpgcn.training.loop.loop_state import BestEpoch
 from hpgcn.training.runs.records import PART_SECONDS
 from hpgcn.training.runs.run_directory import read_run
@@ -75,6 +75,30 @@ def test_no_dropout_no_evaluation_until_the_end(tmp_path):
     assert [line["val_acc"] is None for line in records(out)] == [True] * 6 + [False]
     hpgcn.train(make(), hpgcn.Config(out=str(out), epochs=7, eval_every=3), overwrite=True)
     assert [line["epoch"] for line in records(out) if line["val_acc"] is not None] == [3, 6, 7]
+
+
+@pytest.mark.parametrize("ranks, strategy", [(1, "auto"), (3, "p2p"), (4, "1.5d"), (4, "2d")])
+def test_settings_that_can_have_no_effect(ranks, strategy, caplog):
+    """Patience without validation vertices, and classes without training vertices."""
+    graph = make()
+    labels = graph.labels.copy()
+    train, rest = np.flatnonzero(labels < 3)[:20], np.flatnonzero(labels >= 3)[:20]
+    data = {"A": graph.adjacency, "X": graph.features, "name": "mine"}
+    config = hpgcn.Config(epochs=1, hidden=4, patience=5, strategy=strategy)
+    unwatched = hpgcn.Graph.from_scipy(**data, y=labels, masks=(train, [], rest))
+    with pytest.raises(UsageError, match="patience=5: mine has no validation vertices"):
+        hpgcn.train(unwatched, config, ranks=ranks)
+
+    several = np.eye(5)[labels.clip(0)]
+    several[:, 0] = 1
+    for y in (labels, several):
+        caplog.clear()
+        named = hpgcn.Graph.from_scipy(**data, y=y, masks=(train, rest, []),
+                                       class_names=list("abcde"))
+        hpgcn.train(named, config, ranks=ranks)
+        said = [line for line in caplog.messages if "no training vertex" in line]
+        assert said == ["mine: 2 classes have no training vertex, so that the model cannot learn "
+                        "them: d, e"]
 
 
 def test_patience_stops():

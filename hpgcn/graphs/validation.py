@@ -129,8 +129,8 @@ def check_num_vertices(n, name):
     need, budget = VERTEX_BYTES * n, memory_budget()
     if need > budget:
         raise DataError(f"{name}: {n} vertices: needs {need / 1e9:,.0f} GB of memory, but the "
-                        f"limit is {budget / 1e9:,.1f} GB. If vertex numbers are ids with gaps, number them first: "
-                        "np.unique(edge_index, return_inverse=True)")
+                        f"limit is {budget / 1e9:,.1f} GB. If vertex numbers are ids with gaps, "
+                        "number them first: np.unique(edge_index, return_inverse=True)")
 
 
 def check_edges(edge_index, edge_weight, num_nodes, name):

@@ -32,7 +32,7 @@ from hpgcn.training.runs.result import Result
 from hpgcn.training.runs.resume import restore
 from hpgcn.training.runs.run_info import RunInfo, log_setup, make_run_info
 from hpgcn.training.runs.trace import Trace, write_traffic
-from hpgcn.training.setup.run_plan import RunPlan, make_run_plan
+from hpgcn.training.setup.run_plan import RunPlan, check_sets, make_run_plan
 from hpgcn.training.setup.warmup import set_threads, warm_up
 
 log = logging.getLogger("hpgcn")
@@ -63,6 +63,8 @@ def make_trainer(source, config, comm, *, warm=True):
     comm.clock.setup.begin("planning")
     plan = make_run_plan(source, config, spec, comm)
     shard, spec = plan.shard, plan.spec
+    if warm:  # warm-up trains on a graph of its own
+        check_sets(shard, config, plan.header)
 
     # the model on these rows
     comm.clock.setup.begin("memory")

@@ -3,10 +3,14 @@
 Set-up has one direction: settings and graph --make_run_plan--> RunPlan
 --make_trainer--> Trainer.
 """
+import logging
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hpgcn.config import Config
-from hpgcn.errors import DataError
+from hpgcn.errors import DataError, UsageError, agreed, setting
+from hpgcn.graphs.edge_weights import listed
 from hpgcn.graphs.graph import Header
 from hpgcn.model import ModelSpec, Targets, find_targets, masked_layers, metric_of
 from hpgcn.planning.answers.dry_run import drops_AX
@@ -19,6 +23,8 @@ from hpgcn.training.loop.schedules import LearningRate
 from hpgcn.training.setup.placement import assign_rows
 from hpgcn.training.setup.shard import GraphShard
 from hpgcn.training.setup.step_plan import StepPlan, plan_steps
+
+log = logging.getLogger("hpgcn")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +141,34 @@ def work_arrays(shard):
     """
     return shard.steps.of(shard.spec, shard.sizes(), shard.comm.rank,
                           shard.layout.columns).reserved
+
+
+def check_sets(shard, config, header):
+    """Refuse patience without validation vertices, and name classes that cannot be learned.
+
+    All ranks call this together. Raise a UsageError on all ranks; log a warning on rank 0 if
+    classes have no training vertex.
+    """
+    columns, labels = shard.columns, shard.labels
+    own = columns.row.rank == 0  # one of the ranks that share a row counts it
+    validation = columns.comm.sum([own * np.count_nonzero(shard.masks["val"])])[0]
+    if config.patience and not validation:
+        raise agreed(UsageError(
+            f"{setting('patience', config.patience)}: {header.name} has no validation "
+            "vertices, which say when to stop; remove it, or add some with `hpgcn convert "
+            "--split`"))
+
+    # classes of training vertices
+    chosen = labels[shard.masks["train"]]
+    counts = (np.bincount(chosen, minlength=header.num_classes) if labels.ndim == 1
+              else chosen.sum(0, np.float64))
+    absent = np.flatnonzero(columns.comm.sum(own * counts) == 0)
+    if absent.size and shard.comm.rank == 0:
+        names = shard.class_names or [*map(str, range(counts.size))]
+        log.warning("%s: %s no training vertex, so that the model cannot learn %s: %s",
+                    header.name,
+                    f"{absent.size} classes have" if absent.size > 1 else "1 class has",
+                    "them" if absent.size > 1 else "it", listed([names[k] for k in absent]))
 
 
 def device_bytes(shard):
